@@ -231,7 +231,7 @@ def test_an_admin_switches_the_policy_and_tries_another_on_the_past(open_page: O
         expect(page.get_by_text("decides now")).to_be_visible()
         expect(page.locator("header .pulse").first).to_contain_text("srtf")
         page.get_by_role("link", name="What if").click()
-        page.get_by_label("Another policy").fill("las")
+        page.get_by_label("Another policy").select_option("las")
         page.get_by_role("button", name="Simulate both").click()
 
         expect(page.get_by_role("region", name="Numbers side by side")).to_contain_text("las")

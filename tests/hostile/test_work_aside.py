@@ -52,6 +52,19 @@ def test_errors_and_progress_come_back(process: AsideProcess) -> None:
     assert heard == [0, 1, 2]
 
 
+def test_work_that_nobody_wants_any_more_is_ended_with_its_next_report(
+    process: AsideProcess,
+) -> None:
+    def refuse(_: object) -> None:
+        raise InvalidConfig("no more of this")
+
+    assert process.run(hungry_work.count) == (first := process.pid)
+    with pytest.raises(InvalidConfig, match="no more of this"):
+        process.run(hungry_work.count, refuse)
+
+    assert process.run(hungry_work.count) != first  # what was left of it went with its process
+
+
 def test_the_loop_goes_on_while_work_is_done_aside() -> None:
     async def life() -> int:
         aside = Aside("test", cpu_s=0.5, memory_gb=2.0)

@@ -114,15 +114,34 @@ def test_nobody_is_looked_at_again_while_everybody_runs() -> None:
 
 
 def test_who_waits_is_looked_at_again_when_an_estimate_turns_out_wrong() -> None:
-    view = view_of_ran(("a", 1, 600.0, 100.0), ("b", 1, 900.0, 0.0), gpus=1)
+    view = view_of_ran(("a", 1, 600.0, 100.0), ("b", 1, 800.0, 0.0), gpus=1)
 
     assert Weft().decide(view).wake_at == pytest.approx(NOW + 500.0)
 
 
 def test_after_that_when_it_has_run_for_the_next_doubling_of_a_minute() -> None:
-    view = view_of_ran(("a", 1, 60.0, 200.0), ("b", 1, 900.0, 0.0), gpus=1)
+    view = view_of_ran(("a", 1, 60.0, 200.0), ("b", 1, 300.0, 0.0), gpus=1)
 
     assert Weft().decide(view).wake_at == pytest.approx(NOW + 40.0)
+
+
+def test_nobody_looks_before_the_one_that_waits_would_run() -> None:
+    view = view_of_ran(("a", 1, 60.0, 200.0), ("b", 1, 900.0, 0.0), gpus=1)
+
+    woken = Weft().decide(view).wake_at  # after 960 s it is thought to need 1,920 more
+
+    assert woken == pytest.approx(NOW + 760.0)
+    view.table.set(0, Column.RAN_BASE, 961.0)
+    assert running(view) == {"b"}
+
+
+def test_where_there_is_room_for_all_nobody_is_predicted() -> None:
+    view = view_of_ran(("a", 1, 600.0, 100.0), ("b", 1, 800.0, 0.0), gpus=2)
+
+    plan = Weft().decide(replace(view, knowledge=Knowledge()))
+
+    assert {*plan.changes} == {JobId("b")}
+    assert plan.wake_at is None
 
 
 def test_what_was_said_before_is_taken_back_once_and_figures_are_for_who_asks() -> None:

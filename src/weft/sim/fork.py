@@ -82,6 +82,16 @@ class Fork(Driver):
         }
 
     @property
+    def scheduler(self) -> Scheduler:
+        """As it stands."""
+        return self._scheduler
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing will happen any more, and jobs wait."""
+        return bool(self._left) and self._next_time() == NEVER
+
+    @property
     def timeline(self) -> tuple[Bar, ...]:
         """Who held which GPU when, as far as it was simulated and is small enough to look at."""
         return draw_timeline(self._physics, self._cluster)

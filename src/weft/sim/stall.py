@@ -6,10 +6,14 @@ from weft.core.errors import PlanError
 from weft.core.scheduler import Scheduler
 
 
-def stall_error(scheduler: Scheduler) -> PlanError:
+class Stalled(PlanError):  # noqa: N818 - as the others
+    """Jobs wait, nothing runs and nothing will happen."""
+
+
+def stall_error(scheduler: Scheduler) -> Stalled:
     """Which policy leaves whom waiting."""
     waiting = [job.id for job in scheduler.state.table.jobs[:3]]
-    return PlanError(
+    return Stalled(
         f"policy {scheduler.policy.about.name!r} leaves {len(scheduler.state.table)} jobs waiting "
         f"for ever, first {', '.join(waiting)}: nothing runs and nothing will happen",
         hint="the policy must start a job that fits, or ask to be woken",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from weft.app.insight.changes import Changes, resized
 from weft.app.insight.history import History, read_history
+from weft.app.insight.never_starts import NeverStarts
 from weft.app.insight.what_if import Variant, trace_of, what_if, what_if_in_file
 from weft.app.serve.rules import Quotas
 from weft.core.codec.event_lines import event_line
@@ -69,10 +72,29 @@ def test_an_empty_past_is_said_to_be_empty() -> None:
         what_if([never], POLICIES, 10.0)
 
 
-def test_jobs_too_large_for_what_is_up_now_are_left_out() -> None:
+def test_jobs_too_large_for_what_is_up_now_never_start() -> None:
     past = [record("big", 0.0, 8, 10.0), record("small", 1.0, 1, 10.0)]
 
-    assert what_if(past, POLICIES, 100.0).jobs == 1
+    found = what_if(past, POLICIES, 100.0)
+
+    because = "asks for 8 GPUs, more than there are"
+    assert found.never["fifo"] == [NeverStarts(1, because, (JobId("big"),))]
+    assert found.policies["fifo"]["avg_jct_h"] == pytest.approx(10.0 / 3600)
+    nothing = what_if(past[:1], POLICIES, 100.0)
+    assert nothing.policies == {"fifo": {}, "srtf": {}}
+
+
+def test_jobs_over_a_new_limit_never_start_and_that_is_no_error() -> None:
+    past = [record(f"job{i}", float(i), 2 + i % 2, 10.0) for i in range(6)]
+    past = [replace(one, job=replace(one.job, tenant="vision")) for one in past]
+    limited = Variant("quota:limits=vision=2|fifo", CLUSTER)
+
+    found = what_if(past, {**POLICIES, "limited": limited}, 100.0)
+
+    (never,) = found.never["limited"]
+    assert never.count == 3
+    assert "more than the 2 GPUs" in never.because
+    assert "averages are of jobs that end" in found.note
 
 
 NODE = Node(NodeId("n"), "a100", 8)

@@ -14,11 +14,12 @@ from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
 from weft.core.state.table import Column
 from weft.pieces.order.gangs_first import raise_gang
-from weft.pieces.order.plain_left import Estimates, plain_left
+from weft.pieces.order.plain_left import SECONDS, Estimates, next_rise, plain_left
 from weft.predict.alike.predictor import Alike
 from weft.testing import view_of
 
 UNKNOWN = np.array([np.nan])
+ALL = np.array([True])
 
 
 def alike(*lengths: float) -> Alike:
@@ -43,8 +44,9 @@ def test_a_certain_length_is_counted_down() -> None:
     first = plain_left(view, UNKNOWN, Estimates())
     later = plain_left(ran(view, 110.0), UNKNOWN, first.estimates)
 
-    assert first.seconds.tolist() == first.lasts.tolist() == [300.0]
+    assert first.seconds.tolist() == [300.0]
     assert later.seconds.tolist() == [290.0]
+    assert next_rise(view, later, ALL, np.array([100.0])) == 290.0  # it is outlived then
 
 
 def test_who_outlives_it_needs_as_much_again_in_doublings_of_a_minute() -> None:
@@ -53,7 +55,8 @@ def test_who_outlives_it_needs_as_much_again_in_doublings_of_a_minute() -> None:
     left = plain_left(view, UNKNOWN, Estimates())
 
     assert left.seconds.tolist() == [120.0]
-    assert left.lasts.tolist() == [20.0]
+    assert next_rise(view, left, ALL, np.array([120.0])) == pytest.approx(20.0)
+    assert next_rise(view, left, ALL, np.array([240.0])) == pytest.approx(140.0)
 
 
 def test_a_spread_prediction_is_asked_for_again_at_the_next_doubling_alone() -> None:
@@ -67,8 +70,39 @@ def test_a_spread_prediction_is_asked_for_again_at_the_next_doubling_alone() -> 
 
     assert first.seconds[0] > 500.0  # all the short ones have ended
     assert same.seconds.tolist() == first.seconds.tolist()
-    assert first.lasts.tolist() == [50.0]
-    assert later.estimates.of_job[JobId("a")].step == 120.0
+    assert later.seconds[0] != first.seconds[0]
+    assert later.estimates.predicted.tolist() == first.estimates.predicted.tolist()
+    assert next_rise(view, later, ALL, np.array([0.0])) == pytest.approx(119.0)
+
+
+def test_it_is_asked_for_again_once_a_job_is_twice_as_old() -> None:
+    view = replace(view_of(8, ("a", 1, inf)), knowledge=Knowledge(alike(*[30.0] * 50)))
+    first = plain_left(view, UNKNOWN, Estimates())
+    more = replace(view, knowledge=Knowledge(alike(*[9000.0] * 50)))
+
+    soon = plain_left(replace(more, now=view.now + 599.0), UNKNOWN, first.estimates)
+    later = plain_left(replace(more, now=view.now + 600.0), UNKNOWN, first.estimates)
+
+    assert soon.seconds.tolist() == first.seconds.tolist()
+    assert later.seconds[0] > 10.0 * first.seconds[0]
+
+
+def test_what_was_predicted_stays_with_its_job_when_others_leave_and_come() -> None:
+    view = replace(
+        view_of(8, *((name, 1, inf) for name in "abc")), knowledge=Knowledge(alike(60.0))
+    )
+    nothing = np.full(3, np.nan)
+    before = plain_left(view, nothing, Estimates()).estimates
+    marked = before.predicted.copy()
+    marked[:, SECONDS:] = np.array([[1000.0], [2000.0], [3000.0]])
+    part = view.without(np.array([False, True, False]))
+
+    left = plain_left(part, nothing[:2], Estimates(marked))
+    again = plain_left(view, nothing, left.estimates)
+
+    assert left.seconds.tolist() == [1000.0, 3000.0]
+    assert again.seconds.tolist()[::2] == [1000.0, 3000.0]
+    assert again.seconds[1] not in (1000.0, 2000.0, 3000.0)
 
 
 def test_a_job_that_has_not_run_is_thought_to_be_one_of_the_short_ones() -> None:
@@ -78,14 +112,14 @@ def test_a_job_that_has_not_run_is_thought_to_be_one_of_the_short_ones() -> None
     left = plain_left(replace(view, knowledge=Knowledge(alike(*past))), UNKNOWN, Estimates())
 
     assert left.seconds[0] < 100.0
-    assert not left.estimates.of_job
+    assert left.seconds[0] < plain_left(ran(view, 9000.0), UNKNOWN, Estimates()).seconds[0]
 
 
 def test_what_a_job_reports_comes_before_what_is_predicted() -> None:
     left = plain_left(view_of(8, ("a", 1, 300.0)), np.array([40.0]), Estimates())
 
     assert left.seconds.tolist() == [40.0]
-    assert left.lasts.tolist() == [inf]
+    assert next_rise(view_of(8, ("a", 1, 300.0)), left, ALL, np.array([0.0])) == inf
 
 
 def test_without_a_predictor_the_service_of_past_jobs_tells() -> None:

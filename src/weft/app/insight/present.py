@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from weft.app.insight.never_starts import why_never
 from weft.app.insight.purse import Purse
 from weft.app.simulate.wiring import wire_from
 from weft.core.knowledge.knowledge import Knowledge
@@ -74,10 +75,14 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What comes: when jobs start and end, and who holds which GPU when in one simulation."""
+    """What comes: when jobs start and end, and who holds which GPU when in one simulation.
+
+    `never` says why jobs never start.
+    """
 
     outlook: dict[JobId, Outlook]
     timeline: tuple[Bar, ...] = ()
+    never: Mapping[JobId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -251,6 +256,7 @@ class Present:
         starts: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
         ends: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
         timeline: tuple[Bar, ...] = ()
+        never: dict[JobId, str] = {}
         for seed in range(simulations):
             if seed and purse.empty:
                 break
@@ -259,14 +265,16 @@ class Present:
             for job, (start, end) in found.items():
                 starts[job].append(None if start is None else max(start - self.now, 0.0))
                 ends[job].append(None if end is None else max(end - self.now, 0.0))
-            timeline = timeline if seed else fork.timeline
+            if not seed:
+                timeline = fork.timeline
+                never = why_never(fork.scheduler) if fork.stuck else {}
             if progress is not None:
                 progress((seed + 1) / simulations)
         outlook = {
             job.id: Outlook(Estimate(tuple(starts[job.id])), Estimate(tuple(ends[job.id])))
             for job in self.table.jobs
         }
-        return Ahead(outlook, timeline)
+        return Ahead(outlook, timeline, never)
 
     def remaining(self, seed: int) -> Floats:
         """Seconds that each job may still take: one draw.

@@ -9,13 +9,19 @@ import numpy as np
 
 from weft.app.insight.changes import Changes
 from weft.app.insight.history import History, Speeds
+from weft.app.insight.never_starts import (
+    NeverStarts,
+    count_never,
+    split_too_large,
+    why_never,
+)
 from weft.app.serve.rules import Quotas, without_wrappers
 from weft.app.simulate.clusters import find_cluster
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import build_replayed_world
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Cluster
-from weft.core.model.job import Job
+from weft.core.model.job import JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.policy import Policy
 from weft.core.spec.registry import Described, build, read_spec
@@ -23,6 +29,7 @@ from weft.perf.believed import Believed
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import CANCELLED
 from weft.sim.result import Bar, Outcome
+from weft.sim.stall import Stalled
 
 Simulated = Outcome
 SimulatedBar = Bar
@@ -51,6 +58,7 @@ class Compared:
     hours: float
     note: str
     outcomes: Mapping[str, Simulated] = field(default_factory=dict)
+    never: Mapping[str, Sequence[NeverStarts]] = field(default_factory=dict)
 
 
 def what_if(
@@ -77,21 +85,30 @@ def what_if(
         raise InvalidConfig(
             "the log has no jobs to replay", hint="submit some, or ask for more hours"
         )
-    trace = _runnable(trace, [one.cluster for one in variants.values()])
     perf = speeds.perf
+    never: dict[str, Sequence[NeverStarts]] = {}
 
-    def run(name: str, one: Variant) -> Simulated:
+    def run(name: str, one: Variant) -> Simulated | None:
         report = None if progress is None else lambda n, total: progress(name, n / total)
         changed, policy = one.change.trace(trace, perf), build("policy", one.policy)
-        return simulate(changed, one.cluster, policy, perf, report)
+        fitting, too_large = split_too_large(changed, one.cluster)
+        outcome, waiting = None, dict[JobId, str]()
+        if fitting.jobs:
+            outcome, waiting = simulate(fitting, one.cluster, policy, perf, report)
+        never[name] = count_never({**too_large, **waiting})
+        return outcome
 
-    found = {name: run(name, one) for name, one in variants.items()}
+    ran = {name: run(name, one) for name, one in variants.items()}
+    found = {name: one for name, one in ran.items() if one is not None}
     last, first = trace.jobs[-1][0].submitted, trace.jobs[0][0].submitted
     note = f"{len(trace)} jobs simulated each time; {_say_speeds(trace, perf)}"
     if guessed:
         note += f"; {guessed} have not finished, their lengths are guessed"
-    metrics = {name: dict(one.metrics) for name, one in found.items()}
-    return Compared(metrics, len(trace), (last - first) / HOUR, note, found)
+    metrics = {name: {} if one is None else dict(one.metrics) for name, one in ran.items()}
+    if any(never.values()):
+        note += "; averages are of jobs that end"
+    never = {name: some for name, some in never.items() if some}
+    return Compared(metrics, len(trace), (last - first) / HOUR, note, found, never)
 
 
 def what_if_in_file(
@@ -155,10 +172,14 @@ def simulate(
     policy: Policy,
     perf: Believed,
     progress: Callable[[int, int], None] | None = None,
-) -> Simulated:
-    """One policy on the jobs of a trace."""
+) -> tuple[Simulated, dict[JobId, str]]:
+    """One policy on the jobs of a trace, and why those never start that it leaves waiting."""
     world = replace(build_replayed_world(trace, policy.about), perf=perf)
-    return wire(world, cluster, policy, progress=progress).outcome(policy.about.name)
+    run = wire(world, cluster, policy, progress=progress)
+    try:
+        return run.outcome(policy.about.name), {}
+    except Stalled:
+        return run.collect(policy.about.name), why_never(run.scheduler)
 
 
 def _say_speeds(trace: Trace, perf: Believed) -> str:
@@ -178,20 +199,3 @@ def _work(one: JobRecord, now: float) -> float:
     """Seconds of work done, as on the devices that were asked for."""
     demand = one.job.demand
     return one.gpu_s.at(now) / (max(demand.gpus, 1) * demand.share)
-
-
-def _runnable(trace: Trace, clusters: Sequence[Cluster]) -> Trace:
-    """Without jobs that one of the clusters could never run."""
-
-    def room(job: Job, cluster: Cluster) -> int:
-        kinds = job.demand.kinds or cluster.kinds
-        return max((cluster.gpus_by_kind.get(kind, 0) for kind in kinds), default=0)
-
-    kept = tuple(
-        pair
-        for pair in trace.jobs
-        if all(pair[0].demand.min <= room(pair[0], one) for one in clusters)
-    )
-    if not kept:
-        raise InvalidConfig("no machine is up that could run any job of the log")
-    return replace(trace, jobs=kept)

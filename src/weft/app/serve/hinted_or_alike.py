@@ -58,6 +58,17 @@ class HintedOrAlike:
         told = _trusted(self._hinted.remaining(table, now))
         return np.where(told, self._hinted.index(table, now), self._alike.index(table, now))
 
+    def index_at(self, table: Table, now: float, attained: Floats) -> Floats:
+        """The same once each row has executed for so long."""
+        told = _trusted(self._hinted.remaining(table, now))[:, None]
+        hinted, alike = (one.index_at(table, now, attained) for one in (self._hinted, self._alike))
+        return np.where(told, hinted, alike)
+
+    def known_lengths(self, table: Table, now: float) -> Floats:
+        """By its hint."""
+        told = self._hinted.remaining(table, now)
+        return np.where(_trusted(told), table.ran(now) + told, np.inf)
+
     def risk(self, job: Job) -> Risk:
         """The chance to fail, by the last ends alike."""
         return self._alike.risk(job)

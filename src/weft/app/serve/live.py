@@ -16,6 +16,7 @@ from weft.app.serve.bad_nodes import BadNodes
 from weft.app.serve.configuration import Configuration
 from weft.app.serve.hinted_or_alike import HintedOrAlike
 from weft.app.serve.idle_beside import IdleBeside
+from weft.app.serve.idle_watch import IdleWatch
 from weft.app.serve.limits import Limits
 from weft.app.serve.private_file import write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
@@ -56,6 +57,8 @@ QUOTA_FILE = "quotas.json"
 DEFAULT_POLICY = ("weft:strangers=true", "weft")
 DRAIN, ASIDE = "drain:", "aside:"  # names of windows that no person wrote
 
+SLOWDOWN = 1.3  # that jobs may have beside others while they run, unless they ask for another
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -73,7 +76,9 @@ class Settings:
     mail server and `mail_from` that of who sends. With `end_unknown` running jobs that the log
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
     how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
-    those on disk. `slowdown` is promised to jobs that ask for none, None promises them nothing.
+    those on disk. `slowdown` is promised to jobs that ask for none while they run, None promises
+    them nothing. Jobs that do not use their GPUs for `stop_idle_s` seconds are stopped; None stops
+    none.
     """
 
     engine: str = "local"
@@ -96,7 +101,8 @@ class Settings:
     decide_in: Literal["worker", "service"] = "worker"
     decide_limit_s: float = LIMIT_S
     lending: Mapping[str, Any] = field(default_factory=dict)
-    slowdown: float | None = None
+    slowdown: float | None = SLOWDOWN
+    stop_idle_s: float | None = None
     default: Described | tuple[Described, ...] = "fifo"
 
 
@@ -144,7 +150,7 @@ class Live:
                 Learner(),
                 costs=LearntCosts(),
                 pooled=PooledBeliefs(),
-                programs=LearntPrograms(),
+                programs=LearntPrograms(settings.slowdown),
             ),
             seconds=seconds,
             end_unknown=settings.end_unknown,
@@ -156,6 +162,7 @@ class Live:
         self._deadlines = Deadlines(self.driver)
         self.sharing = SharingGuard(self.driver)
         self.idle_beside = IdleBeside(self.driver, lambda: self.quotas)
+        self.idle_watch = IdleWatch(self.driver, settings.stop_idle_s)
 
     @property
     def isolation(self) -> Literal["users", "none", ""]:
@@ -189,6 +196,7 @@ class Live:
             self._deadlines.open()
             self.sharing.open()
             self.idle_beside.open()
+            self.idle_watch.open()
         except BaseException:
             self.store.close()
             raise
@@ -207,6 +215,7 @@ class Live:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self._deadlines.close()
         await self.idle_beside.close()
+        await self.idle_watch.close()
         await self.sharing.close()
         await self.retention.close()
         await self.driver.close()

@@ -50,12 +50,16 @@ class Run:
     physics: Physics
     driver: Driver
     weights: Mapping[str, float]
+    scheduler: Scheduler
 
     def outcome(self, name: str) -> Outcome:
         """Let it run to its end; `name` is what results call the policy."""
         began = perf_counter()
         self.driver.run()
-        wall_s = perf_counter() - began
+        return self.collect(name, perf_counter() - began)
+
+    def collect(self, name: str, wall_s: float = 0.0) -> Outcome:
+        """What has come of it so far."""
         reads = Needs.REMAINING in self.policy.about.needs
         label = self.predictor.label if reads else "none"
         counts, weights = self.driver.counts, self.weights
@@ -126,7 +130,7 @@ def wire(
         live=None if live is None else costs.costs,
         nights=None if stops is None or stops.memory is None else Nights(stops.memory),
     )
-    return Run(policy, known, cluster, physics, driver, named)
+    return Run(policy, known, cluster, physics, driver, named, scheduler)
 
 
 def _on_loan(perf: PerfModel, loans: Loans) -> PerfModel:

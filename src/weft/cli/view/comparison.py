@@ -10,7 +10,7 @@ from weft.cli.view import words
 from weft.cli.view.tables import Column, fit_columns
 from weft.report.tables import COLUMNS, write_metric
 from weft.report.units import duration
-from weft.service.responses.answers import Comparison, Outlook, Start
+from weft.service.responses.answers import Comparison, NeverStarts, Outlook, Start
 
 AHEAD = {"avg_start_h": "mean start in", "avg_end_h": "mean end in"}
 
@@ -31,12 +31,23 @@ def comparison_table(answer: Comparison, width: int) -> RenderableType:
         values = [found.get(name) for found in policies.values()]
         if any(value is not None for value in values):
             table.add_row(heading, *("" if one is None else duration(one) for one in values))
+    if answer.never:
+        counts = (sum(one.count for one in answer.never.get(name, ())) for name in policies)
+        table.add_row("never starts", *(str(one or "") for one in counts))
     parts: list[RenderableType] = [table]
+    for name, some in answer.never.items():
+        parts += [Text(f"{name}: {_say_never(one)}") for one in some]
     if answer.outlook:
         parts += [Text(), outlook_table(answer.outlook, width)]
     if answer.note:
         parts.append(Text(answer.note, style="dim"))
     return Group(*parts)
+
+
+def _say_never(one: NeverStarts) -> str:
+    """`never starts (3), because over quota: ...: a, b, c`."""
+    more = ", ..." if one.count > len(one.jobs) else ""
+    return f"never starts ({one.count}), because {one.because}: {', '.join(one.jobs)}{more}"
 
 
 def outlook_table(looks: list[Outlook], width: int) -> Table:

@@ -106,6 +106,14 @@ class PointPredictor:
         """Chance to end per second of execution; 0 where nothing is known."""
         return 1.0 / np.maximum(self.remaining(table, now), LEAST_S)
 
+    def index_at(self, table: Table, now: float, attained: Floats) -> Floats:
+        """The same once each row has executed for so long, rows x times."""
+        return 1.0 / np.maximum(self.known_lengths(table, now)[:, None] - attained, LEAST_S)
+
+    def known_lengths(self, table: Table, now: float) -> Floats:
+        """What each row runs in all by the number; infinite where nothing is known."""
+        return table.ran(now) + self.remaining(table, now)
+
     def risk(self, job: Job) -> Risk:  # noqa: ARG002
         """Nothing is known of failures."""
         return Risk()

@@ -68,6 +68,14 @@ class Predictor(Learning, Protocol):
         """Gittins index of each row: the highest chance to end per second of execution."""
         ...
 
+    def index_at(self, table: Table, now: float, attained: Floats) -> Floats:
+        """The same once each row has executed for so many seconds, rows x times."""
+        ...
+
+    def known_lengths(self, table: Table, now: float) -> Floats:
+        """Seconds that rows run in all, where one number is all it says; infinite elsewhere."""
+        ...
+
     def risk(self, job: Job) -> Risk:
         """The chance that a job fails, by the last ends alike."""
         ...

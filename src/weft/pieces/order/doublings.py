@@ -11,15 +11,24 @@ import numpy as np
 from weft.core.state.table import Floats
 
 
+def steps_passed(attained: Floats, least: Floats | float) -> Floats:
+    """How many steps were reached; 0 below the least."""
+    times = np.floor(np.log2(np.maximum(attained / least, 1.0)) + 1e-9)
+    count: Floats = np.where(attained < least, 0.0, times + 1.0)
+    return count
+
+
+def step_at(number: Floats, least: Floats | float) -> Floats:
+    """What the step of this number takes; step 0 is nothing."""
+    step: Floats = np.where(number > 0.0, least * 2.0 ** (number - 1.0), 0.0)
+    return step
+
+
 def step_below(attained: Floats, least: Floats | float) -> Floats:
     """The last step that was reached; 0 below the least."""
-    times = np.floor(np.log2(np.maximum(attained / least, 1.0)) + 1e-9)
-    low: Floats = np.where(attained < least, 0.0, least * 2.0**times)
-    return low
+    return step_at(steps_passed(attained, least), least)
 
 
 def step_above(attained: Floats, least: Floats | float) -> Floats:
     """The next step, always beyond what is attained."""
-    low = step_below(attained, least)
-    high: Floats = np.where(low > 0.0, 2.0 * low, least)
-    return high
+    return step_at(steps_passed(attained, least) + 1.0, least)

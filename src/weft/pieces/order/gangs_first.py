@@ -24,13 +24,19 @@ def raise_gang(view: View, order: Rows, rate: Floats, stays: int) -> Rows:
     chosen = fit(view, order)
     if chosen.all() or not chosen.any():
         return order
-    best, found = GAIN * float(rate[order[chosen]].sum()), order
+    ends = rate[order]
+    best, found = GAIN * float(ends[chosen].sum()), -1
     last = int(np.flatnonzero(chosen)[-1])
-    passed = stays + np.flatnonzero(~chosen[stays:last])
-    for at in passed[:TRIED].tolist():
-        rest = np.delete(order, at)
-        trial = np.concatenate([rest[:stays], order[at : at + 1], rest[stays:]])
-        ends = float(rate[trial[fit(view, trial)]].sum())
-        if ends > best:
-            best, found = ends, trial
-    return found
+    for at in (stays + np.flatnonzero(~chosen[stays:last]))[:TRIED].tolist():
+        trial = _raise(order, at, stays)
+        more = float(rate[trial[fit(view, trial)]].sum())
+        if more > best:
+            best, found = more, at
+    return order if found < 0 else _raise(order, found, stays)
+
+
+def _raise(order: Rows, at: int, to: int) -> Rows:
+    """The order with one moved forward."""
+    moved = order.copy()
+    moved[to], moved[to + 1 : at + 1] = order[at], order[to:at]
+    return moved

@@ -1,132 +1,143 @@
 """Seconds that jobs of one size must be given for one more end: by reports, predictions, the past.
 
 What a predictor says is the inverse of its Gittins index: of many such jobs, given that they ran
-for as long, so many seconds bring one to its end. It is asked anew at doublings of a minute that a
-job has run, or jobs would take turns. A predictor that is certain of a length is taken at its word
-until the job outlives it; then the job is thought to need as much again.
+for as long, so many seconds bring one to its end. It changes at doublings of a minute that a job
+has run, or jobs would take turns; what holds at the next of these is asked for at once, and again
+when a job is twice as old. A predictor that is certain of a length is taken at its word until the
+job outlives it; then the job is thought to need as much again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
-from weft.core.model.job import JobId
+from weft.core.knowledge.predictor import Predictor
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.table import Bools, Floats
 from weft.pieces.order.attained import Past
-from weft.pieces.order.doublings import step_above, step_below
+from weft.pieces.order.doublings import step_above, step_at, step_below, steps_passed
 from weft.pieces.order.gittins import gittins_index, past_service
 
 MINUTE = 60.0
 LEAST_S = 1.0
+AHEAD = 5  # doublings that are asked for at once
+YOUNG_S = 600.0  # what is predicted of a job holds for as long, and for as long as it is old
 STEP = 3250.0  # GPU-seconds that what nobody predicts is looked at in doublings of
 RENEW = 100  # ends after which the past is read again
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What was predicted of a job as it came to `step`: seconds for one more end.
-
-    `total` is how long it runs in all, where the predictor is certain; else infinite.
-    """
-
-    step: float
-    seconds: float
-    total: float = inf
+# Columns of what was predicted: order of submission, until when that holds, the number of the first
+# step, and how long the job runs in all where the predictor is certain, else infinite. Seconds for
+# one more end follow: of that step and the next ones.
+SEQ, UNTIL, FIRST, LENGTH, SECONDS = range(5)
+NOTHING: Floats = np.zeros((0, SECONDS + AHEAD))
 
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What to remember: predictions of jobs that have run, and the service of past jobs."""
+    """What to remember: predictions of jobs, one row each, and the service of past jobs."""
 
-    of_job: Mapping[JobId, Estimate] = field(default_factory=dict)
+    predicted: Floats = field(default_factory=lambda: NOTHING)
     past: Past | None = None
 
 
 class PlainLeft(NamedTuple):
-    """Seconds left of each row, and for how long of its running that stays so."""
+    """Seconds left of each row; rows that reported or of which nothing is predicted are marked."""
 
     seconds: Floats
-    lasts: Floats
+    reported: Bools
+    guessed: Bools
     estimates: Estimates
 
 
 def plain_left(view: View, known: Floats, before: Estimates) -> PlainLeft:
     """What is `known` from reports, NaN elsewhere; else what is predicted; else by the past."""
-    seconds, lasts, of_job = _predict(view, before.of_job)
-    past, unknown = before.past, ~np.isfinite(seconds)
-    if unknown.any():
+    predictor, seconds = view.knowledge.predictor, np.full(len(view.table), inf)
+    predicted, past = before.predicted, before.past
+    if predictor is not None:
+        predicted = _predict(view, predictor, predicted)
+        seconds = _read(view, predicted)
+    reported, guessed = np.isfinite(known), ~np.isfinite(seconds)
+    if guessed.any():
         past = _read_past(view, past)
-        guessed, holds = _guess(view, past.service)
-        seconds = np.where(unknown, guessed, seconds)
-        lasts = np.where(unknown, holds, lasts)
-    reported = np.isfinite(known)
-    seconds, lasts = np.where(reported, known, seconds), np.where(reported, inf, lasts)
-    return PlainLeft(np.maximum(seconds, LEAST_S), lasts, Estimates(of_job, past))
+        seconds = np.where(guessed, _guess(view, past.service), seconds)
+    seconds = np.where(reported, known, seconds)
+    estimates = Estimates(predicted, past)
+    return PlainLeft(np.maximum(seconds, LEAST_S), reported, guessed, estimates)
 
 
-def _predict(
-    view: View, before: Mapping[JobId, Estimate]
-) -> tuple[Floats, Floats, dict[JobId, Estimate]]:
-    """Seconds for one more end, infinite where nobody knows; jobs that have run by their step."""
-    table, ran = view.table, view.ran()
-    predictor = view.knowledge.predictor
-    seconds, lasts = np.full(len(table), inf), np.full(len(table), inf)
-    if predictor is None:
-        return seconds, lasts, {}
-    begun = np.flatnonzero(ran > 0.0)
-    if len(begun) < len(table):
-        fresh: Bools = ran <= 0.0
-        index = predictor.index(table.pick(fresh) if len(begun) else table, view.now)
-        seconds[fresh] = lasts[fresh] = _invert(index)
-    if not len(begun):
-        return seconds, lasts, {}
-    now, ids = ran[begun], [table.jobs[row].id for row in begun.tolist()]
-    low, high = step_below(now, MINUTE), step_above(now, MINUTE)
-    of_job = _renew(view, begun, ids, low, before)
-    total = np.array([of_job[name].total for name in ids])
-    held = np.array([of_job[name].seconds for name in ids])
-    certain, rest = np.isfinite(total), total - now
-    seconds[begun] = np.where(certain, np.where(rest > 0.0, rest, high), held)
-    lasts[begun] = np.where(certain & (rest > 0.0), rest, high - now)
-    return seconds, lasts, of_job
+def next_rise(view: View, left: PlainLeft, rows: Bools, above: Floats) -> float:
+    """Seconds until the first of these rows, if they run, has more left than `above`, of each.
+
+    Where nothing is predicted it is until anything changes. Infinite if only an end will tell.
+    """
+    told = rows & ~left.reported
+    guessed = told & left.guessed
+    service, need = view.service()[guessed], np.maximum(view.table.need[guessed], 1e-9)
+    soonest = float(((step_above(service, STEP) - service) / need).min(initial=inf))
+    told &= ~left.guessed
+    if not told.any():
+        return soonest
+    times, then = _foresee(view.ran()[told], left.estimates.predicted[told])
+    times = times[(times > 0.0) & (then > above[told, None])]
+    return min(soonest, float(times.min(initial=inf)))
 
 
-def _renew(
-    view: View, begun: Rows, ids: list[JobId], low: Floats, before: Mapping[JobId, Estimate]
-) -> dict[JobId, Estimate]:
-    """Estimates of rows that have run; the predictor is asked about those at a new step."""
-    of_job = {}
-    new = []
-    for row, name, step in zip(begun.tolist(), ids, low.tolist(), strict=True):
-        estimate = before.get(name)
-        if estimate is None or estimate.step != step:
-            new.append((row, name, step))
-        else:
-            of_job[name] = estimate
-    predictor = view.knowledge.predictor
-    if not new or predictor is None:
-        return of_job
-    asked = np.zeros(len(view.table), dtype=bool)
-    asked[[row for row, _, _ in new]] = True
-    part = view.table.pick(asked)
-    seconds = _invert(predictor.index(part, view.now))
-    mean = predictor.remaining(part, view.now)
-    # Of a job whose length is known the index is the inverse of what is left.
-    certain = np.isfinite(mean) & np.isclose(seconds, np.maximum(mean, LEAST_S), 1e-9, 0.0)
-    total = np.where(certain, part.ran(view.now) + mean, inf)
-    for (_, name, step), each, whole in zip(new, seconds.tolist(), total.tolist(), strict=True):
-        of_job[name] = Estimate(step, each, whole)
-    return of_job
+def _foresee(ran: Floats, predicted: Floats) -> tuple[Floats, Floats]:
+    """Rows x changes: in how many seconds of running, and what is left then; it ends unknown."""
+    length, later = predicted[:, LENGTH], np.arange(AHEAD + 1.0)
+    certain = np.isfinite(length)
+    first = np.where(certain, steps_passed(np.maximum(length, ran), MINUTE), predicted[:, FIRST])
+    steps = step_at(first[:, None] + later, MINUTE)
+    times, then = steps - ran[:, None], np.full(steps.shape, inf)
+    then[:, :-1] = np.where(certain[:, None], steps[:, 1:], predicted[:, SECONDS:])
+    times[certain, 0] = (length - ran)[certain]
+    return times, then
 
 
-def _invert(index: Floats) -> Floats:
-    return np.where(index > 0.0, 1.0 / np.maximum(index, 1e-12), inf)
+def _predict(view: View, predictor: Predictor, before: Floats) -> Floats:
+    """Of all rows, what was predicted before where that still holds."""
+    seq, number = view.table.seq, steps_passed(view.ran(), MINUTE)
+    if not len(before):
+        return _ask(view, predictor, np.ones(len(seq), dtype=bool), number)
+    at = np.searchsorted(before[:, SEQ], seq)
+    rows = before.take(at, axis=0, mode="clip")
+    ahead = number - rows[:, FIRST]
+    old = (rows[:, SEQ] == seq) & (view.now < rows[:, UNTIL]) & (ahead >= 0.0) & (ahead < AHEAD)
+    if not old.all():
+        rows[~old] = _ask(view, predictor, ~old, number[~old])
+    return rows
+
+
+def _ask(view: View, predictor: Predictor, which: Bools, number: Floats) -> Floats:
+    """What is predicted now of these rows, which have come to so many steps."""
+    table = view.table if which.all() else view.table.pick(which)
+    rows = np.empty((len(table), SECONDS + AHEAD))
+    rows[:, SEQ], rows[:, FIRST] = table.seq, number
+    rows[:, UNTIL] = view.now + np.maximum(view.now - table.submitted, YOUNG_S)
+    rows[:, LENGTH], rows[:, SECONDS:] = predictor.known_lengths(table, view.now), inf
+    if not np.isfinite(rows[:, LENGTH]).all():
+        steps = step_at(number[:, None] + np.arange(AHEAD), MINUTE)
+        index = predictor.index_at(table, view.now, steps)
+        rows[:, SECONDS:] = np.where(index > 0.0, 1.0 / np.maximum(index, 1e-12), inf)
+    return rows
+
+
+def _read(view: View, predicted: Floats) -> Floats:
+    """Seconds for one more end; infinite where nobody knows."""
+    ran, length = view.ran(), predicted[:, LENGTH]
+    number = steps_passed(ran, MINUTE)
+    column = (SECONDS + number - predicted[:, FIRST]).astype(np.intp)
+    seconds = predicted[np.arange(len(ran)), column]
+    certain = np.isfinite(length)
+    if certain.any():
+        rest = np.where(length > ran, length - ran, step_at(number + 1.0, MINUTE))
+        seconds = np.where(certain, rest, seconds)
+    return seconds
 
 
 def _read_past(view: View, before: Past | None) -> Past:
@@ -137,8 +148,8 @@ def _read_past(view: View, before: Past | None) -> Past:
     return Past(seen, past_service(view.history))
 
 
-def _guess(view: View, past: Floats) -> tuple[Floats, Floats]:
-    """Seconds by the Gittins index of the service up to the next doubling, and until that.
+def _guess(view: View, past: Floats) -> Floats:
+    """Seconds by the Gittins index of the service up to the next doubling.
 
     Where no past job ended in between, as if less than one of them had.
     """
@@ -146,4 +157,4 @@ def _guess(view: View, past: Floats) -> tuple[Floats, Floats]:
     low, high = step_below(service, STEP), step_above(service, STEP)
     index = gittins_index(past, low, high - low)
     gpu_s = np.where(index > 0.0, 1.0 / np.maximum(index, 1e-12), len(past) * high)
-    return gpu_s / need, (high - service) / need
+    return np.asarray(gpu_s / need)

@@ -18,8 +18,8 @@ from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
 from weft.pieces.order.gangs_first import raise_gang
 from weft.pieces.order.plain_jobs import charged_service, find_plain
-from weft.pieces.order.plain_left import Estimates, plain_left
-from weft.pieces.pack import pack, running_after
+from weft.pieces.order.plain_left import Estimates, PlainLeft, next_rise, plain_left
+from weft.pieces.pack import pack, running_after, start_all
 from weft.pieces.size.change_seconds import read_costs
 from weft.pieces.size.choice_reasons import gave_way, say_gave_way
 from weft.pieces.size.configs import rigid_configs
@@ -40,6 +40,8 @@ def decide_plain(
     """
     if not view.waiting().any():
         return Plan(), before
+    if not view.asked and (plan := start_all(view)) is not None:
+        return plan, before
     left = plain_left(view, _known_seconds(view, pooled=pooled), before)
     service = charged_service(view, left.seconds, read_costs(view))
     bound = view.running() & ~view.preemptible()
@@ -48,7 +50,7 @@ def decide_plain(
     plan = pack(view, raise_gang(view, order, rate, int(bound.sum())))
     after = running_after(view, plan)
     reasons = _explain(view, plan, after, left.seconds * view.table.need, told)
-    wake_at = _next_look(view, after, left.lasts)
+    wake_at = _next_look(view, after, service, left)
     rows = {view.table.row(name): to for name, to in plan.changes.items()}
     plan = replace(plan, wake_at=wake_at, reasons=reasons, blockers=gave_way(view, rows))
     return plan, left.estimates
@@ -72,12 +74,13 @@ def _known_seconds(view: View, *, pooled: bool) -> Floats:
     return seconds
 
 
-def _next_look(view: View, running: Bools, lasts: Floats) -> float | None:
-    """When the first estimate of a running job no longer holds; None if nobody waits for that."""
-    soonest = float(lasts[running].min(initial=np.inf))
-    if running.all() or not np.isfinite(soonest):
+def _next_look(view: View, running: Bools, service: Floats, left: PlainLeft) -> float | None:
+    """When the first running job is thought to need more than one that waits; None if never."""
+    if running.all():
         return None
-    return view.now + max(soonest, 1e-6)
+    above = float(service[~running].min()) / np.maximum(view.table.need, 1e-9)
+    soonest = next_rise(view, left, running & view.preemptible(), above)
+    return view.now + max(soonest, 1e-6) if np.isfinite(soonest) else None
 
 
 def _explain(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.state.table import Floats
-from weft.predict.alike.mixture import Sample
+from weft.predict.alike.mixture import Block, Sample
 from weft.predict.traits import Key
 
 Ids = NDArray[np.intp]
@@ -90,6 +90,13 @@ class Lookup:
             self._cells = np.concatenate([self._cells, np.zeros_like(self._cells)], axis=1)
         self._start[number], self._room[number] = self._used, room
         self._used += room + 1
+
+    def block(self, key: Key) -> Block:
+        """The samples of a group that was refreshed."""
+        number = self._ids[key]
+        start, size = int(self._start[number]), int(self._size[number])
+        x, w, w2, _ = self._cells[:, start : start + size + 1]
+        return Block(x, w, w2)
 
     def sums(self, ids: Ids) -> Sums:
         """All of each group."""

@@ -6,20 +6,22 @@ and what was found is kept until the next end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
+from weft.core.knowledge.prediction import LEAST_S
 from weft.core.model.job import Job
 from weft.core.state.table import Bools, Floats, Table
 from weft.predict.alike.blend import Blend
-from weft.predict.alike.lookup import Lookup
-from weft.predict.alike.mixture import Sample
+from weft.predict.alike.lookup import NOBODY, Ids, Lookup
+from weft.predict.alike.mixture import Block, Sample
 from weft.predict.alike.rings import Rings
 from weft.predict.alike.rows import Groups, Rows
-from weft.predict.traits import Key
+from weft.predict.traits import Key, Level
 
 Ask = Callable[[Blend], Floats]
+FEW = 32  # rows that are sooner asked for than compared
 MOST_GROUPS = 400_000  # that were asked for: then all that is derived is dropped and made again
 
 
@@ -59,10 +61,36 @@ class Many:
         room = (groups.limits_s - attained)[:, None]
         return np.minimum(answers, room) if np.isfinite(room).any() else answers
 
-    def _look_at(self, table: Table, now: float) -> tuple[Groups, Floats]:
-        """Groups of the rows, and seconds that each has executed on what it asked for."""
+    def index_at(self, table: Table, attained: Floats) -> Floats:
+        """The index of each row when it has executed for so long, rows x times."""
+        groups = self._groups_of(table)
+        asked: Floats = np.column_stack([groups.of_row, attained])
+        where: Ids = np.arange(len(table))
+        if len(table) > FEW:  # rows that are alike are asked for once
+            asked, where = np.unique(asked, axis=0, return_inverse=True)
+        chains = groups.chains[asked[:, 0].astype(np.intp)]
+        chains = chains[:, (chains != NOBODY).any(axis=0)]
+        ids = np.repeat(chains, attained.shape[1], axis=0)
+        found = Blend(self._lookup, ids, asked[:, 1:].ravel(), self._shrink).index()
+        index = found.reshape(len(asked), -1)[where]
+        # By its time limit a job ends.
+        return np.maximum(index, 1.0 / np.maximum(groups.limits_s[:, None] - attained, LEAST_S))
+
+    def blocks(self, levels: Sequence[Level]) -> list[Block]:
+        """The samples of some groups, in order."""
+        for level in levels:
+            self._lookup.number(level.key)
+        self._lookup.refresh(self._rings.changed, self._sample)
+        return [self._lookup.block(level.key) for level in levels]
+
+    def _groups_of(self, table: Table) -> Groups:
         groups = self._rows.of(table)
         self._lookup.refresh(self._rings.changed, self._sample)
+        return groups
+
+    def _look_at(self, table: Table, now: float) -> tuple[Groups, Floats]:
+        """Groups of the rows, and seconds that each has executed on what it asked for."""
+        groups = self._groups_of(table)
         served, need = table.service(now), table.need
         attained = np.where(served > 0.0, served / np.maximum(need, 1e-9), table.ran(now))
         return groups, np.maximum(attained, 0.0)

@@ -35,6 +35,14 @@ class Sample(NamedTuple):
     w: Floats
 
 
+class Block(NamedTuple):
+    """Lengths in order, with the sums of weights and of their squares up to each; 0 at first."""
+
+    x: Floats
+    w: Floats
+    w2: Floats
+
+
 def prior(attained: float) -> Sample:
     """What is thought of a job that nobody is like: log-normal at first, then "as long again"."""
     totals = LOG_NORMAL if attained <= 0.0 else attained + max(attained, PARETO_LEAST_S) * PARETO
@@ -82,6 +90,24 @@ def mix(
     return Sample(
         np.concatenate([s.x for s in blended]), np.concatenate([s.w for s in blended])
     ), parts
+
+
+def mix_sorted(blocks: Sequence[Block], attained: float, k: float) -> tuple[Sample, list[float]]:
+    """`mix` with the prior, of levels that are in order and summed up already."""
+    left, parts, x, w = 1.0, [], [], []
+    for block in blocks:
+        at = int(block.x.searchsorted(attained, side="right"))
+        part = 0.0
+        if at < len(block.x):
+            total = float(block.w[-1] - block.w[at - 1])
+            n = total * total / max(float(block.w2[-1] - block.w2[at - 1]), 1e-300)
+            part = left * n / (n + k)
+            x.append(block.x[at:])
+            w.append((block.w[at:] - block.w[at - 1 : -1]) * (part / total))
+        parts.append(part)
+        left -= part
+    last = prior(attained)
+    return Sample(np.concatenate([*x, last.x]), np.concatenate([*w, last.w * left])), parts
 
 
 def quantile(sample: Sample, p: Sequence[float]) -> Floats:

@@ -106,6 +106,14 @@ class Alike:
         left = self._many.each(table, now, "index", lambda b: b.index()[:, None], self._state)
         return left[:, 0]
 
+    def index_at(self, table: Table, now: float, attained: Floats) -> Floats:  # noqa: ARG002
+        """The same once each row has executed for so long."""
+        return self._many.index_at(table, attained)
+
+    def known_lengths(self, table: Table, now: float) -> Floats:  # noqa: ARG002 - of the protocol
+        """No length is certain."""
+        return np.full(len(table), np.inf)
+
     def draw(self, table: Table, now: float, rng: np.random.Generator) -> Floats:
         """One possible future of each row."""
         u = rng.random(len(table))
@@ -132,7 +140,9 @@ class Alike:
     def note_submitted(self, job: Job, now: float) -> None:  # noqa: ARG002 - of the protocol
         """Keep what is predicted now, to be scored when the job ends."""
         if self._rings.ends:
-            self._noted[job.id] = self._single.predict(levels_of(job), 0.0)
+            levels = levels_of(job)
+            blocks = self._many.blocks(levels)
+            self._noted[job.id] = self._single.predict(levels, blocks, 0.0)
 
     def learn(self, ended: Ended) -> None:
         """An end of whatever kind; one that was not the job's own says nothing of its length."""
@@ -173,14 +183,14 @@ class Alike:
 
         Ages are scored by what is known when the job ends, short of its own end.
         """
-        for a in LANDMARKS_S:
-            if a > 0.0 and length <= a:
-                return
-            predicted = noted if a == 0.0 else self._single.predict(levels, a)
-            if predicted is not None:
-                within = (predicted.low, predicted.high)
-                scored = score(predicted.quantiles, within, length - a)
-                self._scores.add(predicted.name, job.tenant, scored)
+        ages = [a for a in LANDMARKS_S if 0.0 < a < length]
+        blocks = self._many.blocks(levels) if ages else ()
+        predicted = {age: self._single.predict(levels, blocks, age) for age in ages}
+        if noted is not None:
+            predicted = {0.0: noted, **predicted}
+        for age, said in predicted.items():
+            scored = score(said.quantiles, (said.low, said.high), length - age)
+            self._scores.add(said.name, job.tenant, scored)
 
     def _ranges(self, blend: Blend) -> Floats:
         """Quantiles at the width that each row's class needs."""

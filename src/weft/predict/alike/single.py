@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.core.knowledge.prediction import INTERVAL, LEAST_S, Basis, Risk
-from weft.core.state.table import Floats
-from weft.predict.alike.mixture import Sample, effective, mix, prior, quantile
+from weft.predict.alike.mixture import Block, Sample, effective, mix, mix_sorted, prior, quantile
 from weft.predict.alike.rings import NO_ENDS, Rings, is_of
 from weft.predict.calibration import Scoreboard, age_class
 from weft.predict.traits import GROUPS, Key, Level
@@ -48,13 +47,19 @@ class Single:
         drifts = any(is_of(key, tenant) for tenant in self._scores.drifting)
         return ring.sample(self._half / 2.0 if drifts else self._half)
 
-    def predict(self, levels: Sequence[Level], attained: float) -> Predicted:
-        """Quantiles and range of the time left of a job that has executed for `attained` s."""
-        blended, parts = self._mix(levels, attained)
-        name = class_name(levels[int(np.argmax(parts))].position, age_class(attained))
+    def predict(
+        self, levels: Sequence[Level], blocks: Sequence[Block], attained: float
+    ) -> Predicted:
+        """Quantiles and range of the time left of a job that has executed for `attained` s.
+
+        `blocks` are the samples of its levels.
+        """
+        blended, parts = mix_sorted(blocks, attained, self._shrink)
+        name = class_name(levels[parts.index(max(parts))].position, age_class(attained))
         alpha = self._scores.alpha(name)
         p = (*INTERVAL, alpha / 2.0, 1.0 - alpha / 2.0)
-        *quantiles, low, high = self._left(blended, p, attained)
+        left = np.maximum(quantile(blended, p) - attained, LEAST_S)
+        *quantiles, low, high = left.tolist()
         return Predicted(name, quantiles, low if low > LEAST_S else 0.0, high)
 
     def basis(self, levels: Sequence[Level]) -> Basis:
@@ -92,11 +97,6 @@ class Single:
     def _mix(self, levels: Sequence[Level], attained: float) -> tuple[Sample, list[float]]:
         samples = [self.sample(level.key) or NOTHING for level in levels]
         return mix(samples, attained, self._shrink, prior(attained))
-
-    def _left(self, blended: Sample, p: Sequence[float], attained: float) -> list[float]:
-        left: Floats = np.maximum(quantile(blended, p) - attained, LEAST_S)
-        plain: list[float] = left.tolist()
-        return plain
 
 
 def failure_chance(failed: int, count: int, wider_rate: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from math import inf
 from typing import assert_never
@@ -23,13 +23,17 @@ from weft.core.spec.registry import Described, build, read_spec
 from weft.core.state.capacity import EPS, Capacity
 from weft.core.state.state import State
 from weft.runtime.records.job_records import JobRecord
-from weft.runtime.records.ledger import SUCCEEDED, Ledger
+from weft.runtime.records.ledger import SUCCEEDED, Ledger, failure_class
 from weft.stack.cpu_jobs import place_on_host
+from weft.wire.gpu_faults import is_fault, is_of_others
 
 log = logging.getLogger(__name__)
+FAULT_S = 10.0  # in which all clients of a GPU notice the fault of one
 
 ENDS = (facts.StartFailed, facts.Stopped, facts.Finished, facts.Failed)
 AGENTS_LOST = 5  # in a row: more are the job's own doing
+NO_COMMAND = {126: "its command cannot be run", 127: "its command is not found"}
+TRIES_ALIKE = 3  # early failures of one kind in a row: the next try would end alike
 STARTS_LOST = 10  # the same of starts of which nothing was heard, on whatever machines
 OF_ATTEMPT = (
     *(
@@ -89,7 +93,7 @@ def check_job(job: Job, cluster: Cluster) -> None:
 
 
 def check_after(job: Job, ledger: Ledger) -> None:
-    """Raise InvalidConfig for a job that waits for one that is not known, or waits in vain."""
+    """Raise InvalidConfig for a job that waits for one that is not known."""
     for other in job.after.jobs:
         record = ledger.jobs.get(other)
         if record is None:
@@ -97,10 +101,18 @@ def check_after(job: Job, ledger: Ledger) -> None:
                 f"job {job.id!r} is to run after {other!r}, and there is no such job",
                 hint="submit that one first; `weft jobs --all` shows all that are known",
             )
-        finished = record.outcome == SUCCEEDED
-        if record.outcome and job.after.is_in_vain(other, finished=finished):
-            why = explain_in_vain(other, finished=finished)
-            raise InvalidConfig(f"job {job.id!r} could never start: {why}")
+
+
+def find_in_vain(jobs: Iterable[Job], ledger: Ledger) -> Iterator[facts.Cancelled]:
+    """Ends of jobs that can never start, as one that they wait for has ended otherwise."""
+    for job in jobs:
+        for other in job.after.jobs:
+            outcome = ledger.jobs[other].outcome
+            finished = outcome == SUCCEEDED
+            left = ledger.jobs[job.id].outcome  # as a decision may have found before
+            if outcome and not left and job.after.is_in_vain(other, finished=finished):
+                yield facts.Cancelled(job.id, explain_in_vain(other, finished=finished))
+                break
 
 
 def _check_host(job: Job, cluster: Cluster) -> None:
@@ -269,18 +281,38 @@ def _judge(
     row = state.table.find(event.job)
     if row is None:
         return event
-    return judge_failure(_blame(event, state.table.allocations[row]), ledger.jobs[event.job])
+    blamed = _blame(event, state.table.allocations[row], after_fault=_follows_fault(state))
+    return judge_failure(blamed, ledger.jobs[event.job])
+
+
+def _follows_fault(state: State) -> bool:
+    """Whether the fault of a GPU ended somebody a moment ago, who shared it."""
+    told = state.story.events
+    return any(
+        isinstance(event, facts.Failed) and event.lost and is_fault(event.reason)
+        for at, event in told
+        if at >= told[-1][0] - FAULT_S
+    )
 
 
 def _blame(
-    event: facts.Failed | facts.StartFailed, on: Allocation | None
+    event: facts.Failed | facts.StartFailed, on: Allocation | None, *, after_fault: bool
 ) -> facts.Failed | facts.StartFailed:
-    """A job that ran out of the memory that it was given beside others did nothing wrong."""
-    if not isinstance(event, facts.Failed) or not event.out_of_memory or on is None:
+    """A job that ran out of the memory that it was given beside others did nothing wrong.
+
+    Nor need one that a GPU's fault ended beside others: under MPS it ends all of them.
+    """
+    if not isinstance(event, facts.Failed) or on is None:
         return event
-    if on.sharing.gpu_mem_gb is None and on.sharing.share == 1.0:
+    capped = on.sharing.gpu_mem_gb is not None or on.sharing.share < 1.0
+    fault = is_fault(event.reason) and (on.sharing.share < 1.0 or after_fault)
+    if not fault and not (event.out_of_memory and capped):
         return event
     why = "ran out of GPU memory beside other jobs, so it starts again alone"
+    if fault:
+        own = not is_of_others(event.reason)
+        why = "a fault of the GPU that it shares ended it, so it starts again" + " alone" * own
+        event = replace(event, gpu_fault=own)
     return replace(event, reason=f"{why}: {event.reason}", lost=True, final=False)
 
 
@@ -301,15 +333,42 @@ def judge_failure(event: facts.Failed | facts.StartFailed, record: JobRecord) ->
     lost = event.lost and not (agent_died and record.agents_lost >= most)
     tries = launch.retries if launch is not None else 0
     code, final = (event.code, event.final) if isinstance(event, facts.Failed) else (None, False)
-    wanted = launch is None or not launch.retry_on or code in launch.retry_on
-    retry = lost or (record.failures < tries and wanted and not final)
+    chosen = launch is not None and code in launch.retry_on
+    wanted = chosen or ((launch is None or not launch.retry_on) and code not in NO_COMMAND)
+    left = record.failures < tries and wanted and not final
+    repeats = _repeats(event, record) if left and not lost else ""
+    retry = lost or (left and not repeats)
     log.warning(
         "job=%s attempt=%d failed retry=%s: %s", event.job, event.attempt, retry, event.reason
     )
     reason = event.reason
+    if code in NO_COMMAND and not retry:
+        reason = f"{NO_COMMAND[code]}, so it is not tried again: {reason}"
     if event.lost and not lost:
         reason += f"; so did {record.agents_lost} before it, so this counts as its own failure"
+    reason += repeats
     full = isinstance(event, facts.Failed) and event.out_of_memory
     return facts.Failed(
-        event.job, event.attempt, reason, retry, lost, code, final, agent_died, full
+        event.job,
+        event.attempt,
+        reason,
+        retry,
+        lost,
+        code,
+        final or bool(repeats),
+        agent_died,
+        full,
+        isinstance(event, facts.Failed) and event.gpu_fault,
     )
+
+
+def _repeats(event: facts.Failed | facts.StartFailed, record: JobRecord) -> str:
+    """Why a job is not tried again that failed early in the same way some times; else empty.
+
+    Nine in ten of such fail again (Philly, ATC 2019). Who names exit codes in `retry_on` knows.
+    """
+    how = failure_class(event) if isinstance(event, facts.Failed) else ""
+    named = record.job.launch is not None and record.job.launch.retry_on
+    if not how or named or record.alike != (how, TRIES_ALIKE - 1):
+        return ""
+    return f"; {TRIES_ALIKE} attempts in a row failed early with {how}, so it is not tried again"

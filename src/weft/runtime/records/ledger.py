@@ -19,6 +19,7 @@ from weft.core.plan.reasons import Blocker
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.live_changes import join
 from weft.runtime.records.entitlement import Entitlement
+from weft.runtime.records.idle_jobs import IdleJobs
 from weft.runtime.records.job_records import JobRecord, JobRecords
 from weft.runtime.records.share_windows import ShareWindows
 from weft.runtime.records.sleep_records import goes_on, lies_down, sleep_after
@@ -27,6 +28,7 @@ from weft.runtime.records.usage import DAY_S, DayUsage, Usage, day_of, first_day
 
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 NOTICES_KEPT = 20
+EARLY_S = 600.0  # an attempt that fails within this time did not come far
 NO_PROMISES: Mapping[tuple[JobId, int], Allocation] = MappingProxyType({})
 
 
@@ -44,6 +46,7 @@ class Ledger:
     ) -> None:
         self.jobs = JobRecords(records, ended, following)
         self.usage = Usage(days)
+        self.idle = IdleJobs()
         self.tallies = Tallies(
             one.started - one.submitted
             for one in self.jobs.live.values()
@@ -95,11 +98,13 @@ class Ledger:
                 self._resized(at, job, attempt, epoch)
             case facts.ResizeFailed(job, attempt, epoch):
                 self._not_resized(at, job, attempt, epoch)
+            case facts.PolicyChanged():
+                for one in [one for one in self.jobs.live.values() if one.said]:
+                    self._set(one.job.id, said="")  # who decides now has its own reasons
             case (
                 facts.NodeUp()
                 | facts.LoanRecalled()
                 | facts.Woken()
-                | facts.PolicyChanged()
                 | facts.Resizable()
                 | facts.Observed()
             ):
@@ -169,7 +174,7 @@ class Ledger:
                 self.tallies.saved(job, at)
                 self._set(job, saved=step)
                 if further:
-                    self._set(job, failures=0, agents_lost=0)
+                    self._set(job, failures=0, agents_lost=0, alike=("", 0))
             case facts.Noticed(job, _, level, text):
                 self._set(job, notices=(*one.notices, (at, level, text))[-NOTICES_KEPT:])
             case _:
@@ -279,6 +284,10 @@ class Ledger:
         job, one = event.job, self.jobs.live.get(event.job)
         if one is not None and event.agent_died:
             self._set(job, agents_lost=one.agents_lost + 1)
+        if one is not None and one.running == event.attempt and not event.lost:
+            how, (before, times) = failure_class(event), one.alike
+            early = bool(how) and at - one.gpu_s.since < EARLY_S
+            self._set(job, alike=(how, times + 1 if how == before else 1) if early else ("", 0))
         outcome = "" if event.retry else FAILED
         self._left(at, job, event.attempt, outcome, event.reason, own=not event.lost)
 
@@ -367,3 +376,10 @@ class Ledger:
 
 def _rate(on: Allocation) -> float:
     return on.gpus * on.sharing.share
+
+
+def failure_class(event: facts.Failed) -> str:
+    """What failures of one kind have in common, in words; empty where that is not known."""
+    if event.out_of_memory:
+        return "no GPU memory left"
+    return "" if event.code is None else f"exit code {event.code}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.app.insight.changes import Changes
 from weft.app.insight.history import Speeds
+from weft.app.insight.never_starts import count_never
 from weft.app.insight.present import Ahead, Estimate, Present
 from weft.app.insight.purse import Purse
 from weft.app.insight.what_if import HOUR, Variant, what_if
@@ -25,6 +26,7 @@ from weft.service.responses.what_if import (
     describe_forks,
     describe_runs,
     metric_columns,
+    tell_never,
 )
 
 Report = Callable[[Any], None]
@@ -60,6 +62,7 @@ def compare_past(
         jobs=found.jobs,
         hours=found.hours,
         note=found.note,
+        never=tell_never(found.never),
     )
     return _write(told, describe_runs(found.outcomes))
 
@@ -114,8 +117,19 @@ def _compare_forks(present: Present, who: Caller, both: dict[str, Ahead]) -> Wri
     note = f"{len(jobs)} jobs simulated from now on; speeds as they reported, else by GPUs"
     if held:
         note += f"; suspended and left out: {len(held)}"
-    told = Comparison(policies=means, jobs=len(jobs), hours=0.0, note=note, outlook=looks)
     seen = {name: job for name, job in jobs.items() if who.sees(job)}
+    never = {
+        label: count_never({job: why for job, why in found.never.items() if job in seen})
+        for label, found in both.items()
+    }
+    told = Comparison(
+        policies=means,
+        jobs=len(jobs),
+        hours=0.0,
+        note=note,
+        outlook=looks,
+        never=tell_never(never),
+    )
     return _write(told, describe_forks(both, seen, present.now))
 
 

@@ -237,9 +237,10 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """It was done."""
+    """What was done; `changed` is false where all was so before."""
 
     done: str
+    changed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,10 +294,20 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NeverStarts:
+    """So many jobs never start, for this reason; `jobs` are the first of them."""
+
+    count: int
+    because: str
+    jobs: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Jobs simulated as things are and with a change; metrics as in `docs/reference/result.md`.
 
-    `outlook` is of the caller's jobs, where it was simulated from now on.
+    `outlook` is of the caller's jobs, where it was simulated from now on; `never` are those that
+    a side leaves waiting for ever.
     """
 
     policies: dict[str, dict[str, float | None]]
@@ -304,6 +315,7 @@ class Comparison:
     hours: float
     note: str
     outlook: list[Outlook] = field(default_factory=list)
+    never: dict[str, list[NeverStarts]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

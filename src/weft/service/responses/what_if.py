@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from weft.app.insight import never_starts
 from weft.app.insight.present import Ahead
 from weft.app.insight.what_if import Simulated, SimulatedBar
 from weft.core.model.job import Job, JobId, name_of
 from weft.report.tables import COLUMNS
-from weft.service.responses.answers import Comparison, Problem
+from weft.service.responses.answers import Comparison, NeverStarts, Problem
 from weft.service.responses.timeline import HeldSpan
 from weft.service.responses.watch import Place
 
@@ -68,6 +69,17 @@ def metric_columns() -> list[MetricColumn]:
         MetricColumn(name=one.name, heading=one.heading, unit=one.unit, better=one.better)
         for one in COLUMNS
     ]
+
+
+def tell_never(
+    never: Mapping[str, Sequence[never_starts.NeverStarts]],
+) -> dict[str, list[NeverStarts]]:
+    """By side, as it is told."""
+    return {
+        label: [NeverStarts(count=one.count, because=one.because, jobs=[*one.jobs]) for one in some]
+        for label, some in never.items()
+        if some
+    }
 
 
 def describe_runs(outcomes: Mapping[str, Simulated]) -> dict[str, Sides]:

@@ -130,6 +130,7 @@ def _from_file(path: Path, told: dict[str, Any], cluster: str, hours: float | No
     from weft.app.insight.history import read_history_file
     from weft.app.insight.what_if import what_if_in_file
     from weft.service.responses.answers import Comparison
+    from weft.service.responses.what_if import tell_never
 
     change = Changes(
         read_named(told.get("policy")),
@@ -142,4 +143,10 @@ def _from_file(path: Path, told: dict[str, Any], cluster: str, hours: float | No
     policies: dict[str, dict[str, float | None]] = {
         name: dict(values) for name, values in found.policies.items()
     }
-    return Comparison(policies=policies, jobs=found.jobs, hours=found.hours, note=found.note)
+    return Comparison(
+        policies=policies,
+        jobs=found.jobs,
+        hours=found.hours,
+        note=found.note,
+        never=tell_never(found.never),
+    )

@@ -20,34 +20,31 @@ from weft.core.model.job import Allocation, JobId, Slice
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, may_idle
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
 from weft.core.state.releasing import devices_of
 from weft.core.state.table import Bools, Column, Rows
 from weft.pieces.wrap.fits import carry_out
-from weft.pieces.wrap.reason_news import Memory as Told
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.pieces.wrap.tenants.tree import Tree, read_tree
 from weft.stack.ask_policy import ask
+from weft.stack.wrapper import Wrapper, WrapperMemory
 
 SLACK = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class LendMemory(WrapperMemory):
     """The inner policy's memory; what tenants used of late, up to when; what jobs were told."""
 
-    inner: object = None
     used: Mapping[str, float] = field(default_factory=dict)
     at: float = 0.0
-    told: Mapping[JobId, str] = field(default_factory=dict)
     gave_way: Mapping[JobId, Reason] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Lend:
+class Lend(Wrapper):
     """Give every tenant its own GPUs first, and lend what is idle.
 
     `own` are GPUs by tenant or group, `parents` the group of a tenant or group, `weights` parts of
@@ -55,7 +52,6 @@ class Lend:
     seconds before it has to give way.
     """
 
-    inner: Policy = field(metadata={"settable": False})
     own: Mapping[str, float] = field(default_factory=dict)
     parents: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -85,12 +81,12 @@ class Lend:
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, for the most entitled first."""
-        kept = view.memory if isinstance(view.memory, Memory) else Memory(at=view.now)
+        kept = view.memory if isinstance(view.memory, LendMemory) else LendMemory(at=view.now)
         used = self._used(view, kept)
         seen = replace(view, memory=kept.inner)
         if not self.own or not view.waiting().any():
             plan = ask(self.inner, seen)
-            return replace(plan, memory=Memory(plan.memory, used, view.now))
+            return replace(plan, memory=LendMemory(plan.memory, used=used, at=view.now))
         turn = _Turn(self, seen, read_tree(self.own, self.parents), used)
         mark = view.free.mark()
         try:
@@ -104,11 +100,10 @@ class Lend:
         }
         gave_way = {**waits, **turn.gave_way}
         why = {**gave_way, **turn.reasons}
-        plan = tell_news(view, plan, why, Told(plan.memory, kept.told))
-        texts = {job: one.text for job, one in why.items()}
-        return replace(plan, memory=Memory(turn.memory, used, view.now, texts, gave_way))
+        kept = LendMemory(None, kept.told, used, view.now, gave_way)
+        return tell_news(view, replace(plan, memory=turn.memory), why, kept)
 
-    def _used(self, view: View, kept: Memory) -> dict[str, float]:
+    def _used(self, view: View, kept: LendMemory) -> dict[str, float]:
         """GPU-seconds of each tenant, older ones counting less."""
         passed = max(view.now - kept.at, 0.0)
         left = 0.5 ** (passed / self.half_life_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -57,15 +58,32 @@ async def compare_with_progress(body: WhatIf, service: Service, who: Anyone) -> 
     news: asyncio.Queue[Progress] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
+    stopped = threading.Event()
+    prepare = _prepare(service, who, body)
+
+    def begin() -> Callable[[Report], Written]:
+        _check_wanted(stopped)
+        return prepare()
+
     def report(part: Progress) -> None:
+        _check_wanted(stopped)
         loop.call_soon_threadsafe(news.put_nowait, part)
 
-    lines = _lines(service, news, _prepare(service, who, body), report)
+    lines = _lines(service, news, begin, report, stopped)
     return service.streams.response(who, lines, "application/x-ndjson")
 
 
+def _check_wanted(stopped: threading.Event) -> None:
+    if stopped.is_set():
+        raise Refused(409, "nobody waits for it any more")
+
+
 async def _lines(
-    service: Context, news: asyncio.Queue[Progress], work: Prepare, report: Report
+    service: Context,
+    news: asyncio.Queue[Progress],
+    work: Prepare,
+    report: Report,
+    stopped: threading.Event,
 ) -> AsyncIterator[bytes]:
     working = asyncio.ensure_future(service.work.simulate.do(work, report))
     try:
@@ -82,6 +100,7 @@ async def _lines(
     except (WeftError, Refused) as error:
         yield _line(WhatIfLine(problem=Problem(error=error.what, hint=error.hint)))
     finally:
+        stopped.set()  # its process is ended with the next report, and free for others
         working.cancel()
 
 

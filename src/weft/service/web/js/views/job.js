@@ -191,7 +191,7 @@ function Why({ job, me }) {
     <${Trouble} error=${error} again=${again} />
     ${
       data &&
-      html`<p>${data.reason}</p>
+      html`<p>${data.reason}${job.suspended_by ? "; Resume lets it go on" : ""}</p>
       ${waits && html`<${When} start=${data.start} />`}
       ${!waits && !job.suspended_by && html`<${Speeds} job=${job} numbers=${data.numbers} />`}
       ${data.cheapest_change && html`<${Cheapest} job=${job} change=${data.cheapest_change} me=${me} />`}

@@ -9,7 +9,17 @@ import { StreamCanvas } from "../stream.js";
 import { rowsOfSpans } from "../stream_canvas.js";
 import { Bar, Choice, Empty, Field, Panel, Trouble, useAsk } from "../ui.js";
 
-const FRESH = { start: "history", hours: "", policy: "", nodes: "", limits: "", weights: "" };
+const FRESH = { start: "history", hours: "", policy: "", nodes: "", limits: "", weights: "", parameters: "" };
+
+/** One and four more machines of each sort there is. */
+function machinesLike(store) {
+  const sorts = new Set([...store.nodes.values()].map((node) => `${node.gpus}:${node.kind}`));
+  return [...sorts].flatMap((sort) => [`1x${sort}`, `4x${sort}`]);
+}
+
+function tenantsOf(store) {
+  return [...new Set([...store.jobs.values()].map((job) => job.tenant))].sort();
+}
 
 /** `vision=8, nlp=4` as an object; throws a sentence for what cannot be read. */
 function pairs(text, what) {
@@ -27,7 +37,7 @@ function pairs(text, what) {
 
 function bodyOf(form) {
   const body = { start: form.start };
-  if (form.policy.trim()) body.policy = form.policy.trim();
+  if (form.policy) body.policy = [form.policy, form.parameters.trim()].filter(Boolean).join(":");
   if (form.nodes.trim()) body.nodes = form.nodes.trim();
   if (form.limits.trim()) body.limits = pairs(form.limits, "limits");
   if (form.weights.trim()) body.weights = pairs(form.weights, "weights");
@@ -88,12 +98,15 @@ export function WhatIfView({ me }) {
         <div class="row"><${Choice} label="From" value=${form.start} options=${[...(me.everywhere ? [["history", "Replay the past"]] : []), ["now", "From now on"]]} choose=${(start) => setForm((was) => ({ ...was, start }))} />
           <span class="dim small">${form.start === "history" ? "The log's jobs, simulated as they were decided and with the change." : "Everything that runs and waits now, simulated to its end both ways."}</span></div>
         <div class="fields">
-          <${Field} label="Another policy"><input list="policies" placeholder=${store.cluster.policy} value=${form.policy} onInput=${set("policy")} /><//>
-          <${Field} label="More machines"><input placeholder="2x8:a100" value=${form.nodes} onInput=${set("nodes")} /><//>
-          <${Field} label="Other limits of tenants"><input placeholder="vision=8, nlp=4" value=${form.limits} onInput=${set("limits")} /><//>
+          <${Field} label="Another policy"><select value=${form.policy} onChange=${set("policy")}><option value="">${store.cluster.policy}, as it is</option>
+            ${(policies.data?.policies || []).map((one) => html`<option key=${one.name} value=${one.name} title=${one.summary}>${one.name}</option>`)}</select><//>
+          <${Field} label="with parameters"><input placeholder="wake=30,share=true" disabled=${!form.policy} value=${form.parameters} onInput=${set("parameters")} /><//>
+          <${Field} label="More machines"><input list="machines" placeholder="2x8:a100" value=${form.nodes} onInput=${set("nodes")} /><//>
+          <${Field} label="Other limits of tenants"><input list="limits" placeholder="vision=8, nlp=4" value=${form.limits} onInput=${set("limits")} /><//>
           <${Field} label="Other weights of tenants"><input placeholder="vision=2" value=${form.weights} onInput=${set("weights")} /><//>
           ${form.start === "history" && html`<${Field} label="Only the last hours"><input type="number" min="0.1" step="any" placeholder="all" value=${form.hours} onInput=${set("hours")} /><//>`}
-          <datalist id="policies">${(policies.data?.policies || []).map((one) => html`<option key=${one.name} value=${one.name}>${one.summary}</option>`)}</datalist>
+          <datalist id="machines">${machinesLike(store).map((one) => html`<option key=${one} value=${one} />`)}</datalist>
+          <datalist id="limits">${tenantsOf(store).map((one) => html`<option key=${one} value=${`${one}=8`} />`)}</datalist>
         </div>
         <div class="row"><button class="main" disabled=${Boolean(progress) || !changed}>${progress ? "Simulating …" : "Simulate both"}</button>
           ${progress && html`<button type="button" onClick=${() => abort.current.abort()}>Stop</button>`}
@@ -166,9 +179,19 @@ function spanOf(bar, rows) {
 function Result({ found }) {
   const labels = Object.keys(found.policies);
   return html`<p class="dim">${found.note}</p>
+    ${labels.filter((label) => found.never?.[label]?.length).map((label) => html`<${Never} key=${label} label=${label} never=${found.never[label]} />`)}
     <div class="halves"><${Table} found=${found} labels=${labels} /><${Distributions} found=${found} labels=${labels} /></div>
     <${Streams} found=${found} labels=${labels} />
     ${found.outlook.length > 0 && html`<${Outlook} outlook=${found.outlook} labels=${labels} />`}`;
+}
+
+/** Jobs that a side leaves waiting for ever, by reason. */
+function Never({ label, never }) {
+  const count = never.reduce((sum, one) => sum + one.count, 0);
+  return html`<${Panel} title=${`${label}: never starts (${count})`}><ul>${never.map(
+    (one) => html`<li key=${one.because}>${number(one.count)}, because ${one.because}:
+      ${one.jobs.map((job, i) => html`${i ? ", " : " "}<a href=${link("job", [job])}>${job}</a>`)}${one.count > one.jobs.length ? " …" : ""}</li>`,
+  )}</ul><//>`;
 }
 
 const AHEAD = [

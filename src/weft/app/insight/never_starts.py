@@ -1,0 +1,71 @@
+"""Jobs that a simulation leaves waiting for ever, and why."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Job, JobId
+from weft.core.model.trace import Trace
+from weft.core.plan.reasons import asks_for
+from weft.core.scheduler import Scheduler
+from weft.runtime.deciding.waiting import Waits
+
+SHOWN = 5  # reasons, and jobs of each
+
+
+@dataclass(frozen=True, slots=True)
+class NeverStarts:
+    """So many jobs never start, for this reason; `jobs` are the first of them."""
+
+    count: int
+    because: str
+    jobs: tuple[JobId, ...]
+
+
+def count_never(why: Mapping[JobId, str]) -> Sequence[NeverStarts]:
+    """Jobs by reason, the most frequent first; what is rare is counted together."""
+    by_reason: defaultdict[str, list[JobId]] = defaultdict(list)
+    for job, because in why.items():
+        by_reason[because].append(job)
+    most = sorted(by_reason.items(), key=lambda one: -len(one[1]))
+    found = [NeverStarts(len(jobs), why, tuple(jobs[:SHOWN])) for why, jobs in most[:SHOWN]]
+    rest = [job for _, jobs in most[SHOWN:] for job in jobs]
+    if rest:
+        found.append(NeverStarts(len(rest), "other reasons", tuple(rest[:SHOWN])))
+    return found
+
+
+def why_never(scheduler: Scheduler) -> dict[JobId, str]:
+    """Of jobs that are left: what the policy says, or what is plain to see."""
+    state, about = scheduler.state, scheduler.policy.about
+    scheduler.memory = None  # so that it says again what it said before
+    said = scheduler.policy.decide(scheduler.view(0.0)).reasons
+    waits = Waits(state.free, state.cluster.nodes, about, about.name, 0.0, table=state.table)
+    return {
+        job.id: said.get(job.id) or waits.because(job).text
+        for job in state.table.jobs
+        if job.id not in state.table.suspended
+    }
+
+
+def split_too_large(trace: Trace, cluster: Cluster) -> tuple[Trace, dict[JobId, str]]:
+    """Jobs that the cluster could run, and why it never could run the others."""
+    never = {
+        job.id: f"asks for {_asks(job)}, more than there are"
+        for job, _ in trace
+        if job.demand.min > _room(job, cluster)
+    }
+    kept = tuple(pair for pair in trace.jobs if pair[0].id not in never)
+    return replace(trace, jobs=kept), never
+
+
+def _asks(job: Job) -> str:
+    return asks_for(job.demand.min, job.demand.kinds)
+
+
+def _room(job: Job, cluster: Cluster) -> int:
+    kinds = job.demand.kinds or cluster.kinds
+    return max((cluster.gpus_by_kind.get(kind, 0) for kind in kinds), default=0)

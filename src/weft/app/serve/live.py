@@ -16,6 +16,7 @@ from weft.app.serve.bad_nodes import BadNodes
 from weft.app.serve.configuration import Configuration
 from weft.app.serve.hinted_or_alike import HintedOrAlike
 from weft.app.serve.idle_beside import IdleBeside
+from weft.app.serve.idle_watch import IdleWatch
 from weft.app.serve.limits import Limits
 from weft.app.serve.private_file import write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
@@ -76,9 +77,9 @@ class Settings:
     mail server and `mail_from` that of who sends. With `end_unknown` running jobs that the log
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
     how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
-    those on disk. With `start_ahead` the next in line is started before its turn where that can be
-    done. `slowdown` is promised to jobs that ask for none while they run, None promises them
-    nothing.
+    those on disk. `slowdown` is promised to jobs that ask for none while they run, None promises
+    them nothing. With `start_ahead` the next in line is started before its turn where that can be
+    done. Jobs that do not use their GPUs for `stop_idle_s` seconds are stopped; None stops none.
     """
 
     engine: str = "local"
@@ -103,6 +104,7 @@ class Settings:
     lending: Mapping[str, Any] = field(default_factory=dict)
     slowdown: float | None = SLOWDOWN
     start_ahead: bool = True
+    stop_idle_s: float | None = None
     default: Described | tuple[Described, ...] = "fifo"
 
 
@@ -162,6 +164,7 @@ class Live:
         self._deadlines = Deadlines(self.driver)
         self.sharing, self._ahead = SharingGuard(self.driver), AheadStarts(self.driver)
         self.idle_beside = IdleBeside(self.driver, lambda: self.quotas)
+        self.idle_watch = IdleWatch(self.driver, settings.stop_idle_s)
 
     @property
     def isolation(self) -> Literal["users", "none", ""]:
@@ -197,6 +200,7 @@ class Live:
             if self.settings.start_ahead:
                 self._ahead.open()
             self.idle_beside.open()
+            self.idle_watch.open()
         except BaseException:
             self.store.close()
             raise
@@ -216,6 +220,7 @@ class Live:
         await self._deadlines.close()
         await self.idle_beside.close()
         await self._ahead.close()
+        await self.idle_watch.close()
         await self.sharing.close()
         await self.retention.close()
         await self.driver.close()

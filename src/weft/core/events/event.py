@@ -101,7 +101,8 @@ class Failed:
     `lost` says that it was not the job's own doing, so that it does not count as one of its tries.
     `code` is the exit code of its process, negative for a signal, None if that is not known.
     `final` says that another try would end alike, `agent_died` that it was lost with its agent.
-    `out_of_memory` says that it wanted more memory of a device than there was for it.
+    `out_of_memory` says that it wanted more memory of a device than there was for it, `gpu_fault`
+    that a fault of one ended it beside others, which may have been its own.
     """
 
     job: JobId
@@ -113,6 +114,7 @@ class Failed:
     final: bool = False
     agent_died: bool = False
     out_of_memory: bool = False
+    gpu_fault: bool = False
 
 
 @dataclass(frozen=True, slots=True)

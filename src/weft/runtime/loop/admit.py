@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from math import inf
 from typing import assert_never
@@ -28,8 +28,10 @@ from weft.core.stops import Rung
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import SUCCEEDED, Ledger, failure_class
 from weft.stack.cpu_jobs import place_on_host
+from weft.wire.gpu_faults import is_fault, is_of_others
 
 log = logging.getLogger(__name__)
+FAULT_S = 10.0  # in which all clients of a GPU notice the fault of one
 
 ENDS = (facts.StartFailed, facts.Stopped, facts.Finished, facts.Failed)
 AGENTS_LOST = 5  # in a row: more are the job's own doing
@@ -104,14 +106,16 @@ def check_after(job: Job, ledger: Ledger) -> None:
             )
 
 
-def find_in_vain(job: Job, ledger: Ledger) -> str:
-    """Why a job can never start, as one that it waits for has ended otherwise; or nothing."""
-    for other in job.after.jobs:
-        outcome = ledger.jobs[other].outcome
-        finished = outcome == SUCCEEDED
-        if outcome and job.after.is_in_vain(other, finished=finished):
-            return explain_in_vain(other, finished=finished)
-    return ""
+def find_in_vain(jobs: Iterable[Job], ledger: Ledger) -> Iterator[facts.Cancelled]:
+    """Ends of jobs that can never start, as one that they wait for has ended otherwise."""
+    for job in jobs:
+        for other in job.after.jobs:
+            outcome = ledger.jobs[other].outcome
+            finished = outcome == SUCCEEDED
+            left = ledger.jobs[job.id].outcome  # as a decision may have found before
+            if outcome and not left and job.after.is_in_vain(other, finished=finished):
+                yield facts.Cancelled(job.id, explain_in_vain(other, finished=finished))
+                break
 
 
 def _check_host(job: Job, cluster: Cluster) -> None:
@@ -296,7 +300,8 @@ def _judge(
     sleeping = state.asleep.find(event.job, event.attempt)
     on = state.table.allocations[row] or (None if sleeping is None else sleeping.on)
     beside = on is not None and _is_beside_sleepers(state, event.job, on)
-    return judge_failure(_blame(event, on, beside=beside), ledger.jobs[event.job])
+    blamed = _blame(event, on, after_fault=_follows_fault(state), beside=beside)
+    return judge_failure(blamed, ledger.jobs[event.job])
 
 
 def _is_beside_sleepers(state: State, job: JobId, on: Allocation) -> bool:
@@ -308,15 +313,38 @@ def _is_beside_sleepers(state: State, job: JobId, on: Allocation) -> bool:
     )
 
 
+def _follows_fault(state: State) -> bool:
+    """Whether the fault of a GPU ended somebody a moment ago, who shared it."""
+    told = state.story.events
+    return any(
+        isinstance(event, facts.Failed) and event.lost and is_fault(event.reason)
+        for at, event in told
+        if at >= told[-1][0] - FAULT_S
+    )
+
+
 def _blame(
-    event: facts.Failed | facts.StartFailed, on: Allocation | None, *, beside: bool
+    event: facts.Failed | facts.StartFailed,
+    on: Allocation | None,
+    *,
+    after_fault: bool,
+    beside: bool,
 ) -> facts.Failed | facts.StartFailed:
-    """A job that ran out of the memory that it was given beside others did nothing wrong."""
-    if not isinstance(event, facts.Failed) or not event.out_of_memory or on is None:
+    """A job that ran out of the memory that it was given beside others did nothing wrong.
+
+    Nor need one that a GPU's fault ended beside others: under MPS it ends all of them.
+    """
+    if not isinstance(event, facts.Failed) or on is None:
         return event
-    if on.sharing.gpu_mem_gb is None and on.sharing.share == 1.0 and not beside:
+    capped = on.sharing.gpu_mem_gb is not None or on.sharing.share < 1.0 or beside
+    fault = is_fault(event.reason) and (on.sharing.share < 1.0 or after_fault)
+    if not fault and not (event.out_of_memory and capped):
         return event
     why = "ran out of GPU memory beside other jobs, so it starts again alone"
+    if fault:
+        own = not is_of_others(event.reason)
+        why = "a fault of the GPU that it shares ended it, so it starts again" + " alone" * own
+        event = replace(event, gpu_fault=own)
     return replace(event, reason=f"{why}: {event.reason}", lost=True, final=False)
 
 
@@ -362,6 +390,7 @@ def judge_failure(event: facts.Failed | facts.StartFailed, record: JobRecord) ->
         final or bool(repeats),
         agent_died,
         full,
+        isinstance(event, facts.Failed) and event.gpu_fault,
     )
 
 

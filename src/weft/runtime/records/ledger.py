@@ -21,6 +21,7 @@ from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.live_changes import join
 from weft.core.stops import Rung
 from weft.runtime.records.entitlement import Entitlement
+from weft.runtime.records.idle_jobs import IdleJobs
 from weft.runtime.records.job_records import JobRecord, JobRecords
 from weft.runtime.records.share_windows import ShareWindows
 from weft.runtime.records.sleep_records import goes_on, lies_down, sleep_after
@@ -47,6 +48,7 @@ class Ledger:
     ) -> None:
         self.jobs = JobRecords(records, ended, following)
         self.usage = Usage(days)
+        self.idle = IdleJobs()
         self.tallies = Tallies(
             one.started - one.submitted
             for one in self.jobs.live.values()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import replace
 from math import inf
 from typing import assert_never
 
@@ -14,24 +13,21 @@ from weft.core.knowledge.predictor import Predictor
 from weft.core.model.cluster import Cluster
 from weft.core.model.dependencies import explain_in_vain
 from weft.core.model.gang_nodes import explain_too_few_nodes
-from weft.core.model.job import Allocation, Job, JobId
+from weft.core.model.job import Job, JobId
 from weft.core.plan.about import Controls, Needs
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import describe_host
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, read_spec
 from weft.core.state.capacity import EPS, Capacity
-from weft.core.state.releasing import devices_of
 from weft.core.state.state import State
 from weft.core.state.table import Column
-from weft.core.stops import Rung
+from weft.runtime.loop.excuses import excuse
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import SUCCEEDED, Ledger, failure_class
 from weft.stack.cpu_jobs import place_on_host
-from weft.wire.gpu_faults import is_fault, is_of_others
 
 log = logging.getLogger(__name__)
-FAULT_S = 10.0  # in which all clients of a GPU notice the fault of one
 
 ENDS = (facts.StartFailed, facts.Stopped, facts.Finished, facts.Failed)
 AGENTS_LOST = 5  # in a row: more are the job's own doing
@@ -297,55 +293,7 @@ def _judge(
     row = state.table.find(event.job)
     if row is None:
         return event
-    sleeping = state.asleep.find(event.job, event.attempt)
-    on = state.table.allocations[row] or (None if sleeping is None else sleeping.on)
-    beside = on is not None and _is_beside_sleepers(state, event.job, on)
-    blamed = _blame(event, on, after_fault=_follows_fault(state), beside=beside)
-    return judge_failure(blamed, ledger.jobs[event.job])
-
-
-def _is_beside_sleepers(state: State, job: JobId, on: Allocation) -> bool:
-    """Whether others that are frozen hold memory of the same devices."""
-    others = [one for one in state.asleep.sleepers.values() if one.job != job]
-    devices = {*devices_of(on)}
-    return any(
-        one.rung is Rung.FREEZE and not devices.isdisjoint(devices_of(one.on)) for one in others
-    )
-
-
-def _follows_fault(state: State) -> bool:
-    """Whether the fault of a GPU ended somebody a moment ago, who shared it."""
-    told = state.story.events
-    return any(
-        isinstance(event, facts.Failed) and event.lost and is_fault(event.reason)
-        for at, event in told
-        if at >= told[-1][0] - FAULT_S
-    )
-
-
-def _blame(
-    event: facts.Failed | facts.StartFailed,
-    on: Allocation | None,
-    *,
-    after_fault: bool,
-    beside: bool,
-) -> facts.Failed | facts.StartFailed:
-    """A job that ran out of the memory that it was given beside others did nothing wrong.
-
-    Nor need one that a GPU's fault ended beside others: under MPS it ends all of them.
-    """
-    if not isinstance(event, facts.Failed) or on is None:
-        return event
-    capped = on.sharing.gpu_mem_gb is not None or on.sharing.share < 1.0 or beside
-    fault = is_fault(event.reason) and (on.sharing.share < 1.0 or after_fault)
-    if not fault and not (event.out_of_memory and capped):
-        return event
-    why = "ran out of GPU memory beside other jobs, so it starts again alone"
-    if fault:
-        own = not is_of_others(event.reason)
-        why = "a fault of the GPU that it shares ended it, so it starts again" + " alone" * own
-        event = replace(event, gpu_fault=own)
-    return replace(event, reason=f"{why}: {event.reason}", lost=True, final=False)
+    return judge_failure(excuse(event, state, row), ledger.jobs[event.job])
 
 
 def _said(event: facts.Noticed, record: JobRecord) -> bool:

@@ -19,6 +19,7 @@ from weft.app.serve.idle_beside import IdleBeside
 from weft.app.serve.limits import Limits
 from weft.app.serve.private_file import write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
+from weft.app.serve.sleep_nodes import SleepNodes, SleepSettings
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.knowledge import Knowledge
@@ -74,6 +75,7 @@ class Settings:
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
     how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
     those on disk. `slowdown` is promised to jobs that ask for none, None promises them nothing.
+    `sleep_nodes` says how idle nodes are put to sleep, None that they never are.
     """
 
     engine: str = "local"
@@ -97,6 +99,7 @@ class Settings:
     decide_limit_s: float = LIMIT_S
     lending: Mapping[str, Any] = field(default_factory=dict)
     slowdown: float | None = None
+    sleep_nodes: SleepSettings | None = None
     default: Described | tuple[Described, ...] = "fifo"
 
 
@@ -155,6 +158,7 @@ class Live:
         self._watching: asyncio.Task[None] | None = None
         self._deadlines = Deadlines(self.driver)
         self.sharing = SharingGuard(self.driver)
+        self.sleep_nodes = _sleep_nodes(settings, self.driver, self.engine.name)
         self.idle_beside = IdleBeside(self.driver, lambda: self.quotas)
 
     @property
@@ -189,6 +193,8 @@ class Live:
             self._deadlines.open()
             self.sharing.open()
             self.idle_beside.open()
+            if self.sleep_nodes is not None:
+                self.sleep_nodes.open()
         except BaseException:
             self.store.close()
             raise
@@ -207,6 +213,8 @@ class Live:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self._deadlines.close()
         await self.idle_beside.close()
+        if self.sleep_nodes is not None:
+            await self.sleep_nodes.close()
         await self.sharing.close()
         await self.retention.close()
         await self.driver.close()
@@ -294,6 +302,12 @@ def _decider(settings: Settings) -> Decider:
     if settings.decide_in == "service":
         return InProcess()
     return InWorker(limit_s=settings.decide_limit_s)
+
+
+def _sleep_nodes(settings: Settings, driver: Driver, engine: str) -> SleepNodes | None:
+    if settings.sleep_nodes is None:
+        return None
+    return SleepNodes(driver, settings.sleep_nodes.on(engine), settings.state)
 
 
 def _predictor(spec: str) -> Predictor:

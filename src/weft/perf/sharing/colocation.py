@@ -29,7 +29,7 @@ from weft.formulas.training.tunable_batch import TunableBatch
 from weft.perf.sharing.batching import Batching, batch_size, untuned
 from weft.perf.sharing.hinted_profile import read_hinted
 from weft.perf.sharing.measured_batching import MeasuredBatching
-from weft.perf.sharing.seen_profile import Seen, read_cpu_part
+from weft.perf.sharing.seen_profile import SeenProfile, read_cpu_part
 
 Interfering = Callable[[Sequence[Profile]], Sequence[float]]
 Host = Callable[[Job], Sensitivity | None]
@@ -67,9 +67,9 @@ class Colocated:
     batching: Callable[[Job], Batching | None] = untuned
     _paces: dict[JobId, float] = field(default_factory=dict)
     _cpu_parts: dict[JobId, float] = field(default_factory=dict)
-    _seen: dict[JobId, Seen] = field(default_factory=dict)
+    _seen: dict[JobId, SeenProfile] = field(default_factory=dict)
     _batches: MeasuredBatching = field(default_factory=MeasuredBatching)
-    _programs: dict[str, Seen] = field(default_factory=dict)  # what their last runs did
+    _programs: dict[str, SeenProfile] = field(default_factory=dict)  # what their last runs did
     _known: dict[JobId, Profile] = field(default_factory=dict)
     _groups: dict[tuple[Discipline, tuple[Profile, ...]], Sequence[float]] = field(
         default_factory=dict
@@ -181,16 +181,16 @@ class Colocated:
             self._known.pop(job.id, None)
 
     def _see(self, job: Job, report: Report) -> None:
-        before = self._seen.get(job.id, Seen())
+        before = self._seen.get(job.id, SeenProfile())
         seen = before.add(report)
         if seen != before:
             self._seen[job.id] = seen
             self._known.pop(job.id, None)
 
-    def _recall(self, job: Job) -> Seen:
+    def _recall(self, job: Job) -> SeenProfile:
         """What was seen of a job, else of the last run of its program."""
-        seen = self._seen.get(job.id, Seen())
-        before = self._programs.get(program_of(job), Seen())
+        seen = self._seen.get(job.id, SeenProfile())
+        before = self._programs.get(program_of(job), SeenProfile())
         return (
             seen
             if seen.use is not None
@@ -218,8 +218,8 @@ class Colocated:
         self._cpu_parts.update({JobId(job): part for job, part in saved["cpu_parts"].items()})
         self._batches.load(saved.get("batches", {}))
         seen, programs = saved.get("seen", {}), saved.get("programs", {})
-        self._seen.update({JobId(job): Seen(*values) for job, values in seen.items()})
-        self._programs.update({name: Seen(*values) for name, values in programs.items()})
+        self._seen.update({JobId(job): SeenProfile(*values) for job, values in seen.items()})
+        self._programs.update({name: SeenProfile(*values) for name, values in programs.items()})
 
     def forget(self, job: Job) -> None:
         """Nothing more will be asked of it."""

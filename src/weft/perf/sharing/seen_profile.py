@@ -12,7 +12,7 @@ from weft.core.events.report import Report
 from weft.core.knowledge.profile import MOST_CPU_PART, Profile
 
 
-class Seen(NamedTuple):
+class SeenProfile(NamedTuple):
     """What was seen of a stranger: the most memory, the busiest time, the shortest step.
 
     `data` is the part of a step that waits for data. A part that nobody could see is negative.
@@ -23,7 +23,7 @@ class Seen(NamedTuple):
     step_s: float = 0.0
     data: float = -1.0
 
-    def add(self, report: Report) -> Seen:
+    def add(self, report: Report) -> SeenProfile:
         """With another report; before its first step a job is not busy yet."""
         seen = self._replace(mem_gb=max(self.mem_gb, report.mem_gb or 0.0))
         if not report.steps:

@@ -103,8 +103,8 @@ async def list_jobs(
     parts: list[bytes] = []
     for start in range(0, min(limit, len(found)), PART):
         began = time.perf_counter()
-        describe = JobView(service.driver)
-        some = [describe.job(one) for one in found[start : min(start + PART, limit)]]
+        job_view = JobView(service.driver)
+        some = [job_view.job(one) for one in found[start : min(start + PART, limit)]]
         parts.append(write_json(some)[1:-1])
         # As long as it took for others, once it is a long page.
         await asyncio.sleep(time.perf_counter() - began if start >= SHORT else 0.0)
@@ -161,8 +161,7 @@ def read_jobs(body: JobFile, service: Context, who: Caller) -> Iterator[Job]:
     for one, values in expand(body, body.id or new_id(name_of(body))):
         job = job_of(one, tenant=tenant, user=who.name, account=who.account, parameters=values)
         deadline = None if job.deadline is None else now + job.deadline
-        slowdown = job.slowdown or service.live.settings.slowdown
-        yield replace(job, after=after, deadline=deadline, slowdown=slowdown)
+        yield replace(job, after=after, deadline=deadline)
 
 
 def find_after(body: JobFile, service: Context, who: Caller) -> After:

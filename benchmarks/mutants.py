@@ -1,4 +1,4 @@
-"""Plausible mistakes in a policy, one at a time: which do its own tests notice?
+"""Plausible mistakes in a policy, one at a time, and whether its own tests notice them.
 
 `python -m benchmarks.mutants POLICY` draws changes of comparisons, arithmetic, numbers, signs,
 conditions, and least and most from the policy's sources, and runs its tests against each in a
@@ -209,16 +209,15 @@ class _Changed(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the changed source."""
-        exec(compile(self._mutant.source, self._mutant.module, "exec"), module.__dict__)  # noqa: S102
+        exec(compile(self._mutant.source, self._mutant.module, "exec"), module.__dict__)
 
 
 def _warm() -> None:
     """What every process needs; no policy is imported, so that each imports its own."""
     import highspy  # noqa: F401
-    import numpy  # noqa: F401
     import scipy.optimize  # noqa: F401
 
-    import weft.app.simulate.api  # noqa: F401
+    import weft.app.simulate.api
     import weft.perf.linear  # noqa: F401
 
     sys.path.insert(0, str(ROOT))

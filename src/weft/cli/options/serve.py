@@ -117,11 +117,22 @@ class ServeOptions:
         typer.Option(help="Seconds a decision may take before a safe order stands in.", min=0.1),
     ] = 20.0
     slowdown: Annotated[
-        float | None,
+        float,
         typer.Option(
-            help="How many times as long steps may take beside others, of jobs that do not say.",
+            help="How many times as long steps may take beside others while a job runs, of jobs "
+            "that do not say; 100 lets all run at once.",
             min=1.0,
             max=100.0,
+        ),
+    ] = 1.3
+    start_ahead: Annotated[
+        bool,
+        typer.Option(help="Start the next in line before its turn, and freeze it until then."),
+    ] = True
+    stop_idle_h: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop jobs that do not use their GPUs for so many hours; default: never.", min=0.01
         ),
     ] = None
 
@@ -155,4 +166,6 @@ class ServeOptions:
             lending=read_lending(self.own, self.parent, self.half_life_h, self.min_run),
             default=DEFAULT_POLICY,
             slowdown=self.slowdown,
+            start_ahead=self.start_ahead,
+            stop_idle_s=None if self.stop_idle_h is None else self.stop_idle_h * 3600.0,
         )

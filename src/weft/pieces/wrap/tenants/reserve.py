@@ -14,7 +14,7 @@ from math import inf
 
 import numpy as np
 
-from weft.core.model.job import Allocation, Demand, Job, JobId, Sharing, Slice
+from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties, may_idle
 from weft.core.plan.memory import recall
@@ -22,13 +22,12 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
-from weft.core.state.capacity import EPS
 from weft.core.state.table import Bools
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.sub_cluster import decide_among
-from weft.pieces.wrap.tenants.windows import Window, read_window
 from weft.stack.ask_policy import ask
+from weft.stack.windows import Window, read_window, take_away
 from weft.stack.wrapper import Wrapper, WrapperMemory
 
 Names = frozenset[str]
@@ -192,7 +191,7 @@ class _Turn:
         tries = ((barred, in_force), (frozenset(self._windows),) * 2)
         for kept, untouched in tries:
             mark = view.free.mark()
-            self._keep(kept)
+            take_away(view.free, [self._windows[name] for name in kept])
             part = view.restrict(shown & ~self._touching(untouched), self._changes)
             plan = decide_among(self._inner, replace(part, memory=memory))
             view.free.rollback(mark)
@@ -218,22 +217,6 @@ class _Turn:
             assert on is not None
             mask[row] = any(self._windows[name].touches(on, view.cluster) for name in names)
         return mask
-
-    def _keep(self, names: Names) -> None:
-        """Take what is left of these windows' devices, so that it is not there."""
-        free, cluster = self._view.free, self._view.cluster
-        for i, node in enumerate(cluster.nodes):
-            mask = 0
-            for name in names:
-                mask |= self._windows[name].mask(node.id, node.gpus)
-            idle = mask & free.idle_mask(i)
-            if idle:
-                gpus = tuple(gpu for gpu in range(node.gpus) if idle >> gpu & 1)
-                free.take(Allocation((Slice(node.id, gpus),)))
-            for gpu in range(node.gpus):
-                left = 1.0 - free.claimed(i, gpu)
-                if (mask ^ idle) >> gpu & 1 and left > EPS:  # a part is taken
-                    free.take(Allocation((Slice(node.id, (gpu,)),), Sharing(left)))
 
     def _trespasses(self, plan: Plan) -> bool:
         view = self._view
@@ -263,7 +246,8 @@ class _Turn:
             room = {kind: self._kept(kind, barred) for kind in kinds if kind in view.free.kinds}
             idle = {kind: view.free.idle(kind) for kind in room}
             least = self._least(demand)
-            if any(idle[kind] >= least > idle[kind] - room[kind] for kind in room):
+            beside = any(idle[kind] - room[kind] >= least for kind in room)
+            if not beside and any(idle[kind] >= least for kind in room):
                 self.reasons[job.id] = self._why(view, job, barred)
             else:
                 self.reasons.pop(job.id, None)

@@ -161,8 +161,7 @@ def read_jobs(body: JobFile, service: Context, who: Caller) -> Iterator[Job]:
     for one, values in expand(body, body.id or new_id(name_of(body))):
         job = job_of(one, tenant=tenant, user=who.name, account=who.account, parameters=values)
         deadline = None if job.deadline is None else now + job.deadline
-        slowdown = job.slowdown or service.live.settings.slowdown
-        yield replace(job, after=after, deadline=deadline, slowdown=slowdown)
+        yield replace(job, after=after, deadline=deadline)
 
 
 def find_after(body: JobFile, service: Context, who: Caller) -> After:

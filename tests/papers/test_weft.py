@@ -19,6 +19,8 @@ from weft.core.model.job import Allocation, BatchRange, Demand, Job, JobId, Slic
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.plan import Plan
 from weft.core.scheduler import Scheduler
+from weft.core.spec.part_spec import PartSpec
+from weft.core.spec.registry import build
 from weft.perf.change_costs import StatedCosts
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.pooled import PooledBeliefs
@@ -232,7 +234,16 @@ def test_a_plan_may_ask_for_a_restart_where_a_job_could_change_live(
     assert (JobId("a") in told[-1].live) is not bool(restarts)
 
 
-@pytest.mark.parametrize("wrong", ["shape=1", "wake=0", "rise=-1"])
+def test_parameters_of_old_logs_and_files_are_read() -> None:
+    old = "weft:large=9,rise=8,loss=7,half_life=6,wake=5"
+    new = "weft:large_s=9,rise_s=8,loss_s=7,half_life_s=6,wake_s=5"
+    logged = PartSpec("weft", {"wake": 5.0, "large": 9.0})
+
+    assert build("policy", old) == build("policy", new)
+    assert build("policy", logged) == build("policy", "weft:wake_s=5,large_s=9")
+
+
+@pytest.mark.parametrize("wrong", ["shape=1", "wake_s=0", "rise_s=-1", "wake=0"])
 def test_parameters_that_mean_nothing_are_refused(wrong: str) -> None:
     with pytest.raises(InvalidConfig, match=wrong.partition("=")[0]):
         weft.simulate("tiny-20", f"weft:{wrong}")

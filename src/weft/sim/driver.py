@@ -133,11 +133,6 @@ class Driver:
         if self._progress is not None:
             self._progress(total, total)
 
-    @property
-    def scheduler(self) -> Scheduler:
-        """As it stands."""
-        return self._scheduler
-
     # ---- time
 
     def _next_time(self) -> float:

@@ -50,6 +50,7 @@ class Run:
     physics: Physics
     driver: Driver
     weights: Mapping[str, float]
+    scheduler: Scheduler
 
     def outcome(self, name: str) -> Outcome:
         """Let it run to its end; `name` is what results call the policy."""
@@ -129,7 +130,7 @@ def wire(
         live=None if live is None else costs.costs,
         nights=None if stops is None or stops.memory is None else Nights(stops.memory),
     )
-    return Run(policy, known, cluster, physics, driver, named)
+    return Run(policy, known, cluster, physics, driver, named, scheduler)
 
 
 def _on_loan(perf: PerfModel, loans: Loans) -> PerfModel:

@@ -125,6 +125,16 @@ class ServeOptions:
             max=100.0,
         ),
     ] = 1.3
+    start_ahead: Annotated[
+        bool,
+        typer.Option(help="Start the next in line before its turn, and freeze it until then."),
+    ] = True
+    stop_idle_h: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop jobs that do not use their GPUs for so many hours; default: never.", min=0.01
+        ),
+    ] = None
 
     def settings(self, users: Mapping[str, Any] | None = None) -> Settings:
         """Settings of a service; `users` is a table from a file where no other file is named."""
@@ -156,4 +166,6 @@ class ServeOptions:
             lending=read_lending(self.own, self.parent, self.half_life_h, self.min_run),
             default=DEFAULT_POLICY,
             slowdown=self.slowdown,
+            start_ahead=self.start_ahead,
+            stop_idle_s=None if self.stop_idle_h is None else self.stop_idle_h * 3600.0,
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from weft.core.model.cluster import Node
+from weft.core.model.cluster import CPU, Node
 from weft.core.model.gang_nodes import count_large_nodes, place_on_nodes
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, name_of
 from weft.core.plan.about import About, Controls
@@ -245,7 +245,9 @@ class Waits:
         return demand.min if Controls.COUNT in self.about.controls else demand.gpus
 
     def _asks(self, demand: Demand) -> str:
-        return asks_for(self._least(demand), demand.kinds, demand.share, demand.nodes)
+        only_cpus = {node.kind for node in self.nodes} == {CPU}
+        kinds = (CPU,) if only_cpus else demand.kinds
+        return asks_for(self._least(demand), kinds, demand.share, demand.nodes)
 
 
 def waits_of(driver: Driver) -> Waits:

@@ -165,8 +165,7 @@ class Driver:
         """Submit jobs; they are on disk on return. Their time of submission is set here.
 
         They are `incoming` before anything else happens: who counts what a tenant has sees them.
-        One that waits in vain, for a job that has ended otherwise, is cancelled at once. Raises
-        InvalidConfig for one that is there already or can never run here.
+        One that waits in vain is cancelled. InvalidConfig if it is there or can never run here.
         """
         coming: list[Job] = []
         try:
@@ -175,11 +174,9 @@ class Driver:
                 check_new(one, self._nodes.whole, self.ledger, self.incoming)
                 self.incoming[one.id] = one
                 coming.append(replace(one, submitted=self.now))
-            vain = {one.id: why for one in coming if (why := find_in_vain(one, self.ledger))}
             await asyncio.gather(*(self.write_down(Submitted(one)) for one in coming))
-            for name, why in vain.items():
-                if not self.ledger.jobs[name].outcome:  # a decision has not done so before
-                    await self.write_down(Cancelled(name, why))
+            for vain in find_in_vain(coming, self.ledger):
+                await self.write_down(vain)
         finally:
             for one in coming:
                 self.incoming.pop(one.id, None)

@@ -13,6 +13,7 @@ from weft.core.model.job import Allocation, Job, name_of
 from weft.core.plan.reasons import Reason
 from weft.runtime.deciding.waiting import waits_of, why_waits
 from weft.runtime.loop.driver import Driver
+from weft.runtime.records.idle_jobs import describe_idle
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
 from weft.service.access.redaction import mask, mask_all, secrets_of
@@ -87,6 +88,8 @@ class JobView:
         said = waits.text if waits is not None else record.reason
         if not said and status.state == "running":
             said = record.said  # such as what a search for its batch tries now
+        if status.state == "running" and is_idle(self._driver, record):
+            said = describe_idle(self._driver.ledger.idle.uses[record.job.id])
         said = silence_words(self._silent_s(status)) or said
         return mask(said, secrets_of(record.job))
 
@@ -129,6 +132,13 @@ def row_fields(status: JobStatus, now: float) -> dict[str, Any]:
         "gpu_seconds": record.gpu_s.at(now),
         "app": job.app,
     }
+
+
+def is_idle(driver: Driver, record: JobRecord) -> bool:
+    """Whether a running job does not use its GPUs."""
+    use = driver.ledger.idle.uses.get(record.job.id)
+    same = use is not None and use.attempt == record.attempt
+    return same and use is not None and use.idle_s >= driver.ledger.idle.idle_s
 
 
 def silent_s(record: JobRecord, now: float, speed: float = 1.0) -> float | None:

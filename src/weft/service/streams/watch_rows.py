@@ -9,7 +9,7 @@ from weft.core.model.job import JobId, Slice
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
-from weft.service.jobs.job_view import JobView, row_fields, silent_s
+from weft.service.jobs.job_view import JobView, is_idle, row_fields, silent_s
 from weft.service.responses.watch import Place, WatchedJob
 
 WAITING = ("pending", "preempted", "suspended")
@@ -65,9 +65,9 @@ def _reason(driver: Driver, job_view: JobView, status: JobStatus) -> tuple[str, 
     if record.suspended is not None and record.sleeps is None:
         return text, ("suspended", record.suspended)
     if status.state not in WAITING and record.suspended is None:
-        silent = status.state == "running" and silent_s(record, driver.now, driver.engine.speed)
-        told = (record.reason, record.said)
-        return text, ("silent", record.job.id) if silent else told
+        own = silent_s(record, driver.now, driver.engine.speed) or is_idle(driver, record)
+        running = status.state == "running" and own
+        return text, ("running", record.job.id) if running else (record.reason, record.said)
     if record.sleeps is not None:
         return text, ("asleep", record.job.id)
     if record.failures or record.job.conditional:

@@ -108,6 +108,18 @@ def _lines(service: Context) -> Iterator[str]:
     yield from _metric(
         "streams", "gauge", "Open event streams and logs.", "tenant", service.streams.open
     )
+    idle = service.live.idle_watch.jobs
+    now_idle = Counter(use.tenant for use in idle.idle.values())
+    yield from _metric(
+        "idle_jobs", "gauge", "Running jobs that do not use their GPUs.", "tenant", now_idle
+    )
+    yield from _metric(
+        "idle_gpu_seconds_total",
+        "counter",
+        "GPU time that jobs held without using it.",
+        "tenant",
+        idle.wasted_gpu_s,
+    )
     yield from _metric(
         "jobs_beside_idle_gpus",
         "gauge",

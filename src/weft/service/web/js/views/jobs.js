@@ -10,6 +10,7 @@ import { Bar, Empty, State, toast } from "../ui.js";
 const ROW = 39,
   AROUND = 12;
 const STATES = [
+  "recent",
   "active",
   "waiting",
   "running",
@@ -60,15 +61,14 @@ const COLUMNS = [
   { key: "age", label: "Age", cls: "c-age", num: true, by: (job) => -job.submitted },
 ];
 
-function wanted(job, { q = "", state = "active", tenant = "", kind = "" }) {
-  if (
-    state === "active"
-      ? ENDED.has(job.state)
-      : state === "waiting"
-        ? !WAITING.has(job.state)
-        : state !== "all" && job.state !== state
-  )
-    return false;
+function ofState(job, state) {
+  if (state === "active") return !ENDED.has(job.state);
+  if (state === "waiting") return WAITING.has(job.state);
+  return state === "recent" || state === "all" || job.state === state;
+}
+
+function wanted(job, { q = "", state = "recent", tenant = "", kind = "" }) {
+  if (!ofState(job, state)) return false;
   if (tenant && job.tenant !== tenant) return false;
   if (
     kind &&
@@ -120,7 +120,7 @@ export function JobsView({ route, me }) {
     <header><h1>Jobs</h1><span class="dim" role="status">${count(jobs.length, "job")}</span>
       <div class="end filters">
         <input type="search" aria-label="Filter by words" placeholder="Filter by name, user, reason" value=${query.q || ""} onInput=${(event) => setQuery({ q: event.target.value })} />
-        <select aria-label="State" value=${query.state || "active"} onChange=${(event) => setQuery({ state: event.target.value === "active" ? "" : event.target.value })}>${STATES.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>
+        <select aria-label="State" value=${query.state || "recent"} onChange=${(event) => setQuery({ state: event.target.value === "recent" ? "" : event.target.value })}>${STATES.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>
         ${tenants.length > 1 && html`<select aria-label="Tenant" value=${query.tenant || ""} onChange=${(event) => setQuery({ tenant: event.target.value })}><option value="">all tenants</option>${tenants.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`}
         ${kinds.length > 1 && html`<select aria-label="Kind of GPU" value=${query.kind || ""} onChange=${(event) => setQuery({ kind: event.target.value })}><option value="">all kinds</option>${kinds.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`}
       </div></header>

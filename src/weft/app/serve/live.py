@@ -46,6 +46,7 @@ from weft.runtime.loop.deadlines import Deadlines
 from weft.runtime.loop.driver import Driver
 from weft.runtime.loop.file_limit import raise_file_limit
 from weft.runtime.recovery.retention import FOR_EVER, Keep, Retention
+from weft.runtime.sharing.ahead import AheadStarts
 from weft.runtime.sharing.guard import SharingGuard
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
@@ -77,8 +78,8 @@ class Settings:
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
     how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
     those on disk. `slowdown` is promised to jobs that ask for none while they run, None promises
-    them nothing. Jobs that do not use their GPUs for `stop_idle_s` seconds are stopped; None stops
-    none.
+    them nothing. With `start_ahead` the next in line is started before its turn where that can be
+    done. Jobs that do not use their GPUs for `stop_idle_s` seconds are stopped; None stops none.
     """
 
     engine: str = "local"
@@ -102,6 +103,7 @@ class Settings:
     decide_limit_s: float = LIMIT_S
     lending: Mapping[str, Any] = field(default_factory=dict)
     slowdown: float | None = SLOWDOWN
+    start_ahead: bool = True
     stop_idle_s: float | None = None
     default: Described | tuple[Described, ...] = "fifo"
 
@@ -160,7 +162,7 @@ class Live:
         self.bad_nodes = BadNodes(self._owner_of)
         self._watching: asyncio.Task[None] | None = None
         self._deadlines = Deadlines(self.driver)
-        self.sharing = SharingGuard(self.driver)
+        self.sharing, self._ahead = SharingGuard(self.driver), AheadStarts(self.driver)
         self.idle_beside = IdleBeside(self.driver, lambda: self.quotas)
         self.idle_watch = IdleWatch(self.driver, settings.stop_idle_s)
 
@@ -195,6 +197,8 @@ class Live:
             self._watching = asyncio.create_task(self._watch_nodes())
             self._deadlines.open()
             self.sharing.open()
+            if self.settings.start_ahead:
+                self._ahead.open()
             self.idle_beside.open()
             self.idle_watch.open()
         except BaseException:
@@ -215,6 +219,7 @@ class Live:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self._deadlines.close()
         await self.idle_beside.close()
+        await self._ahead.close()
         await self.idle_watch.close()
         await self.sharing.close()
         await self.retention.close()

@@ -125,7 +125,10 @@ class ServeOptions:
             max=100.0,
         ),
     ] = 1.3
-
+    start_ahead: Annotated[
+        bool,
+        typer.Option(help="Start the next in line before its turn, and freeze it until then."),
+    ] = True
     stop_idle_h: Annotated[
         float | None,
         typer.Option(
@@ -163,5 +166,6 @@ class ServeOptions:
             lending=read_lending(self.own, self.parent, self.half_life_h, self.min_run),
             default=DEFAULT_POLICY,
             slowdown=self.slowdown,
+            start_ahead=self.start_ahead,
             stop_idle_s=None if self.stop_idle_h is None else self.stop_idle_h * 3600.0,
         )

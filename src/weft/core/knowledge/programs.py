@@ -78,6 +78,10 @@ class Programs(Protocol):
         """A job ran out of memory while others had a part of its devices."""
         ...
 
+    def observe_fault(self, job: Job) -> None:
+        """A fault of a GPU ended a job beside others, and may have been its own."""
+        ...
+
     def forget(self, job: Job) -> None:
         """A job has left; what its program did is kept."""
         ...

@@ -17,7 +17,8 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from weft.testing.live_scenarios import Problem, draw, play
+from weft.testing.drawn_scenarios import draw
+from weft.testing.live_scenarios import Problem, play
 
 SLOW_S = 60.0
 EVERY = 100

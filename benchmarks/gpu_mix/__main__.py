@@ -1,11 +1,13 @@
 """Average completion time and makespan of a mix of real training jobs on one GPU.
 
-    python -m benchmarks.gpu_mix [one-at-a-time] [timeslicing] [mps] [--out FILE] [--seconds S]
+    python -m benchmarks.gpu_mix [WAY ...] [--jobs N] [--seconds S] [--out FILE]
 
-Each way starts a real service on the local engine, submits the same twelve jobs (vision, language,
+Each way starts a real service on the local engine, submits the same jobs (vision, language,
 recurrent, recommendation; small and large) at once through its API and waits for the last to end.
-`--seconds` is how long each job would train alone. On a machine without a GPU the jobs are tiny and
-the slots are CPUs: that tries the benchmark, not the GPU.
+`iadeep` looks for batch sizes as jobs run, and what it found is printed; `unmodified` jobs are
+plain scripts that say nothing, each seen once before. `--seconds` is how long each job would train
+alone. On a machine without a GPU the jobs are tiny and the slots are CPUs: that tries the
+benchmark, not the GPU.
 """
 
 from __future__ import annotations
@@ -13,19 +15,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.any_job.ways import ENDED, call, service, wait_for
 
 HERE = Path(__file__).resolve().parent
 # Model, batch size, and milliseconds of a step alone on an H200.
@@ -43,11 +43,29 @@ JOBS = (
     ("dlrm", 8192, 9.7),
     ("resnet18-cifar", 128, 9.8),
 )
+
+
+class Way(NamedTuple):
+    """An engine and a policy; whether batches may change, scripts are plain, jobs have tiers."""
+
+    engine: str
+    policy: str
+    batches: bool = False
+    plain: bool = False
+    tiers: bool = False
+
+
+TUNED = "iadeep:residents=4,probe_s=1.5"
 WAYS = {
-    "one-at-a-time": ("local:mps=false", "fifo"),
-    "timeslicing": ("local:mps=false", "iadeep:tune=false,residents=4"),
-    "mps": ("local:mps=true", "iadeep:tune=false,residents=4"),
+    "one-at-a-time": Way("local:mps=false", "fifo"),
+    "timeslicing": Way("local:mps=false", "iadeep:tune=false,residents=4"),
+    "mps": Way("local:mps=true", "iadeep:tune=false,residents=4"),
+    "antman": Way("local:mps=true", "antman", tiers=True),
+    "iadeep": Way("local:mps=true", TUNED, batches=True),
+    "unmodified": Way("local:mps=false", TUNED, plain=True),
 }
+LARGER = 2  # times its first batch that a job may train on
+SEEN_S = 3.0  # of a plain script that is run for the first time
 LIMIT_S = 900.0
 
 
@@ -56,103 +74,90 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Real jobs on one GPU, shared or not.")
     parser.add_argument("ways", nargs="*", choices=[*WAYS, []], default=list(WAYS))
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--jobs", type=int, default=len(JOBS))
     parser.add_argument("--seconds", type=float, default=15.0)
     asked = parser.parse_args()
-    results = {way: run(way, asked.seconds) for way in asked.ways or WAYS}
+    jobs = JOBS[: asked.jobs]
+    results: dict[str, Any] = {}
+    for way in asked.ways or WAYS:
+        results[way] = run(WAYS[way], jobs, asked.seconds)
+        print(way, json.dumps(results[way]), flush=True)
+        if asked.out:
+            asked.out.write_text(json.dumps(results, indent=1))
     show(results)
-    if asked.out:
-        asked.out.write_text(json.dumps(results, indent=1))
     return 0
 
 
-def run(way: str, seconds: float) -> dict[str, Any]:
-    """One service, twelve jobs, and what became of them."""
-    engine, policy = WAYS[way]
-    port = free_port()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        log = Path(folder) / "service.log"
-        command = [sys.executable, "-m", "weft", "serve", "--engine", engine, "--policy", policy]
-        command += ["--state", f"{folder}/state", "--port", str(port)]
-        with log.open("w") as out:
-            service = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-        try:
-            wait_ready(port, service, log)
-            return watched(way, port, seconds)
-        finally:
-            service.send_signal(signal.SIGTERM)
-            service.wait(timeout=60)
+Spec = tuple[str, int, float]
 
 
-def watched(way: str, port: int, seconds: float) -> dict[str, Any]:
-    """Submit everything, wait for the end, and count from the first submission."""
-    began = time.time()
-    ids = [submit(port, *job, seconds) for job in JOBS]
-    while True:
-        jobs = [call(port, f"/jobs/{name}") for name in ids]
-        over = [j for j in jobs if j["state"] in ("succeeded", "failed", "cancelled")]
-        if len(over) == len(jobs):
-            break
-        if time.time() - began > LIMIT_S:
-            raise TimeoutError(f"{way}: {len(jobs) - len(over)} jobs did not end")
-        time.sleep(1.0)
-    bad = [j["id"] for j in jobs if j["state"] != "succeeded"]
-    if bad:
-        print(call(port, f"/jobs/{bad[0]}/logs?rank=0", text=True)[-3000:])
-        raise RuntimeError(f"{way}: {', '.join(bad)} failed")
-    took = [j["ended"] - j["submitted"] for j in jobs]
+def run(way: Way, jobs: Sequence[Spec], seconds: float) -> dict[str, Any]:
+    """One service, the jobs, and what became of them."""
+    engine = f"{way.engine},slots=1"  # where there is no GPU
+    with service(["--engine", engine, "--policy", way.policy]) as port:
+        if way.plain:
+            for job in jobs:
+                wait_for(port, [submit(port, way, job, SEEN_S)])
+        began = time.time()
+        ids = [submit(port, way, job, seconds, at) for at, job in enumerate(jobs)]
+        said = watch(port, ids, began + LIMIT_S)
+        ended = [call(port, f"/jobs/{name}") for name in ids]
+        bad = [job["id"] for job in ended if job["state"] != "succeeded"]
+        if bad:
+            print(call(port, f"/jobs/{bad[0]}/logs?rank=0", text=True)[-3000:])
+            raise RuntimeError(f"{way}: {', '.join(bad)} failed")
+    took = [job["ended"] - job["submitted"] for job in ended]
     return {
-        "average_s": statistics.mean(took),
-        "makespan_s": max(j["ended"] for j in jobs) - min(j["submitted"] for j in jobs),
+        "average_s": round(statistics.mean(took), 2),
+        "makespan_s": round(max(j["ended"] for j in ended) - ended[0]["submitted"], 2),
+        "search": said,
         "jobs": [
-            {"job": f"{model}:{batch}", "waited_s": j["started"] - j["submitted"], "took_s": t}
-            for (model, batch, _), j, t in zip(JOBS, jobs, took, strict=True)
+            {
+                "job": f"{model}:{batch}",
+                "waited_s": round(job["started"] - job["submitted"], 2),
+                "took_s": round(t, 2),
+            }
+            for (model, batch, _), job, t in zip(jobs, ended, took, strict=True)
         ],
     }
 
 
-def submit(port: int, model: str, batch: int, step_ms: float, seconds: float) -> str:
+def watch(port: int, ids: list[str], until: float) -> dict[str, list[str]]:
+    """What was said of searches for batch sizes, by job, until all have ended."""
+    said: dict[str, list[str]] = {}
+    while time.time() < until:
+        jobs = [call(port, f"/jobs/{name}") for name in ids]
+        for job in jobs:
+            text = str(job.get("reason") or "")
+            lines = said.setdefault(job["id"], [])
+            if text.startswith("batch ") and text not in lines:
+                lines.append(text)
+        if all(job["state"] in ENDED for job in jobs):
+            return said
+        time.sleep(0.5)
+    raise TimeoutError(f"of {len(ids)} jobs some did not end")
+
+
+def submit(port: int, way: Way, job: Spec, seconds: float, at: int = 0) -> str:
+    """One job, as the way has them."""
+    model, batch, step_ms = job
     steps = max(1, round(1000.0 * seconds / step_ms))
-    body = {
+    script = "plain_job.py" if way.plain else "job.py"
+    command = [sys.executable, str(HERE / script), model, str(batch), str(steps)]
+    body: dict[str, Any] = {
         "name": f"{model}-{batch}".replace("_", "-"),
-        "command": [sys.executable, str(HERE / "job.py"), model, str(batch), str(steps)],
+        "command": [*command, str(LARGER * batch)] if way.batches else command,
         "workdir": str(HERE),
         "gpus": 1,
-        "share": "allowed",
-        "model": model,
-        "hints": {"batch": batch},
         "env": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
     }
+    if not way.plain:
+        body |= {"share": "allowed", "model": model, "hints": {"batch": batch}}
+    if way.batches:
+        body["batch"] = {"init": batch, "max": LARGER * batch}
+    if way.tiers and at % 2:
+        body["priority"] = "opportunistic"
     return str(call(port, "/jobs", body)["id"])
-
-
-def call(port: int, path: str, body: Any = None, *, text: bool = False) -> Any:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/api/v1{path}",
-        data=None if body is None else json.dumps(body).encode(),
-        headers={"content-type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        content = answer.read().decode()
-    return content if text else json.loads(content)
-
-
-def wait_ready(port: int, service: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(300):
-        if service.poll() is not None:
-            raise RuntimeError(f"the service did not start:\n{log.read_text()[-3000:]}")
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
-            return
-    raise TimeoutError("the service does not answer")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def show(results: dict[str, dict[str, Any]]) -> None:

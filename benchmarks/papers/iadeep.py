@@ -1,28 +1,32 @@
-"""IADeep on a generated workload: `python -m benchmarks.papers.iadeep [FOLDER]`.
+"""IADeep against other ways to share, on a generated workload.
+
+    python -m benchmarks.papers.iadeep [FOLDER]
 
 The eight models of the paper's evaluation, one GPU each, on 20 GPUs of 24 GB as in the paper;
 arrivals and lengths are drawn (`colocated` of `weft list trace`), step times and noise scales are
-ours (`weft.perf.sharing.batching`). Speeds side by side are by the package's interference model
-under the driver's time slicing. With a folder, writes `convergence.html` there:
-how the searches went.
+ours (`weft.perf.sharing.batching`). Speeds side by side are by the package's interference model,
+under the driver's time slicing or MPS. AntMan is given every second job as opportunistic; Gandiva
+takes turns and packs. With a folder, writes `convergence.html` there: how the searches went.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import JobId
+from weft.core.model.job import JobId, Tier
 from weft.core.model.trace import Trace
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
+from weft.core.protocols import DeviceSharing
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
 from weft.core.state.table import Floats
@@ -31,7 +35,7 @@ from weft.perf.replay import Replay
 from weft.perf.sharing.batching import find_batching
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
-from weft.policies.iadeep.policy import Memory
+from weft.policies.iadeep.policy import IADeepMemory
 from weft.predict.none import NoPredictor
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
@@ -39,23 +43,48 @@ from weft.traces.options import Request
 from weft.traces.synthetic.colocated import CLUSTER, JOBS, LOAD, generate
 
 SEEDS = (0, 1, 2)
-POLICIES = ("fifo", "iadeep:tune=false", "iadeep", "iadeep:artifact=true")
+FIRST = "one at a time"
+
+
+class Case(NamedTuple):
+    """A way to run the jobs: who decides, how the device is shared, and whether by tiers."""
+
+    name: str
+    policy: str
+    sharing: DeviceSharing = "timeslicing"
+    tiers: bool = False
+
+
+CASES = (
+    Case("one at a time", "fifo"),
+    Case("AntMan", "antman", tiers=True),
+    Case("Gandiva's turns", "gandiva"),
+    Case("time slices", "iadeep:tune=false"),
+    Case("MPS", "iadeep:tune=false", "mps"),
+    Case("IADeep", "iadeep"),
+    Case("IADeep, MPS", "iadeep", "mps"),
+    Case("IADeep's code", "iadeep:artifact=true"),
+)
 
 
 def main() -> int:
     """Print mean completion time and makespan of every policy; fail where tuning does not pay."""
-    print(f"{JOBS} jobs on {CLUSTER}, load {LOAD}, seeds {SEEDS}; hours")
-    print(f"{'policy':<22} {'mean JCT':>9} {'makespan':>9} {'fullest GPU, GB':>16}")
+    print(f"{JOBS} jobs on {CLUSTER}, load {LOAD}, seeds {SEEDS}; to one at a time")
+    print(f"{'way':<16} {'mean JCT':>9} {'makespan':>9} {'hours':>7} {'fullest GPU, GB':>16}")
     mean: dict[str, float] = {}
     last: dict[str, float] = {}
     watched: list[Watched] = []
-    for policy in POLICIES:
-        runs = [simulate(generate(Request(seed=seed)), policy, seed) for seed in SEEDS]
-        mean[policy] = float(np.mean([run.completion.mean() for run in runs]))
-        last[policy] = float(np.mean([run.makespan for run in runs]))
+    for case in CASES:
+        runs = [simulate(drawn(seed, case), case, seed) for seed in SEEDS]
+        mean[case.name] = float(np.mean([run.completion.mean() for run in runs]))
+        last[case.name] = float(np.mean([run.makespan for run in runs]))
         fullest = max(run.watched.fullest_gb for run in runs)
-        print(f"{policy:<22} {mean[policy]:>9.3f} {last[policy]:>9.3f} {fullest:>16.1f}")
-        if policy == "iadeep":
+        jct, span = mean[case.name] / mean[FIRST], last[case.name] / last[FIRST]
+        hours = mean[case.name]
+        print(
+            f"{case.name:<16} {jct:>9.3f} {span:>9.3f} {hours:>7.3f} {fullest:>16.1f}", flush=True
+        )
+        if case.name == "IADeep":
             watched = [run.watched for run in runs]
     curves = [curve for one in watched for curve in one.curves()]
     gains = [1.0 - min(curve) / curve[0] for curve in curves]
@@ -66,8 +95,8 @@ def main() -> int:
     )
     if len(sys.argv) > 1:
         plot(curves, Path(sys.argv[1]))
-    rivals = ("fifo", "iadeep:tune=false")
-    won = all(mean["iadeep"] < mean[r] and last["iadeep"] < last[r] for r in rivals)
+    rivals = (FIRST, "Gandiva's turns", "time slices")
+    won = all(mean["IADeep"] < mean[r] and last["IADeep"] < last[r] for r in rivals)
     return 0 if won else 1
 
 
@@ -98,7 +127,7 @@ class Watched:
         """Decide, and take notes."""
         plan = self.inner.decide(view)
         self._weigh(view, plan)
-        if isinstance(plan.memory, Memory):
+        if isinstance(plan.memory, IADeepMemory):
             for key, session in plan.memory.sessions.items():
                 if self._began.get(key, ((), 0.0))[0] != session.jobs:
                     self._began[key] = session.jobs, view.now
@@ -122,12 +151,22 @@ class Watched:
         self.fullest_gb = max((self.fullest_gb, *used.values()))
 
 
-def simulate(trace: Trace, policy: str, seed: int) -> Run:
-    """One policy on one workload."""
+def drawn(seed: int, case: Case) -> Trace:
+    """The workload of a seed; every second job opportunistic where the case has tiers."""
+    trace = generate(Request(seed=seed))
+    if not case.tiers:
+        return trace
+    tiers = (Tier.GUARANTEED, Tier.OPPORTUNISTIC)
+    jobs = [(replace(job, tier=tiers[at % 2]), truth) for at, (job, truth) in enumerate(trace)]
+    return replace(trace, jobs=tuple(jobs))
+
+
+def simulate(trace: Trace, case: Case, seed: int) -> Run:
+    """One way on one workload."""
     cluster = parse_cluster(CLUSTER)
-    together = Colocated(profile_of, Unordered("timeslicing"), batching=find_batching)
+    together = Colocated(profile_of, Unordered(case.sharing), batching=find_batching)
     physics = Physics(trace, Replay(), coupling=together)
-    watched = Watched(build("policy", policy))
+    watched = Watched(build("policy", case.policy))
     scheduler = Scheduler(
         watched,
         cluster,

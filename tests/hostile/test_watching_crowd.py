@@ -29,7 +29,7 @@ def test_rows_are_described_once_however_many_come(monkeypatch: pytest.MonkeyPat
 
     async def watch(context: Any) -> int:
         rows = 0
-        source = context.watching.follow(ANYBODY)
+        source = context.live_updates.follow(ANYBODY)
         async for part in source:
             rows += part.count(b'"id":"j')
             if b"\nid: " in b"\n" + part:  # the last of a snapshot

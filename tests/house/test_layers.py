@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
     "app": {"core", "stack", "formulas", "policies", "engines", "runtime", "wire", *PARTS}
     - {"report"},
-    "service": {"app", "core", "pieces", "report", "runtime", "stack", "typed"},
+    "service": {"app", "core", "report", "runtime", "stack", "typed"},
     "cli": {"app", "core", "engines", "report", "runtime", "service", "sim", "traces", "wire"},
     "testing": {"app", "core", "stack", "perf", "predict", "sim", "pieces", "runtime"},
 }

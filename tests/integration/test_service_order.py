@@ -65,16 +65,20 @@ def test_a_job_that_nobody_knows_cannot_be_waited_for(how: str) -> None:
         assert f"after.{how}: there is no job 'nobody'" in told["error"]
 
 
-def test_waiting_in_vain_is_refused_at_once() -> None:
+def test_who_would_wait_in_vain_is_a_cancelled_job_that_says_why() -> None:
     with serving(STILL) as client:
         first = submit(client)
         client.delete(f"{API}/jobs/{first}")
         until(lambda: state(client, first) == "cancelled")
 
-        answer = client.post(f"{API}/jobs", json={"after": {"ok": [first]}})
+        late = submit(client, after={"ok": [first]})
 
-        assert answer.status_code == 422
-        assert "could never start" in answer.json()["error"]
+        until(lambda: state(client, late) == "cancelled")
+        why = client.get(f"{API}/jobs/{late}").json()["reason"]
+        assert why == f"it was to run after {first} succeeded, and {first} did not"
+        again = client.delete(f"{API}/jobs/{late}").json()
+        assert again["changed"] is False
+        assert "was cancelled before: there is nothing to cancel" in again["done"]
         assert state(client, submit(client, after={"any": [first]})) != "cancelled"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weft.app.serve.live import Live, Settings
-from weft.core.events.event import Failed, Observed, Started
+from weft.core.events.event import Decided, Failed, Observed, Started
 from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
 
@@ -176,5 +176,62 @@ def test_a_promise_is_kept_by_freezing_the_neighbour_for_parts_of_a_second(tmp_p
         assert {one.job for one in paces} >= {"firm"}
         await live.driver.cancel(JobId("firm"))
         await live.driver.cancel(JobId("loose"))
+
+    run(tmp_path, test)
+
+
+FAULTY = """
+import pathlib, sys, time
+from tqdm import tqdm
+name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+own, fault = folder / f"{name}-began", folder / "fault"
+first = not own.exists()
+own.touch()
+for step in tqdm(range(100), mininterval=0.05):
+    time.sleep(0.02)
+    if first and name == "culprit" and step > 50 and (folder / "victim-began").exists():
+        fault.touch()
+        print("RuntimeError: CUDA error: an illegal memory access was encountered")
+        raise SystemExit("Compile with TORCH_USE_CUDA_DSA to enable device-side assertions.")
+    if first and name == "victim" and fault.exists():
+        raise SystemExit("RuntimeError: CUDA error: MPS client was terminated by the server")
+while first and name == "victim" and not fault.exists():
+    time.sleep(0.02)
+if first:
+    raise SystemExit("RuntimeError: CUDA error: MPS client was terminated by the server")
+"""
+
+
+def test_a_fault_that_ends_all_clients_of_a_gpu_starts_them_again_the_culprit_alone(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "faulty.py").write_text(FAULTY)
+
+    def faulty(name: str) -> Job:
+        command = (sys.executable, "faulty.py", name, str(tmp_path))
+        launch = Launch(command, str(tmp_path), name=name, retries=0)
+        return Job(JobId(name), preemptible=False, launch=launch)
+
+    async def test(live: Live) -> None:
+        await live.driver.submit(faulty("victim"))
+        await until(live, lambda: (tmp_path / "victim-began").exists())
+        await live.driver.submit(faulty("culprit"))
+        ended = [await live.driver.ended(JobId(name)) for name in ("victim", "culprit")]
+
+        assert [one.state for one in ended] == ["succeeded", "succeeded"]
+        assert [one.record.failures for one in ended] == [0, 0]
+        failed = {one.job: one for one in happened(live, Failed) if isinstance(one, Failed)}
+        assert {job: one.gpu_fault for job, one in failed.items()} == {
+            "victim": False,
+            "culprit": True,
+        }
+        assert "an illegal memory access" in failed[JobId("culprit")].reason
+        alone = [
+            to.sharing.share
+            for one in happened(live, Decided)
+            if isinstance(one, Decided) and (to := one.changes.get(JobId("culprit"))) is not None
+        ]
+        assert alone[0] < 1.0
+        assert alone[-1] == 1.0
 
     run(tmp_path, test)

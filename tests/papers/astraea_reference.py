@@ -33,6 +33,12 @@ class Ref:
     def ltgf(self) -> float:
         return self.gpus * self.executed / self.deserved if self.deserved else 0.0
 
+    @property
+    def saved_ltgf(self) -> float:
+        """The same without the present lease, of which nothing would be saved."""
+        kept = self.executed - self.in_lease
+        return self.gpus * kept / self.deserved if self.deserved else 0.0
+
 
 @dataclass
 class Cluster:
@@ -65,10 +71,12 @@ class Cluster:
             self.bucket = {u: [0.0, 0.0] for u in self.tenants}
         if now:
             self._advance()
-        self._finish(now)
-        for job in [j for j in self.running if j.in_lease >= self.lease]:
-            self._park(job, now)
-            job.expiries += 1
+        for job in self.running:  # shortened as it is walked: who follows is passed over
+            if job.executed >= job.duration:
+                self._finish(job, now)
+            elif job.in_lease >= self.lease:
+                self._park(job, now)
+                job.expiries += 1
         early = [j for j in self.running if self._early(j)]
         for job in self.jobs:
             if job.state == "future" and job.submit <= now:
@@ -88,12 +96,11 @@ class Cluster:
         for tenant in self.tenants:
             self.bucket[tenant][1] += self.check * self.quota[tenant]
 
-    def _finish(self, now: int) -> None:
-        for job in [j for j in self.running if j.executed >= j.duration]:
-            job.end = now - (job.executed - job.duration)
-            job.executed = job.duration
-            job.state = "done"
-            self.running.remove(job)
+    def _finish(self, job: Ref, now: int) -> None:
+        job.end = now - (job.executed - job.duration)
+        job.executed = job.duration
+        job.state = "done"
+        self.running.remove(job)
 
     def _early(self, job: Ref) -> bool:
         if job.expiries:
@@ -117,13 +124,11 @@ class Cluster:
         allowed = self._grant({u: [j.gpus for j in each] for u, (each, _) in lists.items()})
         for u, (each, starved) in lists.items():
             spare = [j for j in early if j.tenant == u]
-            victims = sorted(spare, key=lambda j: (j.ltgf, j.submit))[::-1]
+            victims = sorted(spare, key=lambda j: (-j.saved_ltgf, -j.submit))
             for job in each:
-                used = sum(j.gpus for j in self.running if j.tenant == u)
-                ok = used + job.gpus <= allowed[u] and job.gpus <= self._free()
-                if not ok and not job.ever_ran:
-                    ok = self._displace(job, victims, allowed[u], now)
-                if ok:
+                while not job.ever_ran and victims and self._used(u) + job.gpus > allowed[u]:
+                    self._displace(victims.pop(0), now)
+                if self._used(u) + job.gpus <= allowed[u] and job.gpus <= self._free():
                     self.pending.remove(job)
                     self.running.append(job)
                     job.state, job.ever_ran, job.in_lease = "running", True, 0.0
@@ -133,20 +138,13 @@ class Cluster:
     def _free(self) -> int:
         return self.gpus - sum(j.gpus for j in self.running)
 
-    def _displace(self, job: Ref, victims: list[Ref], allowed: float, now: int) -> bool:
-        used = sum(j.gpus for j in self.running if j.tenant == job.tenant)
-        free, taken = self._free(), []
-        for victim in [v for v in victims if v in self.running]:
-            taken.append(victim)
-            used -= victim.gpus
-            free += victim.gpus
-            if used + job.gpus <= allowed and job.gpus <= free:
-                for one in taken:
-                    one.executed -= one.in_lease
-                    one.displaced += 1
-                    self._park(one, now)
-                return True
-        return False
+    def _used(self, tenant: str) -> int:
+        return sum(j.gpus for j in self.running if j.tenant == tenant)
+
+    def _displace(self, victim: Ref, now: int) -> None:
+        victim.executed -= victim.in_lease
+        victim.displaced += 1
+        self._park(victim, now)
 
     def _grant(self, wants: dict[str, list[int]]) -> dict[str, float]:
         free = self._free()

@@ -106,6 +106,10 @@ def test_the_independent_simulation_agrees_with_the_published_example() -> None:
     assert [job.displaced for job in reference] == [2, 0, 0, 0, 0]
 
 
+# Mean ends of the authors' own simulator on the same jobs.
+AUTHORS = (10160.4, 13518.75, 10501.1, 10719.4833, 10766.0, 9303.9667)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_every_job_ends_as_in_an_independent_simulation(seed: int) -> None:
     rows = drawn(seed)
@@ -115,6 +119,7 @@ def test_every_job_ends_as_in_an_independent_simulation(seed: int) -> None:
     reference = referenced(rows, 32)
     ends = [job.end for job in reference]
     assert result.per_job.end_s.tolist() == pytest.approx(ends)
+    assert result.per_job.end_s.mean() == pytest.approx(AUTHORS[seed], abs=1e-3)
     assert sum(job.displaced for job in reference) > 0
     assert sum(job.expiries for job in reference) > 20
 
@@ -142,7 +147,7 @@ def test_the_reward_is_for_each_gpu_and_by_jobs_of_the_same_size_if_they_are_eno
 def test_hours_are_counted_apart_and_forgotten_after_a_day() -> None:
     kept = Accounts(3000.0, rates={"u": Rate(2.0, 3.0, 4.0)})
 
-    hours = count_hours(kept, 7800.0, 24, whole=False)
+    hours = count_hours(kept, 7800.0, 24)
 
     assert hours == {
         0: {"u": Rate(1200.0, 1800.0, 2400.0)},
@@ -150,7 +155,7 @@ def test_hours_are_counted_apart_and_forgotten_after_a_day() -> None:
         2: {"u": Rate(1200.0, 1800.0, 2400.0)},
     }
     assert sum_hours(hours, "u", 2) == Rate(8400.0, 12_600.0, 16_800.0)
-    later = count_hours(replace_hours(kept, hours, 30 * 3600.0), 30 * 3600.0, 24, whole=False)
+    later = count_hours(replace_hours(kept, hours, 30 * 3600.0), 30 * 3600.0, 24)
     assert set(later) == set()
 
 
@@ -316,3 +321,29 @@ def ran(view: View, now: float, **seconds: float) -> View:
 
 def replace_hours(kept: Accounts, hours: Any, at: float) -> Accounts:
     return replace(kept, at=at, hours=hours)
+
+
+@pytest.mark.parametrize("starving", [900, 1800])
+def test_who_waits_for_the_threshold_goes_before_the_less_served(starving: int) -> None:
+    # A long job, and short ones that come for ever: each new one has had nothing and goes first,
+    # until the long one has waited for the threshold.
+    rows = ((0, "u", 8, 0, 3000.0), *((i, "u", 8, 300 * i, 900.0) for i in range(1, 9)))
+    jobs = [Ref(*row) for row in rows]
+    Cluster(8, jobs, starving=starving).run()
+
+    ends = simulated(rows, 8, f"{ARTIFACT},starving={starving}").per_job.end_s.tolist()
+
+    assert ends == pytest.approx([job.end for job in jobs])
+    assert ends[0] == pytest.approx(ENDS[starving])
+
+
+ENDS = {900: 6540.0, 1800: 10980.0}
+
+
+def test_of_tenants_that_hold_nothing_the_one_that_had_less_is_next() -> None:
+    tenants = [Tenant("a", 0.5, 0.0, 900.0, 900.0, [1.0]), Tenant("b", 0.5, 0.0, 0.0, 900.0, [1.0])]
+
+    assert [one.tenant for one in grant_quotas(1.0, tenants, 300.0, 0.2)[1]] == ["a"]
+    assert [one.tenant for one in grant_quotas(1.0, tenants, 300.0, 0.2, in_order=False)[1]] == [
+        "b"
+    ]

@@ -21,7 +21,7 @@ from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.policies.fifo import Fifo
 from weft.policies.gandiva.moving import defragment
-from weft.policies.gandiva.occupancy import Memory, Occupancy
+from weft.policies.gandiva.occupancy import GandivaMemory, Occupancy
 from weft.policies.gandiva.packing import worth_it
 from weft.policies.gandiva.place import place
 from weft.policies.gandiva.policy import Gandiva
@@ -206,7 +206,7 @@ def test_a_pair_that_gains_nothing_never_stays_together(one: float, other: float
 
 def homes(view: View, sizes: Sequence[int], limit: float = 2.0) -> list[str | None]:
     """Where jobs of these sizes go, one after the other."""
-    book = Occupancy(view, Memory())
+    book = Occupancy(view, GandivaMemory())
     found: list[str | None] = []
     for i, _ in enumerate(sizes):
         home = place(book, view.job(i), limit)
@@ -241,7 +241,9 @@ def test_a_gang_larger_than_a_node_waits_for_empty_nodes() -> None:
 def test_an_empty_node_has_no_affinity() -> None:
     work = [(job("a", 2), 60.0), (job("b", 1, at=100.0), 60.0)]
     done = together(Gandiva(hand_over=0.0), work, "1x4:v100")
-    book = Occupancy(view_of("1x4:v100", ("x", 1, 60.0)), Memory(affinity={NodeId("v100-0"): 2}))
+    book = Occupancy(
+        view_of("1x4:v100", ("x", 1, 60.0)), GandivaMemory(affinity={NodeId("v100-0"): 2})
+    )
 
     assert book.affinity == {}
     assert done.end["b"] == 160.0
@@ -253,7 +255,7 @@ def test_an_empty_node_has_no_affinity() -> None:
 def test_defragmentation_frees_a_whole_node_by_one_migration() -> None:
     view = view_of("3x4:v100", *((f"j{i}", g, 60.0) for i, g in enumerate((1, 2, 2, 1))))
     nodes = [NodeId(f"v100-{i}") for i in range(3)]
-    book = Occupancy(view, Memory())
+    book = Occupancy(view, GandivaMemory())
     for i, (node, gpus) in enumerate(((0, 1), (1, 2), (2, 2), (2, 1))):
         book.settle(view.job(i).id, {nodes[node]: gpus})
     assert [book.free(n) for n in nodes] == [3, 2, 1]

@@ -17,7 +17,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Finished
 from weft.core.knowledge.profile import Profile
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import Allocation, BatchRange, Demand, Discipline, Job, JobId
+from weft.core.model.job import Allocation, Batch, BatchRange, Demand, Discipline, Job, JobId
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
@@ -33,7 +33,7 @@ from weft.policies.iadeep.degradation import (
     interference,
     noise_scale,
 )
-from weft.policies.iadeep.policy import IADeep, Memory
+from weft.policies.iadeep.policy import IADeep, IADeepMemory
 from weft.policies.iadeep.tuning import Session, Tuner, fits
 from weft.testing import view_of, with_knowledge
 
@@ -156,7 +156,7 @@ def test_beside_whom_it_disturbs_least() -> None:
 
 def test_a_record_is_believed_before_the_model() -> None:
     jobs = [task("heavy", "resnet50"), task("light", "ad-gcl"), task("new", "bert")]
-    memory = Memory(records={"bert+resnet50": 0.01, "ad-gcl+bert": 0.02})
+    memory = IADeepMemory(records={"bert+resnet50": 0.01, "ad-gcl+bert": 0.02})
     view = replace(with_knowledge(view_of("1x2:rtx3090", *jobs), colocation=truth()), memory=memory)
 
     where = placed(view)
@@ -169,7 +169,7 @@ class Notes:
 
     def __init__(self, inner: IADeep) -> None:
         self.inner = inner
-        self.last = Memory()
+        self.last = IADeepMemory()
 
     @property
     def about(self) -> About:
@@ -177,7 +177,7 @@ class Notes:
 
     def decide(self, view: View) -> Plan:
         plan = self.inner.decide(view)
-        assert isinstance(plan.memory, Memory)
+        assert isinstance(plan.memory, IADeepMemory)
         self.last = plan.memory
         return plan
 
@@ -293,7 +293,7 @@ def test_a_job_left_alone_goes_back_to_its_own_batch() -> None:
 
     batches = [r.on.batch for r in done.physics.runs if r.seq == 0]
     assert any(b is not None for b in batches)
-    assert batches[-1] is None
+    assert batches[-1] == Batch(512)
 
 
 def test_tuning_makes_a_pair_faster_than_leaving_it_alone() -> None:

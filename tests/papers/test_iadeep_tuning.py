@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from weft.perf.sharing.batching import find_batching
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.policies.iadeep.policy import IADeep
+from weft.policies.iadeep.tuning import Session
 
 DEVICE_GB = 24.0
 # Batch, seconds of a step and GB (fixed, a sample), gradient noise.
@@ -59,3 +61,15 @@ def test_two_jobs_that_are_tuned_end_as_in_an_independent_simulation(seed: int) 
     assert [done.end["a"], done.end["b"]] == pytest.approx(expected, rel=1e-6)
     plain = together(IADeep(tune=False), work, "1x1:rtx3090", truth)
     assert plain.end != pytest.approx(done.end, rel=1e-6)
+
+
+def test_a_search_says_how_far_it_has_come() -> None:
+    session = Session((JobId("a"), JobId("b")), (32, 64), 5.0)
+
+    later = replace(session.told(2.0), asked=(16, 96)).told(1.5)
+
+    assert session.describe(1, 10).startswith("batch 64 is on trial, 1 of at most 10")
+    assert replace(later, asked=(24, 80)).describe(0, 10) == (
+        "batch 24 is on trial, 3 of at most 10; best so far 16, 25% less degradation than at first"
+    )
+    assert later.summarise(0) == "batch 16 was the best of 2, 25% less degradation than at first"

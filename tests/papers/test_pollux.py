@@ -23,7 +23,7 @@ from weft.perf.goodput.model import Limits, Noise, StepTime, best_batch
 from weft.policies.pollux.machines import Machines
 from weft.policies.pollux.nsga import search
 from weft.policies.pollux.pareto import Goals, compute_crowding, fronts, utility
-from weft.policies.pollux.policy import Memory, Pollux, _recall
+from weft.policies.pollux.policy import Pollux, PolluxMemory, _recall
 from weft.policies.pollux.speedups import restart_factor, speedups, worth
 from weft.solve.genetic import Matrix
 from weft.testing import view_of
@@ -396,9 +396,9 @@ def test_the_same_seed_gives_the_same_plan_and_memory_is_taken_up() -> None:
     later = policy.decide(replace(view, memory=first.memory, decision=1))
 
     assert first.changes == second.changes
-    assert isinstance(first.memory, Memory)
-    assert isinstance(second.memory, Memory)
-    assert isinstance(later.memory, Memory)
+    assert isinstance(first.memory, PolluxMemory)
+    assert isinstance(second.memory, PolluxMemory)
+    assert isinstance(later.memory, PolluxMemory)
     assert (first.memory.states == second.memory.states).all()
 
 
@@ -410,8 +410,8 @@ def test_the_authors_search_goes_on_from_its_pareto_set() -> None:
         for artifact in (False, True)
     )
 
-    assert isinstance(all_, Memory)
-    assert isinstance(front, Memory)
+    assert isinstance(all_, PolluxMemory)
+    assert isinstance(front, PolluxMemory)
     assert front.states.shape[1] < all_.states.shape[1] == 20
     machines = Machines.of(view)
     known = speedups(view.table, Told(), machines)
@@ -426,7 +426,7 @@ def test_the_authors_search_goes_on_from_its_pareto_set() -> None:
 
 
 def test_memory_of_other_jobs_and_machines_is_no_trouble() -> None:
-    gone = Memory((JobId("x"), JobId("a")), ("t4-9/0", "t4-0/0"), np.ones((2, 3, 2)))
+    gone = PolluxMemory((JobId("x"), JobId("a")), ("t4-9/0", "t4-0/0"), np.ones((2, 3, 2)))
     view = replace(seen("2x4:t4", {"a": None}, 600.0, Told()), memory=gone)
 
     assert sizes(view, Pollux()) == {"a": 8}
@@ -439,7 +439,9 @@ def test_the_authors_code_takes_one_job_for_another_when_their_order_changes(
     a, b, gone, new = (JobId(name) for name in ("a", "b", "gone", "new"))
     states = np.array([1.0, 3.0, 2.0]).reshape(3, 1, 1)  # of a, gone and b
 
-    found = _recall(Memory((a, gone, b), ("p",), states), (new, b, a), ("p",), by_rank=by_rank)
+    found = _recall(
+        PolluxMemory((a, gone, b), ("p",), states), (new, b, a), ("p",), by_rank=by_rank
+    )
 
     assert found is not None
     assert found[:, 0, 0].tolist() == [0.0, *expected]

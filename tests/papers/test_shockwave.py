@@ -19,7 +19,8 @@ from weft.core.plan.plan import Plan
 from weft.core.state.table import Bools, Floats
 from weft.formulas.training.regimes import EpochsSeen, Regimes, past_seconds, predict_remaining
 from weft.perf.training.learner import Learner
-from weft.policies.shockwave.policy import ARTIFACT, Memory, Shockwave
+from weft.policies.shockwave.packing import plan_rounds
+from weft.policies.shockwave.policy import ARTIFACT, Shockwave, ShockwaveMemory
 from weft.policies.shockwave.rounds import fill, mean_rounds, order_early, place_rounds
 from weft.policies.shockwave.targets import Series, share, target
 from weft.policies.shockwave.welfare import (
@@ -177,6 +178,50 @@ def test_no_plan_that_can_be_packed_is_worth_more(
     assert worth >= best - 1e-6 - 1e-6 * abs(best)
 
 
+GANGS = st.sampled_from((1.0, 2.0, 3.0))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(job_rows, GANGS), min_size=2, max_size=4), st.sampled_from((3.0, 4.0)))
+def test_what_is_planned_can_be_kept_and_nothing_that_can_is_worth_more(
+    jobs: list[tuple[tuple[float, ...], float]], gpus: float
+) -> None:
+    problem = window(tuple((*row[:4], gang) for row, gang in jobs), gpus, 3)
+    best = max(
+        value(problem, np.array(counts), 1e-9)
+        for counts in product(range(4), repeat=len(problem))
+        if packable(counts, problem.gangs, gpus, 3)
+    )
+
+    planned = plan_rounds(problem, 1e-9)
+
+    assert planned is not None
+    assert (problem.gangs @ planned.runs <= gpus).all()
+    assert planned.worth == pytest.approx(best, rel=2e-3, abs=1e-6)
+    assert planned.worth == pytest.approx(value(problem, planned.runs.sum(axis=1), 1e-9))
+    assert planned.gap >= 0.0
+
+
+def test_gangs_that_leave_gaps_are_planned_around_them() -> None:
+    # Gangs of 3 on 4 GPUs in 40 rounds: the room of all rounds together holds 53 of theirs, the
+    # rounds themselves 40. Large windows are repaired, small ones solved round by round.
+    jobs = (*[(20.0, 1.0, 120.0, 2280.0, 3.0)] * 4, (20.0, 1.0, 120.0, 2e3, 2.0))
+    for rounds in (10, 40):
+        problem = window(jobs, 4.0, rounds)
+        counts = choose_counts(problem, 1e-9)
+        assert counts is not None
+
+        planned = plan_rounds(problem, 1e-9)
+
+        assert planned is not None
+        lost = place_rounds(
+            counts, problem.gangs, 4.0, rounds, order_early(counts, problem.gangs, problem.weight)
+        )
+        assert (problem.gangs @ planned.runs <= 4.0).all()
+        assert planned.worth >= value(problem, lost.sum(axis=1), 1e-9)
+        assert planned.gap == pytest.approx(planned.bound - planned.worth)
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.lists(job_rows, min_size=1, max_size=8), st.integers(2, 8), st.integers(1, 6))
 def test_more_gpus_are_never_worth_less(
@@ -301,21 +346,21 @@ def test_a_plan_is_followed_until_somebody_comes() -> None:
     again = decide_at(120.0, first.memory, 600.0, 600.0)
     new = decide_at(120.0, first.memory, 600.0, 600.0, 9.0)
 
-    assert isinstance(first.memory, Memory)
+    assert isinstance(first.memory, ShockwaveMemory)
     assert again.memory is first.memory
-    assert isinstance(new.memory, Memory)
+    assert isinstance(new.memory, ShockwaveMemory)
     assert (new.memory.since, new.memory.jobs) == (2, ("a", "b", "c"))
 
 
 def test_a_plan_is_made_again_after_some_rounds() -> None:
     first = decide_at(60.0, None, 6000.0, 6000.0)
 
-    kept = decide_at(7 * 60.0, first.memory, 6000.0, 6000.0)
-    new = decide_at(8 * 60.0, first.memory, 6000.0, 6000.0)
+    kept = decide_at(8 * 60.0, first.memory, 6000.0, 6000.0)
+    new = decide_at(9 * 60.0, first.memory, 6000.0, 6000.0)
 
-    assert kept.memory is first.memory
-    assert isinstance(new.memory, Memory)
-    assert new.memory.since == 8
+    assert kept.memory is first.memory  # eight rounds after the last plan, not at multiples of 8
+    assert isinstance(new.memory, ShockwaveMemory)
+    assert new.memory.since == 9
 
 
 def test_same_state_same_plan() -> None:
@@ -343,8 +388,8 @@ def test_the_longest_job_is_never_left_behind() -> None:
     fair = Shockwave(kappa=1e-9).decide(view_of(2, *jobs))
     regularised = Shockwave(kappa=1.0).decide(view_of(2, *jobs))
 
-    assert isinstance(fair.memory, Memory)
-    assert isinstance(regularised.memory, Memory)
+    assert isinstance(fair.memory, ShockwaveMemory)
+    assert isinstance(regularised.memory, ShockwaveMemory)
     assert all(JobId("long") in jobs for jobs in regularised.memory.rounds)
     assert not all(JobId("long") in jobs for jobs in fair.memory.rounds)
 
@@ -392,7 +437,7 @@ def test_a_job_that_goes_on_after_its_last_epoch_is_not_forgotten(
 
     plan_ = Shockwave(artifact=artifact).decide(with_knowledge(view, training=training))
 
-    assert isinstance(plan_.memory, Memory)
+    assert isinstance(plan_.memory, ShockwaveMemory)
     assert any(JobId("a") in jobs for jobs in plan_.memory.rounds) is planned
 
 
@@ -402,3 +447,22 @@ def test_jobs_without_regimes_are_planned_by_their_predicted_time() -> None:
     plan_ = Shockwave().decide(view)
 
     assert set(plan_.changes) == {"a"}
+
+
+def test_the_exponent_of_lateness_decides_who_runs() -> None:
+    # On one GPU: a would end at twice its target, b at 1.2 times. To the twelfth power that is
+    # 4,096 against 9, more than the logarithm's first piece is steeper than its last (55 times).
+    # To the first power b is worth its first rounds.
+    targets = {JobId("a"): Series(0, 0, 1500.0), JobId("b"): Series(0, 0, 2500.0)}
+    old = ShockwaveMemory(0, ((),), (JobId("a"), JobId("b")), targets)
+    view = replace(view_of(1, ("a", 1, 1200.0), ("b", 1, 1200.0), now=600.0), memory=old)
+
+    rounds, mark = {}, view.free.mark()
+    for exponent in (12.0, 1.0):
+        memory = Shockwave(round=60.0, exponent=exponent, kappa=1e-9).decide(view).memory
+        view.free.rollback(mark)
+        assert isinstance(memory, ShockwaveMemory)
+        rounds[exponent] = sum("a" in jobs for jobs in memory.rounds)
+
+    assert rounds[12.0] == 20
+    assert 5 <= rounds[1.0] <= 15

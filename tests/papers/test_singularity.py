@@ -19,7 +19,7 @@ from weft.core.scheduler import Scheduler
 from weft.formulas.fairness.gpu_fraction import add_point, gpu_fraction, window_fractions
 from weft.formulas.sharing.splicing import Checkpoint, Iteration, find_legal_sizes
 from weft.perf.splicing import Splicing
-from weft.policies.singularity.policy import Memory, Singularity
+from weft.policies.singularity.policy import Singularity, SingularityMemory
 from weft.policies.singularity.sizes import Claim, choose_sizes, tier_of
 from weft.policies.singularity.sizes import Tier as Sla
 from weft.sim.driver import Driver
@@ -306,9 +306,21 @@ def test_progress_never_falls() -> None:
 
 def test_what_is_remembered_is_no_longer_than_the_window() -> None:
     view = view_of("1x8:v100", job("a", 8), now=10_000.0)
-    old = Memory({JobId("a"): tuple((float(t), float(t % 2)) for t in range(0, 9000, 100))})
+    old = SingularityMemory(
+        {JobId("a"): tuple((float(t), float(t % 2)) for t in range(0, 9000, 100))}
+    )
 
     memory = Singularity().decide(replace(view, memory=old)).memory
 
-    assert isinstance(memory, Memory)
+    assert isinstance(memory, SingularityMemory)
     assert len(memory.held[JobId("a")]) <= 40
+
+
+def test_of_two_standard_jobs_the_one_that_lacks_more_runs() -> None:
+    # Both waited for the last half hour; a held all it asked for in the half hour before.
+    view = view_of("1x8:v100", job("a", 8, least=8), job("b", 8, least=8))
+    memory = SingularityMemory({JobId("a"): ((0.0, 8.0), (1800.0, 0.0)), JobId("b"): ((0.0, 0.0),)})
+
+    plan = Singularity().decide(replace(view, now=3600.0, memory=memory))
+
+    assert held_after(view, plan) == {"b": 8}

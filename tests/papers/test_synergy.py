@@ -20,7 +20,7 @@ from weft.core.model.trace import Trace, Truth
 from weft.perf.sharing.host import load_shipped, read_tables
 from weft.policies.synergy.optimal import optimal, super_server
 from weft.policies.synergy.policy import Synergy
-from weft.policies.synergy.servers import Rack, Server, Want
+from weft.policies.synergy.servers import Allotment, Server, Want
 from weft.policies.synergy.tune import fill, greedy, proportional, tune
 from weft.testing import view_of
 
@@ -33,12 +33,12 @@ TWO = "gnmt lstm transformer res50 deepspeech mobilenet alexnet res18"
 THREE = "m5 shufflenet gnmt gnmt lstm lstm transformer transformer"
 FOUR = "res18 res18 gnmt lstm"
 BIG, SMALL = Server(8, 24.0, 500.0), Server(4, 12.0, 250.0)
-Mechanism = Callable[[Rack], None]
+Mechanism = Callable[[Allotment], None]
 
 
-def filled(rack: Rack) -> None:
-    tune(rack)
-    fill(rack)
+def filled(allotment: Allotment) -> None:
+    tune(allotment)
+    fill(allotment)
 
 
 @cache
@@ -71,18 +71,18 @@ def tables() -> dict[str, Sensitivity]:
 def test_worked_examples_on_one_server(
     jobs: str, server: Server, mechanism: Mechanism, total: float, idle_cores: int
 ) -> None:
-    rack = Rack([server], [Want(1, tables()[name]) for name in jobs.split()])
+    allotment = Allotment([server], [Want(1, tables()[name]) for name in jobs.split()])
 
-    mechanism(rack)
+    mechanism(allotment)
 
-    assert rack.total() == pytest.approx(total)
-    assert rack.cpus[0] == pytest.approx(idle_cores)
+    assert allotment.total() == pytest.approx(total)
+    assert allotment.cpus[0] == pytest.approx(idle_cores)
 
 
 @needs_data
 def test_greedy_skips_what_does_not_fit_and_tune_sends_the_rich_back() -> None:
     wants = [Want(1, tables()[name]) for name in ONE.split()]
-    skipping, reverting = Rack([BIG], wants), Rack([BIG], wants)
+    skipping, reverting = Allotment([BIG], wants), Allotment([BIG], wants)
 
     greedy(skipping)
     tune(reverting)
@@ -96,7 +96,7 @@ def test_greedy_skips_what_does_not_fit_and_tune_sends_the_rich_back() -> None:
 def test_replicated_servers_and_jobs_scale_the_optimum() -> None:
     wants = [Want(1, tables()[name]) for name in ONE.split()]
 
-    three = super_server(Rack([BIG] * 3, wants * 3))
+    three = super_server(Allotment([BIG] * 3, wants * 3))
 
     assert sum(point.speed for point in three.values()) == pytest.approx(3 * 9.58)
 
@@ -105,7 +105,7 @@ models = st.sampled_from(sorted(load_shipped()))
 rounds = st.lists(st.tuples(st.sampled_from([1, 1, 2, 4]), models), min_size=1, max_size=12)
 
 
-def racked(round_: list[tuple[int, str]], count: int) -> Rack:
+def racked(round_: list[tuple[int, str]], count: int) -> Allotment:
     """Jobs whose GPUs fit on so many servers; some of them run already, on the first with room."""
     left, wants, room = 8 * count, [], [8] * count
     for number, (gpus, model) in enumerate(round_):
@@ -116,7 +116,7 @@ def racked(round_: list[tuple[int, str]], count: int) -> Rack:
         if at is not None:
             room[at] -= gpus
         wants.append(Want(gpus, load_shipped()[model], () if at is None else ((at, gpus),)))
-    return Rack([BIG] * count, wants)
+    return Allotment([BIG] * count, wants)
 
 
 @settings(deadline=None)
@@ -124,13 +124,13 @@ def racked(round_: list[tuple[int, str]], count: int) -> Rack:
 def test_no_server_promises_more_than_it_has(
     round_: list[tuple[int, str]], count: int, mechanism: Mechanism
 ) -> None:
-    rack = racked(round_, count)
+    allotment = racked(round_, count)
 
-    mechanism(rack)
+    mechanism(allotment)
 
     used = [[0.0, 0.0, 0.0] for _ in range(count)]
-    for number, grant in rack.grants.items():
-        assert grant.gpus == rack.wants[number].gpus
+    for number, grant in allotment.grants.items():
+        assert grant.gpus == allotment.wants[number].gpus
         for server, here in grant.parts:
             used[server][0] += here
             used[server][1] += here * grant.cpus
@@ -146,14 +146,14 @@ def test_no_server_promises_more_than_it_has(
 def test_nobody_is_skipped_or_slower_than_its_share(
     round_: list[tuple[int, str]], count: int, mechanism: Mechanism
 ) -> None:
-    rack = racked(round_, count)
+    allotment = racked(round_, count)
 
-    mechanism(rack)
+    mechanism(allotment)
 
-    assert len(rack.grants) == len(rack.wants)
-    for number, grant in rack.grants.items():
-        fair = rack.speed(number, *rack.fair)
-        assert rack.speed(number, grant.cpus, grant.mem_gb) >= fair - 1e-6
+    assert len(allotment.grants) == len(allotment.wants)
+    for number, grant in allotment.grants.items():
+        fair = allotment.speed(number, *allotment.fair)
+        assert allotment.speed(number, grant.cpus, grant.mem_gb) >= fair - 1e-6
 
 
 @settings(deadline=None)
@@ -174,12 +174,12 @@ def test_tune_lies_between_proportion_and_the_bound_and_filling_helps(
 
 @given(st.lists(st.sampled_from(["gnmt", "lstm", "bert"]), min_size=1, max_size=8))
 def test_language_models_leave_the_host_to_others(names: list[str]) -> None:
-    rack = Rack([BIG], [Want(1, load_shipped()[name]) for name in names])
+    allotment = Allotment([BIG], [Want(1, load_shipped()[name]) for name in names])
 
-    tune(rack)
+    tune(allotment)
 
-    assert rack.total() == pytest.approx(len(names))
-    assert all(grant.cpus == 1.0 for grant in rack.grants.values())
+    assert allotment.total() == pytest.approx(len(names))
+    assert all(grant.cpus == 1.0 for grant in allotment.grants.values())
 
 
 # ---- the policy

@@ -12,7 +12,8 @@ from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.spec.registry import build
 from weft.testing.check import check_run, draw_on_nodes
-from weft.testing.live_scenarios import Scenario, Step, play
+from weft.testing.drawn_scenarios import Scenario, Step
+from weft.testing.live_scenarios import play
 
 CLUSTER = "3x4:v100+2x2:t4"
 RULES = "spare|quota:limits=red=12,weights=red=1/blue=2|priority|firm|steady"

@@ -18,7 +18,8 @@ from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.spec.registry import build
 from weft.testing.check import check_run
-from weft.testing.live_scenarios import draw, play
+from weft.testing.drawn_scenarios import draw
+from weft.testing.live_scenarios import play
 from weft.testing.virtual_time import run_virtually
 
 SHARES = "weft:share=true"

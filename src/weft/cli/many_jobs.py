@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 PATTERN = "*?["
 SHOWN = 20
+NOTHING_DONE = "nothing: "  # how an answer begins that tells why
 Jobs = Annotated[
     list[str],
     typer.Argument(
@@ -48,8 +49,10 @@ def do_to_all(
             for text in jobs:
                 for job in find_meant(client, text, verb, yes=yes):
                     answer = do(client, job)
-                    done.append(job)
-                    said += [answer] if isinstance(answer, str) and ": " in answer else []
+                    told = answer if isinstance(answer, str) else ""
+                    if not told.startswith(NOTHING_DONE):
+                        done.append(job)
+                    said += [told.removeprefix(NOTHING_DONE)] if ": " in told else []
         except Refused as error:
             if done:
                 error.what += f" ({', '.join(done)} {done_word} before)"
@@ -57,7 +60,9 @@ def do_to_all(
     if as_json:
         print_json({done_word: done})
     else:
-        console().print(f"{done_word} {', '.join(done)}" if done else f"nothing was {done_word}")
+        if done or not said:
+            word = f"{done_word} {', '.join(done)}" if done else f"nothing was {done_word}"
+            console().print(word)
         for text in said:
             console().print(text)
 

@@ -37,6 +37,7 @@ from weft.core.events.event import (
     SleepFailed,
     Slept,
     Started,
+    StartedAhead,
     Stopped,
     Submitted,
     Woken,
@@ -63,7 +64,7 @@ Journal = Callable[[float, Event], None]
 ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
 QUIET = (
     *(Started, Stopped, Reported, Resizable, Resized),
-    *(Saved, Noticed, DeadlineMissed, Slept, SleepFailed, Awoke),
+    *(Saved, Noticed, DeadlineMissed, Slept, SleepFailed, Awoke, StartedAhead),
 )  # after these there is nothing to decide
 
 
@@ -142,8 +143,8 @@ class Scheduler:
 
     def recall(self, now: float, event: Event) -> list[Action]:
         """Take in one fact, deciding nothing: how a log brings a scheduler up to date."""
-        if isinstance(event, Failed) and event.out_of_memory and event.lost:
-            self._observe_out_of_memory(event)
+        if isinstance(event, Failed) and event.lost:
+            self._observe_lost(event)
         actions = self.state.fold(now, event)
         if isinstance(event, (Finished, Failed, Cancelled)):
             self._learn()
@@ -355,13 +356,17 @@ class Scheduler:
             beside = [table.jobs[at] for at in rows if at is not None]
             programs.observe_pace(job, kind, event.pace, beside, event.broken_s)
 
-    def _observe_out_of_memory(self, event: Failed) -> None:
-        """A job that others left too little memory is alone when it starts again."""
+    def _observe_lost(self, event: Failed) -> None:
+        """A job that others left too little memory, or that made a fault, starts again alone."""
         table, programs = self.state.table, self.knowledge.programs
         row = table.find(event.job)
         on = None if row is None else table.allocations[row]
-        if row is not None and on is not None and programs is not None:
+        if row is None or on is None or programs is None:
+            return
+        if event.out_of_memory:
             programs.observe_out_of_memory(table.jobs[row], self.state.cluster.kind_of(on))
+        elif event.gpu_fault:
+            programs.observe_fault(table.jobs[row])
 
     def _observe_change(self, event: Resizable | Resized | ResizeFailed) -> None:
         """Whether a job can change its devices as it trains, and what that took."""

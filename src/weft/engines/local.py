@@ -370,7 +370,7 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
             self._site,
             discipline=discipline,
             coordinator=self._need_coordinator(discipline),
-            env=self._mps.env() if by_mps else {},
+            env=self._mps.env_of(self._machine, on) if by_mps else {},
             user=user_of(self.users, job),
             cores=cores,
             means=means_of(self._site, self._machine, pin=self.pin, mps=by_mps),

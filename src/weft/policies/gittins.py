@@ -11,6 +11,7 @@ Deviations  attained service is rounded down to steps of one, two, four, ... `qu
             index is that of the service up to the next step; it is reviewed when a running
             job climbs one. `optimal=true` takes the supremum over all quanta. The prior has
             the median and spread of the GPU-times published with the authors' simulator.
+            `predicted=true` reads each job's own distribution from the predictor instead.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.pieces.admit.starting import Preempt
-from weft.pieces.order.attained import GittinsIndex
+from weft.pieces.order.attained import GittinsIndex, PredictedIndex
 from weft.pieces.order.gittins import PRIOR_MEDIAN, PRIOR_SIGMA
 from weft.pieces.parts import run_order
 from weft.policies.baseline import add_place, placer
@@ -35,7 +36,8 @@ WHERE = classify(Objective.COMPLETION_TIME, Knowledge.PAST_JOBS, Preemption.STOP
 class Gittins:
     """Run the jobs with the highest index over the service of past jobs.
 
-    `place` is where: `weft list part` shows all places.
+    With `predicted` it is the index of the predictor's distribution of each job. `place` is where:
+    `weft list part` shows all places.
     """
 
     quantum: float = 3250.0
@@ -44,6 +46,7 @@ class Gittins:
     prior_median: float = PRIOR_MEDIAN
     prior_sigma: float = PRIOR_SIGMA
     place: str = "packed"
+    predicted: bool = False
 
     def __post_init__(self) -> None:
         placer("gittins", self.place)
@@ -52,20 +55,23 @@ class Gittins:
     @property
     def about(self) -> About:
         """A place may need to know more."""
-        return _about(self.place)
+        return _about(self.place, predicted=self.predicted)
 
     def decide(self, view: View) -> Plan:
         """Rank by index, highest first, then pack; wake when a running job climbs a step."""
         return run_order(view, self._order(), Preempt(), placer("gittins", self.place))
 
-    def _order(self) -> GittinsIndex:
+    def _order(self) -> GittinsIndex | PredictedIndex:
+        if self.predicted:
+            return PredictedIndex()
         return GittinsIndex(
             self.quantum, self.optimal, self.min_samples, self.prior_median, self.prior_sigma
         )
 
 
 @cache
-def _about(place: str) -> About:
-    starves = "jobs beyond all past service"
-    about = About("gittins", "Gu et al. 2019", Needs.HISTORY, starves=starves, taxonomy=WHERE)
+def _about(place: str, *, predicted: bool) -> About:
+    starves = PredictedIndex.about.starves if predicted else "jobs beyond all past service"
+    needs = Needs.REMAINING if predicted else Needs.HISTORY
+    about = About("gittins", "Gu et al. 2019", needs, starves=starves, taxonomy=WHERE)
     return add_place(about, place)

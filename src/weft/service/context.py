@@ -76,7 +76,7 @@ class Context:
     names: JobNames = field(init=False)
     streams: Streams = field(init=False)
     watchdog: Watchdog = field(init=False)
-    watching: LiveUpdates = field(init=False)
+    live_updates: LiveUpdates = field(init=False)
     forecast: Forecast = field(init=False)
     timeline: TimelineReader = field(init=False)
     rendered: Rendered = field(default_factory=Rendered)
@@ -85,7 +85,7 @@ class Context:
         self.names = JobNames(lambda: self.driver.ledger.jobs)
         self.streams = Streams(self.limits.streams)
         self.watchdog = Watchdog(self.live)
-        self.watching = LiveUpdates(self.live)
+        self.live_updates = LiveUpdates(self.live)
         self.forecast = Forecast(self.work.forecast)
         self.timeline = TimelineReader(self.live.driver)
 

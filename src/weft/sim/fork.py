@@ -82,6 +82,11 @@ class Fork(Driver):
         }
 
     @property
+    def scheduler(self) -> Scheduler:
+        """As it stands."""
+        return self._scheduler
+
+    @property
     def stuck(self) -> bool:
         """Whether nothing will happen any more, and jobs wait."""
         return bool(self._left) and self._next_time() == NEVER

@@ -321,8 +321,8 @@ class Physics:
             self._resizing.stopped(seq, now, self._on[seq][2])
         self.halt(now, seq)
         if self._saves_every is not None:
-            since = (now - began) % self._saves_every
-            if self._saves_every - since < 1e-6:
+            since = now - began
+            if since > self._saves_every - 1e-6:
                 since = 0.0
             lost = min(rate * since, float(self._base[seq]) - base)
             self._base[seq] -= lost

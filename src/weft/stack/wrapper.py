@@ -1,9 +1,11 @@
-"""What all layers have in common: a policy inside, whose declaration is theirs."""
+"""What all layers have in common: a policy inside, whose declaration is theirs, and a memory."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from weft.core.model.job import JobId
 from weft.core.plan.about import About
 from weft.core.plan.policy import Policy
 
@@ -18,3 +20,11 @@ class Wrapper:
     def about(self) -> About:
         """The inner policy's."""
         return self.inner.about
+
+
+@dataclass(frozen=True, slots=True)
+class WrapperMemory:
+    """The inner policy's memory, and the reasons that jobs were given last."""
+
+    inner: object = None
+    told: Mapping[JobId, str] = field(default_factory=dict)

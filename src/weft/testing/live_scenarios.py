@@ -13,16 +13,20 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from weft.app.serve.live import Live, Settings
+from weft.app.serve.live import DRAIN, Live, Settings
+from weft.app.serve.rules import RESERVE, Quotas
 from weft.core.errors import InvalidConfig
-from weft.core.model.cluster import Cluster, Node, parse_cluster
-from weft.core.model.job import After, Allocation, BatchRange, Demand, Job, JobId, NodeId, Tier
-from weft.core.model.launch import Launch
+from weft.core.model.cluster import Node
+from weft.core.model.job import (
+    Allocation,
+    Job,
+    JobId,
+    NodeId,
+    Tier,
+)
 from weft.core.plan.about import Controls
 from weft.core.plan.reasons import Blocker, Reason
-from weft.core.spec.registry import names
+from weft.core.spec.registry import read_spec
 from weft.core.state.capacity import Capacity
 from weft.pieces.place.gangs import fewest_nodes
 from weft.runtime.deciding.waiting import waits_of, why_waits
@@ -30,48 +34,13 @@ from weft.runtime.loop.driver import Driver
 from weft.runtime.loop.job_commands import resume, set_priority, suspend
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
-from weft.testing.check import draw_on_nodes
+from weft.stack.layers import in_order
+from weft.stack.windows import kept_away, read_window
+from weft.testing.drawn_scenarios import COMMANDS, Scenario, Step
 from weft.testing.virtual_time import run_virtually
 
-CLUSTERS = ("1x4:v100", "2x2:v100", "3x4:v100", "1x8:a100", "2x4:v100+1x8:a100", "1x1:t4+2x4:a100")
-WRAPPERS = (
-    "spare|priority|firm|steady|",
-    "spare|quota:limits=red=3/blue=4|priority|firm|steady|",
-    "spare|quota:weights=red=1/blue=3|priority|firm|steady|",
-    "quota:limits=red=2,weights=red=1/blue=1|priority|firm|",
-    "spare|lend:own=red=2/blue=1,min_run_s=60|priority|firm|steady|",
-    "lend:own=red=1/blue=2/all=4,parents=red=all/blue=all,min_run_s=0|priority|firm|",
-    "priority|firm|",
-    "priority|",
-    "firm|",
-    "steady|",
-    "",
-)
-STEPS = 24
-COMMANDS = {"suspend": 0.0, "resume": 0.0, "lower": -1.0, "usual": 0.0, "raise": 1.0}
-PAUSES_S = (0.0, 0.0, 0.5, 5.0, 70.0, 400.0)
 SETTLED_S = 1.1  # until a decision that was put off has been made
 PATIENCE_S = 4 * 86_400.0  # until every job must have ended, after people have gone
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Something that a person does `after_s` seconds: submit `job`, or `what` to `whom`."""
-
-    after_s: float
-    what: str
-    whom: str = ""
-    job: Job | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """What is played, and the seed it was drawn from."""
-
-    seed: int
-    cluster: str
-    policy: str
-    steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +51,6 @@ class Problem:
     policy: str
     step: int
     what: str
-
-
-def draw(seed: int, policies: Sequence[str] = (), wrappers: Sequence[str] = WRAPPERS) -> Scenario:
-    """A scenario; `policies` are all there are by default."""
-    rng = np.random.default_rng(seed)
-    text = str(rng.choice(CLUSTERS))
-    cluster = parse_cluster(text)
-    policy = str(rng.choice(policies or names("policy")))
-    wrapper = str(rng.choice(wrappers))
-    steps: list[Step] = []
-    submitted: list[str] = []
-    for _ in range(int(rng.integers(4, STEPS))):
-        step = _step(rng, cluster, submitted)
-        submitted += [step.whom] if step.job is not None else []
-        steps.append(step)
-    return Scenario(seed, text, wrapper + policy, tuple(steps))
 
 
 def play(scenario: Scenario) -> Problem | None:
@@ -113,20 +66,21 @@ class _Play:
         engine = f"simulated:cluster={scenario.cluster},speed=1"
         self._live = Live(Settings(engine=engine, policy="fifo", decide_in="service"), seconds)
         self._refused: set[JobId] = set()
+        self._drained: dict[str, str] = {}  # windows of single devices
 
     async def whole(self) -> Problem | None:
         """Play every step, let everybody go, and wait for the end."""
         driver = self._live.driver
         await self._live.open()
         try:
-            await driver.set_policy(self._scenario.policy)
+            await self._decide_by(driver)
             for number, step in enumerate(self._scenario.steps):
                 await asyncio.sleep(step.after_s)
                 await self._do(driver, step)
                 if wrong := self._wrong(driver):
                     return self._problem(number, wrong)
             for node, _ in driver.nodes():
-                await driver.undrain(node.id)
+                await self._use_again(driver, node.id)
             for one in driver.jobs():
                 await resume(driver, one.record.job.id)
             for job in self._impossible(driver):
@@ -153,10 +107,36 @@ class _Play:
         elif step.what in COMMANDS and step.whom not in self._refused:
             await self._command(driver, step.what, JobId(step.whom))
         elif step.what == "drain":
-            await driver.drain(NodeId(step.whom))
+            await self._drain(driver, step.whom)
         elif step.what == "undrain":
-            await driver.undrain(NodeId(step.whom))
+            await self._use_again(driver, NodeId(step.whom))
         await asyncio.sleep(SETTLED_S)
+
+    async def _drain(self, driver: Driver, what: str) -> None:
+        """A machine, or some of its devices, which the service does by a rule."""
+        node, single, _ = what.partition(":")
+        if not single:
+            await driver.drain(NodeId(node))
+            return
+        self._drained[f"{DRAIN}{what}"] = what
+        await self._decide_by(driver)
+
+    async def _use_again(self, driver: Driver, node: NodeId) -> None:
+        await driver.undrain(node)
+        kept = {k: v for k, v in self._drained.items() if v.partition(":")[0] != node}
+        if kept != self._drained:
+            self._drained = kept
+            await self._decide_by(driver)
+
+    async def _decide_by(self, driver: Driver) -> None:
+        """The policy inside its rules, and that of drained devices."""
+        policy = read_spec("policy", self._scenario.policy)
+        if self._drained:
+            rules = {one.name: dict(one.params) for one in policy.wrappers}
+            rules[RESERVE] = {"windows": self._drained}
+            policy = replace(policy, wrappers=()).inside(*in_order(rules))
+        self._live.quotas = Quotas.of(policy)
+        await driver.set_policy(policy)
 
     async def _command(self, driver: Driver, what: str, job: JobId) -> None:
         if what == "suspend":
@@ -171,10 +151,8 @@ class _Play:
     async def _submit(self, driver: Driver, job: Job) -> None:
         try:
             await driver.submit(job)
-        except InvalidConfig as error:
-            # The one before it has ended the other way, or was refused itself.
-            in_vain = "could never start" in error.what
-            if not in_vain and self._refused.isdisjoint(job.after.jobs):
+        except InvalidConfig:
+            if self._refused.isdisjoint(job.after.jobs):  # the one before it was refused itself
                 raise
             self._refused.add(job.id)
 
@@ -202,7 +180,10 @@ class _Play:
         for one in driver.jobs():
             if one.state in ("pending", "preempted"):
                 why = why_waits(waits, driver.scheduler, one.record)
-                if why is not None and not _true(driver, one.record, why):
+                kept = [read_window(name, text) for name, text in self._drained.items()]
+                with kept_away(driver.scheduler.state.free, kept):
+                    holds = why is None or _true(driver, one.record, why)
+                if why is not None and not holds:
                     return f"{one.record.job.id} is told what is not so: {why.text}"
         return ""
 
@@ -218,6 +199,7 @@ def _true(driver: Driver, record: JobRecord, why: Reason) -> bool:
     sized = Controls.COUNT in driver.scheduler.policy.about.controls
     least = job.demand.min if sized else job.demand.gpus
     place, fits = _find_place(job, least, state.free)
+    kinds = [kind for kind in state.free.kinds if kind in (job.demand.kinds or state.free.kinds)]
     away = [node for node, word in driver.nodes() if word != "up" and _runs_on(job, node)]
     holds = {
         Blocker.GPUS: place is None,
@@ -232,6 +214,8 @@ def _true(driver: Driver, record: JobRecord, why: Reason) -> bool:
         Blocker.FALLBACK: bool(driver.trouble),
         Blocker.AWAY: place is None and bool(away),
         Blocker.FAILED: record.starts > 0,
+        Blocker.RESERVED: not fits
+        or (job.demand.share < 1.0 and not any(map(state.free.idle, kinds))),
         Blocker.SAID: sized,  # who chooses sizes may say what one would be worth
     }
     return holds.get(why.blocker, True)
@@ -306,73 +290,3 @@ def _limits(policy: str) -> str:
 
 def _list(jobs: Sequence[JobStatus]) -> str:
     return ", ".join(f"{one.record.job.id} {one.state} {one.record.reason}" for one in jobs[:4])
-
-
-def _step(rng: np.random.Generator, cluster: Cluster, submitted: Sequence[str]) -> Step:
-    pause = float(rng.choice(PAUSES_S))
-    dice = rng.random()
-    node = str(rng.choice([node.id for node in cluster.nodes]))
-    if dice < 0.1:
-        return Step(pause, "drain", node)
-    if dice < 0.22:
-        return Step(pause, "undrain", node)
-    if dice < 0.38 and submitted:
-        return Step(pause, "cancel", str(rng.choice(submitted)))
-    if dice < 0.55 and submitted:
-        return Step(pause, str(rng.choice([*COMMANDS])), str(rng.choice(submitted)))
-    name = f"j{len(submitted)}"
-    return Step(pause, "submit", name, _in_order(rng, _job(rng, name, cluster), submitted))
-
-
-def _in_order(rng: np.random.Generator, job: Job, submitted: Sequence[str]) -> Job:
-    """Jobs without devices, after others, of a sweep; and most that are none of these."""
-    dice = rng.random()
-    if dice < 0.1:
-        return replace(job, demand=Demand(0), batch=None, cpus=1.0)
-    if dice < 0.2 and submitted:
-        other = (JobId(str(rng.choice(submitted))),)
-        ways = (After(ok=other), After(any=other), After(not_ok=other))
-        return replace(job, after=ways[int(rng.integers(len(ways)))])
-    if dice < 0.3:
-        return replace(job, app="sweep", max_parallel=2)
-    return job
-
-
-def _job(rng: np.random.Generator, name: str, cluster: Cluster) -> Job:
-    kinds = () if rng.random() < 0.75 else (str(rng.choice(cluster.kinds)),)
-    room = max(cluster.gpus_by_kind[kind] for kind in kinds or cluster.kinds)
-    length = float(rng.choice([5.0, 60.0, 600.0, 3000.0]))
-    gpus = min(int(rng.choice([1, 1, 1, 2, 2, 3, 4, 8])), room)
-    level = int(rng.choice([-1, 0, 0, 0, 1]))
-    job = Job(
-        JobId(name),
-        demand=Demand(gpus, kinds=kinds),
-        tenant=str(rng.choice(["red", "blue"])),
-        model=str(rng.choice(["", "resnet50"])),
-        priority=float(level),
-        tier=Tier.OPPORTUNISTIC if level < 0 else Tier.GUARANTEED,
-        hints={"duration_s": length} if rng.random() < 0.7 else {},
-        preemptible=bool(rng.random() < 0.6),
-        shareable=bool(rng.random() < 0.85),
-        launch=Launch(("true",), retries=3, backoff_s=2.0),
-    )
-    return _of_some_sort(rng, job, cluster, length)
-
-
-def _of_some_sort(rng: np.random.Generator, job: Job, cluster: Cluster, length: float) -> Job:
-    """Parts of a device, elastic, adaptive or failing jobs, gangs on given nodes, plain ones."""
-    dice, demand = rng.random(), job.demand
-    room = max(cluster.gpus_by_kind[kind] for kind in demand.kinds or cluster.kinds)
-    if dice < 0.15:
-        share = float(rng.choice([0.25, 0.5, 0.6]))
-        return replace(job, demand=Demand(1, kinds=demand.kinds, share=share), shareable=True)
-    if dice < 0.4:
-        most = min(room, max(2 * demand.gpus, 2))
-        elastic = Demand(1, 1, most, demand.kinds)
-        batch = BatchRange(32, 1024, 256) if rng.random() < 0.5 else None
-        return replace(job, demand=elastic, batch=batch, preemptible=True)
-    if dice < 0.5:
-        return replace(job, hints={"duration_s": length, "fails_at_s": length / 2})
-    if dice < 0.62:
-        return replace(job, demand=draw_on_nodes(rng, cluster, demand.kinds))
-    return job

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from weft.app.serve.live import Live, Settings
 from weft.core.model.job import Demand, Job, JobId, Tier
@@ -102,3 +103,52 @@ def test_a_job_on_a_drained_gpu_goes_on_beside_it() -> None:
         assert 0 not in one.record.allocation.slices[0].gpus
 
     play("weft", people, "1x4:v100")
+
+
+def test_who_gave_way_is_not_told_that_a_drained_gpu_is_free_for_it() -> None:
+    async def people(live: Live) -> None:
+        await live.set_quotas(live.quotas.with_window("drain:v100-0:3", "v100-0:3"))
+        await live.driver.submit(job("low", 1, priority=-1.0, tier=Tier.OPPORTUNISTIC))
+        await asyncio.sleep(5.0)
+        await live.driver.submit(job("high", 3, priority=1.0))
+        await asyncio.sleep(5.0)
+
+        why = told(live, "low")
+        assert why is not None
+        assert why.text == "waits for 1 GPU; what is free is kept: drain:v100-0:3"
+
+    play("singularity", people, "1x4:v100")
+
+
+def test_reasons_under_former_rules_are_not_told_under_new_ones() -> None:
+    async def people(live: Live) -> None:
+        await live.set_quotas(replace(live.quotas, limits={"red": 3.0}))
+        hold = job("hold", 3, tenant="red", preemptible=False)
+        for one in (hold, job("more", 2, tenant="red"), job("other", 4, preemptible=False)):
+            await live.driver.submit(one)
+            await asyncio.sleep(5.0)
+        before = told(live, "more")
+        await live.set_quotas(replace(live.quotas, limits={"red": 6.0}))
+        await asyncio.sleep(5.0)
+
+        after = told(live, "more")
+        assert before is not None
+        assert after is not None
+        assert (before.blocker, after.blocker) == (Blocker.QUOTA, Blocker.GPUS)
+
+    play("srtf", people, "1x8:v100")
+
+
+def test_what_fits_beside_a_drained_gpu_is_not_told_to_wait_for_it() -> None:
+    async def people(live: Live) -> None:
+        await live.set_quotas(
+            replace(live.quotas, limits={"red": 3.0}).with_window("drain:v100-0:3", "v100-0:3")
+        )
+        await live.driver.submit(job("large", 8, tenant="red"))
+        await asyncio.sleep(5.0)
+
+        why = told(live, "large")
+        assert why is not None
+        assert why.blocker is Blocker.TOO_LARGE
+
+    play("las", people, "2x4:v100+1x8:a100")

@@ -152,7 +152,44 @@ def test_every_look_prints_at_80_columns(service: StandIn) -> None:
 def test_cancel_and_drain_say_what_they_did(service: StandIn) -> None:
     assert weft("cancel", "first").stdout == "cancelled first\n"
     assert "ada is drained" in weft("drain", "ada").stdout
-    assert json.loads(weft("drain", "ada", "--json").stdout) == {"done": "node ada is drained"}
+    told = json.loads(weft("drain", "ada", "--json").stdout)
+    assert told == {"done": "node ada is drained", "changed": True}
+
+
+def test_cancelling_a_job_that_has_ended_says_so(service: StandIn) -> None:
+    told = Done(done="job first has succeeded: there is nothing to cancel", changed=False)
+    service.answers["DELETE /jobs/first"] = (202, told)
+
+    assert weft("cancel", "first").stdout == f"{told.done}\n"
+
+
+def test_jobs_finds_any_job_by_its_name(service: StandIn) -> None:
+    named = replace(job("train-1", "succeeded"), name="train")
+    service.answers["GET /jobs"] = lambda asked: (
+        200,
+        JobList(jobs=[] if "app" in asked.query else [named, job("other", "running")], next=None),
+    )
+
+    out = weft("jobs", "train").stdout
+
+    assert "train-1" in out
+    assert "other" not in out
+    assert "first" in weft("jobs", "first").stdout  # by its id
+    service.answers["GET /jobs/none"] = (404, {"error": "there is no job 'none'"})
+    assert "no job, sweep or app 'none'" in weft("jobs", "none", code=2).stderr
+
+
+def test_output_for_programs_is_a_line_a_job_without_rules(
+    service: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS")
+    long = replace(job("first", "pending"), reason="waits for " + "a very long reason " * 8)
+    service.answers["GET /jobs"] = (200, JobList(jobs=[long], next=None))
+
+    head, line = weft("jobs").stdout.splitlines()
+
+    assert head.split()[0] == "id"
+    assert "a very long reason a very long reason" in line
 
 
 def test_suspend_resume_and_priority_say_what_they_did(service: StandIn) -> None:

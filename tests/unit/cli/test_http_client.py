@@ -28,6 +28,17 @@ def test_where_nobody_answers_the_hint_is_to_start_a_service() -> None:
     assert not Client("http://127.0.0.1:1").healthy()
 
 
+def test_who_needs_a_token_is_told_of_a_variable_and_not_of_headers() -> None:
+    told = {"error": "a token is needed", "hint": "send `Authorization: Bearer TOKEN`"}
+    with (
+        stand_in({"GET /jobs": (401, told)}) as service,
+        pytest.raises(Refused, match="a token is needed") as found,
+    ):
+        Client(service.url, "").get(JobList, "/jobs", tenant="vision")
+
+    assert found.value.hint.startswith("set WEFT_TOKEN")
+
+
 @pytest.mark.parametrize(
     ("status", "hint"), [(401, "set WEFT_TOKEN"), (403, "may not do this"), (429, "in a moment")]
 )

@@ -53,7 +53,12 @@ def test_the_header_becomes_the_fields_of_a_job(
         "name": "bert",
         "workdir": str(tmp_path),
         "processes": 1,
-        "env": {"SLURM_SUBMIT_DIR": str(tmp_path), "SEED": "3"},
+        "env": {
+            "SLURM_SUBMIT_DIR": str(tmp_path),
+            "SLURM_JOB_NAME": "bert",
+            "SLURM_CPUS_PER_TASK": "8",
+            "SEED": "3",
+        },
         "gpus": 2,
         "kinds": ["a100"],
         "cpus": 8.0,

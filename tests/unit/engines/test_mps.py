@@ -71,4 +71,27 @@ def test_no_client_is_made_of_a_daemon_in_a_foreign_folder(
         Mps(folder).env()
 
     folder.rmdir()
-    assert Mps(folder).env()["CUDA_MPS_PIPE_DIRECTORY"] == str(folder / "pipe")
+    assert Mps(folder).env()["CUDA_MPS_PIPE_DIRECTORY"] == str(folder / "pipe-0")
+
+
+def test_each_gpu_has_a_daemon_and_all_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "bin" / "nvidia-cuda-mps-control"
+    tool.parent.mkdir()
+    tool.write_text(
+        '#!/bin/sh\necho "$CUDA_VISIBLE_DEVICES $* $(cat)" >> "$CUDA_MPS_PIPE_DIRECTORY/asked"\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    mps = Mps(tmp_path / "mps")
+
+    clients = [mps.env(gpu) for gpu in (0, 3, 3)]
+    mps.end()
+
+    asked = {
+        gpu: (tmp_path / "mps" / f"pipe-{gpu}" / "asked").read_text().split("\n") for gpu in (0, 3)
+    }
+    assert asked == {gpu: [f"{gpu} -d ", f"{gpu}  quit", ""] for gpu in (0, 3)}
+    assert {client["CUDA_VISIBLE_DEVICES"] for client in clients} == {"0"}
+    assert clients[0]["CUDA_MPS_PIPE_DIRECTORY"] != clients[1]["CUDA_MPS_PIPE_DIRECTORY"]

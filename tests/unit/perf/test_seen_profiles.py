@@ -9,8 +9,10 @@ from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Job, JobId
+from weft.core.model.launch import Launch
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
+from weft.formulas.sharing import lockstep
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import profile_of, unordered
 
@@ -83,3 +85,51 @@ def test_a_measured_pace_reaches_policies_that_judge_by_it() -> None:
 
     assert knowledge.colocation is not None
     assert knowledge.colocation.pace(STRANGER) == 0.6
+
+
+def test_waiting_for_data_tells_the_stages_of_a_step() -> None:
+    believed = Colocated(profile_of)
+
+    believed.observe(STRANGER, "h200", Report(mem_gb=1.0, steps=40.0, step_s=0.1, data_s=0.08))
+
+    found = believed.profile(STRANGER)
+    assert found.stages == pytest.approx((0.08, 0.02, 0.0))
+    assert (found.gpu_use, found.cpu_part) == pytest.approx((0.2, 0.8))
+
+
+def test_what_a_program_did_is_known_of_its_next_run() -> None:
+    believed = Colocated(profile_of)
+    first, second = (Job(JobId(n), launch=Launch(("python", "t.py", n))) for n in ("1", "2"))
+    believed.observe(first, "h200", Report(mem_gb=2.0, sm=0.35, steps=40.0, step_s=0.01))
+
+    believed.forget(first)
+
+    other = Colocated(profile_of)
+    other.load(believed.save())
+    assert other.profile(second).gpu_use == 0.35
+    assert other.profile(Job(JobId("3"), launch=Launch(("python", "u.py")))).gpu_use == 1.0
+
+
+@pytest.mark.parametrize("discipline", ["lockstep", "work-conserving"])
+def test_muri_groups_strangers_by_the_stages_that_were_measured(discipline: str) -> None:
+    knowledge = Knowledge(colocation=Colocated(profile_of))
+    policy = build("policy", f"muri:known=false,discipline={discipline}")
+    scheduler = Scheduler(policy, parse_cluster("1x1:h200"), knowledge=knowledge)
+    jobs = [Job(JobId(name), launch=Launch(("python", f"{name}.py"))) for name in ("io", "gpu")]
+    for at, (job, data_s) in enumerate(zip(jobs, (0.09, 0.001), strict=True)):
+        report = Report(mem_gb=2.0, steps=9.0, step_s=0.1, data_s=data_s)
+        knowledge.observe(job, "h200", report)
+        scheduler.step(float(at), [Submitted(job)])
+
+    terms = [on.sharing for on in scheduler.state.table.allocations if on is not None]
+
+    assert [str(one.discipline) for one in terms] == [discipline] * 2
+    assert len({one.phase for one in terms}) == (2 if discipline == "lockstep" else 1)
+
+
+def test_stages_told_in_four_and_measured_in_three_make_one_period() -> None:
+    told, measured = (0.01, 0.01, 0.07, 0.01), (0.08, 0.02, 0.0)
+
+    found = lockstep.best((told, measured)), lockstep.best((measured, told))
+
+    assert 0.1 <= found[0].seconds == found[1].seconds <= 0.2

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.strangers import World
 
 from weft.core.asleep.sleeping import Sleeping
-from weft.core.events.event import Failed
+from weft.core.events.event import Failed, Observed, Stopped, Woken
 from weft.core.model.job import Demand, JobId
 from weft.core.spec.registry import build
 from weft.core.stops import Rung
@@ -169,3 +169,55 @@ def test_a_job_that_is_frozen_on_a_device_keeps_its_memory_there() -> None:
     after = view.after(plan)
     assert JobId("other") not in after  # 100 GB are still held by who sleeps
     assert after[JobId("large")].devices == on.devices
+
+
+def break_promise(world: World, broken_s: float) -> None:
+    beside = (JobId("loose"),)
+    world.tell(Observed(JobId("firm"), 1, pace=0.5, beside=beside, broken_s=broken_s))
+
+
+def share_with_firm(cluster: str) -> World:
+    world = World(cluster)
+    world.submit("firm", slowdown=1.3)
+    world.report("firm", mem_gb=2.0)
+    for name in ("other", "another")[: world.scheduler.state.cluster.gpus - 1]:
+        world.submit(name, shareable=False)
+    world.submit("loose", preemptible=True)
+    world.report("loose", mem_gb=2.0)
+    assert world.shares()["loose"] == 0.5
+    return world
+
+
+def test_a_neighbour_that_breaks_a_promise_although_it_is_slowed_leaves() -> None:
+    world = share_with_firm("1x1:h200")
+    break_promise(world, 1.0)
+    assert world.shares() == {"firm": 0.5, "loose": 0.5}
+
+    break_promise(world, 4.0)
+    world.tell(Stopped(JobId("loose"), 1))
+    world.tell(Woken(), after=1.0)
+
+    assert world.shares() == {"firm": 1.0}
+    assert len(world.started) == 2
+
+
+def test_it_goes_on_elsewhere_as_soon_as_it_can() -> None:
+    world = share_with_firm("1x2:h200")
+    world.finish("other")
+
+    break_promise(world, 4.0)
+    world.tell(Stopped(JobId("loose"), 1))
+    world.tell(Woken(), after=1.0)
+
+    assert world.shares() == {"firm": 1.0, "loose": 1.0}
+
+
+def test_who_was_promised_nothing_firmly_makes_nobody_leave() -> None:
+    world = World()
+    world.submit("firm", preemptible=True)
+    world.report("firm", mem_gb=2.0)
+    world.submit("loose", preemptible=True)
+
+    break_promise(world, 10.0)
+
+    assert world.shares() == {"firm": 0.5, "loose": 0.5}

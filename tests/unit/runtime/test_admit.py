@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from weft.core.errors import InvalidConfig
@@ -115,6 +117,55 @@ def test_a_job_whose_starts_are_lost_one_after_the_other_is_not_tried_for_ever()
 
     assert tried == [True] * STARTS_LOST + [False]
     assert ledger.jobs[A].reason.startswith("its batch script failed; so did 10 before it")
+
+
+def fail(ledger: Ledger, ran_s: list[float], code: int = 1) -> list[bool]:
+    """Whether the job is tried again after each of its attempts failed, which ran for so long."""
+    tried, now = [], 0.0
+    for attempt, ran in enumerate(ran_s, 1):
+        ledger.fold(now, Decided(attempt, {A: ON}))
+        ledger.fold(now, Started(A, attempt))
+        now += ran
+        judged = judge_failure(Failed(A, attempt, "exited", code=code), ledger.jobs[A])
+        ledger.fold(now, judged)
+        tried.append(judged.retry)
+    return tried
+
+
+def test_a_job_that_fails_early_in_the_same_way_three_times_is_not_tried_again() -> None:
+    ledger = submitted(retries=9)
+
+    assert fail(ledger, [5.0, 7.0, 5.0]) == [True, True, False]
+    assert ledger.jobs[A].reason == (
+        "exited; 3 attempts in a row failed early with exit code 1, so it is not tried again"
+    )
+
+
+def test_failures_that_came_late_are_tried_again_as_often_as_asked() -> None:
+    assert fail(submitted(retries=4), [3600.0] * 5) == [True] * 4 + [False]
+    assert fail(submitted(retries=4), [5.0, 3600.0, 5.0, 5.0]) == [True] * 4
+
+
+def test_who_names_the_exit_codes_to_retry_is_believed() -> None:
+    ledger = Ledger()
+    ledger.fold(0.0, Submitted(Job(A, launch=Launch(("x",), retries=4, retry_on=(75,)))))
+
+    assert fail(ledger, [5.0] * 5, code=75) == [True] * 4 + [False]
+
+
+@pytest.mark.parametrize(("code", "words"), [(126, "cannot be run"), (127, "is not found")])
+def test_a_command_that_is_not_there_is_not_tried_again(code: int, words: str) -> None:
+    failed = Failed(A, 1, f"rank 0 ended with exit code {code}", code=code)
+
+    judged = judge_failure(failed, submitted(retries=3).jobs[A])
+
+    assert not judged.retry
+    assert judged.reason.startswith(f"its command {words}, so it is not tried again: rank 0 ended")
+    assert judge_failure(replace(failed, code=1), submitted(retries=3).jobs[A]).retry
+    wished = Job(A, launch=Launch(("x",), retries=3, retry_on=(code,)))
+    ledger = Ledger()
+    ledger.fold(0.0, Submitted(wished))
+    assert judge_failure(failed, ledger.jobs[A]).retry
 
 
 def test_what_was_lost_otherwise_is_always_tried_again() -> None:

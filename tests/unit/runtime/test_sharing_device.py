@@ -29,6 +29,7 @@ class Device:
     frozen_s: dict[str, float] = field(default_factory=dict)
     frozen: frozenset[JobId] = frozenset()
     totals: Mapping[str, float] = field(default_factory=dict)
+    firm: bool = True
 
     def run(self, jobs: Collection[str], seconds: float) -> None:
         for _ in range(round(seconds / TICK_S)):
@@ -53,7 +54,7 @@ class Device:
             total_steps=self.totals.get(job),
         )
         age_s = self.now - self.samples[job][0][0] if self.samples[job] else 0.0
-        return Resident(JobId(job), 1, measured, self.promises.get(job), age_s)
+        return Resident(JobId(job), 1, measured, self.promises.get(job), age_s, self.firm)
 
 
 def saturating(awake: Collection[str]) -> Mapping[str, float]:
@@ -183,3 +184,22 @@ def test_who_starts_up_is_left_alone() -> None:
     residents = {JobId("a"): device.see("a"), JobId("b"): device.see("b")}
 
     assert device.control.tick(device.now + 1.0, residents) == frozenset()
+
+
+def test_neighbours_that_break_a_promise_although_they_are_slowed_stand_still() -> None:
+    ticks = {"since b ran": 99}
+
+    def lingering(awake: Collection[str]) -> Mapping[str, float]:
+        """What b does is felt for a second after it was frozen."""
+        ticks["since b ran"] = 0 if "b" in awake else ticks["since b ran"] + 1
+        return {job: 0.4 if job == "a" and ticks["since b ran"] < 4 else 1.0 for job in awake}
+
+    device = Device(lingering, {"a": 1.3})
+    device.run("a", 10.0)
+
+    device.run("ab", 20.0)
+    before = dict(device.steps)
+    device.run("ab", 20.0)
+
+    assert device.steps["a"] - before["a"] >= 0.95 / 1.3 * 20.0 * 50.0
+    assert device.steps["b"] - before["b"] <= 0.1 * 20.0 * 50.0

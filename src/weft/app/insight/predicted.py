@@ -37,8 +37,9 @@ def predict_pace(
 
 def read_promise(knowledge: Knowledge, job: Job) -> dict[str, float | None]:
     """The slowdown that a job was promised beside others, and for how long that was broken."""
-    if job.slowdown is None:
-        return {}
     programs = knowledge.programs
+    promised = job.slowdown if programs is None else programs.promise(job)
+    if promised is None:
+        return {}
     broken_s = None if programs is None else programs.broken_s(job)
-    return {"promised_slowdown": job.slowdown, "promise_broken_s": broken_s}
+    return {"promised_slowdown": promised, "promise_broken_s": broken_s}

@@ -179,7 +179,7 @@ def simulate(
     try:
         return run.outcome(policy.about.name), {}
     except Stalled:
-        return run.collect(policy.about.name), why_never(run.driver.scheduler)
+        return run.collect(policy.about.name), why_never(run.scheduler)
 
 
 def _say_speeds(trace: Trace, perf: Believed) -> str:

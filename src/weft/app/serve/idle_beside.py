@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 
 from weft.app.serve.rules import Quotas
 from weft.core.events.event import Woken
-from weft.core.model.job import Allocation, Job, JobId, Slice
+from weft.core.model.job import Job, JobId
 from weft.core.plan.about import Controls
 from weft.core.plan.reasons import Blocker
 from weft.pieces.place.gangs import fewest_nodes
-from weft.pieces.wrap.tenants.windows import Window, read_window
 from weft.runtime.deciding.waiting import waits_of, why_waits
 from weft.runtime.loop.driver import Driver
+from weft.stack.windows import Window, kept_away, read_window
 
 log = logging.getLogger(__name__)
 
@@ -149,19 +149,8 @@ class _Room:
         )
 
     def _place(self, job: Job, kinds: tuple[str, ...], barred: tuple[Window, ...]) -> bool:
-        free, cluster = self._state.free, self._state.cluster
-        mark = free.mark()
-        try:
-            for i, node in enumerate(cluster.nodes):
-                mask = 0
-                for window in barred:
-                    mask |= window.mask(node.id, node.gpus)
-                if mask := mask & free.idle_mask(i):
-                    gpus = tuple(gpu for gpu in range(node.gpus) if mask >> gpu & 1)
-                    free.take(Allocation((Slice(node.id, gpus),)))
-            least = self._least(job)
+        free, least = self._state.free, self._least(job)
+        with kept_away(free, barred):
             demand = replace(job.demand, gpus=least, min=least, kinds=kinds)
             place = fewest_nodes(replace(job, demand=demand), free)
             return place is not None and free.fits(place)
-        finally:
-            free.rollback(mark)

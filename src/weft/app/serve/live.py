@@ -16,9 +16,11 @@ from weft.app.serve.bad_nodes import BadNodes
 from weft.app.serve.configuration import Configuration
 from weft.app.serve.hinted_or_alike import HintedOrAlike
 from weft.app.serve.idle_beside import IdleBeside
+from weft.app.serve.idle_watch import IdleWatch
 from weft.app.serve.limits import Limits
 from weft.app.serve.private_file import write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
+from weft.app.serve.sleep_nodes import SleepNodes, SleepSettings
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.knowledge import Knowledge
@@ -45,6 +47,7 @@ from weft.runtime.loop.deadlines import Deadlines
 from weft.runtime.loop.driver import Driver
 from weft.runtime.loop.file_limit import raise_file_limit
 from weft.runtime.recovery.retention import FOR_EVER, Keep, Retention
+from weft.runtime.sharing.ahead import AheadStarts
 from weft.runtime.sharing.guard import SharingGuard
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
@@ -55,6 +58,8 @@ QUOTA_FILE = "quotas.json"
 # Of `weft serve`; the first with all that the engine sees and can honour.
 DEFAULT_POLICY = ("weft:strangers=true", "weft")
 DRAIN, ASIDE = "drain:", "aside:"  # names of windows that no person wrote
+
+SLOWDOWN = 1.3  # that jobs may have beside others while they run, unless they ask for another
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,10 @@ class Settings:
     mail server and `mail_from` that of who sends. With `end_unknown` running jobs that the log
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
     how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
-    those on disk. `slowdown` is promised to jobs that ask for none, None promises them nothing.
+    those on disk. `slowdown` is promised to jobs that ask for none while they run, None promises
+    them nothing. With `start_ahead` the next in line is started before its turn where that can be
+    done. Jobs that do not use their GPUs for `stop_idle_s` seconds are stopped; None stops none.
+    `sleep_nodes` says how idle nodes are put to sleep, None that they never are.
     """
 
     engine: str = "local"
@@ -96,7 +104,10 @@ class Settings:
     decide_in: Literal["worker", "service"] = "worker"
     decide_limit_s: float = LIMIT_S
     lending: Mapping[str, Any] = field(default_factory=dict)
-    slowdown: float | None = None
+    slowdown: float | None = SLOWDOWN
+    start_ahead: bool = True
+    stop_idle_s: float | None = None
+    sleep_nodes: SleepSettings | None = None
     default: Described | tuple[Described, ...] = "fifo"
 
 
@@ -144,7 +155,7 @@ class Live:
                 Learner(),
                 costs=LearntCosts(),
                 pooled=PooledBeliefs(),
-                programs=LearntPrograms(),
+                programs=LearntPrograms(settings.slowdown),
             ),
             seconds=seconds,
             end_unknown=settings.end_unknown,
@@ -154,8 +165,10 @@ class Live:
         self.bad_nodes = BadNodes(self._owner_of)
         self._watching: asyncio.Task[None] | None = None
         self._deadlines = Deadlines(self.driver)
-        self.sharing = SharingGuard(self.driver)
+        self.sharing, self._ahead = SharingGuard(self.driver), AheadStarts(self.driver)
+        self.sleep_nodes = _sleep_nodes(settings, self.driver, self.engine.name)
         self.idle_beside = IdleBeside(self.driver, lambda: self.quotas)
+        self.idle_watch = IdleWatch(self.driver, settings.stop_idle_s)
 
     @property
     def isolation(self) -> Literal["users", "none", ""]:
@@ -188,7 +201,12 @@ class Live:
             self._watching = asyncio.create_task(self._watch_nodes())
             self._deadlines.open()
             self.sharing.open()
+            if self.settings.start_ahead:
+                self._ahead.open()
             self.idle_beside.open()
+            if self.sleep_nodes is not None:
+                self.sleep_nodes.open()
+            self.idle_watch.open()
         except BaseException:
             self.store.close()
             raise
@@ -207,6 +225,10 @@ class Live:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self._deadlines.close()
         await self.idle_beside.close()
+        if self.sleep_nodes is not None:
+            await self.sleep_nodes.close()
+        await self._ahead.close()
+        await self.idle_watch.close()
         await self.sharing.close()
         await self.retention.close()
         await self.driver.close()
@@ -294,6 +316,12 @@ def _decider(settings: Settings) -> Decider:
     if settings.decide_in == "service":
         return InProcess()
     return InWorker(limit_s=settings.decide_limit_s)
+
+
+def _sleep_nodes(settings: Settings, driver: Driver, engine: str) -> SleepNodes | None:
+    if settings.sleep_nodes is None:
+        return None
+    return SleepNodes(driver, settings.sleep_nodes.on(engine), settings.state)
 
 
 def _predictor(spec: str) -> Predictor:

@@ -23,7 +23,7 @@ class Quotas:
     `guaranteed` is how many GPUs its jobs of that priority may ask for together. `own` are GPUs of
     tenants and groups that are lent while idle and taken back when needed, `parents` the group of a
     tenant or group; `half_life_s` and `min_run_s` are None unless chosen. `windows` are devices
-    that are kept, by name, as `weft.pieces.wrap.tenants.windows` writes them.
+    that are kept, by name, as `weft.stack.windows` writes them.
     """
 
     limits: Mapping[str, float] = field(default_factory=dict)

@@ -21,6 +21,7 @@ from weft.core.protocols import PerfModel
 from weft.core.scheduler import Journal, Scheduler
 from weft.core.spec.registry import Described, build, find, read_spec
 from weft.core.state.table import Table
+from weft.formulas.node_sleeper import NodeSleeper
 from weft.perf.change_costs import StatedCosts
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.loaned import OnLoan
@@ -50,6 +51,7 @@ class Run:
     physics: Physics
     driver: Driver
     weights: Mapping[str, float]
+    scheduler: Scheduler
 
     def outcome(self, name: str) -> Outcome:
         """Let it run to its end; `name` is what results call the policy."""
@@ -81,10 +83,12 @@ def wire(
     loans: Loans = NO_LOANS,
     live: LiveTerms | None = None,
     stops: StopRules | None = None,
+    sleeper: NodeSleeper | None = None,
 ) -> Run:
     """Physics of the world's truth, a scheduler that knows what it may, and the clock between.
 
-    With `live` running jobs change their devices as they train; with `stops` they can sleep.
+    With `live` running jobs change their devices as they train; with `stops` they can sleep,
+    with `sleeper` idle nodes can.
     """
     about = policy.about
     costs = StatedCosts(world.perf)
@@ -127,9 +131,10 @@ def wire(
         seed=seed,
         progress=progress,
         live=None if live is None else costs.costs,
+        sleeper=sleeper,
         nights=None if stops is None or stops.memory is None else Nights(stops.memory),
     )
-    return Run(policy, known, cluster, physics, driver, named)
+    return Run(policy, known, cluster, physics, driver, named, scheduler)
 
 
 def _on_loan(perf: PerfModel, loans: Loans) -> PerfModel:

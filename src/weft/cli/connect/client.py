@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from weft.cli.connect.duplex import CannotTalk, Talk
 from weft.core.errors import EngineError, InvalidConfig, WeftError
+from weft.service.responses.answers import Done
 from weft.service.responses.json_values import read_as
 
 T = TypeVar("T")
@@ -74,9 +75,9 @@ class Client:
         """Set."""
         return read_as(kind, self._json("PUT", path, body))
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str) -> Done:
         """Cancel or remove something."""
-        self._json("DELETE", path, None)
+        return read_as(Done, self._json("DELETE", path, None) or {"done": ""})
 
     def raw(self, path: str, **query: Any) -> bytes:
         """An answer that is not JSON: a log, a table as CSV."""
@@ -90,6 +91,10 @@ class Client:
             raise refusal(error.status, error.answer, "POST", path) from None
         except OSError as error:
             raise Unreachable(f"no service answers at {self.url} ({error})") from error
+
+    def health(self, kind: type[T], path: str) -> T:
+        """What the service says of itself; also while it is not well."""
+        return read_as(kind, json.loads(self._send("GET", path, None, {}, api=False)))
 
     def healthy(self) -> bool:
         """Whether the service answers and is ready."""
@@ -205,6 +210,8 @@ def refusal(status: int, answer: bytes, method: str, path: str) -> WeftError:
         text = answer[:200].decode(errors="replace").strip() or http.client.responses.get(status)
         told = {"error": f"{method} {path} was answered with {status}: {text}"}
     hint = told.get("hint") or ANSWERS.get(status, "")
+    if status == http.HTTPStatus.UNAUTHORIZED:
+        hint = ANSWERS[status]  # the service speaks of headers
     field = told.get("field") or ""
     what = str(told["error"])
     if field and not what.startswith(field) and f"'{field}'" not in what:

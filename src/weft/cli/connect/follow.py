@@ -92,7 +92,7 @@ class Follower:
             raise
 
     def _tell(self, job: JobAnswer) -> None:
-        self._say(story(job))
+        self._say(state_line(job))
         for notice in job.notices:
             if notice.at > self._noticed:
                 self._noticed = notice.at
@@ -115,7 +115,7 @@ class Follower:
                 time.sleep(POLL_S)
 
 
-def story(job: JobAnswer) -> str:
+def state_line(job: JobAnswer) -> str:
     """One line on where a job stands."""
     from weft.cli.view import words
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from weft.cli.connect.client import Client, Refused, Unreachable, at
 from weft.cli.connect.duplex import Talk
-from weft.cli.connect.follow import AWAY, POLL_S, exit_code, story
+from weft.cli.connect.follow import AWAY, POLL_S, exit_code, state_line
 from weft.cli.view.words import ENDED
 from weft.service.responses.answers import JobAnswer
 from weft.wire.terminal import DATA, EOF, EXIT, Frames, frame, window
@@ -39,7 +39,7 @@ def attach(client: Client, job: str, note: Callable[[str], None]) -> int:
                 if found.state != "succeeded" and found.reason:
                     note(f"{found.state}: {found.reason}")
                 return exit_code(found)
-            if (said := story(found)) != told:
+            if (said := state_line(found)) != told:
                 told = said
                 note(said)
             where = "terminal" if found.pty else "shell"

@@ -86,7 +86,12 @@ def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, An
         "workdir": str((Path.cwd() / said.chdir).absolute() if said.chdir else Path.cwd()),
         "command": [*_interpreter(text, path), SRUN + text, path.name, *arguments],
         "processes": 1,
-        "env": {"SLURM_SUBMIT_DIR": str(Path.cwd()), **_read_exports(said.export)},
+        "env": {
+            "SLURM_SUBMIT_DIR": str(Path.cwd()),
+            "SLURM_JOB_NAME": said.job_name or path.stem,
+            **({"SLURM_CPUS_PER_TASK": str(said.cpus_per_task)} if said.cpus_per_task else {}),
+            **_read_exports(said.export),
+        },
     }
     nodes = _count_nodes(said.nodes or "1", path)
     tasks = said.ntasks or (said.ntasks_per_node or 1) * nodes

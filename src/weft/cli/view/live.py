@@ -54,7 +54,7 @@ def repeat(
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ClusterSnapshot:
     """The cluster, its nodes and the jobs that have not ended."""
 
     cluster: ClusterAnswer
@@ -62,9 +62,9 @@ class Look:
     jobs: list[JobAnswer]
 
 
-def look_at(client: Client) -> Look:
+def read_snapshot(client: Client) -> ClusterSnapshot:
     """What there is now."""
     from weft.cli.connect.pages import active_jobs
 
     nodes = client.get(Nodes, "/nodes").nodes
-    return Look(client.get(ClusterAnswer, "/cluster"), nodes, active_jobs(client))
+    return ClusterSnapshot(client.get(ClusterAnswer, "/cluster"), nodes, active_jobs(client))

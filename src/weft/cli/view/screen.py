@@ -12,10 +12,16 @@ from rich.console import Console
 
 from weft.service.responses.json_values import plain
 
+PIPED = 500  # columns: one line a job
+
 
 def console() -> Console:
-    """The terminal; nothing in job names or logs is taken for markup."""
-    return Console(highlight=False, markup=False, emoji=False)
+    """The terminal; nothing in job names or logs is taken for markup.
+
+    For a program that reads it, lines are as long as they are.
+    """
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED
+    return Console(highlight=False, markup=False, emoji=False, width=wide)
 
 
 def notes() -> Console:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -81,12 +82,13 @@ def details(pairs: Iterable[tuple[str, object]]) -> Table:
 def _table(
     columns: Sequence[Column[Any]], held: list[list[Text]], shown: Sequence[int], left: int = 0
 ) -> Table:
+    looked_at = sys.stdout.isatty()  # programs get no rules
     table = Table(
-        box=box.SIMPLE_HEAD,
+        box=box.SIMPLE_HEAD if looked_at else None,
         header_style="bold",
         pad_edge=False,
         show_edge=False,
-        padding=(0, GAP - 1, 0, 0),
+        padding=(0, GAP - looked_at, 0, 0),
     )
     for i in shown:
         column = columns[i]

@@ -101,7 +101,8 @@ class Failed:
     `lost` says that it was not the job's own doing, so that it does not count as one of its tries.
     `code` is the exit code of its process, negative for a signal, None if that is not known.
     `final` says that another try would end alike, `agent_died` that it was lost with its agent.
-    `out_of_memory` says that it wanted more memory of a device than there was for it.
+    `out_of_memory` says that it wanted more memory of a device than there was for it, `gpu_fault`
+    that a fault of one ended it beside others, which may have been its own.
     """
 
     job: JobId
@@ -113,6 +114,7 @@ class Failed:
     final: bool = False
     agent_died: bool = False
     out_of_memory: bool = False
+    gpu_fault: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,19 @@ class ResizeFailed:
     attempt: int
     epoch: int
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StartedAhead:
+    """A job that waits is started before its turn, on devices that another one still has.
+
+    It sleeps from its first step on, and goes on when it is given these devices. Until then it
+    holds memory and no time.
+    """
+
+    job: JobId
+    attempt: int
+    on: Allocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +341,7 @@ OfJob = (
     | Resizable
     | Resized
     | ResizeFailed
+    | StartedAhead
     | Slept
     | SleepFailed
     | Awoke

@@ -48,6 +48,10 @@ class Programs(Protocol):
         """How many times as long a step takes beside these; None where that was never seen."""
         ...
 
+    def promise(self, job: Job) -> float | None:
+        """How many times as long as alone its steps may take beside others; None for any."""
+        ...
+
     def observe(self, job: Job, kind: str, report: Report, attempt: Attempt) -> None:
         """A running job reported."""
         ...
@@ -72,6 +76,10 @@ class Programs(Protocol):
 
     def observe_out_of_memory(self, job: Job, kind: str) -> None:
         """A job ran out of memory while others had a part of its devices."""
+        ...
+
+    def observe_fault(self, job: Job) -> None:
+        """A fault of a GPU ended a job beside others, and may have been its own."""
         ...
 
     def forget(self, job: Job) -> None:

@@ -20,6 +20,7 @@ from weft.core.knowledge.knowledge import (
     Pooled,
     Training,
 )
+from weft.core.knowledge.predictor import Predictor
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.plan import Plan
@@ -97,13 +98,17 @@ class View:
 
     def remaining(self) -> Floats:
         """Estimated seconds left of each row, from the configured predictor."""
+        return self.predictor().remaining(self.table, self.now)
+
+    def predictor(self) -> Predictor:
+        """The configured predictor, for policies that read distributions."""
         predictor = self.knowledge.predictor
         if predictor is None:
             raise PlanError(
                 "the policy reads remaining times, but no predictor is configured",
                 hint="choose one with --predictor; `weft list predictor` shows all",
             )
-        return predictor.remaining(self.table, self.now)
+        return predictor
 
     def believed(self, *, pooled: bool = False) -> Beliefs:
         """What is believed about speeds; if `pooled`, from all jobs of a model where that is."""

@@ -1,7 +1,9 @@
 """NVIDIA's Multi-Process Service: kernels of several processes on one GPU at the same time.
 
-The daemon is this user's own: its pipes are in a folder of his. It outlives the engine, because
-running jobs are its clients, and is ended when the engine closes and no job is left.
+There is a daemon for each GPU, so that a fault of one client ends only those that share its GPU. A
+process is the client of one daemon, so only jobs of one GPU are. The daemons are this user's own:
+their pipes are in a folder of his. They outlive the engine, because running jobs are their clients,
+and are ended when the engine closes and no job is left.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import subprocess
 from pathlib import Path
 
 from weft.core.errors import EngineError
+from weft.core.model.job import Allocation
+from weft.engines.machine.devices import Machine
 
 log = logging.getLogger(__name__)
 
@@ -23,53 +27,63 @@ PRIVATE = 0o700
 
 
 class Mps:
-    """The daemon of this user, started when it is first asked for."""
+    """The daemons of this user, each started when its GPU is first asked for."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or Path(f"/tmp/weft-mps-{os.getuid()}")  # noqa: S108 - short, and 0700
         self._control = shutil.which(CONTROL)
-        self._started = False
+        self._started: set[int] = set()
 
     @property
     def there(self) -> bool:
         """Whether the daemon is installed."""
         return self._control is not None
 
-    def env(self) -> dict[str, str]:
-        """What makes a process its client; the daemon runs on return. Empty where it is not."""
+    def env(self, gpu: int = 0) -> dict[str, str]:
+        """What makes a process a client on a GPU; its daemon runs on return. Empty without MPS.
+
+        A daemon shows its one GPU as the first.
+        """
         if not self.there:
             return {}
-        if not self._started:
-            self._start()
-        return self._pipes()
+        if gpu not in self._started:
+            self._start(gpu)
+        return {**self._pipes(gpu), "CUDA_VISIBLE_DEVICES": "0"}
+
+    def env_of(self, machine: Machine, on: Allocation) -> dict[str, str]:
+        """The same for a job of one GPU; jobs of several are no clients."""
+        gpus = [machine.gpus[gpu].index for part in on.slices for gpu in part.gpus]
+        return self.env(gpus[0]) if len(gpus) == 1 else {}
 
     def end(self) -> None:
-        """End the daemon; for when no job is left."""
-        if self._started:
-            self._run([], text="quit\n")
-            self._started = False
+        """End the daemons; for when no job is left."""
+        for gpu in self._started:
+            self._run(gpu, [], text="quit\n")
+        self._started.clear()
 
-    def _pipes(self) -> dict[str, str]:
+    def _pipes(self, gpu: int) -> dict[str, str]:
         return {
-            "CUDA_MPS_PIPE_DIRECTORY": str(self._folder / "pipe"),
-            "CUDA_MPS_LOG_DIRECTORY": str(self._folder / "log"),
+            "CUDA_MPS_PIPE_DIRECTORY": str(self._folder / f"pipe-{gpu}"),
+            "CUDA_MPS_LOG_DIRECTORY": str(self._folder / f"log-{gpu}"),
         }
 
-    def _start(self) -> None:
+    def _start(self, gpu: int) -> None:
         make_own(self._folder)
-        for name in ("pipe", "log"):
-            (self._folder / name).mkdir(exist_ok=True)
-        done = self._run(["-d"])
+        for folder in self._pipes(gpu).values():
+            Path(folder).mkdir(exist_ok=True)
+        done = self._run(gpu, ["-d"])
         # A daemon of an earlier engine serves as well; it says so and the new one leaves.
         if done.returncode != 0 and "already running" not in (done.stdout + done.stderr).lower():
             raise EngineError(
                 f"the MPS daemon does not start: {(done.stderr or done.stdout).strip()[:300]}",
-                hint=f"see {self._folder / 'log'}, or leave sharing to the driver with mps=false",
+                hint=f"see {self._folder}/log-{gpu}, or leave sharing to the driver with mps=false",
             )
-        self._started = True
-        log.info("mps=%s started", self._folder)
+        self._started.add(gpu)
+        log.info("mps=%s gpu=%d started", self._folder, gpu)
 
-    def _run(self, arguments: list[str], text: str = "") -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, gpu: int, arguments: list[str], text: str = ""
+    ) -> subprocess.CompletedProcess[str]:
         assert self._control is not None
         return subprocess.run(  # noqa: S603 - the driver's own tool
             [self._control, *arguments],
@@ -78,7 +92,7 @@ class Mps:
             text=True,
             timeout=LIMIT_S,
             check=False,
-            env={**os.environ, **self._pipes()},
+            env={**os.environ, **self._pipes(gpu), "CUDA_VISIBLE_DEVICES": str(gpu)},
         )
 
 

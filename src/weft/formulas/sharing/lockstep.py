@@ -40,6 +40,8 @@ def worst(members: tuple[Stages, ...]) -> Period:
 
 def period(members: Sequence[Stages], shifts: Sequence[int]) -> float:
     """Seconds in which members shifted like this do one iteration each."""
+    if len({len(stages) for stages in members}) > 1:
+        members = [split_data(stages) for stages in members]
     if tuple(shifts) == OPPOSITE and len(members[0]) == SLOTS - 1:
         (d0, g0, n0), (d1, g1, n1) = members
         return max(d0, g1 + n1) + max(d1, g0 + n0)
@@ -47,6 +49,14 @@ def period(members: Sequence[Stages], shifts: Sequence[int]) -> float:
         return best(tuple(members)).seconds  # nobody says who comes when: they find the best
     ordered = [members[i] for i in sorted(range(len(members)), key=lambda i: shifts[i])]
     return _merge(ordered) if len(members[0]) == SLOTS - 1 else _fill_slots(ordered)
+
+
+def split_data(stages: Stages) -> Stages:
+    """Four resources: a data stage measured as one is half storage and half CPU."""
+    if len(stages) == SLOTS:
+        return stages
+    data, gpu, network = stages
+    return data / 2, data / 2, gpu, network
 
 
 def efficiency(members: Sequence[Stages], period: float) -> float:
@@ -57,7 +67,7 @@ def efficiency(members: Sequence[Stages], period: float) -> float:
 def _periods(members: tuple[Stages, ...]) -> list[Period]:
     """Every way to shift members; two that were measured in three stages may also be opposite."""
     ways = list(permutations(range(len(members))))
-    if len(members) == 2 and len(members[0]) == SLOTS - 1:
+    if len(members) == 2 and {len(stages) for stages in members} == {SLOTS - 1}:
         ways.append(OPPOSITE)
     return [Period(period(members, shifts), shifts) for shifts in ways]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from weft.node.attempt_log import Journal
 from weft.node.measuring.counts import WINDOW_S, Counts
-from weft.node.measuring.outside import Outside, Seen
+from weft.node.measuring.outside import Observation, Outside
 from weft.wire.attempt import MEASURED, AttemptSpec
 from weft.wire.messages import Counted
 
@@ -38,7 +38,7 @@ class Measurer:
     ) -> None:
         self._file, self._journal = folder / MEASURED, journal
         self.counts = Counts(spec.first_rank)
-        self._outside, self._seen = Outside(spec, pids), Seen()
+        self._outside, self._seen = Outside(spec, pids), Observation()
         self._peak = 0.0
         self._began = time.monotonic()
         self._changed = False

@@ -20,7 +20,7 @@ Pids = Callable[[], Collection[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observation:
     """What is known at one look; None where nothing tells."""
 
     held_gb: float | None = None
@@ -52,12 +52,12 @@ class Outside:
         self._usage: dict[int, Usage] = {}
         self._looked = 0.0
 
-    def look(self) -> Seen:
+    def look(self) -> Observation:
         """Everything since the last look."""
         pids = [*self._pids()]
         cpus, read, written = self._host(pids)
         held, sm = self._device(pids)
-        return Seen(held, sm, cpus, read, written)
+        return Observation(held, sm, cpus, read, written)
 
     def _host(self, pids: Collection[int]) -> tuple[float | None, float | None, float | None]:
         now = time.monotonic()

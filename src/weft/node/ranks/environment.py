@@ -11,6 +11,7 @@ from weft.wire.environment import Environment
 
 WATCHER = Path(__file__).parents[1] / "watcher"
 # A launcher tells its own processes these; a plain program is not one of several.
+SCRIPT_OF_SLURM = "SLURM_SUBMIT_DIR"  # told to scripts of sbatch
 OF_A_GANG = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
@@ -69,8 +70,30 @@ def rank_environment(
     if alone is not None:
         place = {name: value for name, value in place.items() if name not in OF_A_GANG}
         place |= launcher_variables(alone)
-    env = {**env, **spec.env, **place, TAG: str(folder)}
+    env = {**slurm_variables(spec, local), **env, **spec.env, **place, TAG: str(folder)}
     return {**env, **watcher_variables(env.get("PYTHONPATH", ""))} if spec.watch else env
+
+
+def slurm_variables(spec: AttemptSpec, local: int) -> dict[str, str]:
+    """What scripts written for Slurm look for; nothing for jobs that are none."""
+    if SCRIPT_OF_SLURM not in spec.env:
+        return {}
+    tasks = spec.world_size or max(len(spec.devices), 1)
+    told = {
+        "SLURM_JOB_ID": spec.job,
+        "SLURM_JOBID": spec.job,
+        "SLURM_JOB_NUM_NODES": spec.nodes,
+        "SLURM_NNODES": spec.nodes,
+        "SLURM_NODEID": spec.node_rank,
+        "SLURM_PROCID": spec.first_rank + local,
+        "SLURM_LOCALID": local,
+        "SLURM_GPUS_ON_NODE": len(spec.devices),
+        "SLURM_CPUS_ON_NODE": max(round(spec.cpus), 1),
+        "SLURM_NTASKS": tasks,
+        "SLURM_RESTART_COUNT": spec.attempt - 1,
+        "SLURMD_NODENAME": os.uname().nodename,
+    }
+    return {name: str(value) for name, value in told.items()}
 
 
 def watcher_variables(python_path: str) -> dict[str, str]:

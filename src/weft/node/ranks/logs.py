@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
+from weft.wire.gpu_faults import is_fault
+
 TAIL_BYTES = 8192
 # What frameworks say when a device has too little memory: PyTorch, CUDA, JAX, TensorFlow, cuBLAS.
 OUT_OF_MEMORY = (
@@ -41,9 +43,10 @@ class RankLog:
             self._tail += f"\n(output lost: {error.strerror})".encode()
 
     def last_line(self) -> str:
-        """The last thing said, for a failure's reason."""
+        """The last thing said, for a failure's reason; before that, what a GPU's fault was."""
         lines = [line.strip() for line in self._tail.decode(errors="replace").splitlines()]
-        return next((line for line in reversed(lines) if line), "")[:300]
+        fault = next((line for line in reversed(lines) if is_fault(line)), "")
+        return (fault or next((line for line in reversed(lines) if line), ""))[:300]
 
     def ran_out_of_memory(self) -> bool:
         """Whether its last words are that a device had too little memory."""

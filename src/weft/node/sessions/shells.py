@@ -24,6 +24,7 @@ from weft.node.ranks.rank import Rank, start_rank
 from weft.node.sessions.terminal import Terminal
 from weft.wire.attempt import SHELLS, AttemptSpec, short_path
 
+SETTINGS = Path(__file__).with_name("shell.bash")
 MOST = 8  # of one attempt at once
 # A script that is tried out in a shell runs alone: it does not speak or save for the job.
 OF_THE_JOB = (
@@ -123,6 +124,11 @@ class _Shell:
     hung_up: bool = False
 
 
+def shell_command(shell: str) -> list[str]:
+    """The person's shell; bash with the job's variables also after what `.bashrc` sets."""
+    return [shell, "--rcfile", str(SETTINGS)] if Path(shell).name == "bash" else [shell]
+
+
 def start_shell(
     spec: AttemptSpec, folder: Path, group: Path | None, keep: Sequence[int] = ()
 ) -> Rank:
@@ -133,7 +139,7 @@ def start_shell(
     env.setdefault("TERM", "xterm-256color")
     return start_rank(
         -1,
-        command=activate(spec, [env.get("SHELL") or "bash"]),
+        command=activate(spec, shell_command(env.get("SHELL") or "bash")),
         env=env,
         workdir=spec.workdir,
         limits=limits_of(spec, 0, place, group),

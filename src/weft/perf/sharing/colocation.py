@@ -8,12 +8,13 @@ from its model's name if it is one that was measured, or is taken at its worst.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from weft.core.events.report import Report
 from weft.core.knowledge.profile import Profile, Sensitivity
+from weft.core.knowledge.programs import program_of
 from weft.core.model.job import Discipline, Job, JobId, Tier
 from weft.core.protocols import Resident
 from weft.formulas.sharing import conserving, lockstep
@@ -27,12 +28,15 @@ from weft.formulas.sharing.turns import (
 from weft.formulas.training.tunable_batch import TunableBatch
 from weft.perf.sharing.batching import Batching, batch_size, untuned
 from weft.perf.sharing.hinted_profile import read_hinted
+from weft.perf.sharing.measured_batching import MeasuredBatching
+from weft.perf.sharing.seen_profile import SeenProfile, read_cpu_part
 
 Interfering = Callable[[Sequence[Profile]], Sequence[float]]
 Host = Callable[[Job], Sensitivity | None]
 # Stretch of all stages in groups of one to four, as Muri's authors calibrated it on V100.
 CONTENTION = (1.0, 1.31, 1.478, 1.35)
 MOST_GROUPS = 4096  # whose speeds are kept
+MOST_PROGRAMS = 4096  # of which is remembered what their runs did
 
 
 def insensitive(job: Job) -> Sensitivity | None:  # noqa: ARG001 - of no job
@@ -51,7 +55,8 @@ class Colocated:
 
     `profiles` says what a job does alone; `interfering` the speeds of a group that nobody
     orders; `contention` stretches interleaved stages by size of group. `sensitivity` says what
-    CPU cores and host memory do for a job, `batching` what its batch size does.
+    CPU cores and host memory do for a job, `batching` what its batch size does; where nobody knows
+    that, it is what jobs show as they run.
     """
 
     profiles: Callable[[Job], Profile]
@@ -62,7 +67,9 @@ class Colocated:
     batching: Callable[[Job], Batching | None] = untuned
     _paces: dict[JobId, float] = field(default_factory=dict)
     _cpu_parts: dict[JobId, float] = field(default_factory=dict)
-    _seen: dict[JobId, tuple[float, float, float]] = field(default_factory=dict)
+    _seen: dict[JobId, SeenProfile] = field(default_factory=dict)
+    _batches: MeasuredBatching = field(default_factory=MeasuredBatching)
+    _programs: dict[str, SeenProfile] = field(default_factory=dict)  # what their last runs did
     _known: dict[JobId, Profile] = field(default_factory=dict)
     _groups: dict[tuple[Discipline, tuple[Profile, ...]], Sequence[float]] = field(
         default_factory=dict
@@ -117,7 +124,7 @@ class Colocated:
     def tunable(self, job: Job) -> TunableBatch | None:
         """What is known of a job whose batch size may be changed."""
         batching = self.batching(job)
-        return None if batching is None else batching.known
+        return self._batches.known(job) if batching is None else batching.known
 
     def host(self, job: Job) -> Sensitivity | None:
         """What CPU cores and host memory do for a job; None where nobody knows."""
@@ -132,8 +139,8 @@ class Colocated:
                 self.profiles(job) if batching is None else batching.profile(batching.known.init)
             )
             if known == Profile(tag=job.model):  # nobody told anything
-                known = _from_outside(known, self._seen.get(job.id))
-            if not known.cpu_part:  # else the job's submitter told
+                known = self._recall(job).fill(known)
+            elif not known.cpu_part:  # else the job's submitter told
                 known = known.with_cpu_part(self._cpu_parts.get(job.id, 0.0))
             self._known[job.id] = known
         return known
@@ -165,7 +172,8 @@ class Colocated:
         """
         if report.pace is not None:
             self._paces[job.id] = report.pace
-        if report.mem_gb is not None:
+        self._batches.observe(job, report)
+        if report.mem_gb is not None or report.steps:
             self._see(job, report)
         part = read_cpu_part(report)
         if part > self._cpu_parts.get(job.id, 0.0) and read_hinted(job) is None:
@@ -173,36 +181,57 @@ class Colocated:
             self._known.pop(job.id, None)
 
     def _see(self, job: Job, report: Report) -> None:
-        """The most memory and the busiest time; a job that has not stepped yet is not busy yet."""
-        mem_gb, busy, step_s = self._seen.get(job.id, (0.0, 0.0, 1.0))
-        seen = max(mem_gb, report.mem_gb or 0.0), busy, step_s
-        if report.steps and report.sm is not None:
-            seen = seen[0], max(busy, report.sm), report.step_s or step_s
-        if seen != self._seen.get(job.id):
+        before = self._seen.get(job.id, SeenProfile())
+        seen = before.add(report)
+        if seen != before:
             self._seen[job.id] = seen
             self._known.pop(job.id, None)
 
+    def _recall(self, job: Job) -> SeenProfile:
+        """What was seen of a job, else of the last run of its program."""
+        seen = self._seen.get(job.id, SeenProfile())
+        before = self._programs.get(program_of(job), SeenProfile())
+        return (
+            seen
+            if seen.use is not None
+            else before._replace(mem_gb=max(seen.mem_gb, before.mem_gb))
+        )
+
     def pace(self, job: Job) -> float | None:
-        """What a job last measured of its speed beside its neighbours."""
-        return self._paces.get(job.id)
+        """What a job last measured of its progress beside its neighbours."""
+        progress = None if self.batching(job) is not None else self._batches.pace(job)
+        return self._paces.get(job.id) if progress is None else progress
 
     def save(self) -> Any:
         """What running jobs measured; the rest of their profiles follows from the jobs."""
-        seen = {job: list(values) for job, values in self._seen.items()}
-        return {"paces": dict(self._paces), "cpu_parts": dict(self._cpu_parts), "seen": seen}
+        return {
+            "paces": dict(self._paces),
+            "cpu_parts": dict(self._cpu_parts),
+            "batches": self._batches.save(),
+            "seen": {job: list(seen) for job, seen in self._seen.items()},
+            "programs": {program: list(seen) for program, seen in self._programs.items()},
+        }
 
     def load(self, saved: Any) -> None:
         """Take up what `save` gave."""
         self._paces.update({JobId(job): pace for job, pace in saved["paces"].items()})
         self._cpu_parts.update({JobId(job): part for job, part in saved["cpu_parts"].items()})
-        for job, (mem_gb, busy, step_s) in saved.get("seen", {}).items():
-            self._seen[JobId(job)] = mem_gb, busy, step_s
+        self._batches.load(saved.get("batches", {}))
+        seen, programs = saved.get("seen", {}), saved.get("programs", {})
+        self._seen.update({JobId(job): SeenProfile(*values) for job, values in seen.items()})
+        self._programs.update({name: SeenProfile(*values) for name, values in programs.items()})
 
     def forget(self, job: Job) -> None:
         """Nothing more will be asked of it."""
         self._paces.pop(job.id, None)
         self._cpu_parts.pop(job.id, None)
-        self._seen.pop(job.id, None)
+        self._batches.forget(job)
+        seen = self._seen.pop(job.id, None)
+        if seen is not None and seen.use is not None and job.launch is not None:
+            self._programs.pop(program_of(job), None)
+            self._programs[program_of(job)] = seen
+            if len(self._programs) > MOST_PROGRAMS:
+                del self._programs[next(iter(self._programs))]
         self._known.pop(job.id, None)
 
     # ---- inside
@@ -245,24 +274,6 @@ class Colocated:
         return speed * SPILL if cap is not None and cap < profile.mem_gb - 1e-6 else speed
 
 
-def _from_outside(unknown: Profile, seen: tuple[float, float, float] | None) -> Profile:
-    """What a driver tells of a job; how it loads the memory bus is taken to be alike."""
-    if seen is None:
-        return unknown
-    mem_gb, busy, step_s = seen
-    if not busy:
-        return replace(unknown, mem_gb=mem_gb)
-    return replace(unknown, step_s=step_s, mem_gb=mem_gb, gpu_use=busy, bandwidth_use=busy)
-
-
-def read_cpu_part(report: Report) -> float:
-    """The part of a step in which the GPU waited for data; 0 where nobody told."""
-    if report.data_s is None or not report.step_s:
-        return 0.0
-    seconds = report.step_s - (report.token_s or 0.0)
-    return min(report.data_s / seconds, 1.0) if seconds > 0.0 else 0.0
-
-
 def _use(profile: Profile) -> float:
     return min(profile.busy_s / profile.step_s, 1.0)
 
@@ -288,17 +299,9 @@ def compute_interleaved_speeds(
     period = stretch * lockstep.best(stages).seconds
     if discipline is Discipline.LOCKSTEP:
         return tuple(p.step_s / period for p in group)
-    halved = [_apart(s, stretch) for s in stages]
+    halved = [[stretch * seconds for seconds in lockstep.split_data(s)] for s in stages]
     found = conserving.speeds([p.step_s for p in group], halved, period)
     return tuple(float(speed) for speed in found)
-
-
-def _apart(stages: tuple[float, ...], stretch: float) -> list[float]:
-    """Four resources: a data stage measured as one is half storage and half CPU."""
-    if len(stages) == lockstep.SLOTS:
-        return [stretch * s for s in stages]
-    data, gpu, network = stages
-    return [stretch * data / 2, stretch * data / 2, stretch * gpu, stretch * network]
 
 
 def _in_gaps(profile: Profile, firm: Sequence[Profile], loose: int) -> float:

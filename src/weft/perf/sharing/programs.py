@@ -37,13 +37,15 @@ class LearntPrograms:
     """By program and kind: peaks of memory, who must be alone, and slowdowns beside others.
 
     A slowdown beside several is the sum of what each adds, so that groups tell of pairs and pairs
-    of groups.
+    of groups. `promised` is the slowdown that jobs may have which ask for none.
     """
 
+    promised: float | None = None
     _running: dict[JobId, _Running] = field(default_factory=dict)
     _peaks: dict[str, float] = field(default_factory=dict)
     _alone: dict[str, bool] = field(default_factory=dict)  # whether also once it is known
     _alone_jobs: set[JobId] = field(default_factory=set)
+    _faulty: set[JobId] = field(default_factory=set)
     _added: dict[str, float] = field(default_factory=dict)
 
     # ---- what is known
@@ -69,8 +71,8 @@ class LearntPrograms:
         Once such a program was seen to settle alone it may share again, unless it ran out although
         it had settled: nobody knows when it will want more.
         """
-        if job.gpu_mem_gb is not None:
-            return job.id in self._alone_jobs
+        if job.gpu_mem_gb is not None or job.id in self._faulty:
+            return job.id in self._alone_jobs | self._faulty
         grows = self._alone.get(_key(job, kind))
         return grows is not None and (grows or self.need_gb(job, kind) is None)
 
@@ -83,6 +85,10 @@ class LearntPrograms:
         """As it was last told."""
         own = self._running.get(job.id)
         return 0.0 if own is None else own.broken_s
+
+    def promise(self, job: Job) -> float | None:
+        """What it asked for, else what everybody is promised."""
+        return self.promised if job.slowdown is None else job.slowdown
 
     def slowdown(self, job: Job, kind: str, beside: Sequence[Job]) -> float | None:
         """One and what each neighbour was seen to add."""
@@ -131,8 +137,14 @@ class LearntPrograms:
         _keep(self._alone, key, settled or self._alone.get(key, False))
         self._peaks.pop(key, None)
 
+    def observe_fault(self, job: Job) -> None:
+        """It is alone from now on."""
+        self._running.pop(job.id, None)
+        self._faulty.add(job.id)
+
     def forget(self, job: Job) -> None:
         """The program's part is kept."""
+        self._faulty.discard(job.id)
         self._running.pop(job.id, None)
         self._alone_jobs.discard(job.id)
 
@@ -149,6 +161,7 @@ class LearntPrograms:
             "peaks": dict(self._peaks),
             "alone": dict(self._alone),
             "alone_jobs": sorted(self._alone_jobs),
+            "faulty": sorted(self._faulty),
             "added": dict(self._added),
         }
 
@@ -159,6 +172,7 @@ class LearntPrograms:
         self._peaks.update(saved["peaks"])
         self._alone.update(saved["alone"])
         self._alone_jobs.update(map(JobId, saved["alone_jobs"]))
+        self._faulty.update(map(JobId, saved.get("faulty", ())))
         self._added.update(saved["added"])
 
 

@@ -14,6 +14,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Objective, Taxonomy
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats, Rows
+from weft.pieces.order.doublings import step_above, step_below
 from weft.pieces.order.gittins import (
     PRIOR_MEDIAN,
     PRIOR_SIGMA,
@@ -193,6 +194,42 @@ class GittinsIndex(Resting):
             return old
         args = self.min_samples, self.prior_median, self.prior_sigma
         return Past(seen, past_service(view.history, *args))
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedIndex(Resting):
+    """The same by what the predictor says of each job: its own distribution, not one of all jobs.
+
+    What a job has executed counts in doublings of `least_s` seconds.
+    """
+
+    least_s: float = 60.0
+
+    about = About(
+        "gittins-predicted",
+        "Gu et al. 2019",
+        needs=Needs.REMAINING,
+        starves="jobs that are not expected to end",
+        taxonomy=PAST,
+    )
+    admits = "preempt"
+
+    def __post_init__(self) -> None:
+        if self.least_s <= 0:
+            raise InvalidConfig(f"gittins-predicted: least_s={self.least_s:g} must be above 0")
+
+    def rank(self, view: View) -> Ranking:
+        """By chance to end per GPU-second; looked at again when a running job has doubled."""
+        predictor, ran, need = view.predictor(), view.ran(), view.table.need
+        steps = step_below(ran, self.least_s)
+        index = predictor.index_at(view.table, view.now, steps[:, None])[:, 0] / need
+
+        def later(running: Bools) -> Later:
+            left = (step_above(ran, self.least_s) - ran)[running]
+            soonest = float(left.min(initial=np.inf))
+            return Later(view.now + max(soonest, 1e-6) if np.isfinite(soonest) else None)
+
+        return Ranking(view.ranked(-index), -index, later)
 
 
 def settle_queues(view: View, queues: Queues, place: Placer) -> Plan | None:

@@ -33,11 +33,13 @@ from weft.core.plan.reasons import Blocker
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.stops import Rung
+from weft.pieces.share.parting import find_parted
 
 RESIDENTS = 16  # on one device
 KEPT_FREE = 0.03  # of a device's memory: contexts, fragments, what the driver takes
 LEAST_TRIAL = 1 / 16  # of a device's memory: with less, a program never seen is not started
 WORTH = 1.05  # sum of speeds, each as a part of that alone: with turns it is 1
+AGAIN_S = 1.0  # until a place is looked for, for who had to leave
 PATIENCE_S = 300.0  # of who fits nowhere: then nobody who came later joins in front of it
 
 Device = tuple[NodeId, int]
@@ -103,6 +105,9 @@ class _Search:
         for job, on in plan.changes.items():
             self._after[view.table.row(job)] = on
         self._joined: dict[JobId, str] = {}
+        self._parted = find_parted(view, programs, together)
+        for parted in self._parted:
+            self._after[view.table.row(parted)] = None
         self._devices = self._find_devices(together)
         self._kinds = {one.kind: one.room_gb for one in self._devices.values()}
         self._full: dict[tuple[str, ...], float] = {}  # needs for which there is no room
@@ -114,21 +119,27 @@ class _Search:
         try:
             self._apply_plan()
             waiting = self._join_all()
-            changes = {**self._plan.changes, **self._put_right()}
+            changes = {
+                **self._plan.changes,
+                **dict.fromkeys(self._parted, None),
+                **self._put_right(),
+            }
         finally:
             view.free.rollback(mark)
         reasons = {job: text for job, text in self._plan.reasons.items() if job not in self._joined}
         why = self._explain(waiting)
+        wakes = [self._plan.wake_at, view.now + AGAIN_S if self._parted else None]
         return replace(
             self._plan,
             changes=changes,
-            reasons={**reasons, **self._joined, **why},
+            wake_at=min((at for at in wakes if at is not None), default=None),
+            reasons={**reasons, **self._joined, **why, **self._parted},
             blockers={**self._plan.blockers, **dict.fromkeys(why, Blocker.NO_ROOM)},
         )
 
     def _apply_plan(self) -> None:
         free, table = self._view.free, self._view.table
-        for job in self._plan.changes:
+        for job in (*self._plan.changes, *self._parted):
             if (was := table.allocations[table.row(job)]) is not None:
                 free.give(was)
         for on in self._plan.changes.values():
@@ -202,8 +213,8 @@ class _Search:
         """Let rows join, those of higher priority and who came first before others; who waits."""
         view, waiting = self._view, list[int]()
         may = [r for r, on in enumerate(self._after) if on is None and _is_shareable(view.job(r))]
-        suspended = view.table.suspended
-        may = [row for row in may if view.job(row).id not in suspended]
+        left_out = view.table.suspended | self._parted.keys()
+        may = [row for row in may if view.job(row).id not in left_out]
         # Who runs and was to leave for others stays beside them, if it can.
         for row in sorted(may, key=lambda r: (self._home(r) is None, *_rank(view.job(r)), r)):
             if not self._is_patient(waiting) or not self._join(row):
@@ -216,8 +227,8 @@ class _Search:
 
     def _join(self, row: int) -> bool:
         job, room, home = self._view.job(row), False, self._home(row)
-        if home is not None:
-            return self._stay(row, home)
+        if home is not None and (self._stay(row, home) or job.id not in self._view.savers):
+            return self._after[row] is not None  # elsewhere it would lose its work
         if self._is_hopeless(job):
             return False
         order = sorted(self._devices.items(), key=lambda one: (len(one[1].claims), one[0]))
@@ -258,8 +269,7 @@ class _Search:
         return False
 
     def _must_be_alone(self, job: Job) -> bool:
-        kinds = {residents.kind for residents in self._devices.values()}
-        return any(self._programs.must_be_alone(job, kind) for kind in kinds)
+        return any(self._programs.must_be_alone(job, kind) for kind in self._kinds)
 
     def _is_hopeless(self, job: Job) -> bool:
         """Whether somebody who needs no more found no room: who joins only takes some."""
@@ -360,10 +370,9 @@ class _Search:
             job = self._view.job(row)
             if job.id not in self._plan.reasons and job.id not in self._view.asked:
                 continue
-            kinds = {residents.kind for residents in self._devices.values()}
-            if any(self._programs.must_be_alone(job, kind) for kind in kinds):
+            if self._must_be_alone(job):
                 found[job.id] = "it needs one of its own, as it ran out of memory beside others"
-            elif kinds:
+            elif self._kinds:
                 found[job.id] = "no shared GPU has enough memory left for it"
         return found
 

@@ -28,7 +28,7 @@ Deviations  the paper has no public code. Placements are compared by what all of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -38,17 +38,17 @@ from weft.core.model.job import Allocation, JobId, TimeShift
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.pieces.place.alternatives import find_alternatives
 from weft.pieces.place.link_shifts import Crossing, Over, Shifts, find_crossing, shift_jobs
 from weft.stack.ask_policy import ask
+from weft.stack.wrapper import Wrapper
 
 STREAM = 15  # of random numbers, beside those of the policy inside
 
 
 @dataclass(frozen=True, slots=True)
-class Cassini:
+class Cassini(Wrapper):
     """Choose among up to `candidates` placements by how well jobs get on that share links.
 
     `score` is how links make up that of a placement: 1 less what all of them lack, their mean as in
@@ -57,7 +57,6 @@ class Cassini:
     iteration that a job may wait for its beat.
     """
 
-    inner: Policy = field(metadata={"settable": False})
     candidates: int = 10
     score: Over = "total"
     loops: Literal["discard", "break"] = "discard"

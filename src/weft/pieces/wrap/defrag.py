@@ -15,7 +15,7 @@ Deviations  the policy decides first. For a gang that it leaves waiting the node
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -23,9 +23,7 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice, Tier
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats
@@ -34,6 +32,7 @@ from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.restart_costs import restart_seconds, seconds_left
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
+from weft.stack.wrapper import Wrapper
 
 LOOKED_AT = 32  # nodes that might be cleared
 TRIES = 3  # gangs that are looked at in one decision
@@ -50,7 +49,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Defrag:
+class Defrag(Wrapper):
     """Move running jobs where a waiting gang can start by that, and where it pays.
 
     At most `moves` jobs are moved in a decision, none that may not be preempted or has run for
@@ -62,7 +61,6 @@ class Defrag:
         topology=tax.Topology.CONSOLIDATED,
         preemption=tax.Preemption.MOVES,
     )
-    inner: Policy = field(metadata={"settable": False})
     moves: int = 4
     margin: float = 2.0
     min_run_s: float = 300.0
@@ -73,11 +71,6 @@ class Defrag:
                 f"defrag: moves {self.moves}, margin {self.margin:g}, min_run_s {self.min_run_s:g}",
                 hint="moves at least 1, margin and min_run_s not below 0",
             )
-
-    @property
-    def about(self) -> About:
-        """The inner policy's."""
-        return self.inner.about
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, or another one after moves that pay."""

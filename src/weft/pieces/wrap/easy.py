@@ -12,7 +12,7 @@ predicts what. Jobs that can be stopped are not in the way, and use it meanwhile
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil, inf
 
 import numpy as np
@@ -22,13 +22,13 @@ from weft.core.model.job import Job, NodeId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, may_idle
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.state.releasing import devices_of
 from weft.core.state.table import Bools, Floats
 from weft.pieces.wrap.restart_costs import seconds_left
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
+from weft.stack.wrapper import Wrapper
 
 TRIES = 4
 TRUSTED = 6.0  # times the patience: after that nobody starts on what is kept, however short
@@ -45,14 +45,13 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
-class Easy:
+class Easy(Wrapper):
     """Keep devices for the first job that cannot be stopped and has waited `patience_s` seconds.
 
     They are taken to be free when the time left of their jobs has reached its quantile `reserve`;
     another job may start there if its quantile `backfill` is before that: 0.8 is careful, 0.5 bold.
     """
 
-    inner: Policy = field(metadata={"settable": False})
     patience_s: float = 600.0
     reserve: float = 0.5
     backfill: float = 0.8

@@ -6,31 +6,23 @@ move such a job is it asked again, without those jobs in its sight.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from weft.core.model.job import JobId
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
+from weft.stack.wrapper import Wrapper
 
 
 @dataclass(frozen=True, slots=True)
-class NoPreempt:
+class NoPreempt(Wrapper):
     """Let jobs that cannot be preempted run to their end where they are."""
 
-    inner: Policy = field(metadata={"settable": False})
-
     adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES)
-
-    @property
-    def about(self) -> About:
-        """The inner policy's."""
-        return self.inner.about
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision; a second one without the firm jobs if it moves any."""

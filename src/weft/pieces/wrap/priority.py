@@ -8,7 +8,7 @@ A policy that sets tiers itself, or must be shown everybody, is left alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -17,21 +17,19 @@ from weft.core.model.job import Allocation, JobId, Tier
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, may_idle
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
+from weft.stack.wrapper import Wrapper
 
 BEHIND = "lower priorities wait behind a job of a higher one that does not fit"
 
 
 @dataclass(frozen=True, slots=True)
-class Priority:
+class Priority(Wrapper):
     """Let jobs of higher priority choose first, and take the places of opportunistic ones."""
-
-    inner: Policy = field(metadata={"settable": False})
 
     adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES, preemption=tax.Preemption.STOPS)
 

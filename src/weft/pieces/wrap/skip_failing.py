@@ -15,46 +15,39 @@ import numpy as np
 from weft.core.errors import PlanError, WeftError
 from weft.core.model.job import JobId
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.rules import check_plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Rows
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
+from weft.stack.wrapper import Wrapper, WrapperMemory
 
 MOST = 3  # jobs that are looked for in one decision; with more the policy itself is at fault
 LONGEST = 200  # characters of an error in a reason
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class SkipFailingMemory(WrapperMemory):
     """The inner policy's memory; what it fails with, and until when nobody tries again."""
 
-    inner: object = None
     spared: Mapping[JobId, str] = field(default_factory=dict)
     until: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class SkipFailing:
+class SkipFailing(Wrapper):
     """Let a policy decide without jobs that make it fail; `again_s` later they are tried again."""
 
-    inner: Policy = field(metadata={"settable": False})
     again_s: float = 600.0
 
     adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES)
 
-    @property
-    def about(self) -> About:
-        """The inner policy's."""
-        return self.inner.about
-
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, for as many jobs as it stands."""
-        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        kept = recall(view, SkipFailingMemory)
         spared = {job: why for job, why in kept.spared.items() if job in view.table}
         if view.now >= kept.until:
             spared = {}
@@ -66,7 +59,7 @@ class SkipFailing:
         cleared = [job for job in kept.spared if job not in spared and job in view.table]
         plan = plan.explained({}, cleared)
         if not spared:
-            return replace(plan, memory=Memory(plan.memory))
+            return replace(plan, memory=SkipFailingMemory(plan.memory))
         until = kept.until if spared.keys() <= kept.spared.keys() else view.now + self.again_s
         until = max(until, view.now + 1.0)
         return replace(
@@ -74,7 +67,7 @@ class SkipFailing:
             wake_at=until if plan.wake_at is None else min(plan.wake_at, until),
             reasons={**plan.reasons, **spared},
             blockers={**plan.blockers, **dict.fromkeys(spared, Blocker.SPARED)},
-            memory=Memory(plan.memory, spared, until),
+            memory=SkipFailingMemory(plan.memory, spared=spared, until=until),
         )
 
     def _ask(self, view: View, hidden: Bools) -> Plan:

@@ -17,17 +17,17 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Controls
+from weft.core.plan.about import Controls
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
-from weft.pieces.wrap import reason_news as tell
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.restart_costs import live_seconds, restart_seconds, seconds_left
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
+from weft.stack.wrapper import Wrapper, WrapperMemory
 
 TRIES = 8
 LIVE_TIMES = 10.0  # at most a tenth of the time is spent on live changes
@@ -35,12 +35,10 @@ SLACK_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class SteadyMemory(WrapperMemory):
     """The inner policy's memory; of each running job, its attempt and when that began."""
 
-    inner: object = None
     since: Mapping[JobId, tuple[int, float]] = field(default_factory=dict)
-    told: Mapping[JobId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ class Fresh:
 
 
 @dataclass(frozen=True, slots=True)
-class Steady:
+class Steady(Wrapper):
     """Change a running job at most every `min_run_s` seconds, and only for a gain.
 
     A job that grows or moves must save `margin` times what the change costs, as far as anybody
@@ -67,7 +65,6 @@ class Steady:
     that is less than `min_run_s`. Policies that do not choose sizes are left alone.
     """
 
-    inner: Policy = field(metadata={"settable": False})
     min_run_s: float = 60.0
     margin: float = 2.0
 
@@ -80,18 +77,13 @@ class Steady:
                 hint="neither is below 0",
             )
 
-    @property
-    def about(self) -> About:
-        """The inner policy's."""
-        return self.inner.about
-
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, with those left alone who were changed too lately."""
         about = self.about
-        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        kept = recall(view, SteadyMemory)
         if Controls.COUNT not in about.controls:
             plan = ask(self.inner, replace(view, memory=kept.inner))
-            return replace(plan, memory=Memory(plan.memory))
+            return replace(plan, memory=SteadyMemory(plan.memory))
         since = _seen(view, kept.since)
         view = replace(view, memory=kept.inner)
         age = _ages(view, since)
@@ -160,11 +152,9 @@ class Steady:
         plan: Plan,
         why: Mapping[JobId, Reason],
         since: Mapping[JobId, tuple[int, float]],
-        kept: Memory,
+        kept: SteadyMemory,
     ) -> Plan:
-        told = tell_news(view, plan, why, tell.Memory(plan.memory, kept.told))
-        texts = {job: one.text for job, one in why.items()}
-        return replace(told, memory=Memory(plan.memory, _begun(view, plan, since), texts))
+        return tell_news(view, plan, why, replace(kept, since=_begun(view, plan, since)))
 
 
 def _seen(view: View, before: Mapping[JobId, tuple[int, float]]) -> dict[JobId, tuple[int, float]]:

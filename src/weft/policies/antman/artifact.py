@@ -28,10 +28,11 @@ from weft.core.model.job import (
     Slice,
     Tier,
 )
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
-from weft.policies.antman.memory import Counted, Memory
+from weft.policies.antman.memory import AntmanMemory, Counted
 
 FIRM = Sharing(discipline=Discipline.PACED)
 LOOSE = Sharing(tier=Tier.OPPORTUNISTIC, discipline=Discipline.PACED)
@@ -65,7 +66,7 @@ class DeviceOwners:
     """Who owns each device, who keeps it, and where an opportunistic job lives."""
 
     def __init__(self, view: View) -> None:
-        memory = view.memory if isinstance(view.memory, Memory) else Memory()
+        memory = recall(view, AntmanMemory)
         self._view = view
         self._nodes = view.cluster.nodes
         self._kept: dict[JobId, Kept] = self._still_there(memory.kept)
@@ -116,13 +117,13 @@ class DeviceOwners:
         self._load.count(job.id, slices, FIRM_LOAD)
         return Allocation(slices, FIRM)
 
-    def remembered(self) -> Memory:
+    def remembered(self) -> AntmanMemory:
         """What is kept for whom, and the loads."""
         kept = {
             job: tuple(Slice(self._nodes[n].id, tuple(gpus)) for n, gpus in parts.items())
             for job, parts in self._kept.items()
         }
-        return Memory(kept, self._load.remembered(), self._load.counted)
+        return AntmanMemory(kept, self._load.remembered(), self._load.counted)
 
     def _kinds(self, job: Job, mine: Kept) -> tuple[str, ...]:
         if mine:
@@ -200,7 +201,7 @@ class DeviceOwners:
 class Loads:
     """The load that is booked on every device, rounding and all."""
 
-    def __init__(self, view: View, memory: Memory) -> None:
+    def __init__(self, view: View, memory: AntmanMemory) -> None:
         self._cluster = view.cluster
         self._at = [
             list(memory.loads.get(node.id, (0.0,) * node.gpus)) for node in view.cluster.nodes

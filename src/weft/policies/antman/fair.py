@@ -24,7 +24,7 @@ from weft.core.state.table import Bools
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.policies.antman.artifact import Device, opportunistic
 from weft.policies.antman.control import dial_under, turn_dial
-from weft.policies.antman.memory import Dial, Memory
+from weft.policies.antman.memory import AntmanMemory, Dial
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Round:
         dials = self._dials()
         due = [dial.since + self._terms.epoch for dial in dials.values() if dial.above]
         wake = min((at for at in due if at > self._view.now), default=None)
-        return Plan(self.changes, self._hopeless(), wake_at=wake, memory=Memory(dials=dials))
+        return Plan(self.changes, self._hopeless(), wake_at=wake, memory=AntmanMemory(dials=dials))
 
     def _hopeless(self) -> dict[JobId, str]:
         """Jobs beyond their tenant's quota that rule out the gaps of others as well."""
@@ -198,7 +198,7 @@ class Round:
 
     def _dials(self) -> dict[JobId, Dial]:
         memory = self._view.memory
-        known = memory.dials if isinstance(memory, Memory) else {}
+        known = memory.dials if isinstance(memory, AntmanMemory) else {}
         dials: dict[JobId, Dial] = {}
         for job, on in list(self._held.items()):
             if on.sharing.tier is not Tier.OPPORTUNISTIC or job not in self._jobs:

@@ -31,7 +31,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class AntmanMemory:
     """Devices kept for gangs that are not whole yet, and the dials of opportunistic jobs.
 
     `loads` of the devices of each node, and for which jobs, are booked by the artifact alone.

@@ -13,6 +13,7 @@ import numpy as np
 
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
+from weft.policies.astraea.running_list import Runner
 
 HOUR = 3600.0
 
@@ -62,11 +63,15 @@ class Rows:
         """Seconds of each job that were not for nothing."""
         return self.ran - self.lost
 
+    def fairness_of(self, executed: Floats) -> Floats:
+        """GPU time used in so many seconds over that deserved; 0 where nothing is deserved yet."""
+        ratio: Floats = self.gpus * executed / np.maximum(self.deserved, 1e-9)
+        return np.where(self.deserved > 0.0, ratio, 0.0)
+
     @property
     def ltgf(self) -> Floats:
-        """GPU time used over GPU time deserved; 0 where nothing is deserved yet."""
-        ratio: Floats = self.gpus * self.executed / np.maximum(self.deserved, 1e-9)
-        return np.where(self.deserved > 0.0, ratio, 0.0)
+        """The long-term fairness of each job."""
+        return self.fairness_of(self.executed)
 
 
 NONE, NOBODY = np.zeros(0), np.zeros(0, dtype=bool)
@@ -77,7 +82,7 @@ NO_ROWS = Rows(NONE, NONE, NONE, NOBODY, NONE, NONE, NONE, NONE, NONE, NOBODY)
 class Accounts:
     """The memory: rows at the last decision, rates of tenants since, their hours, ended jobs.
 
-    `due` is when the next decision was asked for.
+    `due` is when the next decision was asked for, `line` the authors' list of running jobs.
     """
 
     at: float
@@ -86,12 +91,14 @@ class Accounts:
     rates: Mapping[str, Rate] = field(default_factory=dict)
     hours: Hours = field(default_factory=dict)
     lengths: Lengths = field(default_factory=dict)
+    line: tuple[Runner, ...] = ()
 
 
-def advance(kept: Accounts, view: View, lease: float) -> Rows:
+def advance(kept: Accounts, view: View, lease: float | None, check: float = 0.0) -> Rows:
     """The rows of now, with what they deserved since the last decision.
 
-    Leases that ended while nobody waited were renewed at once.
+    Leases that ended while nobody waited were renewed at once; none were if `lease` is None, nor
+    those that ended since the last `check`: real jobs do not start when they are told to.
     """
     table, old, n = view.table, kept.rows, len(view.table)
     at = np.minimum(np.searchsorted(old.seq, table.seq), max(len(old.seq) - 1, 0))
@@ -109,7 +116,11 @@ def advance(kept: Accounts, view: View, lease: float) -> Rows:
     interrupted = carry(old.running.astype(float), zero).astype(bool) & ~running
     parked[interrupted] = view.now
     leased = carry(old.leased, ran)
-    missed = np.where(running, np.floor(np.maximum(ran - leased - 1e-6, 0.0) / lease), 0.0)
+    missed = np.zeros(n)
+    if lease is not None:
+        missed = np.where(
+            running, np.floor(np.maximum(ran - leased - check - 1e-6, 0.0) / lease), 0.0
+        )
     return Rows(
         table.seq.copy(),
         table.column(Column.NEED).copy(),
@@ -118,23 +129,23 @@ def advance(kept: Accounts, view: View, lease: float) -> Rows:
         carry(old.deserved + old.rate * passed, zero),
         zero,
         carry(old.lost, zero),
-        leased + missed * lease,
+        leased + missed * (lease or 0.0),
         parked,
         carry(old.renewed.astype(float), zero).astype(bool) | (missed > 0.0),
     )
 
 
-def count_hours(kept: Accounts, now: float, keep: int, *, whole: bool) -> Hours:
+def count_hours(kept: Accounts, now: float, keep: int, *, ahead: float = 0.0) -> Hours:
     """Hours of tenants until now; those more than `keep` back are dropped.
 
-    If `whole`, all the time since the last decision goes to the hour that it is now.
+    An hour is closed `ahead` seconds before its end: what is seen at its end is of the next.
     """
     hours = {hour: dict(found) for hour, found in kept.hours.items()}
-    begin = now if whole else max(kept.at, now - (keep + 1) * HOUR)
-    parts = [(int(now // HOUR), now - kept.at)] if whole else []
-    while begin < now - 1e-9:
+    begin, until = max(kept.at, now - (keep + 1) * HOUR) + ahead, now + ahead
+    parts = []
+    while begin < until - 1e-9:
         hour = int(begin // HOUR + 1e-12)
-        end = min(now, (hour + 1) * HOUR)
+        end = min(until, (hour + 1) * HOUR)
         parts.append((hour, end - begin))
         begin = end
     for hour, seconds in parts:

@@ -10,9 +10,12 @@ Cost        O(n log n) a decision for n active jobs and O(grants x tenants).
 Deviations  decisions are at multiples of `check` seconds, those without consequence left out.
             A job that a new one of its tenant displaces early in its lease keeps its progress,
             quotas are not cut to whole GPUs, a job above its tenant's quota may run where nobody
-            else needs the GPUs, and the hour under way counts in a tenant's past:
-            `artifact=true` is the authors' simulator in all four, except that a job which ends
-            while another is taken off their list frees its GPUs at once. Tenants are those with
+            else needs the GPUs, of tenants that hold equally little the one that had less goes
+            first, and the hour under way counts in a tenant's past:
+            `artifact=true` is the authors' simulator in all five and agrees with it in every
+            job: a new job displaces by the quota alone and whether or not it then finds a
+            place, and who follows one taken off the list of running jobs is looked at the next
+            time. Tenants are those with
             a weight of the policy's and those that had a job within `history` hours. A job that
             deserves nothing yet counts as not served. Elastic jobs are rigid. The authors' other
             quota rules (hard, and up to 1.2 times) are left out.
@@ -49,6 +52,7 @@ from weft.policies.astraea.accounts import (
     sum_hours,
 )
 from weft.policies.astraea.order import classify, reward
+from weft.policies.astraea.running_list import Runner, Walked, walk
 from weft.policies.astraea.tenants import SLACK, Tenant, grant_quotas
 
 EPS = 1e-6
@@ -101,6 +105,7 @@ class Astraea:
             "astraea",
             "Ye et al. 2022",
             saves_every=saves,
+            resume_s=0.0 if self.artifact else None,
             weighs=True,
             idles="the jobs of a tenant wait behind the first that does not fit",
             taxonomy=WHERE,
@@ -122,38 +127,63 @@ class Astraea:
         if tick - view.now > EPS and view.now < kept.due - EPS:
             due = min(tick, kept.due)
             return Plan(wake_at=due, memory=replace(kept, due=due))
-        rows = advance(kept, view, self._whole_lease)
-        hours = count_hours(kept, view.now, self.history, whole=self.artifact)
+        rows = advance(kept, view, None if self.artifact else self._whole_lease, self.check)
+        walked = self._walk(view, kept, rows) if self.artifact else Walked()
+        ahead = self.check if self.artifact else 0.0
+        hours = count_hours(kept, view.now, self.history, ahead=ahead)
         lengths = count_lengths(kept, view, self.lease) if self.order == "reward" else {}
         quotas = self._quotas(view, kept, hours)
         rejected = self._too_large(view, quotas)
-        lease = self._look(view, rows, lengths, rejected)
+        lease = self._look(view, rows, lengths, rejected, walked)
         for row in np.flatnonzero(lease.ended).tolist():
             if (on := view.allocation(row)) is not None:
                 view.free.give(on)
         waiting, spare = _by_tenant(view, lease.order), _by_tenant(view, lease.early)
-        tenants = self._tenants(view, rows, lease, quotas, hours, waiting)
-        allowed, _ = grant_quotas(view.free.room(), tenants, self.lease, self.low_share)
-        turn = Turn(view, lease, block=self.block)
+        tenants = self._tenants(view, rows, lease, quotas, hours, waiting, walked)
+        allowed, _ = grant_quotas(
+            view.free.room(), tenants, self.lease, self.low_share, in_order=self.artifact
+        )
+        turn = Turn(view, lease, block=self.block, by_quota=self.artifact)
         for tenant in tenants:
             name = tenant.name
             turn.start(waiting.get(name, ()), spare.get(name, ()), tenant.used, allowed[name])
         plan = Plan.target(view, turn.target())
-        memory = self._remember(view, rows, lease, turn, quotas, hours, lengths)
-        wake = self._next_look(view, memory.rows, rejected)
+        if self.artifact:  # what was done is saved when a lease ends, also where the next follows
+            renewed = {view.job(r).id: on for r, on in turn.started.items() if lease.ended[r]}
+            plan = Plan({**plan.changes, **renewed})
+        memory = self._remember(view, rows, lease, turn, quotas, hours, lengths, walked)
+        wake = self._next_look(view, memory.rows, rejected, walked)
         memory = replace(memory, due=np.inf if wake is None else wake)
         return replace(plan, rejected=rejected, wake_at=wake, memory=memory)
 
-    def _next_look(self, view: View, rows: Rows, rejected: Mapping[JobId, str]) -> float | None:
+    def _walk(self, view: View, kept: Accounts, rows: Rows) -> Walked:
+        """The authors' list of running jobs after they looked through it."""
+        known = {one.job for one in kept.line}
+        others = [
+            Runner(job.id, tenant_of(job), on)
+            for job, on in zip(view.table.jobs, view.table.allocations, strict=True)
+            if on is not None and job.id not in known
+        ]
+        return walk((*kept.line, *others), view, self._expired(view, rows))
+
+    def _expired(self, view: View, rows: Rows) -> Bools:
+        in_lease = rows.ran - rows.leased
+        return rows.running & view.preemptible() & (in_lease >= self.lease - EPS)
+
+    def _next_look(
+        self, view: View, rows: Rows, rejected: Mapping[JobId, str], walked: Walked
+    ) -> float | None:
         """When somebody who waits may get a place although nothing happens; None if nobody does."""
         waiting = ~rows.running
         waiting[[view.table.row(job) for job in rejected]] = False
-        if not waiting.any():
-            return None
         follows = (floor(view.now / self.check + EPS) + 1) * self.check
-        if self.artifact and view.free.room() > SLACK:
-            return follows  # the order changes with time
         in_lease = (rows.ran - rows.leased)[rows.running & view.preemptible()]
+        if walked.ghosts or (in_lease >= self.lease - EPS).any():
+            return follows  # somebody was passed over
+        if not waiting.any() and not (self.artifact and rows.running.any()):
+            return None
+        if self.artifact and waiting.any() and view.free.room() > SLACK:
+            return follows  # the order changes with time
         until = [self.lease - in_lease]
         if (view.table.started[waiting] == np.inf).any():
             until.append(np.where(in_lease < SETTLED_S - EPS, SETTLED_S - in_lease, np.inf))
@@ -183,12 +213,18 @@ class Astraea:
         }
 
     def _look(
-        self, view: View, rows: Rows, lengths: Lengths, rejected: Mapping[JobId, str]
+        self,
+        view: View,
+        rows: Rows,
+        lengths: Lengths,
+        rejected: Mapping[JobId, str],
+        walked: Walked,
     ) -> Leases:
         """Whose lease is over, who is early in one, and in which order jobs wait."""
         table, in_lease = view.table, rows.ran - rows.leased
         free_to_go = rows.running & view.preemptible()
-        ended = free_to_go & (in_lease >= self.lease - EPS)
+        ended = self._expired(view, rows)
+        ended &= ~walked.passed_over(view, ended)
         settled = rows.renewed | (in_lease >= SETTLED_S - EPS)
         early = free_to_go & ~ended & settled & (in_lease < self.delay - EPS)
         waiting = ~rows.running | ended
@@ -207,8 +243,19 @@ class Astraea:
             in_lease,
             starving,
             [row for row in ranked.tolist() if waiting[row]],
-            [row for row in ranked[::-1].tolist() if early[row]],
+            self._best_served(view, rows, early, walked)
+            if self.artifact
+            else [row for row in ranked[::-1].tolist() if early[row]],
         )
+
+    def _best_served(self, view: View, rows: Rows, early: Bools, walked: Walked) -> list[int]:
+        """Rows to displace first, by their fairness without the lease that they would lose."""
+        saved = rows.fairness_of(rows.executed - (rows.ran - rows.leased))
+        if self.order == "reward":
+            saved = classify(saved)
+        line = [view.table.row(one.job) for one in walked.line if one.job in view.table]
+        spare = [row for row in line if early[row]]
+        return sorted(spare, key=lambda row: (-saved[row], -view.table.submitted[row]))
 
     def _tenants(
         self,
@@ -218,6 +265,7 @@ class Astraea:
         quotas: Mapping[str, float],
         hours: Hours,
         waiting: Mapping[str, Sequence[int]],
+        walked: Walked,
     ) -> list[Tenant]:
         """The tenants with their past and what they want to start."""
         now = int(view.now // HOUR)
@@ -225,6 +273,8 @@ class Astraea:
         held = dict.fromkeys(quotas, 0.0)
         for row in np.flatnonzero(rows.running & ~lease.ended).tolist():
             held[tenant_of(view.job(row))] += float(rows.gpus[row])
+        for ghost in walked.ghosts:
+            held[ghost.tenant] = held.get(ghost.tenant, 0.0) + ghost.gpus
         tenants = []
         for name, quota in quotas.items():
             past = sum_hours(hours, name, before)
@@ -241,6 +291,7 @@ class Astraea:
         quotas: Mapping[str, float],
         hours: Hours,
         lengths: Lengths,
+        walked: Walked,
     ) -> Accounts:
         """What the next decision must know, with the rates that hold until then."""
         running = rows.running & ~lease.ended
@@ -260,6 +311,10 @@ class Astraea:
             counts[name] = counts.get(name, 0) + 1
             asked[name] += gpus
             used[name] += gpus * runs
+        for ghost in walked.ghosts:
+            counts[ghost.tenant] = counts.get(ghost.tenant, 0) + 1
+            asked[ghost.tenant] = asked.get(ghost.tenant, 0.0) + ghost.gpus
+            used[ghost.tenant] = used.get(ghost.tenant, 0.0) + ghost.gpus
         part = np.array([quotas[name] / counts[name] for name in names])
         rates = {n: Rate(used[n], min(asked[n], q), q) for n, q in quotas.items()}
         fresh = replace(
@@ -271,7 +326,8 @@ class Astraea:
             parked=np.where(stopped, view.now, rows.parked),
             renewed=rows.renewed | lease.ended,
         )
-        return Accounts(view.now, rows=fresh, rates=rates, hours=hours, lengths=lengths)
+        line = turn.line_up(walked.line) if self.artifact else ()
+        return Accounts(view.now, rows=fresh, rates=rates, hours=hours, lengths=lengths, line=line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +347,11 @@ class Leases:
 class Turn:
     """The second phase: jobs of each tenant are placed within what it was granted."""
 
-    def __init__(self, view: View, lease: Leases, *, block: bool) -> None:
+    def __init__(self, view: View, lease: Leases, *, block: bool, by_quota: bool) -> None:
         self._view = view
         self._lease = lease
         self._block = block
+        self._by_quota = by_quota
         self.started: dict[int, Allocation] = {}
         self.displaced: set[int] = set()
 
@@ -305,10 +362,12 @@ class Turn:
         view = self._view
         patient = not self._block and not any(self._lease.starving[row] for row in waiting)
         for row in waiting:
-            gpus = float(view.table.need[row])
+            gpus, new = float(view.table.need[row]), view.table.started[row] == np.inf
+            if new and self._by_quota:
+                used -= self._make_way(spare, used + gpus - allowed)
             fits = used + gpus <= allowed + SLACK
             on = self._place(row) if fits else None
-            if on is None and view.table.started[row] == np.inf:
+            if on is None and new and not self._by_quota:
                 on, freed = self._displace(row, spare, used + gpus - allowed)
                 used -= freed
             if on is not None:
@@ -317,6 +376,14 @@ class Turn:
                 used += gpus
             elif not patient:
                 return
+
+    def line_up(self, line: Sequence[Runner]) -> tuple[Runner, ...]:
+        """The authors' list of running jobs: without the displaced, the started last."""
+        view = self._view
+        gone = {view.job(row).id for row in self.displaced}
+        begun = [(view.job(row), on) for row, on in self.started.items()]
+        more = (Runner(job.id, tenant_of(job), on) for job, on in begun)
+        return (*(one for one in line if one.job not in gone), *more)
 
     def target(self) -> dict[JobId, Allocation]:
         """What jobs hold from now on."""
@@ -335,6 +402,19 @@ class Turn:
         if before is not None and view.free.fits(before):
             return before
         return fewest_nodes(view.job(row), view.free)
+
+    def _make_way(self, spare: Sequence[int], over: float) -> float:
+        """Send jobs back to wait until the quota is kept, wherever they were; GPUs given up."""
+        freed = 0.0
+        for victim in [row for row in spare if row not in self.displaced]:
+            if freed >= over - SLACK:
+                break
+            held = self._view.allocation(victim)
+            assert held is not None
+            self._view.free.give(held)
+            self.displaced.add(victim)
+            freed += float(self._view.table.need[victim])
+        return freed
 
     def _displace(
         self, row: int, spare: Sequence[int], over: float

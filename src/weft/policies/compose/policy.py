@@ -21,6 +21,7 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Config
 from weft.core.plan.about import About
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
@@ -29,7 +30,7 @@ from weft.policies.compose.parts import Joined, join_parts
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ComposeMemory:
     """What the order remembers, and what the size does."""
 
     order: object = None
@@ -86,7 +87,7 @@ def _decide_sizes(view: View, parts: Joined) -> Plan:
     """Who takes part, in which sizes, where."""
     if not len(view.table) or not view.cluster.nodes:
         return Plan()
-    kept = view.memory if isinstance(view.memory, Memory) else Memory()
+    kept = recall(view, ComposeMemory)
     later, everybody = Later(), np.ones(len(view.table), dtype=bool)
     if parts.chooses_by_size:
         sizes = parts.size.choose_sizes(replace(view, memory=kept.size))
@@ -102,7 +103,7 @@ def _decide_sizes(view: View, parts: Joined) -> Plan:
             told = ranking.later
             later = told if isinstance(told, Later) else told(running)
     named = {view.job(row).id: on for row, on in changes.items()}
-    return Plan(named, wake_at=later.wake_at, memory=Memory(later.memory, sizes.memory))
+    return Plan(named, wake_at=later.wake_at, memory=ComposeMemory(later.memory, sizes.memory))
 
 
 def _choose_among(view: View, parts: Joined, chosen: Bools, memory: object) -> Sizes:

@@ -23,7 +23,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class GandivaMemory:
     """Homes with GPUs a node, affinities, turns, pairs kept or on trial, pairs that failed.
 
     `until` is when the present quantum and trials of a node end; `used` are nodes that have run a
@@ -43,7 +43,7 @@ class Memory:
 class Occupancy:
     """Homes as they are being rewritten; a packed pair counts once, as one unit."""
 
-    def __init__(self, view: View, kept: Memory) -> None:
+    def __init__(self, view: View, kept: GandivaMemory) -> None:
         self.view = view
         self.nodes: dict[NodeId, Node] = {node.id: node for node in view.cluster.nodes}
         self.jobs: dict[JobId, Job] = {job.id: job for job in view.table.jobs}
@@ -157,9 +157,9 @@ class Occupancy:
         self.refused.append((one, other))
         self._loads.clear()
 
-    def memory(self, until: dict[NodeId, float], used: Iterable[NodeId]) -> Memory:
+    def memory(self, until: dict[NodeId, float], used: Iterable[NodeId]) -> GandivaMemory:
         """What the next decision must know."""
-        return Memory(
+        return GandivaMemory(
             self.home,
             self.affinity,
             self.turns,

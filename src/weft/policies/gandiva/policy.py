@@ -28,10 +28,11 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, JobId, NodeId, Sharing, Slice
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.policies.gandiva.moving import defragment, grow, relieve
-from weft.policies.gandiva.occupancy import Memory, Occupancy, Turn
+from weft.policies.gandiva.occupancy import GandivaMemory, Occupancy, Turn
 from weft.policies.gandiva.packing import candidate, judge
 from weft.policies.gandiva.place import place
 from weft.policies.gandiva.slices import fill_slice, known, next_turn
@@ -86,7 +87,7 @@ class Gandiva:
 
     def decide(self, view: View) -> Plan:
         """Find homes for newcomers, improve those of others, then see whose turn it is."""
-        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        kept = recall(view, GandivaMemory)
         book = Occupancy(view, kept)
         over = {node for node, end in kept.until.items() if view.now >= end - EPS}
         judge(book, over)
@@ -150,7 +151,7 @@ class Gandiva:
     def _until(
         self,
         book: Occupancy,
-        kept: Memory,
+        kept: GandivaMemory,
         changes: dict[JobId, Allocation | None],
         begun: Collection[NodeId],
     ) -> dict[NodeId, float]:

@@ -29,6 +29,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job, JobId, NodeId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Ties
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.formulas.fairness.weights import check_weights
@@ -57,7 +58,7 @@ WHERE = tax.classify(
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class GandivaFairMemory:
     """Homes, passes of jobs and servers, GPU time charged so far, and when jobs last moved."""
 
     home: dict[JobId, Home] = field(default_factory=dict)
@@ -108,10 +109,10 @@ class GandivaFair:
 
     def decide(self, view: View) -> Plan:
         """Charge the past, entitle users, find homes, balance them, choose who runs."""
-        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        kept = recall(view, GandivaFairMemory)
         jobs = {job.id: job for job in view.table.jobs}
         if not jobs or not view.cluster.nodes:
-            return Plan(memory=Memory())
+            return Plan(memory=GandivaFairMemory())
         homes = _homes(view, kept, jobs)
         due = _entitlements(view, jobs, weights_in(view, self.weights))
         if self.trading:
@@ -127,7 +128,7 @@ class GandivaFair:
         over = view.now >= kept.ends - EPS
         chosen = self._choose(view, homes, bound, passed, servers, over=over)
         ends = view.now + self.quantum if over else kept.ends
-        memory = Memory(homes.home, passed, servers, service, moved, ends)
+        memory = GandivaFairMemory(homes.home, passed, servers, service, moved, ends)
         target = allocate(view, homes, bound, chosen)
         plan = Plan.target(view, target)
         waiting = len(target) < len(jobs)
@@ -189,7 +190,7 @@ class GandivaFair:
             moved[freed] = view.now
 
     def _passes(
-        self, kept: Memory, homes: Homes, service: Mapping[JobId, float]
+        self, kept: GandivaFairMemory, homes: Homes, service: Mapping[JobId, float]
     ) -> tuple[dict[JobId, float], dict[NodeId, float]]:
         """Passes after what was attained since; newcomers start at the least one."""
         passed: dict[JobId, float] = {}
@@ -208,7 +209,7 @@ class GandivaFair:
         return passed, servers
 
     def _server_passes(
-        self, kept: Memory, homes: Homes, used: Mapping[NodeId, float]
+        self, kept: GandivaFairMemory, homes: Homes, used: Mapping[NodeId, float]
     ) -> dict[NodeId, float]:
         small: dict[NodeId, float] = {}
         for job, home in homes.home.items():
@@ -285,7 +286,7 @@ def _begin(homes: Homes, passed: dict[JobId, float], first: float) -> None:
         passed[job] = beside[node]
 
 
-def _homes(view: View, kept: Memory, jobs: Mapping[JobId, Job]) -> Homes:
+def _homes(view: View, kept: GandivaFairMemory, jobs: Mapping[JobId, Job]) -> Homes:
     """Homes so far; what runs is at home where it runs."""
     homes = Homes(view.cluster.nodes)
     held = view.held()

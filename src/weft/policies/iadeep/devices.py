@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from weft.core.knowledge.knowledge import Tunable
+from weft.core.knowledge.programs import program_of
 from weft.core.model.job import Allocation, Batch, Job, JobId, Sharing
 from weft.core.plan.view import View
 
@@ -87,8 +88,7 @@ class Devices:
 
     def set(self, job: JobId, size: int, device: Device) -> None:
         """Another batch for a job."""
-        known = self.tunable(job)
-        self.batch[job] = None if known is not None and size == known.init else size
+        self.batch[job] = size
         self._claimed.pop(device, None)
 
     def changes(self) -> Iterator[tuple[JobId, Allocation]]:
@@ -99,14 +99,17 @@ class Devices:
             for job in jobs:
                 # One job alone is taken to fit, whatever is said of its memory.
                 mem = min(self.mem_gb(job), self.device_gb(device))
-                size = self.batch[job]
-                wanted = Allocation(
-                    (part,),
-                    Sharing(share=share, gpu_mem_gb=mem or None),
-                    None if size is None else Batch(size),
-                )
+                terms = Sharing(share=share, gpu_mem_gb=mem or None)
+                wanted = Allocation((part,), terms, self._batch(job))
                 if self._held.get(job) != wanted:
                     yield job, wanted
+
+    def _batch(self, job: JobId) -> Batch | None:
+        """What a job is told: as it was submitted, unless tuned; a real one else chooses itself."""
+        size, asked = self.batch[job], self.jobs[job].batch
+        if size is None and asked is not None and asked.init <= asked.max_per_gpu:
+            size = asked.init
+        return None if size is None else Batch(size)
 
     def _reserve(self) -> None:
         """Keep what leavers left of shared devices from jobs that ask for a part of one."""
@@ -131,4 +134,4 @@ def shareable(job: Job) -> bool:
 
 def of_types(jobs: Mapping[JobId, Job], names: list[JobId]) -> str:
     """The kinds of jobs on a device, as the table of past co-locations knows them."""
-    return "+".join(sorted(jobs[name].model for name in names))
+    return "+".join(sorted(jobs[name].model or program_of(jobs[name]) for name in names))

@@ -29,6 +29,7 @@ from weft.core.knowledge.knowledge import Tunable
 from weft.core.model.job import Allocation, JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.policies.iadeep.degradation import interference
@@ -48,7 +49,7 @@ WHERE = tax.classify(
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class IADeepMemory:
     """Devices being tuned, residents each was last tuned for, and past co-locations.
 
     `records` has the interference measured of kinds of jobs that were on a device together.
@@ -93,7 +94,7 @@ class IADeep:
 
     def decide(self, view: View) -> Plan:
         """Take in what was measured, place newcomers, and see to groups that changed."""
-        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        kept = recall(view, IADeepMemory)
         devices = Devices(view)
         book = _Book(self, devices, kept)
         book.measure()
@@ -109,14 +110,15 @@ class IADeep:
         book.begin()
         changes.update(devices.changes())
         wakes = [session.until for session in book.sessions.values()]
-        memory = Memory(book.sessions, book.tuned, book.records)
-        return Plan(changes, wake_at=min(wakes, default=None), memory=memory)
+        memory = IADeepMemory(book.sessions, book.tuned, book.records)
+        reasons = book.explain()
+        return Plan(changes, wake_at=min(wakes, default=None), memory=memory, reasons=reasons)
 
 
 class _Book:
     """Sessions, and what is on record, during one decision."""
 
-    def __init__(self, policy: IADeep, devices: Devices, kept: Memory) -> None:
+    def __init__(self, policy: IADeep, devices: Devices, kept: IADeepMemory) -> None:
         self._policy = policy
         self._devices = devices
         self._tuner = Tuner(policy.probes if policy.tune else 1, policy.patience, policy.probe_s)
@@ -124,6 +126,7 @@ class _Book:
         self.records = dict(kept.records)
         self.tuned = {key: jobs for key, jobs in kept.tuned.items() if now.get(key) == jobs}
         self.sessions = {key: s for key, s in kept.sessions.items() if key in self.tuned}
+        self._over: list[Session] = []
 
     def measure(self) -> None:
         """Take up results that are due, and go on to the next measurement or to the best."""
@@ -170,10 +173,22 @@ class _Book:
         onward = self._tuner.onward(told, *self._limits(device, told), now) if told.jobs else None
         if onward is None:
             del self.sessions[key]
+            self._over += [told] if told.jobs and self._policy.tune else []
             self._set(device, told.jobs, told.best)
         else:
             self.sessions[key] = onward
             self._set(device, onward.jobs, onward.asked)
+
+    def explain(self) -> dict[JobId, str]:
+        """How far the search for batch sizes has come, for each job whose batch is looked for."""
+        most = self._policy.probes
+        over = {job: one.summarise(at) for one in self._over for at, job in enumerate(one.jobs)}
+        return over | {
+            job: session.describe(at, most)
+            for session in self.sessions.values()
+            if self._policy.tune
+            for at, job in enumerate(session.jobs)
+        }
 
     def _set(self, device: Device, jobs: tuple[JobId, ...], sizes: tuple[int, ...]) -> None:
         for job, size in zip(jobs, sizes, strict=True):

@@ -29,6 +29,22 @@ class Session:
         """The batch sizes with the least degradation measured so far."""
         return self.points[self.values.index(min(self.values))] if self.values else self.asked
 
+    def describe(self, at: int, most: int) -> str:
+        """The search as the job at a position may see it."""
+        trial = f"batch {self.asked[at]} is on trial, {len(self.values) + 1} of at most {most}"
+        if not self.values:
+            return f"{trial}: the first, as it was submitted"
+        return f"{trial}; best so far {self.best[at]}, {self._gain}"
+
+    def summarise(self, at: int) -> str:
+        """The search when it is over."""
+        return f"batch {self.best[at]} was the best of {len(self.values)}, {self._gain}"
+
+    @property
+    def _gain(self) -> str:
+        gain = 1.0 - min(self.values) / self.values[0]
+        return f"{gain:.0%} less degradation than at first"
+
     def told(self, value: float) -> Session:
         """The same with the result of what was asked."""
         return replace(self, points=(*self.points, self.asked), values=(*self.values, value))

@@ -30,6 +30,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs, Ties
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
@@ -49,7 +50,7 @@ WHERE = tax.classify(
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class LucidMemory:
     """Recent submissions, who is profiled since when, and what was predicted of started jobs.
 
     `started` is in order of start, as the binder tries hosts.
@@ -98,7 +99,7 @@ class Lucid:
 
     def decide(self, view: View) -> Plan:
         """Profile, then start from the main queue what fits alone or in pairs."""
-        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        kept = recall(view, LucidMemory)
         arrivals = _count(view, kept.arrivals)
         left = view.remaining()
         corner = Corner(view, self.corner, self.factor * self.corner, self.limit_s, kept.corner)
@@ -116,7 +117,7 @@ class Lucid:
         patience = [view.job(r).submitted + self.patience for r in newcomers if r not in corner]
         wakes = [at for at in (*corner.ends(), *patience) if at > view.now]
         changes = {**corner.changes, **draft.changes}
-        memory = Memory(arrivals, corner.since, draft.started)
+        memory = LucidMemory(arrivals, corner.since, draft.started)
         return Plan(changes, wake_at=min(wakes, default=None), memory=memory)
 
     def _quiet(self, view: View) -> float:

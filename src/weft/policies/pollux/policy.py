@@ -51,7 +51,7 @@ WHERE = tax.classify(
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class PolluxMemory:
     """The last population: jobs x states x parts of machines."""
 
     jobs: tuple[JobId, ...]
@@ -125,7 +125,7 @@ class Pollux:
         wanted, memory = self._best(view, machines)
         return Sizes(machines.count_kinds(view.cluster, wanted), memory)
 
-    def _best(self, view: View, machines: Machines) -> tuple[Counts, Memory]:
+    def _best(self, view: View, machines: Machines) -> tuple[Counts, PolluxMemory]:
         """Jobs x parts of machines: the best state found, and the population it is from."""
         held = machines.held(view)
         pinned = ~view.preemptible() & view.running()
@@ -143,7 +143,7 @@ class Pollux:
             states, best = self._evolve(matrix, machines, last, view.rng)
         wanted = np.empty_like(held)
         wanted[order] = self._on_one_kind(machines, matrix, states[:, best])
-        return wanted, Memory(jobs, names, states.astype(float))
+        return wanted, PolluxMemory(jobs, names, states.astype(float))
 
     def _evolve(
         self, matrix: Matrix, machines: Machines, last: Counts | None, rng: np.random.Generator
@@ -210,7 +210,7 @@ def _recall(
     With `by_rank` the first of the jobs that are still there gets the row of whoever was the
     first of them, and so on: the authors' code loses track of jobs whose precedence changed.
     """
-    if not isinstance(memory, Memory):
+    if not isinstance(memory, PolluxMemory):
         return None
     states = np.zeros((len(jobs), memory.states.shape[1], len(parts)), dtype=np.float32)
     job_at = {job: i for i, job in enumerate(memory.jobs)}

@@ -13,8 +13,10 @@ Cost        an integer program over counts of rounds, within a part 1e-3 of the 
 Deviations  the authors' program has a variable for each job and round; ours has counts, which
             are all that its objective sees, and rounds are given out afterwards: first to jobs
             that must run in all that are left, then to those whose early GPU-rounds weigh most,
-            where theirs solve a second program. A gang that finds no room loses a round to
-            whoever fills the gap. Weights are cut at 1e6; late jobs with less than a round to
+            where theirs solve a second program. Counts that cannot be packed are chosen again:
+            with a variable for each job and round in windows of up to 120 of them, else with
+            those that lost rounds held to what they found; `gap` is what packing costs at most.
+            Weights are cut at 1e6; late jobs with less than a round to
             go, whose weight is a hundredth power with the authors, must run. A regulariser worth
             more than all welfare is met first, and welfare is maximised within it: together they
             would drown it in the solver's tolerance, which stops after 200 nodes of its search.
@@ -40,10 +42,11 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
 from weft.pieces.place.gangs import fewest_nodes
+from weft.policies.shockwave.packing import Packed, plan_rounds
 from weft.policies.shockwave.reading import Standing, read_standing
-from weft.policies.shockwave.rounds import fill, order_early, place_rounds
+from weft.policies.shockwave.rounds import fill
 from weft.policies.shockwave.targets import Series, share, target
-from weft.policies.shockwave.welfare import HEAVIEST, Window, choose_counts
+from weft.policies.shockwave.welfare import HEAVIEST, Window
 
 # The authors' regulariser and exponent by GPUs, and those of their example.
 ARTIFACT = {32: (1e-3, 12.0), 64: (10.0, 5.0), 128: (1e-3, 15.0), 256: (1e5, 5.0)}
@@ -57,13 +60,17 @@ WHERE = tax.classify(
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """The plan from round `since` on, whom it is for, and the targets of jobs."""
+class ShockwaveMemory:
+    """The plan from round `since` on, whom it is for, and the targets of jobs.
+
+    `gap` is what the plan is worth less than one that need not be packed, at most.
+    """
 
     since: int
     rounds: tuple[tuple[JobId, ...], ...]
     jobs: tuple[JobId, ...]
     targets: Mapping[JobId, Series] = field(default_factory=dict)
+    gap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,30 +138,30 @@ class Shockwave:
             if view.job(row).id not in given:  # kinds, and gangs on nodes, may leave a gap
                 given.update(_place(view, [row], held))
         plan = Plan.target(view, given)
-        return Plan(plan.changes, memory=memory)
+        return Plan(plan.changes, memory=memory, numbers={"gap": memory.gap})
 
     # ---- the plan
 
-    def _renew(self, view: View, standing: Standing, now: int) -> Memory:
+    def _renew(self, view: View, standing: Standing, now: int) -> ShockwaveMemory:
         """The memory as it was, or with a new plan: jobs came or left, or its time is over."""
-        old = view.memory if isinstance(view.memory, Memory) else None
+        old = view.memory if isinstance(view.memory, ShockwaveMemory) else None
         jobs = tuple(job.id for job in view.table.jobs)
         same = old is not None and old.jobs == jobs
-        if old is not None and same and now % self.replan and now - old.since < len(old.rounds):
+        if old is not None and same and now - old.since < min(self.replan, len(old.rounds)):
             return old
         targets = dict(old.targets) if old is not None else {}
         gpus = view.free.room()
         if not same:
             targets = _append_targets(targets, jobs, standing, now, share(gpus, len(jobs)))
         goals = np.array([targets[job].average(now) for job in jobs])
-        runs = self._plan_rounds(standing, goals, now, gpus)
+        plan = self._plan_rounds(standing, goals, now, gpus)
         rounds = tuple(
-            tuple(jobs[row] for row in np.flatnonzero(column).tolist()) for column in runs.T
+            tuple(jobs[row] for row in np.flatnonzero(column).tolist()) for column in plan.runs.T
         )
-        return Memory(now, rounds, jobs, targets)
+        return ShockwaveMemory(now, rounds, jobs, targets, plan.gap)
 
-    def _plan_rounds(self, at: Standing, goals: Floats, now: int, gpus: float) -> Bools:
-        """Jobs x rounds of the window."""
+    def _plan_rounds(self, at: Standing, goals: Floats, now: int, gpus: float) -> Packed:
+        """Who runs in which round of the window."""
         kappa, exponent = self._constants(gpus)
         phi = share(gpus, len(goals))
         ends = self.round * (now + self.window)
@@ -162,19 +169,16 @@ class Shockwave:
         least = at.left_s - phi * (self.rho * goals - ends)
         least = np.where(self.rho * goals < ends, np.inf, np.maximum(least, 0.0))
         short = self._favour(at)
-        weight = short
-        problem = self._window(at, weight, gpus, least)
-        counts = choose_counts(problem, kappa)
-        if counts is None:
+        plan = plan_rounds(self._window(at, short, gpus, least), kappa)
+        if plan is None:
             late = self._lateness(at, goals, now, phi)
             heavy = np.where(late > self.rho, np.maximum(late, 1.0) ** exponent, 1.0)
             weight = np.minimum(short * heavy, HEAVIEST)
             ending = (late > self.rho) & (at.left_s < self.round)
             problem = self._window(at, weight, gpus, _fit(ending, late, at, gpus, self.window))
-            counts = choose_counts(problem, kappa)
-        assert counts is not None
-        order = order_early(counts, at.gangs, weight)
-        return place_rounds(counts, at.gangs, gpus, self.window, order)
+            plan = plan_rounds(problem, kappa, strict=False)
+        assert plan is not None
+        return plan
 
     def _constants(self, gpus: float) -> tuple[float, float]:
         if not self.artifact:

@@ -12,7 +12,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.core.state.table import Floats
+from weft.core.state.table import Bools, Floats
 from weft.solve.linear_program import NoSolution, Sparse, maximise
 
 Counts = NDArray[np.int64]
@@ -22,6 +22,7 @@ AT_KNOTS = np.array([log(1e-6), *(log(k) for k in KNOTS[1:].tolist())])
 SLOPES = np.diff(AT_KNOTS) / np.diff(KNOTS)
 GAP = 1e-3  # of what a plan is worth, by which the solver may miss the best one
 NODES = 200  # of the search, after which the best plan known is taken
+EXACT_NODES = 2000
 LEAST_SECOND = 1e-3
 MOST_BESIDE = 4  # gangs of a round whose collisions are told to the solver
 HEAVIEST = 1e6  # beyond this a weight only hurts the solver
@@ -73,10 +74,30 @@ def value(window: Window, counts: Floats | Counts, kappa: float) -> float:
     return welfare / (len(window) * window.rounds) - kappa * left
 
 
-def choose_counts(window: Window, kappa: float, gap: float = GAP) -> Counts | None:
-    """Rounds of each job that are worth the most; None where `least_s` cannot be met."""
+def choose_counts(
+    window: Window, kappa: float, gap: float = GAP, most: Counts | None = None
+) -> Counts | None:
+    """Rounds of each job that are worth the most, no more than `most` of any.
+
+    None where `least_s` cannot be met.
+    """
     if not len(window) or window.gpus <= 0.0:
         return np.zeros(len(window), dtype=np.int64)
+    found = _find(window, kappa, gap, most, exact=False)
+    return None if found is None else np.rint(found[: len(window)]).astype(np.int64)
+
+
+def choose_rounds(window: Window, kappa: float) -> Bools | None:
+    """Jobs x rounds that are worth the most, by the published program; None if there are none."""
+    found = _find(window, kappa, GAP, None, exact=True)
+    if found is None:
+        return None
+    return np.asarray(found[-len(window) * window.rounds :].reshape(len(window), -1) > 0.5)
+
+
+def _find(
+    window: Window, kappa: float, gap: float, most: Counts | None, *, exact: bool
+) -> Floats | None:
     if (window.least_s > window.run_s(np.full(len(window), window.rounds)) + 1e-6).any():
         return None
     if _dominates(window, kappa):
@@ -85,7 +106,7 @@ def choose_counts(window: Window, kappa: float, gap: float = GAP) -> Counts | No
             return None
         window, kappa = replace(window, least_s=least), 0.0
     try:
-        return _solve(window, kappa, gap)
+        return _solve(window, kappa, gap, most, exact=exact)
     except NoSolution:
         return None
 
@@ -127,8 +148,11 @@ def _shorten_longest(window: Window) -> Floats | None:
     return np.maximum(least(high), 0.0)
 
 
-def _solve(window: Window, kappa: float, gap: float) -> Counts:
-    """Columns: counts, seconds run between knots, and the most that is left beyond the least."""
+def _solve(window: Window, kappa: float, gap: float, most: Counts | None, *, exact: bool) -> Floats:
+    """Columns: counts, seconds run between knots, and the most that is left beyond the least.
+
+    If `exact`, every job and round as well.
+    """
     n, seconds = len(window), window.epochs * window.epoch_s
     job, width, slope = _segments(window)
     whole = window.run_s(np.full(n, window.rounds))
@@ -136,11 +160,31 @@ def _solve(window: Window, kappa: float, gap: float) -> Counts:
     matrix, limits = _limits(window, job, floor)
     worth = window.weight[job] * slope / seconds[job] / (n * window.rounds)
     cost = np.concatenate([np.zeros(n), worth, [-kappa]])
-    high = np.concatenate([np.full(n, float(window.rounds)), width * seconds[job], [np.inf]])
-    scale = worth.max(initial=0.0) or kappa or 1.0
+    bound = np.full(n, float(window.rounds)) if most is None else most.astype(float)
+    high = np.concatenate([bound, width * seconds[job], [np.inf]])
     integer = np.arange(len(cost)) < n
-    found = maximise(cost / scale, matrix, limits, high=high, whole=integer, gap=gap, nodes=NODES)
-    return np.rint(found.x[:n]).astype(np.int64)
+    nodes = NODES
+    if exact:
+        matrix, limits = _add_rounds(window, matrix, limits)
+        more = n * window.rounds
+        cost, high = np.append(cost, np.zeros(more)), np.append(high, np.ones(more))
+        integer, nodes = np.append(integer, np.ones(more, dtype=bool)), EXACT_NODES
+    scale = worth.max(initial=0.0) or kappa or 1.0
+    found = maximise(cost / scale, matrix, limits, high=high, whole=integer, gap=gap, nodes=nodes)
+    return found.x
+
+
+def _add_rounds(window: Window, matrix: Sparse, limits: Floats) -> tuple[Sparse, Floats]:
+    """Columns for each job and round: no round beyond the GPUs, no count beyond its rounds."""
+    n, rounds, left = len(window), window.rounds, matrix.shape[1]
+    job, at = (part.ravel() for part in np.indices((n, rounds)))
+    cell = left + np.arange(n * rounds)
+    rows = np.concatenate([at, rounds + job, rounds + np.arange(n)])
+    columns = np.concatenate([cell, cell, np.arange(n)])
+    values = np.concatenate([window.gangs[job], -np.ones(len(cell)), np.ones(n)])
+    more = Sparse(rows, columns, values, (rounds + n, left + len(cell)))
+    free = np.concatenate([np.full(rounds, window.gpus), np.zeros(n)])
+    return matrix.above(more), np.append(limits, free)
 
 
 def _limits(window: Window, job: NDArray[np.intp], floor: float) -> tuple[Sparse, Floats]:

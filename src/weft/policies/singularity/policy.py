@@ -29,6 +29,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.formulas.fairness.gpu_fraction import add_point, gpu_fraction
@@ -47,7 +48,7 @@ NEAR, CURED = 0.1, 0.3  # so far above its target a standard job is safe, and we
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class SingularityMemory:
     """What jobs held since when, within the window, and when they were moved for others."""
 
     held: Mapping[JobId, tuple[tuple[float, float], ...]] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class Singularity:
         """Deficits, sizes, places."""
         if not len(view.table) or not view.cluster.nodes:
             return Plan()
-        memory = view.memory if isinstance(view.memory, Memory) else Memory()
+        memory = recall(view, SingularityMemory)
         held = self._account(view, memory)
         claims = [self._claim(view, row, held) for row in self._whole(view)]
         mark = view.free.mark()
@@ -109,10 +110,12 @@ class Singularity:
         return Plan(
             {job: to for job, to in changes.items() if to != view.holds(job)},
             wake_at=view.now + self.review if short else None,
-            memory=Memory(after, placing.moved),
+            memory=SingularityMemory(after, placing.moved),
         )
 
-    def _account(self, view: View, memory: Memory) -> dict[JobId, tuple[tuple[float, float], ...]]:
+    def _account(
+        self, view: View, memory: SingularityMemory
+    ) -> dict[JobId, tuple[tuple[float, float], ...]]:
         """What every job held up to now; a loss since the last decision happened just now."""
         oldest, held = view.now - self.window, {}
         for row, job in enumerate(view.table.jobs):

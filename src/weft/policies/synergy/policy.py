@@ -32,7 +32,7 @@ from weft.core.plan.view import View
 from weft.core.state.table import Floats, Rows
 from weft.pieces.order.keys import lateness
 from weft.policies.synergy.optimal import optimal
-from weft.policies.synergy.servers import Grant, Parts, Rack, Server, Want
+from weft.policies.synergy.servers import Allotment, Grant, Parts, Server, Want
 from weft.policies.synergy.tune import fill, greedy, proportional, tune
 
 MECHANISMS = {"proportional": proportional, "greedy": greedy, "tune": tune, "opt": optimal}
@@ -83,9 +83,9 @@ class Synergy:
         for kind, rows in _admit(view, self._rank(view)).items():
             if rows:
                 floor = _Floor(view, kind, rows, stay=self.stay)
-                MECHANISMS[self.mechanism](floor.rack)
+                MECHANISMS[self.mechanism](floor.allotment)
                 if self.fill:
-                    fill(floor.rack)
+                    fill(floor.allotment)
                 wanted |= floor.allocations()
         return Plan.target(view, wanted)
 
@@ -162,13 +162,13 @@ class _Floor:
             keeps = on is not None and (stay or not job.preemptible)
             parts = tuple((number[s], c) for s, c in self._parts(on)) if keeps and on else ()
             wants.append(Want(job.demand.gpus, sharing.host(job), parts))
-        self.rack = Rack([servers[s] for s in self._places], wants)
+        self.allotment = Allotment([servers[s] for s in self._places], wants)
 
     def allocations(self) -> dict[JobId, Allocation]:
         """What every job was granted, on real devices."""
         found: dict[JobId, Allocation] = {}
         moved = []
-        for number, grant in sorted(self.rack.grants.items()):
+        for number, grant in sorted(self.allotment.grants.items()):
             row = self._rows[number]
             on = self._held(row)
             if on is not None and self._parts(on) == self._real(grant.parts):

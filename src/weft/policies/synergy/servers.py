@@ -59,7 +59,7 @@ class Point:
     speed: float
 
 
-class Rack:
+class Allotment:
     """Servers, the jobs of the round, and what they were granted so far.
 
     GPUs that a job runs on stay its own until it is granted others.

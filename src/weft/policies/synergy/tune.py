@@ -8,104 +8,104 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.policies.synergy.servers import EPS, Grant, Point, Rack
+from weft.policies.synergy.servers import EPS, Allotment, Grant, Point
 
 
-def proportional(rack: Rack) -> None:
+def proportional(allotment: Allotment) -> None:
     """Everybody gets cores and memory in proportion to GPUs."""
-    for number in range(len(rack.wants)):
-        _grant(rack, number, *rack.fair)
+    for number in range(len(allotment.wants)):
+        _grant(allotment, number, *allotment.fair)
 
 
-def greedy(rack: Rack) -> None:
+def greedy(allotment: Allotment) -> None:
     """Everybody gets all it wants, in order, or nothing: GPUs may stay idle."""
-    for number in range(len(rack.wants)):
-        wanted = rack.demand(number)
-        if not _grant(rack, number, *wanted):
-            rack.unpin(number)
-            _grant(rack, number, *wanted)
+    for number in range(len(allotment.wants)):
+        wanted = allotment.demand(number)
+        if not _grant(allotment, number, *wanted):
+            allotment.unpin(number)
+            _grant(allotment, number, *wanted)
 
 
-def tune(rack: Rack) -> None:
+def tune(allotment: Allotment) -> None:
     """All it wants, else its share in proportion; who has more gives way for that.
 
     Large gangs come first: they find it hardest to fit.
     """
-    for number in sorted(range(len(rack.wants)), key=lambda n: -rack.wants[n].gpus):
-        wanted = rack.demand(number)
-        if _grant(rack, number, *wanted):
+    for number in sorted(range(len(allotment.wants)), key=lambda n: -allotment.wants[n].gpus):
+        wanted = allotment.demand(number)
+        if _grant(allotment, number, *wanted):
             continue
-        if _exceeds(wanted, rack.fair):
-            wanted = rack.fair
-            if _grant(rack, number, *wanted):
+        if _exceeds(wanted, allotment.fair):
+            wanted = allotment.fair
+            if _grant(allotment, number, *wanted):
                 continue
-        squeeze_in(rack, number, wanted)
+        squeeze_in(allotment, number, wanted)
 
 
-def squeeze_in(rack: Rack, number: int, wanted: tuple[float, float]) -> None:
+def squeeze_in(allotment: Allotment, number: int, wanted: tuple[float, float]) -> None:
     """Grant a job its GPUs and at most its share; jobs with more than theirs go back to it."""
-    parts = rack.spots(number)
+    parts = allotment.spots(number)
     if parts is None:
         return
-    rack.grant(number, parts, *wanted)
-    while (server := next(rack.overdrawn(), None)) is not None:
-        _revert(rack, _first_to_give(rack, server))
+    allotment.grant(number, parts, *wanted)
+    while (server := next(allotment.overdrawn(), None)) is not None:
+        _revert(allotment, _first_to_give(allotment, server))
 
 
-def fill(rack: Rack) -> None:
+def fill(allotment: Allotment) -> None:
     """Hand out the cores and memory of every server anew, by what the next bit of it adds.
 
     Everybody starts from the least that is no slower than its share in proportion. Jobs on
     several servers keep what they have. Never worse than what was there.
     """
-    for server in range(len(rack.servers)):
-        here = [n for n, grant in rack.grants.items() if grant.parts[0][0] == server]
-        alone = [n for n in here if len(rack.grants[n].parts) == 1]
-        before = {n: rack.grants[n] for n in alone}
-        was = sum(rack.speed(n, g.cpus, g.mem_gb) for n, g in before.items())
-        if _pour(rack, server, alone) < was - EPS:
+    for server in range(len(allotment.servers)):
+        here = [n for n, grant in allotment.grants.items() if grant.parts[0][0] == server]
+        alone = [n for n in here if len(allotment.grants[n].parts) == 1]
+        before = {n: allotment.grants[n] for n in alone}
+        was = sum(allotment.speed(n, g.cpus, g.mem_gb) for n, g in before.items())
+        if _pour(allotment, server, alone) < was - EPS:
             for number, grant in before.items():
-                rack.grant(number, grant.parts, grant.cpus, grant.mem_gb)
+                allotment.grant(number, grant.parts, grant.cpus, grant.mem_gb)
 
 
-def _pour(rack: Rack, server: int, numbers: Iterable[int]) -> float:
+def _pour(allotment: Allotment, server: int, numbers: Iterable[int]) -> float:
     """Sum of speeds once a server is poured out over its jobs."""
     standing: dict[int, Point] = {}
-    choices = {number: rack.choices(number) for number in numbers}
+    choices = {number: allotment.choices(number) for number in numbers}
     for number, points in choices.items():
-        standing[number] = min(points, key=lambda p: _cost(rack, p))
-        _put(rack, number, standing[number])
+        standing[number] = min(points, key=lambda p: _cost(allotment, p))
+        _put(allotment, number, standing[number])
     while True:
         best, gain = None, 0.0
         for number, points in choices.items():
-            now, gpus = standing[number], rack.wants[number].gpus
-            cores = now.cpus + rack.cpus[server] / gpus + EPS
-            memory = now.mem_gb + rack.mem_gb[server] / gpus + EPS
+            now, gpus = standing[number], allotment.wants[number].gpus
+            cores = now.cpus + allotment.cpus[server] / gpus + EPS
+            memory = now.mem_gb + allotment.mem_gb[server] / gpus + EPS
             for point in points:
                 if point.speed > now.speed + EPS and point.cpus <= cores and point.mem_gb <= memory:
-                    price = gpus * max(_cost(rack, point) - _cost(rack, now), EPS)
+                    price = gpus * max(_cost(allotment, point) - _cost(allotment, now), EPS)
                     if (point.speed - now.speed) / price > gain:
                         best, gain = (number, point), (point.speed - now.speed) / price
         if best is None:
             return sum(point.speed for point in standing.values())
         standing[best[0]] = best[1]
-        _put(rack, *best)
+        _put(allotment, *best)
 
 
-def _put(rack: Rack, number: int, point: Point) -> None:
-    rack.grant(number, rack.grants[number].parts, point.cpus, point.mem_gb)
+def _put(allotment: Allotment, number: int, point: Point) -> None:
+    allotment.grant(number, allotment.grants[number].parts, point.cpus, point.mem_gb)
 
 
-def _cost(rack: Rack, point: Point) -> float:
+def _cost(allotment: Allotment, point: Point) -> float:
     """Cores and memory in units of the share in proportion."""
-    return point.cpus / max(rack.fair[0], EPS) + point.mem_gb / max(rack.fair[1], EPS)
+    return point.cpus / max(allotment.fair[0], EPS) + point.mem_gb / max(allotment.fair[1], EPS)
 
 
-def _grant(rack: Rack, number: int, cpus: float, mem_gb: float) -> bool:
-    parts = rack.place(number, cpus, mem_gb)
+def _grant(allotment: Allotment, number: int, cpus: float, mem_gb: float) -> bool:
+    parts = allotment.place(number, cpus, mem_gb)
     if parts is None:
         return False
-    rack.grant(number, parts, cpus, mem_gb)
+    allotment.grant(number, parts, cpus, mem_gb)
     return True
 
 
@@ -113,26 +113,26 @@ def _exceeds(wanted: tuple[float, float], fair: tuple[float, float]) -> bool:
     return wanted[0] > fair[0] + EPS or wanted[1] > fair[1] + EPS
 
 
-def _first_to_give(rack: Rack, server: int) -> int:
+def _first_to_give(allotment: Allotment, server: int) -> int:
     """Of the jobs with too much of what a server lacks: on few servers, then the richest."""
-    short = rack.cpus[server] < -EPS, rack.mem_gb[server] < -EPS
+    short = allotment.cpus[server] < -EPS, allotment.mem_gb[server] < -EPS
 
     def useful(grant: Grant) -> bool:
-        over = grant.cpus > rack.fair[0] + EPS, grant.mem_gb > rack.fair[1] + EPS
+        over = grant.cpus > allotment.fair[0] + EPS, grant.mem_gb > allotment.fair[1] + EPS
         return (short[0] and over[0]) or (short[1] and over[1])
 
     givers = [
         (len(grant.parts), -grant.cpus, -grant.mem_gb, number)
-        for number, grant in rack.grants.items()
+        for number, grant in allotment.grants.items()
         if any(s == server for s, _ in grant.parts) and useful(grant)
     ]
     return min(givers)[-1]
 
 
-def _revert(rack: Rack, number: int) -> None:
+def _revert(allotment: Allotment, number: int) -> None:
     """Back to the share in proportion, or to less of it where that is as fast."""
-    grant, (cpus, mem_gb) = rack.grants[number], rack.fair
+    grant, (cpus, mem_gb) = allotment.grants[number], allotment.fair
     less = min(grant.cpus, cpus), min(grant.mem_gb, mem_gb)
-    if rack.speed(number, *less) >= rack.speed(number, cpus, mem_gb):
+    if allotment.speed(number, *less) >= allotment.speed(number, cpus, mem_gb):
         cpus, mem_gb = less
-    rack.grant(number, grant.parts, cpus, mem_gb)
+    allotment.grant(number, grant.parts, cpus, mem_gb)

@@ -27,6 +27,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.pieces.place.gangs import fewest_nodes
@@ -45,7 +46,7 @@ WHERE = tax.classify(
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ThemisMemory:
     """When each job's lease ends, work done of apps by their ended jobs, and the crowd so far."""
 
     ends: Mapping[JobId, float] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class Themis:
 
     def decide(self, view: View) -> Plan:
         """Take back what leases ended on, if anybody else wants it; auction what is free."""
-        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        kept = recall(view, ThemisMemory)
         names = list(map(name_app, view.table.jobs))
         crowd = kept.crowd.advance(view.now, list(dict.fromkeys(names)))
         held = view.held()
@@ -104,7 +105,7 @@ class Themis:
         wake = min(later, default=None) if wanted else None
         plan = Plan.target(view, target)
         ends = {job: ends[job] for job in target}
-        return replace(plan, wake_at=wake, memory=Memory(ends, crowd))
+        return replace(plan, wake_at=wake, memory=ThemisMemory(ends, crowd))
 
     def _expired(self, view: View, ends: Mapping[JobId, float]) -> list[JobId]:
         rows = view.table

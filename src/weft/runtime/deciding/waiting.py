@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from weft.core.model.cluster import Node
+from weft.core.model.cluster import CPU, Node
 from weft.core.model.gang_nodes import count_large_nodes, place_on_nodes
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, name_of
 from weft.core.plan.about import About, Controls
@@ -30,11 +30,13 @@ from weft.runtime.records.sleep_records import describe_sleep
 from weft.stack.backoff import pause_s
 from weft.stack.cpu_jobs import place_on_host
 from weft.stack.eligible_jobs import awaited_by, find_kept_back
+from weft.stack.windows import Window, find_windows, kept_away
 
 if TYPE_CHECKING:
     from weft.runtime.loop.driver import Driver
 
 DOWN = "down"
+FITS = (Blocker.TURN, Blocker.ROUND, Blocker.FALLBACK)  # said of jobs that what is free is for
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class Waits:
     `trouble` is why nobody decides, empty if somebody does; `failing` what is wrong with the
     policy while a safe order stands in for it. `kept_back` are jobs
     that no policy is asked about yet, `doubted` those who could start whatever was said of them,
-    and `first` is one of those that wait with the highest priority.
+    and `first` is one of those that wait with the highest priority. `windows` are devices that
+    are kept for somebody or for nobody.
     """
 
     free: Capacity
@@ -61,7 +64,8 @@ class Waits:
     doubted: frozenset[JobId] = frozenset()
     first: Job | None = None
     table: Table | None = None
-    _found: dict[tuple[Demand, str], Reason] = field(
+    windows: Sequence[Window] = ()
+    _found: dict[tuple[Demand, str, tuple[str, ...]], Reason] = field(
         default_factory=dict, init=False, compare=False
     )
     _held: list[tuple[str, Job, float]] = field(default_factory=list, init=False, compare=False)
@@ -74,11 +78,24 @@ class Waits:
             return Reason(Blocker.NOBODY, {"trouble": self.trouble})
         if job.demand.max == 0:
             return self._without_devices(job)
-        key = job.demand, job.tenant
+        barred = [one for one in self.windows if not one.admits(job, self.now)]
+        key = job.demand, job.tenant, tuple(one.name for one in barred)
         if key not in self._found:  # many ask for the same; 500 nodes took 1 ms each
-            self._found[key] = self._because(job.demand, job.tenant)
+            self._found[key] = self._beside(job.demand, job.tenant, barred)
         why = self._found[key]
         return Reason(why.blocker, why.values, f"{why.text}; {said}") if said else why
+
+    def _beside(self, demand: Demand, tenant: str, barred: Sequence[Window]) -> Reason:
+        """Why a job of this demand waits, beside devices that are kept from it."""
+        found = self._because(demand, tenant)
+        if found.blocker not in FITS or not barred:
+            return found
+        with kept_away(self.free, barred):
+            if self._look(demand).blocker in FITS:
+                return found
+        up = self.free.cluster.index
+        near = sorted(one.name for one in barred if any(node in up for node in one.devices))
+        return Reason(Blocker.RESERVED, {"asks": self._asks(demand), "kept": ", ".join(near)})
 
     def _because(self, demand: Demand, tenant: str) -> Reason:
         why = self._look(demand)
@@ -228,7 +245,9 @@ class Waits:
         return demand.min if Controls.COUNT in self.about.controls else demand.gpus
 
     def _asks(self, demand: Demand) -> str:
-        return asks_for(self._least(demand), demand.kinds, demand.share, demand.nodes)
+        only_cpus = {node.kind for node in self.nodes} == {CPU}
+        kinds = (CPU,) if only_cpus else demand.kinds
+        return asks_for(self._least(demand), kinds, demand.share, demand.nodes)
 
 
 def waits_of(driver: Driver) -> Waits:
@@ -256,6 +275,7 @@ def waits_of(driver: Driver) -> Waits:
         decisions.doubted,
         _find_first(table, kept_back),
         table,
+        [one for one in find_windows(driver.policy) if driver.now < one.end],
     )
 
 
@@ -298,7 +318,8 @@ def _why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason 
     if left > 0.0:
         what = f" ({first})" if (first := record.reason.partition("\n")[0][:120]) else ""
         return Reason(Blocker.FAILED, {"what": what, "seconds": left})
-    past = record.blocker in (Blocker.MOVED, Blocker.GAVE_WAY)  # why it was moved, once
+    # Why it was moved, once; what was kept from it may be so no more.
+    past = record.blocker in (Blocker.MOVED, Blocker.GAVE_WAY, Blocker.RESERVED)
     old = past or job.id in waits.doubted
     return _add_class(waits, job, waits.because(job, "" if old else record.said, record.blocker))
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable
-from dataclasses import replace
+from collections.abc import Container, Iterable, Iterator
 from math import inf
 from typing import assert_never
 
@@ -14,7 +13,7 @@ from weft.core.knowledge.predictor import Predictor
 from weft.core.model.cluster import Cluster
 from weft.core.model.dependencies import explain_in_vain
 from weft.core.model.gang_nodes import explain_too_few_nodes
-from weft.core.model.job import Allocation, Job, JobId
+from weft.core.model.job import Job, JobId
 from weft.core.plan.about import Controls, Needs
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import describe_host
@@ -22,14 +21,18 @@ from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, read_spec
 from weft.core.state.capacity import EPS, Capacity
 from weft.core.state.state import State
+from weft.core.state.table import Column
+from weft.runtime.loop.excuses import excuse
 from weft.runtime.records.job_records import JobRecord
-from weft.runtime.records.ledger import SUCCEEDED, Ledger
+from weft.runtime.records.ledger import SUCCEEDED, Ledger, failure_class
 from weft.stack.cpu_jobs import place_on_host
 
 log = logging.getLogger(__name__)
 
 ENDS = (facts.StartFailed, facts.Stopped, facts.Finished, facts.Failed)
 AGENTS_LOST = 5  # in a row: more are the job's own doing
+NO_COMMAND = {126: "its command cannot be run", 127: "its command is not found"}
+TRIES_ALIKE = 3  # early failures of one kind in a row: the next try would end alike
 STARTS_LOST = 10  # the same of starts of which nothing was heard, on whatever machines
 OF_ATTEMPT = (
     *(
@@ -89,7 +92,7 @@ def check_job(job: Job, cluster: Cluster) -> None:
 
 
 def check_after(job: Job, ledger: Ledger) -> None:
-    """Raise InvalidConfig for a job that waits for one that is not known, or waits in vain."""
+    """Raise InvalidConfig for a job that waits for one that is not known."""
     for other in job.after.jobs:
         record = ledger.jobs.get(other)
         if record is None:
@@ -97,10 +100,18 @@ def check_after(job: Job, ledger: Ledger) -> None:
                 f"job {job.id!r} is to run after {other!r}, and there is no such job",
                 hint="submit that one first; `weft jobs --all` shows all that are known",
             )
-        finished = record.outcome == SUCCEEDED
-        if record.outcome and job.after.is_in_vain(other, finished=finished):
-            why = explain_in_vain(other, finished=finished)
-            raise InvalidConfig(f"job {job.id!r} could never start: {why}")
+
+
+def find_in_vain(jobs: Iterable[Job], ledger: Ledger) -> Iterator[facts.Cancelled]:
+    """Ends of jobs that can never start, as one that they wait for has ended otherwise."""
+    for job in jobs:
+        for other in job.after.jobs:
+            outcome = ledger.jobs[other].outcome
+            finished = outcome == SUCCEEDED
+            left = ledger.jobs[job.id].outcome  # as a decision may have found before
+            if outcome and not left and job.after.is_in_vain(other, finished=finished):
+                yield facts.Cancelled(job.id, explain_in_vain(other, finished=finished))
+                break
 
 
 def _check_host(job: Job, cluster: Cluster) -> None:
@@ -197,6 +208,7 @@ def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | No
             return _judge(event, state, ledger)
         case (
             facts.Started()
+            | facts.StartedAhead()
             | facts.Noticed()
             | facts.Resizable()
             | facts.Resized()
@@ -233,8 +245,9 @@ def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | No
 def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: PLR0911 - one return a case
     """Whether this was told before."""
     match event:
-        case facts.Started(job, attempt):
-            return ledger.jobs[job].running == attempt
+        case facts.Started(job, attempt):  # one that was started ahead sleeps before it runs
+            ahead = state.asleep.find(job, attempt) is not None
+            return ahead or ledger.jobs[job].running == attempt
         case facts.Saved(job, _, step):  # 0 says nothing of steps
             return step > 0 and ledger.jobs[job].saved == step
         case facts.Noticed(job):
@@ -243,12 +256,23 @@ def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: 
             return not state.live.awaits(job, attempt, epoch)
         case facts.Resizable(job, attempt):
             return state.live.can(job, attempt)
+        case facts.StartedAhead(job, attempt):
+            return not _may_start_ahead(state, job, attempt)
         case facts.Slept(job) | facts.SleepFailed(job) | facts.Awoke(job):
             return state.asleep.is_there(job) is not isinstance(event, facts.Awoke)
         case facts.Suspended() | facts.Resumed() | facts.PriorityChanged():
             return _is_so(event, state)
         case _:
             return False
+
+
+def _may_start_ahead(state: State, job: JobId, attempt: int) -> bool:
+    """Whether a job still waits, and nothing of it runs or sleeps."""
+    row = state.table.find(job)
+    if row is None or state.table.allocations[row] is not None or job in state.table.suspended:
+        return False
+    gone = state.asleep.find(job) is None and not state.vacating.is_leaving(job)
+    return gone and state.table.get(row, Column.ATTEMPT) + 1 == attempt
 
 
 def _is_so(event: facts.Suspended | facts.Resumed | facts.PriorityChanged, state: State) -> bool:
@@ -269,19 +293,7 @@ def _judge(
     row = state.table.find(event.job)
     if row is None:
         return event
-    return judge_failure(_blame(event, state.table.allocations[row]), ledger.jobs[event.job])
-
-
-def _blame(
-    event: facts.Failed | facts.StartFailed, on: Allocation | None
-) -> facts.Failed | facts.StartFailed:
-    """A job that ran out of the memory that it was given beside others did nothing wrong."""
-    if not isinstance(event, facts.Failed) or not event.out_of_memory or on is None:
-        return event
-    if on.sharing.gpu_mem_gb is None and on.sharing.share == 1.0:
-        return event
-    why = "ran out of GPU memory beside other jobs, so it starts again alone"
-    return replace(event, reason=f"{why}: {event.reason}", lost=True, final=False)
+    return judge_failure(excuse(event, state, row), ledger.jobs[event.job])
 
 
 def _said(event: facts.Noticed, record: JobRecord) -> bool:
@@ -301,15 +313,42 @@ def judge_failure(event: facts.Failed | facts.StartFailed, record: JobRecord) ->
     lost = event.lost and not (agent_died and record.agents_lost >= most)
     tries = launch.retries if launch is not None else 0
     code, final = (event.code, event.final) if isinstance(event, facts.Failed) else (None, False)
-    wanted = launch is None or not launch.retry_on or code in launch.retry_on
-    retry = lost or (record.failures < tries and wanted and not final)
+    chosen = launch is not None and code in launch.retry_on
+    wanted = chosen or ((launch is None or not launch.retry_on) and code not in NO_COMMAND)
+    left = record.failures < tries and wanted and not final
+    repeats = _repeats(event, record) if left and not lost else ""
+    retry = lost or (left and not repeats)
     log.warning(
         "job=%s attempt=%d failed retry=%s: %s", event.job, event.attempt, retry, event.reason
     )
     reason = event.reason
+    if code in NO_COMMAND and not retry:
+        reason = f"{NO_COMMAND[code]}, so it is not tried again: {reason}"
     if event.lost and not lost:
         reason += f"; so did {record.agents_lost} before it, so this counts as its own failure"
+    reason += repeats
     full = isinstance(event, facts.Failed) and event.out_of_memory
     return facts.Failed(
-        event.job, event.attempt, reason, retry, lost, code, final, agent_died, full
+        event.job,
+        event.attempt,
+        reason,
+        retry,
+        lost,
+        code,
+        final or bool(repeats),
+        agent_died,
+        full,
+        isinstance(event, facts.Failed) and event.gpu_fault,
     )
+
+
+def _repeats(event: facts.Failed | facts.StartFailed, record: JobRecord) -> str:
+    """Why a job is not tried again that failed early in the same way some times; else empty.
+
+    Nine in ten of such fail again (Philly, ATC 2019). Who names exit codes in `retry_on` knows.
+    """
+    how = failure_class(event) if isinstance(event, facts.Failed) else ""
+    named = record.job.launch is not None and record.job.launch.retry_on
+    if not how or named or record.alike != (how, TRIES_ALIKE - 1):
+        return ""
+    return f"; {TRIES_ALIKE} attempts in a row failed early with {how}, so it is not tried again"

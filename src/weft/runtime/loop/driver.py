@@ -43,7 +43,7 @@ from weft.core.spec.registry import Described
 from weft.runtime.deciding.decider import Decider, InProcess
 from weft.runtime.deciding.decision import Decisions
 from weft.runtime.deciding.live_policy import live_policy
-from weft.runtime.loop.admit import admit_events, admit_policy, check_new
+from weft.runtime.loop.admit import admit_events, admit_policy, check_new, find_in_vain
 from weft.runtime.loop.clock import Clock, Seconds
 from weft.runtime.loop.inbox import Asked, answer_all, fail_all
 from weft.runtime.loop.log_failure import Unwritten, append, read_again
@@ -165,7 +165,7 @@ class Driver:
         """Submit jobs; they are on disk on return. Their time of submission is set here.
 
         They are `incoming` before anything else happens: who counts what a tenant has sees them.
-        Raises InvalidConfig for one that is there already, can never run here or waits in vain.
+        One that waits in vain is cancelled. InvalidConfig if it is there or can never run here.
         """
         coming: list[Job] = []
         try:
@@ -175,6 +175,8 @@ class Driver:
                 self.incoming[one.id] = one
                 coming.append(replace(one, submitted=self.now))
             await asyncio.gather(*(self.write_down(Submitted(one)) for one in coming))
+            for vain in find_in_vain(coming, self.ledger):
+                await self.write_down(vain)
         finally:
             for one in coming:
                 self.incoming.pop(one.id, None)

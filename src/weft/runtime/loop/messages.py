@@ -19,7 +19,7 @@ from weft.runtime.loop.inbox import Asked
 
 log = logging.getLogger(__name__)
 
-LEVELS = frozenset(("debug", "info", "warning", "error", "critical"))
+LEVELS = frozenset(("debug", "info", "warning", "error", "critical", "idle"))
 LONGEST_TEXT = 2_000
 MOST_STEP = 2**53
 SAID_KEPT = 10_000  # attempts

@@ -38,7 +38,8 @@ class JobRecord:
     decision had a word on that, and `blocker` the same in a word.
     `attempt` counts promises of devices, `starts` those that came to run, `failures` those that
     died of the job's own doing since it last wrote a further checkpoint, `agents_lost` those whose
-    agent died since then or since it last left in order. `report` is the last
+    agent died since then or since it last left in order, `alike` how it failed and how many times
+    so in a row, each within ten minutes of its start. `report` is the last
     one of the running attempt, `saved` the step of the last checkpoint. `heard` is when it last
     reported in this attempt, and how long after the word before. `gpu_s` reads as `gpu_s.at(now)`.
     `number` is its place in the order of submission; `missed` says that its deadline came before
@@ -76,6 +77,7 @@ class JobRecord:
     suspended: str | None = None
     first_priority: tuple[float, Tier] | None = None
     sleeps: Sleeping | None = None
+    alike: tuple[str, int] = ("", 0)
 
     @property
     def handed_in(self) -> Job:

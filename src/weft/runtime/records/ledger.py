@@ -12,13 +12,16 @@ from math import inf
 from types import MappingProxyType
 from typing import assert_never
 
+from weft.core.asleep.sleeping import Sleeping
 from weft.core.events import event as facts
 from weft.core.events.report import NO_REPORT
 from weft.core.model.job import Allocation, Job, JobId, Meter, NodeId
 from weft.core.plan.reasons import Blocker
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.live_changes import join
+from weft.core.stops import Rung
 from weft.runtime.records.entitlement import Entitlement
+from weft.runtime.records.idle_jobs import IdleJobs
 from weft.runtime.records.job_records import JobRecord, JobRecords
 from weft.runtime.records.share_windows import ShareWindows
 from weft.runtime.records.sleep_records import goes_on, lies_down, sleep_after
@@ -27,6 +30,7 @@ from weft.runtime.records.usage import DAY_S, DayUsage, Usage, day_of, first_day
 
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 NOTICES_KEPT = 20
+EARLY_S = 600.0  # an attempt that fails within this time did not come far
 NO_PROMISES: Mapping[tuple[JobId, int], Allocation] = MappingProxyType({})
 
 
@@ -44,6 +48,7 @@ class Ledger:
     ) -> None:
         self.jobs = JobRecords(records, ended, following)
         self.usage = Usage(days)
+        self.idle = IdleJobs()
         self.tallies = Tallies(
             one.started - one.submitted
             for one in self.jobs.live.values()
@@ -89,17 +94,19 @@ class Ledger:
                 self._lost(node)
             case facts.Decided():
                 self._decided(at, event)
-            case facts.Slept() | facts.SleepFailed() | facts.Awoke():
+            case facts.Slept() | facts.SleepFailed() | facts.Awoke() | facts.StartedAhead():
                 self._slept_or_woke(at, event)
             case facts.Resized(job, attempt, epoch):
                 self._resized(at, job, attempt, epoch)
             case facts.ResizeFailed(job, attempt, epoch):
                 self._not_resized(at, job, attempt, epoch)
+            case facts.PolicyChanged():
+                for one in [one for one in self.jobs.live.values() if one.said]:
+                    self._set(one.job.id, said="")  # who decides now has its own reasons
             case (
                 facts.NodeUp()
                 | facts.LoanRecalled()
                 | facts.Woken()
-                | facts.PolicyChanged()
                 | facts.Resizable()
                 | facts.Observed()
             ):
@@ -169,7 +176,7 @@ class Ledger:
                 self.tallies.saved(job, at)
                 self._set(job, saved=step)
                 if further:
-                    self._set(job, failures=0, agents_lost=0)
+                    self._set(job, failures=0, agents_lost=0, alike=("", 0))
             case facts.Noticed(job, _, level, text):
                 self._set(job, notices=(*one.notices, (at, level, text))[-NOTICES_KEPT:])
             case _:
@@ -209,13 +216,21 @@ class Ledger:
             self._next_attempt(one, to, reason="", said="", sleeps=None)
 
     def _slept_or_woke(
-        self, at: float, event: facts.Slept | facts.SleepFailed | facts.Awoke
+        self,
+        at: float,
+        event: facts.Slept | facts.SleepFailed | facts.Awoke | facts.StartedAhead,
     ) -> None:
+        if isinstance(event, facts.StartedAhead):
+            sleeps = Sleeping(event.job, event.attempt, Rung.FREEZE, event.on, at)
+            self._set(event.job, attempt=event.attempt, sleeps=sleeps)
+            return
         one = self.jobs.live.get(event.job)
         changed = None if one is None else sleep_after(one, at, event)
         if one is not None and changed is not None:
             self._set(event.job, sleeps=changed.sleeps)
-            if changed.gpus is not None:
+            if isinstance(event, facts.Awoke) and one.running is None:
+                self._started(at, event.job, event.attempt)  # ahead, until now
+            elif changed.gpus is not None:
                 self._turn(event.job, at, changed.gpus)
 
     def _next_attempt(self, one: JobRecord, to: Allocation, **more: object) -> None:
@@ -279,6 +294,10 @@ class Ledger:
         job, one = event.job, self.jobs.live.get(event.job)
         if one is not None and event.agent_died:
             self._set(job, agents_lost=one.agents_lost + 1)
+        if one is not None and one.running == event.attempt and not event.lost:
+            how, (before, times) = failure_class(event), one.alike
+            early = bool(how) and at - one.gpu_s.since < EARLY_S
+            self._set(job, alike=(how, times + 1 if how == before else 1) if early else ("", 0))
         outcome = "" if event.retry else FAILED
         self._left(at, job, event.attempt, outcome, event.reason, own=not event.lost)
 
@@ -290,6 +309,8 @@ class Ledger:
             self.tallies.left(job, one.job.tenant, at, one.gpu_s.rate, goes_on=again)
             self._set(job, running=None, leaves=None, sleeps=None)
             self._turn(job, at, 0.0)
+        elif one is not None and one.sleeps is not None and one.sleeps.attempt == attempt:
+            self._set(job, sleeps=None)
 
     def _left(
         self, at: float, job: JobId, attempt: int, outcome: str, reason: str, *, own: bool = False
@@ -367,3 +388,10 @@ class Ledger:
 
 def _rate(on: Allocation) -> float:
     return on.gpus * on.sharing.share
+
+
+def failure_class(event: facts.Failed) -> str:
+    """What failures of one kind have in common, in words; empty where that is not known."""
+    if event.out_of_memory:
+        return "no GPU memory left"
+    return "" if event.code is None else f"exit code {event.code}"

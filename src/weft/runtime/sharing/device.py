@@ -2,7 +2,8 @@
 
 Ordinarily all run. To learn a job's speed alone the others are frozen for a second or two, at most
 2 % of the time. Jobs that together do no more than turns would take turns. Beside a job that was
-promised a slowdown the others are frozen for a part of each second, as large as it must be.
+firmly promised a slowdown the others are frozen for a part of each second, as large as it must be,
+and for good where that is not enough. Others run in groups that keep what they were promised.
 No clock and no I/O: `tick` is told the time and what was seen, and says who is to be frozen.
 """
 
@@ -13,7 +14,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from weft.core.model.job import JobId
-from weft.runtime.sharing.speeds import WARM_S, Resident, Speeds
+from weft.runtime.sharing.groups import Groups
+from weft.runtime.sharing.speeds import BRISK_S, WARM_S, Resident, Speeds
 
 PROBE_S = 2.0  # in which the others are frozen
 PROBE_PART = 0.02  # of the time
@@ -27,6 +29,8 @@ PAYBACK_S = 3.0  # without neighbours when a promise turns out to be broken
 MOST_ALLOWED_S = 1.0  # that neighbours may run at a stretch
 JUDGED_S = 3.0  # of the last steps: whether a promise is kept now
 TRIM_S = 3.0  # between corrections of a duty cycle
+LEAST_TRIM = 0.3  # of a duty cycle: neighbours that break a promise even so stand still
+STILL_S = 30.0  # until they are tried again
 AIM = 0.96  # of the promised slowdown: a duty cycle is not exact
 
 
@@ -57,7 +61,9 @@ class DeviceControl:
     _probe: tuple[JobId, float] | None = None  # whose speed alone is measured, and until when
     _probed: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # next, and interval
     _turn: tuple[JobId, float] | None = None
+    _groups: Groups = field(default_factory=Groups)
     _broken_s: dict[JobId, float] = field(default_factory=dict)
+    _unknown_s: dict[JobId, float] = field(default_factory=dict)  # beside others, speed not known
     _trim: float = 1.0  # of the duty cycle, by how well it keeps the promise
     _trimmed: float = 0.0
     _allowed_s: float = 0.0  # that neighbours of a firm one may still run
@@ -83,6 +89,19 @@ class DeviceControl:
         one = self._residents[job]
         return Standing(one.promise, self.speeds.pace(job), self._broken_s.get(job, 0.0), self.mode)
 
+    def company(self, job: JobId) -> tuple[tuple[JobId, ...], float | None]:
+        """Beside whom a resident runs now, and the part of its speed alone that it keeps there."""
+        group = frozenset(one.job for one in self._residents.values() if one.works)
+        if self.mode == "groups":
+            group &= self._awake
+        if job not in group or len(group) < 2:
+            return (), None
+        rate, alone = self.speeds.groups.get(group, {}).get(job), self.speeds.alone.get(job)
+        pace = self.speeds.pace(job) if self.mode != "groups" else None
+        if self.mode == "groups" and rate is not None and alone is not None:
+            pace = min(rate / alone, 1.0)
+        return tuple(sorted(group - {job})), pace
+
     # ---- who is there
 
     def _meet(self, now: float, residents: Mapping[JobId, Resident]) -> None:
@@ -92,7 +111,7 @@ class DeviceControl:
         if len(working) > 1:
             self._credit_s = min(self._credit_s + PROBE_PART * dt, FIRST_PROBES_S)
         if working != before or residents.keys() != self._residents.keys():
-            promised = any(one.promise is not None for one in residents.values())
+            promised = any(one.promise is not None and one.firm for one in residents.values())
             if promised and working - before and len(working) > 1:
                 self._credit_s = FIRST_PROBES_S
             if self._probe is not None:
@@ -102,12 +121,18 @@ class DeviceControl:
             self._probed = {job: at for job, at in self._probed.items() if job in residents}
             self._since = now
             self._broken_s = {job: s for job, s in self._broken_s.items() if job in residents}
+            self._unknown_s = {job: s for job, s in self._unknown_s.items() if job in residents}
         self._residents = dict(residents)
         self._awake &= residents.keys()
 
     # ---- who is frozen
 
     def _choose_frozen(self, now: float, working: Mapping[JobId, Resident]) -> frozenset[JobId]:
+        if not _firm_of(working) and any(one.promise is not None for one in working.values()):
+            counted = {job: one for job, one in working.items() if one.measured.samples}
+            self.mode = "groups"
+            group = self._groups.choose(now, counted, self.speeds, self._find_spent(counted))
+            return frozenset(counted) - group
         probed = self._find_probed(now, working)
         if probed is not None:
             return frozenset(working) - {probed}
@@ -120,7 +145,7 @@ class DeviceControl:
 
     def _is_free(self, working: Mapping[JobId, Resident]) -> bool:
         """Whether nobody was promised anything: turns would break it."""
-        return all(one.promise is None for one in working.values())
+        return not _firm_of(working)
 
     def _find_probed(self, now: float, working: Mapping[JobId, Resident]) -> JobId | None:
         """The job whose speed alone is measured now, if any."""
@@ -133,7 +158,7 @@ class DeviceControl:
                 self._probed[job] = now + AGAIN_S, FIRST_APART_S
         if self._credit_s < PROBE_S or self.mode == "turns":
             return None
-        promised = [job for job, one in working.items() if one.promise is not None]
+        promised = [one.job for one in _firm_of(working)]
         due = [job for job in promised or working if self._is_due(now, working[job])]
         if not due:
             return None
@@ -172,6 +197,8 @@ class DeviceControl:
             # What the firm one lost until now is paid back first.
             self.mode, self._trimmed, self._allowed_s = "guarded", now, -duty * PAYBACK_S
         firm = self._find_firm(working)
+        if self._trim == 0.0 and now - self._trimmed >= STILL_S:
+            self._trim, self._trimmed = 1.0, now
         self._correct(now, working, firm)
         self._allowed_s = min(self._allowed_s + duty * self._tick_s, MOST_ALLOWED_S)
         if self._allowed_s < self._tick_s:
@@ -186,25 +213,25 @@ class DeviceControl:
         (job,) = firm
         alone, lately = self.speeds.alone[job], working[job].measured.rate(now - TRIM_S, now)
         promise = working[job].promise
-        if now - self._trimmed < TRIM_S or not lately or promise is None:
+        if now - self._trimmed < TRIM_S or not lately or promise is None or not self._trim:
             return
         self._trimmed = now
         slowdown = alone / lately
         if slowdown > promise * AIM:
-            self._trim = max(self._trim * 0.8, 0.05)
+            allowed, lost = 1.0 - 1.0 / (promise * AIM), 1.0 - 1.0 / slowdown
+            less = self._trim * min(max(allowed, 0.0) / lost, 0.8)
+            self._trim = less if self._trim > LEAST_TRIM else 0.0
         elif slowdown < 1.0 + 0.6 * (promise - 1.0):
             self._trim = min(self._trim * 1.1, 3.0)
 
     def _find_firm(self, working: Mapping[JobId, Resident]) -> frozenset[JobId]:
         """Who is never slowed: the firmest promise, the first that came of several."""
-        promised = [one for one in working.values() if one.promise is not None]
-        first = min(promised, key=lambda one: (one.promise or inf, -one.age_s, one.job))
+        first = min(_firm_of(working), key=lambda one: (one.promise or inf, -one.age_s, one.job))
         return frozenset({first.job})
 
     def find_duty(self, working: Mapping[JobId, Resident]) -> float:
         """The part of the time in which neighbours may run so that the firmest promise is kept."""
-        promised = [one for one in working.values() if one.promise is not None]
-        if not promised:
+        if not _firm_of(working):
             return 1.0
         (job,) = self._find_firm(working)
         pace, promise = self.speeds.pace(job), working[job].promise or inf
@@ -220,8 +247,31 @@ class DeviceControl:
         if not 0.0 < dt < 5.0 or len(working) < 2:
             return
         for job, one in working.items():
-            alone, lately = self.speeds.alone.get(job), one.measured.rate(now - JUDGED_S, now)
-            if one.promise is None or alone is None or lately is None:
-                continue
-            if alone > lately * one.promise * 1.02:
+            if one.promise is None or not (one.firm or job in self._awake):
+                continue  # who is frozen waits
+            alone, lately = self.speeds.alone.get(job), self._rate_lately(now, one)
+            if alone is None:
+                if now - one.steps_since > BRISK_S and len(self._awake & working.keys()) > 1:
+                    self._unknown_s[job] = self._unknown_s.get(job, 0.0) + dt
+            elif lately is not None and alone > lately * one.promise * 1.02:
                 self._broken_s[job] = self._broken_s.get(job, 0.0) + dt
+
+    def _rate_lately(self, now: float, one: Resident) -> float | None:
+        """Steps a second: a firm promise also counts time in which it was frozen."""
+        since = now - JUDGED_S if one.firm else max(now - JUDGED_S / 2, self._since)
+        return one.measured.rate(since, now)
+
+    def _find_spent(self, working: Mapping[JobId, Resident]) -> dict[JobId, float]:
+        """Seconds in which promises were broken, or may have been."""
+        found = {}
+        for job, one in working.items():
+            pace, unknown_s = self.speeds.pace_in(frozenset(working), job), 0.0
+            if pace is None or pace * (one.promise or inf) < 1.0:
+                unknown_s = self._unknown_s.get(job, 0.0)
+            found[job] = self._broken_s.get(job, 0.0) + unknown_s
+        return found
+
+
+def _firm_of(working: Mapping[JobId, Resident]) -> list[Resident]:
+    """Who was promised a slowdown that counts also while it is frozen."""
+    return [one for one in working.values() if one.promise is not None and one.firm]

@@ -17,13 +17,13 @@ from typing import Any
 from weft.core.errors import WeftError
 from weft.core.events.event import Observed
 from weft.core.knowledge.measured import Measured
-from weft.core.model.job import Discipline, JobId, NodeId, Stage
+from weft.core.model.job import Discipline, Job, JobId, NodeId, Stage
 from weft.core.plan.about import Controls
 from weft.core.state.table import Column
 from weft.core.stops import Rung
 from weft.runtime.loop.driver import Driver
 from weft.runtime.sharing.device import DeviceControl, Standing
-from weft.runtime.sharing.speeds import Resident
+from weft.runtime.sharing.speeds import Predict, Resident, predict_nothing
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +35,13 @@ SETTLED_S = 2.0  # since its first step: memory is looked at once a second
 UNSEEN_S = 30.0  # of running, where no steps are seen
 GROWN = 1.05  # times what was told: tell it again
 CHANGED = 0.15  # of a pace: tell it again
+BROKEN_S = 2.0  # more of a broken promise: tell it again
+GROUP_S = 4.0  # between two tellings of a job's pace beside others than before
 TELL_S = 20.0  # between two tellings of a job's pace
 
 Device = tuple[NodeId, int]
 Attempt = tuple[JobId, int]
-Residents = dict[Device, dict[Attempt, tuple[float | None, float]]]  # promises and ages
+Residents = dict[Device, dict[Attempt, tuple[Job, float]]]  # with their ages
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class _Told:
     pace: float | None = None
     beside: tuple[JobId, ...] = ()
     at: float = 0.0
+    broken_s: float = 0.0
 
 
 class SharingGuard:
@@ -124,18 +127,41 @@ class SharingGuard:
             if any(attempt not in seen for attempt in rows):
                 continue  # of a single job, and it is not time to look
             residents = {
-                job: Resident(job, number, seen[job, number], promise, age_s)
-                for (job, number), (promise, age_s) in rows.items()
+                job.id: self._describe(job, number, seen[job.id, number], age_s)
+                for (_, number), (job, age_s) in rows.items()
             }
             control = self._devices.setdefault(device, DeviceControl())
+            control.speeds.predict = self._predict_on(device, rows)
             still = control.tick(now, residents)
             frozen |= {(job, residents[job].attempt) for job in still}
             self._tell(now, control, residents)
         self._devices = {d: one for d, one in self._devices.items() if d in there}
         await self._apply(frozen, {attempt for rows in there.values() for attempt in rows})
 
+    def _describe(self, job: Job, number: int, measured: Measured, age_s: float) -> Resident:
+        """A job with what it asked to be promised, else with what everybody is."""
+        programs = self._driver.scheduler.knowledge.programs
+        promise = job.slowdown if programs is None else programs.promise(job)
+        firm = job.slowdown is not None
+        return Resident(job.id, number, measured, promise, age_s, firm)
+
+    def _predict_on(self, device: Device, rows: dict[Attempt, tuple[Job, float]]) -> Predict:
+        """What is remembered of the programs on a device beside each other."""
+        programs = self._driver.scheduler.knowledge.programs
+        cluster = self._driver.scheduler.state.cluster
+        at = cluster.index.get(device[0])
+        if programs is None or at is None:
+            return predict_nothing
+        jobs, kind = {job.id: job for job, _ in rows.values()}, cluster.nodes[at].kind
+
+        def predict(job: JobId, others: frozenset[JobId]) -> float | None:
+            slowdown = programs.slowdown(jobs[job], kind, [jobs[one] for one in others])
+            return None if slowdown is None else 1.0 / slowdown
+
+        return predict
+
     def _find_residents(self) -> Residents:
-        """Running jobs of one GPU by device, with what each was promised and how long it ran."""
+        """Running jobs of one GPU by device, with how long each ran."""
         table, now = self._driver.scheduler.state.table, self._driver.now
         found: Residents = {}
         for row, on in enumerate(table.allocations):
@@ -146,7 +172,7 @@ class SharingGuard:
             job, part = table.jobs[row], next(part for part in on.slices if part.gpus)
             attempt = job.id, int(table.get(row, Column.ATTEMPT))
             age_s = now - table.get(row, Column.RAN_SINCE)
-            found.setdefault((part.node, part.gpus[0]), {})[attempt] = job.slowdown, age_s
+            found.setdefault((part.node, part.gpus[0]), {})[attempt] = job, age_s
         return found
 
     def _measure(self, there: Residents) -> dict[Attempt, Measured]:
@@ -184,18 +210,16 @@ class SharingGuard:
     # ---- what is told
 
     def _tell(self, now: float, control: DeviceControl, residents: dict[JobId, Resident]) -> None:
-        working = tuple(sorted(job for job, one in residents.items() if one.works))
         for one in residents.values():
             told = self._told.setdefault((one.job, one.attempt), _Told())
             peak_gb = one.measured.peak_gb
             if peak_gb and peak_gb > told.peak_gb * GROWN and is_settled(now, one):
                 told.peak_gb = peak_gb
                 self._say(self._driver.write_down(Observed(one.job, one.attempt, peak_gb)))
-            beside = tuple(job for job in working if job != one.job)
-            pace = control.speeds.pace(one.job) if beside else None
-            if pace is not None and _is_news(now, told, pace, beside):
-                told.pace, told.beside, told.at = pace, beside, now
-                broken_s = control.standing(one.job).broken_s
+            beside, pace = control.company(one.job)
+            broken_s = control.standing(one.job).broken_s
+            if pace is not None and _is_news(now, told, pace, beside, broken_s):
+                told.pace, told.beside, told.at, told.broken_s = pace, beside, now, broken_s
                 observed = Observed(
                     one.job, one.attempt, None, round(pace, 4), beside, round(broken_s, 1)
                 )
@@ -221,7 +245,11 @@ def is_settled(now: float, one: Resident) -> bool:
     return now - one.steps_since >= SETTLED_S
 
 
-def _is_news(now: float, told: _Told, pace: float, beside: tuple[JobId, ...]) -> bool:
-    if told.beside != beside or told.pace is None:
+def _is_news(
+    now: float, told: _Told, pace: float, beside: tuple[JobId, ...], broken_s: float
+) -> bool:
+    if told.pace is None or broken_s >= told.broken_s + BROKEN_S:
         return True
+    if told.beside != beside:
+        return now - told.at >= GROUP_S
     return now - told.at >= TELL_S and abs(pace - told.pace) > CHANGED * told.pace

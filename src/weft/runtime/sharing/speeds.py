@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -11,16 +11,27 @@ from weft.core.model.job import JobId
 
 SETTLE_S = 0.3  # after somebody was frozen or woken: kernels in flight end
 WARM_S = 3.0  # after its first step a job compiles, fills caches, grows its memory
+BRISK_S = 1.0  # after its first step the speed of a job means something
 TOGETHER_S = 2.0  # the least to tell how fast jobs are together
+TRIED_S = 1.2  # the least to tell whether a group keeps what was promised
 LONGEST_S = 10.0  # of a window
 UNSEEN_S = 60.0  # of running without a step: it is one whose steps nobody can count
 NEW = 0.5  # weight of the last measurement of a speed alone
+
+# The part of its speed alone that a job keeps beside others, by what is remembered of programs.
+Predict = Callable[[JobId, frozenset[JobId]], float | None]
+
+
+def predict_nothing(job: JobId, others: frozenset[JobId]) -> float | None:  # noqa: ARG001 - as others take
+    """Nothing is remembered."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class Resident:
     """A job on a device as it is now; `promise` is the slowdown that it may have, None for any.
 
+    A `firm` promise counts the time in which it is frozen, another one only that in which it runs.
     `age_s` is how long it has run.
     """
 
@@ -29,6 +40,7 @@ class Resident:
     measured: Measured
     promise: float | None = None
     age_s: float = 0.0
+    firm: bool = True
 
     @property
     def steps_since(self) -> float:
@@ -42,11 +54,11 @@ class Resident:
         return len(self.measured.samples) > 1 or self.age_s >= UNSEEN_S
 
     def left_s(self, rate: float | None) -> float:
-        """Seconds that it still needs alone: as its total tells, else as long as it has run."""
+        """Seconds that it still needs alone: as its total tells, else as many as it has had."""
         total, done = self.measured.total_steps, self.measured.steps
-        if total and done and rate and total > done:
-            return (total - done) / rate
-        return max(self.age_s, 1.0)
+        if not done or not rate:
+            return max(self.age_s, 1.0)
+        return (total - done if total and total > done else done) / rate
 
 
 @dataclass(slots=True)
@@ -55,11 +67,15 @@ class Speeds:
 
     alone: dict[JobId, float] = field(default_factory=dict)
     together: dict[JobId, float] = field(default_factory=dict)
+    groups: dict[frozenset[JobId], dict[JobId, float]] = field(default_factory=dict)
+    predict: Predict = predict_nothing
 
     def begin(self, members: Collection[JobId]) -> None:
         """Others are there than before: what they did together says nothing now."""
         self.together.clear()
         self.alone = {job: rate for job, rate in self.alone.items() if job in members}
+        here = frozenset(members)
+        self.groups = {group: rates for group, rates in self.groups.items() if group <= here}
 
     def learn(
         self,
@@ -73,11 +89,16 @@ class Speeds:
         working = [residents[job] for job in awake if residents[job].works]
         if len(working) == 1:
             self._learn_alone(working[0], now, since, least_alone_s)
-        elif all(one.job in awake for one in residents.values() if one.works):
-            for one in working:
-                rate = _rate(one, now, since, TOGETHER_S)
-                if rate is not None:
-                    self.together[one.job] = rate
+            return
+        group = frozenset(one.job for one in working)
+        everybody = all(one.job in awake for one in residents.values() if one.works)
+        for one in working:
+            rate = _rate(one, now, since, TRIED_S, BRISK_S)
+            if rate is not None:
+                self.groups.setdefault(group, {})[one.job] = rate
+            rate = _rate(one, now, since, TOGETHER_S)
+            if everybody and rate is not None:
+                self.together[one.job] = rate
 
     def _learn_alone(self, one: Resident, now: float, since: float, least_s: float) -> None:
         rate = _rate(one, now, since, least_s)
@@ -92,6 +113,31 @@ class Speeds:
             return None
         return min(together / alone, 1.0)
 
+    def pace_in(self, group: frozenset[JobId], job: JobId) -> float | None:
+        """The same in a group of them: as measured, as predicted, or as pairs of them tell."""
+        alone = self.alone.get(job)
+        if alone is None:
+            return None
+        rate = self.groups.get(group, {}).get(job)
+        if rate is not None:
+            return min(rate / alone, 1.0)
+        known = self.predict(job, group - {job})
+        if known is not None:
+            return known
+        pace = 1.0
+        for other in group - {job}:
+            beside = self.groups.get(frozenset({job, other}), {}).get(job)
+            if beside is None:
+                return None
+            pace *= min(beside / alone, 1.0)
+        return pace
+
+    def best_pace(self, job: JobId) -> float:
+        """The part of its speed alone that a job kept in the largest group it was seen in."""
+        seen = [group for group, rates in self.groups.items() if job in rates]
+        pace = self.pace_in(max(seen, key=len), job) if seen else None
+        return 0.0 if pace is None else pace
+
     def total(self, jobs: Collection[JobId]) -> float | None:
         """What these do together, where one alone does 1; None while some are not known."""
         paces = [self.pace(job) for job in jobs]
@@ -99,7 +145,9 @@ class Speeds:
         return sum(known) if len(known) == len(paces) else None
 
 
-def _rate(one: Resident, now: float, since: float, least_s: float) -> float | None:
+def _rate(
+    one: Resident, now: float, since: float, least_s: float, warm_s: float = WARM_S
+) -> float | None:
     """Steps a second over the last while in which nothing changed; None if that is too short."""
-    begin = max(since + SETTLE_S, one.steps_since + WARM_S, now - LONGEST_S)
+    begin = max(since + SETTLE_S, one.steps_since + warm_s, now - LONGEST_S)
     return one.measured.rate(begin, now) if now - begin >= least_s else None

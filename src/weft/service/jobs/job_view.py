@@ -11,9 +11,9 @@ from weft.core.codec.plain_values import encode
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, name_of
 from weft.core.plan.reasons import Reason
-from weft.pieces.wrap.tenants.windows import Window, read_window
 from weft.runtime.deciding.waiting import waits_of, why_waits
 from weft.runtime.loop.driver import Driver
+from weft.runtime.records.idle_jobs import describe_idle
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
 from weft.service.access.redaction import mask, mask_all, secrets_of
@@ -22,6 +22,7 @@ from weft.service.responses.answers import JobAnswer, NodeAnswer, Notice, Part
 from weft.service.responses.job_row import GpuRange
 from weft.service.responses.measurements import measurements_of
 from weft.service.responses.state_words import NodeWord, StateWord
+from weft.stack.windows import Window, read_window
 
 SILENT_S, SILENT_GAPS = 30.0, 3.0  # some jobs report once an epoch
 
@@ -84,7 +85,11 @@ class JobView:
     def reason(self, status: JobStatus) -> str:
         """Why a job waits, or what is the matter with it: the words that everybody is told."""
         record, waits = status.record, self.waits_for(status)
-        said = record.reason if waits is None else waits.text
+        said = waits.text if waits is not None else record.reason
+        if not said and status.state == "running":
+            said = record.said  # such as what a search for its batch tries now
+        if status.state == "running" and is_idle(self._driver, record):
+            said = describe_idle(self._driver.ledger.idle.uses[record.job.id])
         said = silence_words(self._silent_s(status)) or said
         return mask(said, secrets_of(record.job))
 
@@ -127,6 +132,13 @@ def row_fields(status: JobStatus, now: float) -> dict[str, Any]:
         "gpu_seconds": record.gpu_s.at(now),
         "app": job.app,
     }
+
+
+def is_idle(driver: Driver, record: JobRecord) -> bool:
+    """Whether a running job does not use its GPUs."""
+    use = driver.ledger.idle.uses.get(record.job.id)
+    same = use is not None and use.attempt == record.attempt
+    return same and use is not None and use.idle_s >= driver.ledger.idle.idle_s
 
 
 def silent_s(record: JobRecord, now: float, speed: float = 1.0) -> float | None:

@@ -44,7 +44,7 @@ def changes_of(driver: Driver, event: facts.Event) -> Iterator[Change]:
             yield Change(JobName(**name_fields(record.job)), state, kind, told)
 
 
-def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PLR0912 - one case an event
+def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PLR0912, PLR0915 - one case an event
     match event:
         case facts.Submitted(job):
             yield job.id, "pending", ""
@@ -80,6 +80,8 @@ def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C9
                 yield job_id, state, event.reasons.get(job_id, "")
             for job_id, reason in event.rejected.items():
                 yield job_id, "failed", f"rejected: {reason}"
+        case facts.Noticed(job_id, _, "idle", text):
+            yield job_id, "", text
         case (
             facts.Reported()
             | facts.Saved()
@@ -95,6 +97,7 @@ def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C9
             | facts.LoanRecalled()
             | facts.Woken()
             | facts.Observed()
+            | facts.StartedAhead()
         ):
             pass  # no job is in another state after these alone
         case _:

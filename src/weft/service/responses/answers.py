@@ -237,9 +237,10 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """It was done."""
+    """What was done; `changed` is false where all was so before."""
 
     done: str
+    changed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -163,8 +163,8 @@ class LiveUpdates:
         before = dict(self._reasons.texts)
         jobs, nodes = noted.jobs, frozenset[str]()
         if wholly:
-            describe = JobView(driver)
-            jobs = jobs | noted.reports | self._reasons.renew(driver, describe)
+            job_view = JobView(driver)
+            jobs = jobs | noted.reports | self._reasons.renew(driver, job_view)
             nodes = self._renew_nodes()
             self._tidy()
         else:
@@ -195,14 +195,14 @@ class LiveUpdates:
     async def _describe(self, found: Iterable[JobStatus]) -> None:
         """Rows of jobs as they are now, with time for others in between."""
         driver = self._live.driver
-        describe, began = JobView(driver), time.perf_counter()
+        job_view, began = JobView(driver), time.perf_counter()
         for status in found:
-            why = self._reasons.number(driver, describe, status)
+            why = self._reasons.number(driver, job_view, status)
             row = row_of(driver, status, why)
             self._rows[status.record.job.id] = Row(row.tenant, why, write_json(row))
             if (took_s := time.perf_counter() - began) > AT_ONCE_S:
                 await asyncio.sleep(took_s)
-                describe, began = JobView(driver), time.perf_counter()
+                job_view, began = JobView(driver), time.perf_counter()
 
     def _renew_nodes(self) -> frozenset[str]:
         found = {one.id: one for one in node_answers(self._live)}

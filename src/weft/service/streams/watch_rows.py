@@ -9,7 +9,7 @@ from weft.core.model.job import JobId, Slice
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
-from weft.service.jobs.job_view import JobView, row_fields, silent_s
+from weft.service.jobs.job_view import JobView, is_idle, row_fields, silent_s
 from weft.service.responses.watch import Place, WatchedJob
 
 WAITING = ("pending", "preempted", "suspended")
@@ -28,9 +28,9 @@ class Reasons:
     _numbers: dict[Hashable, int] = field(default_factory=dict)
     _examples: dict[int, JobId] = field(default_factory=dict)
 
-    def number(self, driver: Driver, describe: JobView, status: JobStatus) -> int:
+    def number(self, driver: Driver, job_view: JobView, status: JobStatus) -> int:
         """The number of a job's reason, with its text as it is now."""
-        text, key = _reason(driver, describe, status)
+        text, key = _reason(driver, job_view, status)
         if not text:
             return NO_REASON
         number = self._numbers.setdefault(key, len(self._numbers) + 1)
@@ -38,13 +38,13 @@ class Reasons:
         self._examples[number] = status.record.job.id
         return number
 
-    def renew(self, driver: Driver, describe: JobView) -> set[JobId]:
+    def renew(self, driver: Driver, job_view: JobView) -> set[JobId]:
         """Look at every reason again; which jobs have another one now."""
         other = set()
         for number, job in [*self._examples.items()]:
             if (
                 job in driver.ledger.jobs.active
-                and self.number(driver, describe, driver.job(job)) == number
+                and self.number(driver, job_view, driver.job(job)) == number
             ):
                 continue
             del self._examples[number]  # found again with the next job that has it
@@ -58,15 +58,16 @@ class Reasons:
         return len(self._numbers) > MOST_REASONS
 
 
-def _reason(driver: Driver, describe: JobView, status: JobStatus) -> tuple[str, Hashable]:
+def _reason(driver: Driver, job_view: JobView, status: JobStatus) -> tuple[str, Hashable]:
     """A job's reason and what it follows from: jobs with the same have the same text."""
     record = status.record
-    text = describe.reason(status)
+    text = job_view.reason(status)
     if record.suspended is not None and record.sleeps is None:
         return text, ("suspended", record.suspended)
     if status.state not in WAITING and record.suspended is None:
-        silent = status.state == "running" and silent_s(record, driver.now, driver.engine.speed)
-        return text, ("silent", record.job.id) if silent else record.reason
+        own = silent_s(record, driver.now, driver.engine.speed) or is_idle(driver, record)
+        running = status.state == "running" and own
+        return text, ("running", record.job.id) if running else (record.reason, record.said)
     if record.sleeps is not None:
         return text, ("asleep", record.job.id)
     if record.failures or record.job.conditional:

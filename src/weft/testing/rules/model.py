@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from weft.app.serve.rules import Quotas
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, Job, JobId, Tier
-from weft.pieces.wrap.tenants.windows import Window, read_window
+from weft.stack.windows import Window, read_window
 
 SLACK = 1e-6
 PATIENCE_S = 600.0  # after which a job that cannot be stopped has devices kept for it

@@ -21,9 +21,9 @@ from weft.core.plan.view import View
 from weft.core.spec.registry import build
 from weft.core.state.state import State
 from weft.pieces.wrap.tenants.reserve import Reserve
-from weft.pieces.wrap.tenants.windows import read_window
 from weft.policies.fifo import Fifo
 from weft.predict.hinted import Hinted
+from weft.stack.windows import read_window
 
 A, B = JobId("a"), JobId("b")
 N0 = "a100-0"

@@ -11,7 +11,7 @@ from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.pieces.wrap.skip_failing import Memory, SkipFailing
+from weft.pieces.wrap.skip_failing import SkipFailing, SkipFailingMemory
 from weft.policies.fifo import Fifo
 from weft.testing import view_of
 
@@ -74,7 +74,7 @@ def test_who_was_found_is_tried_again_after_a_while() -> None:
     )
 
     assert JobId("bad2") in plan.changes
-    assert plan.memory == Memory(None)
+    assert plan.memory == SkipFailingMemory(None)
 
 
 def test_several_are_found_and_more_than_that_are_the_policys_fault() -> None:

@@ -30,7 +30,7 @@ from weft.core.state.state import State
 from weft.core.state.table import Floats, Table
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
-from weft.pieces.wrap.steady import Memory, Steady
+from weft.pieces.wrap.steady import Steady, SteadyMemory
 
 A, B = JobId("a"), JobId("b")
 STEP = Report(step_s=1.0, grad_s=0.9, last_s=1.0, batch=8.0, per_gpu=4.0, replicas=2.0)
@@ -107,7 +107,7 @@ def test_after_a_while_it_gives_way() -> None:
 
     held = view(state, 60.0).after(plan)
     assert {job: on.gpus for job, on in held.items()} == {A: 2, B: 2}
-    assert isinstance(plan.memory, Memory)
+    assert isinstance(plan.memory, SteadyMemory)
     assert plan.memory.since == {A: (2, 60.0), B: (1, 60.0)}
 
 
@@ -262,7 +262,7 @@ def _settled(
 def test_ages_come_from_what_is_remembered() -> None:
     state = running(A, gpus=4)
     state.fold(100.0, Submitted(Job(B, demand=Demand(1, 1, 4))))
-    memory = Memory(None, {A: (1, 90.0)})
+    memory = SteadyMemory(since={A: (1, 90.0)})
 
     plan = Steady(Equal(), min_run_s=60.0).decide(view(state, 100.0, memory))
 

@@ -64,8 +64,13 @@ def demo(
                 show.play()
                 show.final()
                 if stay.wanted:
-                    said = f"the service goes on; `kill {stay.pid}` ends it, {folder} is its state"
+                    keep_feeding(client.url)
+                    said = (
+                        f"the service goes on and a job comes now and then; `kill {stay.pid}` ends "
+                        f"both, {folder} is its state"
+                    )
                     screen.print(said, soft_wrap=True)
+                    screen.print(what_next(client.url, jobs_of(client)), soft_wrap=True)
                 elif wait:
                     wait_for_ctrl_c(client)
             except KeyboardInterrupt:
@@ -169,11 +174,11 @@ class Show:
 
     def _tell_changes(self, jobs: list[JobAnswer]) -> None:
         """A line for every job that changed, where nobody looks at a screen."""
-        from weft.cli.connect.follow import story
+        from weft.cli.connect.follow import state_line
         from weft.cli.view import words
 
         for job in jobs:
-            name, text = job.id, story(job)
+            name, text = job.id, state_line(job)
             if self._stories.get(name) != text:
                 self._stories[name] = text
                 extra = [words.percent_done(job), words.batch(job), words.goodput(job)]
@@ -204,14 +209,47 @@ def end_all(client: Client, state: Path) -> None:
         time.sleep(0.1)
 
 
+def keep_feeding(url: str) -> None:
+    """Let jobs come until the service has gone: a process of its own, which we do not wait for."""
+    import subprocess
+    import sys
+
+    subprocess.Popen(  # noqa: S603 - our own module
+        [sys.executable, "-m", "weft.cli.job_files.demo_feed", url],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def jobs_of(client: Client) -> list[str]:
+    """Ids of all jobs."""
+    from weft.cli.connect.pages import every_job
+
+    return [job.id for job in every_job(client)]
+
+
+def what_next(url: str, jobs: list[str]) -> str:
+    """What to try now, to be copied into another terminal."""
+    one = jobs[0] if jobs else "ID"
+    lines = (
+        (f"export WEFT_URL={url}", "then, in another terminal:"),
+        ("weft top", "who holds what, live"),
+        (f"weft job {one}", "what became of a job"),
+        ("weft run --gpus 2 -- python -c 'print(1)'", "a job of your own"),
+        ("weft plan --gpus 4", "what would happen to a job"),
+        ("weft what-if --policy fifo", "the same jobs under another policy"),
+    )
+    wide = max(len(command) for command, _ in lines)
+    return "\n".join(f"  {command:<{wide}}  {what}" for command, what in lines)
+
+
 def wait_for_ctrl_c(client: Client) -> None:
     """The service stays until its person has seen enough."""
     from weft.cli.view.screen import console
 
-    console().print(
-        f"the service stays here until Ctrl-C; in another terminal, with WEFT_URL={client.url}:\n"
-        "  weft jobs    weft explain ID    weft run --gpus 2 -- python train.py    weft top",
-        soft_wrap=True,
-    )
+    console().print("the service stays here until Ctrl-C", soft_wrap=True)
+    console().print(what_next(client.url, jobs_of(client)), soft_wrap=True)
     while True:
         time.sleep(3600.0)

@@ -23,19 +23,19 @@ def top(
     """
     from weft.cli.connect.client import Client
     from weft.cli.connect.pages import complete_sweeps
-    from weft.cli.view.live import look_at, repeat
+    from weft.cli.view.live import read_snapshot, repeat
     from weft.cli.view.screen import console, interactive, print_json
 
     with user_errors():
         client = Client()
         if as_json:
-            print_json(look_at(client))
+            print_json(read_snapshot(client))
             return
 
         def look(width: int) -> Any:
             from weft.cli.view.status import board
 
-            seen = look_at(client)
+            seen = read_snapshot(client)
             jobs = complete_sweeps(client, seen.jobs)
             return board(seen.cluster, seen.nodes, jobs, seen.cluster.now, width)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.cli.many_jobs import Jobs, Yes, do_to_all
+from weft.cli.many_jobs import NOTHING_DONE, Jobs, Yes, do_to_all
 from weft.cli.options import shared as o
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ def cancel(jobs: Jobs, yes: Yes = False, as_json: o.AsJson = False) -> None:
     """
     from weft.cli.connect.client import at
 
-    def do(client: Client, job: str) -> None:
-        client.delete(at("jobs", job))
+    def do(client: Client, job: str) -> str:
+        told = client.delete(at("jobs", job))
+        return "" if told.changed else f"{NOTHING_DONE}{told.done}"
 
     do_to_all(jobs, "cancel", "cancelled", do, yes=yes, as_json=as_json)

@@ -63,7 +63,8 @@ def render_explanation(answer: Explanation, *, verbose: bool = False) -> Any:
         [
             ("why", answer.reason),
             ("starts", interval(answer.start)),
-            ("would start now", f"{change.text}" if change else ""),
+            ("would start now", change.text if change else ""),
+            ("goes on", f"`weft resume {answer.id}`" if answer.blocked_by == "suspended" else ""),
             ("holds", held),
             ("in front", _queue(answer, verbose=verbose)),
             ("decided by", answer.decided_by if verbose else ""),

@@ -29,18 +29,18 @@ def job(
         client = Client()
         found = client.get(JobAnswer, at("jobs", job))
         job = found.id
-        story = client.get(Events, at("jobs", job, "events")).events if events else []
+        history = client.get(Events, at("jobs", job, "events")).events if events else []
         now = 0.0 if as_json else client.get(ClusterAnswer, "/cluster").now
     if as_json:
-        print_json({**plain(found), "events": story} if events else found)
+        print_json({**plain(found), "events": history} if events else found)
         return
     screen = console()
     screen.print(job_details(found, now))
-    shown = [event for event in story if event.get("event") != "Reported"]
+    shown = [event for event in history if event.get("event") != "Reported"]
     for event in shown:
         screen.print(describe_event(event, job), soft_wrap=True)
-    if len(shown) < len(story):
-        left = len(story) - len(shown)
+    if len(shown) < len(history):
+        left = len(history) - len(shown)
         screen.print(f"{left} reports of the job are left out; --json has them", style="dim")
 
 

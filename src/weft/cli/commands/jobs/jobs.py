@@ -19,7 +19,10 @@ FEW = 500
 
 def jobs(
     app: Annotated[
-        str, typer.Argument(help="A sweep or app: its jobs one by one.", metavar="[SWEEP]")
+        str,
+        typer.Argument(
+            help="A job's name or id; or a sweep or app: its jobs one by one.", metavar="[NAME]"
+        ),
     ] = "",
     state: Annotated[
         str, typer.Option("--state", "-s", help="Those in this state only, such as running.")
@@ -81,14 +84,21 @@ def select_jobs(
 
 
 def find_members(client: Client, app: str, **wanted: str | None) -> list[JobAnswer]:
-    """The jobs of a sweep or app; InvalidConfig if there is none of that name."""
+    """The jobs of a sweep or app, or those of that name or id; InvalidConfig if there is none."""
+    from weft.cli.connect.client import Refused, at
     from weft.cli.connect.pages import every_job
     from weft.core.errors import InvalidConfig
 
     found = list(every_job(client, app=app, **wanted))
-    if not found:
-        raise InvalidConfig(f"there is no sweep or app {app!r}", hint="`weft jobs` lists them")
-    return found
+    found = found or [one for one in every_job(client, **wanted) if one.name == app]
+    if found:
+        return found
+    try:
+        return [client.get(JobAnswer, at("jobs", app))]
+    except Refused as error:
+        raise InvalidConfig(
+            f"there is no job, sweep or app {app!r}", hint="`weft jobs` lists them"
+        ) from error
 
 
 def _count_ended(client: Client) -> int:

@@ -13,7 +13,7 @@ from weft.core.model.job import NodeId
 from weft.core.model.topology import Groups, NodeTopology
 from weft.pieces.wrap.hived.cells import Cell, Chain, FreeCells, check_assignment
 from weft.pieces.wrap.hived.rules import GPU, NODE, Rules, Wanted, read_levels
-from weft.pieces.wrap.tenants.windows import read_gpus
+from weft.stack.windows import read_gpus
 
 SOCKET, RACK = "socket", "rack"
 ANY = "*"

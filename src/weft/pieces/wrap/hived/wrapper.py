@@ -21,26 +21,25 @@ from dataclasses import dataclass, field, replace
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Cluster
-from weft.core.model.job import JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Ties, may_idle
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.pieces.wrap.hived.assignment import Machine, lay_out, machines_of
 from weft.pieces.wrap.hived.file import read_content
 from weft.pieces.wrap.hived.rules import Rules, read_rules
 from weft.pieces.wrap.hived.turn import Asked, Turn
 from weft.pieces.wrap.priority import Priority
-from weft.pieces.wrap.reason_news import Memory as Told
 from weft.pieces.wrap.reason_news import tell_news
 from weft.stack.ask_policy import ask
+from weft.stack.wrapper import Wrapper, WrapperMemory
 
 STARVES = "an opportunistic job while owners use their cells"
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class HivedMemory(WrapperMemory):
     """Memory of the policy inside each virtual cluster; machines that were there.
 
     `bound` is where cells are in use, `last` where others were; `told` what jobs were told,
@@ -51,12 +50,11 @@ class Memory:
     machines: tuple[Machine, ...] = ()
     bound: Mapping[str, str] = field(default_factory=dict)
     last: Mapping[str, str] = field(default_factory=dict)
-    told: Mapping[JobId, str] = field(default_factory=dict)
     asked: Mapping[str, Asked] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Hived:
+class Hived(Wrapper):
     """Give every tenant a virtual cluster of its own cells, and lend what is idle.
 
     `cells` are numbers of cells of `TENANT@LEVEL` or `TENANT@KIND.LEVEL`; `levels` say of what
@@ -71,7 +69,6 @@ class Hived:
         fairness=tax.Fairness.USERS,
         preemption=tax.Preemption.STOPS,
     )
-    inner: Policy = field(metadata={"settable": False})
     cells: Mapping[str, float] = field(default_factory=dict)
     levels: Mapping[str, str] = field(default_factory=dict)
     pinned: Mapping[str, str] = field(default_factory=dict)
@@ -110,7 +107,7 @@ class Hived:
         """The inner policy's decision in each virtual cluster, then about opportunistic jobs."""
         if not self.cells and not self.pinned:
             return ask(self.inner, view)
-        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        kept = recall(view, HivedMemory)
         policy = Priority(self.inner) if self.priorities else self.inner
         machines = _known(kept.machines, view.cluster)
         mark = view.free.mark()
@@ -122,10 +119,8 @@ class Hived:
         finally:
             view.free.rollback(mark)
         bound, last = turn.places()
-        plan = tell_news(view, plan, turn.reasons, Told(None, kept.told))
-        told = {job: one.text for job, one in turn.reasons.items()}
-        memory = Memory(turn.memory, machines, bound, last, told, turn.asked)
-        return replace(plan, memory=memory)
+        kept = HivedMemory({}, kept.told, machines, bound, last, turn.asked)
+        return tell_news(view, replace(plan, memory=turn.memory), turn.reasons, kept)
 
     def _rules(self) -> Rules:
         return read_rules(self.cells, self.levels, self.pinned)

@@ -32,20 +32,20 @@ from weft.pieces.wrap.tenants.fair_tenants import (
     within_part,
 )
 from weft.stack.ask_policy import ask
+from weft.stack.wrapper import Wrapper, WrapperMemory
 
 EPS = 1e-6
 NONE = np.zeros(0)
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class FairMemory(WrapperMemory):
     """The inner policy's memory; per job its length and the crowd's integral at its arrival.
 
     `area` is the integral of the number of jobs until `at`, when there were `count`. For tenants,
     `saw` is the integral of who shared the cluster with a job, and `rate` how many do now.
     """
 
-    inner: object = None
     at: float = 0.0
     area: float = 0.0
     count: int = 0
@@ -57,7 +57,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Fair:
+class Fair(Wrapper):
     """Serve jobs first whose finish-time fairness would exceed `bound`; none: never.
 
     `margin` is how far below the bound that begins, as a part of the way from 1 to the bound: what
@@ -65,7 +65,6 @@ class Fair:
     would exceed it are served first, as many as its part of the cluster has room for.
     """
 
-    inner: Policy = field(metadata={"settable": False})
     bound: float | None = 1.2
     margin: float = 0.1
     of: Literal["jobs", "tenants"] = "jobs"
@@ -93,7 +92,7 @@ class Fair:
         """Places for the urgent, then the inner policy's decision about all others."""
         if self.bound is None:
             return ask(self.inner, view)
-        known = view.memory if isinstance(view.memory, Memory) else Memory(at=view.now)
+        known = view.memory if isinstance(view.memory, FairMemory) else FairMemory(at=view.now)
         left = np.nan_to_num(view.remaining(), posinf=1e12)
         kept = _follow(known, view, left)
         mark_at = self.bound - self.margin * max(self.bound - 1.0, 0.0)
@@ -133,7 +132,7 @@ class Fair:
         return wake if np.isfinite(wake) else None
 
 
-def _follow(kept: Memory, view: View, left: Floats) -> Memory:
+def _follow(kept: FairMemory, view: View, left: Floats) -> FairMemory:
     """The memory of now: lengths of newcomers, and the crowd until now."""
     seq, n = view.table.seq, len(view.table)
     area = kept.area + kept.count * (view.now - kept.at)
@@ -142,10 +141,10 @@ def _follow(kept: Memory, view: View, left: Floats) -> Memory:
         at = np.minimum(np.searchsorted(kept.seq, seq), len(kept.seq) - 1)
         old = kept.seq[at] == seq
         length[old], seen[old] = kept.length[at[old]], kept.seen[at[old]]
-    return Memory(kept.inner, view.now, area, n, seq.copy(), length, seen)
+    return FairMemory(kept.inner, {}, view.now, area, n, seq.copy(), length, seen)
 
 
-def _follow_tenants(old: Memory, kept: Memory, tenants: Tenants) -> Memory:
+def _follow_tenants(old: FairMemory, kept: FairMemory, tenants: Tenants) -> FairMemory:
     """The same with who shared the cluster with each job's tenant until now, and who does."""
     saw = np.zeros(len(kept.seq))
     if len(old.seq) and len(old.saw):
@@ -155,7 +154,7 @@ def _follow_tenants(old: Memory, kept: Memory, tenants: Tenants) -> Memory:
     return replace(kept, saw=saw, rate=tenants.crowd)
 
 
-def _alone(kept: Memory, view: View, saw: Floats, now: Floats) -> Floats:
+def _alone(kept: FairMemory, view: View, saw: Floats, now: Floats) -> Floats:
     """Seconds each job takes alone on its part of the cluster, given the crowd it saw so far."""
     stay = view.now - view.table.submitted
     known = (stay > EPS) & (saw > EPS)

@@ -17,15 +17,16 @@ import numpy as np
 from weft.core.model.job import Allocation, Job
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, may_idle
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column
 from weft.pieces.wrap.fits import carry_out
-from weft.pieces.wrap.reason_news import Memory, tell_news
+from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.pieces.wrap.tenants.rules import ANY, Rules, fill, read_rules
+from weft.stack.wrapper import Wrapper, WrapperMemory
 
 TRIES = 6
 SLACK = 1e-9
@@ -70,7 +71,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class Quota(Wrapper):
     """Keep every tenant within its limits and, while others wait, near its weighted share.
 
     `limits` are `tenant=8` and `tenant@kind=4`, `weights` are `tenant=2`, joined by `/`. A
@@ -79,7 +80,6 @@ class Quota:
     is shown them, and left to it.
     """
 
-    inner: Policy = field(metadata={"settable": False})
     limits: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
 
@@ -98,7 +98,7 @@ class Quota:
     def decide(self, view: View) -> Plan:
         """The inner policy's decision within the rules."""
         rules = read_rules(self.limits, self.weights)
-        known = view.memory if isinstance(view.memory, Memory) else Memory()
+        known = recall(view, WrapperMemory)
         if rules.weights:
             view = replace(view, weights={**view.weights, **rules.weights})
         targets = _targets(view, rules) if rules.weights and not self.about.weighs else {}
@@ -336,7 +336,7 @@ def _freeze(view: View, rules: Rules, tenants: set[str], shape: Shape) -> None:
             shape.hidden[row] = True
 
 
-def _add_reasons(view: View, plan: Plan, shape: Shape, known: Memory) -> Plan:
+def _add_reasons(view: View, plan: Plan, shape: Shape, known: WrapperMemory) -> Plan:
     """The plan with reasons for jobs that were not given before; logs stay small."""
     hidden = {
         job: why

@@ -14,39 +14,36 @@ from math import inf
 
 import numpy as np
 
-from weft.core.model.job import Allocation, Demand, Job, JobId, Sharing, Slice
+from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties, may_idle
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
-from weft.core.state.capacity import EPS
 from weft.core.state.table import Bools
 from weft.pieces.wrap.fits import carry_out
-from weft.pieces.wrap.reason_news import Memory as Told
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.sub_cluster import decide_among
-from weft.pieces.wrap.tenants.windows import Window, read_window
 from weft.stack.ask_policy import ask
+from weft.stack.windows import Window, read_window, take_away
+from weft.stack.wrapper import Wrapper, WrapperMemory
 
 Names = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ReserveMemory(WrapperMemory):
     """The inner policy's memory, that for jobs kept from other windows, and what jobs were told."""
 
-    inner: object = None
     groups: Mapping[str, object] = field(default_factory=dict)
-    told: Mapping[JobId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Reserve:
+class Reserve(Wrapper):
     """Keep devices for tenants or for maintenance; `windows` are written by name."""
 
-    inner: Policy = field(metadata={"settable": False})
     windows: Mapping[str, str] = field(default_factory=dict)
 
     adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES, preemption=tax.Preemption.STOPS)
@@ -67,7 +64,7 @@ class Reserve:
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision beside what is kept."""
-        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        kept = recall(view, ReserveMemory)
         windows = [one for one in self._read() if view.now < one.end]
         if not windows:
             plan = ask(self.inner, replace(view, memory=kept.inner))
@@ -87,7 +84,9 @@ class Reserve:
 class _Turn:
     """One decision: who must leave, then who may start where."""
 
-    def __init__(self, inner: Policy, view: View, windows: list[Window], kept: Memory) -> None:
+    def __init__(
+        self, inner: Policy, view: View, windows: list[Window], kept: ReserveMemory
+    ) -> None:
         self._inner, self._first = inner, kept.inner
         names = {one.name for one in windows}
         self.memories = {
@@ -192,7 +191,7 @@ class _Turn:
         tries = ((barred, in_force), (frozenset(self._windows),) * 2)
         for kept, untouched in tries:
             mark = view.free.mark()
-            self._keep(kept)
+            take_away(view.free, [self._windows[name] for name in kept])
             part = view.restrict(shown & ~self._touching(untouched), self._changes)
             plan = decide_among(self._inner, replace(part, memory=memory))
             view.free.rollback(mark)
@@ -218,22 +217,6 @@ class _Turn:
             assert on is not None
             mask[row] = any(self._windows[name].touches(on, view.cluster) for name in names)
         return mask
-
-    def _keep(self, names: Names) -> None:
-        """Take what is left of these windows' devices, so that it is not there."""
-        free, cluster = self._view.free, self._view.cluster
-        for i, node in enumerate(cluster.nodes):
-            mask = 0
-            for name in names:
-                mask |= self._windows[name].mask(node.id, node.gpus)
-            idle = mask & free.idle_mask(i)
-            if idle:
-                gpus = tuple(gpu for gpu in range(node.gpus) if idle >> gpu & 1)
-                free.take(Allocation((Slice(node.id, gpus),)))
-            for gpu in range(node.gpus):
-                left = 1.0 - free.claimed(i, gpu)
-                if (mask ^ idle) >> gpu & 1 and left > EPS:  # a part is taken
-                    free.take(Allocation((Slice(node.id, (gpu,)),), Sharing(left)))
 
     def _trespasses(self, plan: Plan) -> bool:
         view = self._view
@@ -263,7 +246,8 @@ class _Turn:
             room = {kind: self._kept(kind, barred) for kind in kinds if kind in view.free.kinds}
             idle = {kind: view.free.idle(kind) for kind in room}
             least = self._least(demand)
-            if any(idle[kind] >= least > idle[kind] - room[kind] for kind in room):
+            beside = any(idle[kind] - room[kind] >= least for kind in room)
+            if not beside and any(idle[kind] >= least for kind in room):
                 self.reasons[job.id] = self._why(view, job, barred)
             else:
                 self.reasons.pop(job.id, None)
@@ -302,12 +286,10 @@ def _remember(
     view: View,
     plan: Plan,
     why: Mapping[JobId, Reason],
-    kept: Memory,
+    kept: ReserveMemory,
     groups: Mapping[str, object],
 ) -> Plan:
-    told = tell_news(view, plan, why, Told(plan.memory, kept.told))
-    texts = {job: one.text for job, one in why.items()}
-    return replace(told, memory=Memory(plan.memory, groups, texts))
+    return tell_news(view, plan, why, replace(kept, groups=groups))
 
 
 def _key(barred: Names) -> str:

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Query
 from weft.app.serve.live import DRAIN
 from weft.core.errors import UnknownName
 from weft.core.model.job import NodeId
-from weft.pieces.wrap.tenants.windows import read_window
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import ALL
 from weft.runtime.records.status import active_words
@@ -23,6 +22,7 @@ from weft.service.requests.job_file import PolicySpec, PolicyText, describe_poli
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import ClusterAnswer, Counts, Done, Nodes, PolicyAnswer
 from weft.service.routes.people.reservations import check_devices
+from weft.stack.windows import read_window
 
 router = APIRouter(tags=["cluster"], responses=PROBLEMS)
 

@@ -108,6 +108,18 @@ def _lines(service: Context) -> Iterator[str]:
     yield from _metric(
         "streams", "gauge", "Open event streams and logs.", "tenant", service.streams.open
     )
+    idle = service.live.idle_watch.jobs
+    now_idle = Counter(use.tenant for use in idle.idle.values())
+    yield from _metric(
+        "idle_jobs", "gauge", "Running jobs that do not use their GPUs.", "tenant", now_idle
+    )
+    yield from _metric(
+        "idle_gpu_seconds_total",
+        "counter",
+        "GPU time that jobs held without using it.",
+        "tenant",
+        idle.wasted_gpu_s,
+    )
     yield from _metric(
         "jobs_beside_idle_gpus",
         "gauge",
@@ -138,10 +150,10 @@ def _work(service: Context, again: Mapping[str, float]) -> Iterator[str]:
 
 def _queue(service: Context) -> Iterator[str]:
     """Waiting jobs by tenant and by the one thing that each waits for."""
-    describe, driver = JobView(service.driver), service.driver
+    job_view, driver = JobView(service.driver), service.driver
     counts: Counter[tuple[str, str]] = Counter()
     for job, record in driver.ledger.jobs.live.items():
-        why = None if record.outcome else describe.waits_for(driver.job(job))
+        why = None if record.outcome else job_view.waits_for(driver.job(job))
         if why is not None:
             counts[record.job.tenant, why.blocker.value] += 1
     yield "# HELP weft_queue_jobs Waiting jobs by tenant and by what each waits for."

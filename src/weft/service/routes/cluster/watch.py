@@ -36,7 +36,7 @@ async def watch(
 
 async def messages(service: Context, who: Caller, last: str) -> AsyncIterator[bytes]:
     """Messages with heartbeats in between, until the caller must go."""
-    source = service.watching.follow(who, last)
+    source = service.live_updates.follow(who, last)
     try:
         async for one in while_allowed(service.tokens, who, source, service.heartbeat_s):
             yield b": still here\n\n" if one is None else one

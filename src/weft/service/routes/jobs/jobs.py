@@ -103,8 +103,8 @@ async def list_jobs(
     parts: list[bytes] = []
     for start in range(0, min(limit, len(found)), PART):
         began = time.perf_counter()
-        describe = JobView(service.driver)
-        some = [describe.job(one) for one in found[start : min(start + PART, limit)]]
+        job_view = JobView(service.driver)
+        some = [job_view.job(one) for one in found[start : min(start + PART, limit)]]
         parts.append(write_json(some)[1:-1])
         # As long as it took for others, once it is a long page.
         await asyncio.sleep(time.perf_counter() - began if start >= SHORT else 0.0)
@@ -128,8 +128,15 @@ async def cancel(job_id: str, request: Request, service: Service, who: Writer) -
     if not who.commands(status.record.job):
         raise Refused(403, "this job is another tenant's", "ask an admin")
     job = request.state.about = status.record.job.id
+    if status.record.outcome:
+        said = f"job {job} {_ended_word(status)}: there is nothing to cancel"
+        return Json(Done(done=said, changed=False), status_code=202)
     await service.driver.cancel(job)
     return Json(Done(done=f"job {job} is cancelled"), status_code=202)
+
+
+def _ended_word(status: JobStatus) -> str:
+    return "was cancelled before" if status.state == "cancelled" else f"has {status.state}"
 
 
 @router.get("/jobs/{job_id}/events", response_model=Events)
@@ -154,8 +161,7 @@ def read_jobs(body: JobFile, service: Context, who: Caller) -> Iterator[Job]:
     for one, values in expand(body, body.id or new_id(name_of(body))):
         job = job_of(one, tenant=tenant, user=who.name, account=who.account, parameters=values)
         deadline = None if job.deadline is None else now + job.deadline
-        slowdown = job.slowdown or service.live.settings.slowdown
-        yield replace(job, after=after, deadline=deadline, slowdown=slowdown)
+        yield replace(job, after=after, deadline=deadline)
 
 
 def find_after(body: JobFile, service: Context, who: Caller) -> After:

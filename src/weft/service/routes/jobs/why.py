@@ -75,22 +75,20 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     """Why a job waits or holds what it holds, what would start it, and when it may start."""
     status = find_job(service, who, job_id)
     record = status.record
-    describe = JobView(service.driver)
+    job_view = JobView(service.driver)
     answer = Explanation(
         id=record.job.id,
         state=state_word(status),
-        reason=describe.reason(status) or f"it has {status.state}",
-        holds=describe.allocation(record.allocation),
+        reason=job_view.reason(status) or f"it has {status.state}",
+        holds=job_view.allocation(record.allocation),
     )
     if record.outcome or record.job.id not in service.driver.scheduler.state.table:
         return Json(answer)
     if record.suspended is not None:
         by = _decided_by(service, Blocker.SUSPENDED)
-        change = Change(text=f"let it go on (`weft resume {record.job.id}`)", fields={})
-        blocked = Blocker.SUSPENDED.value
-        return Json(replace(answer, blocked_by=blocked, decided_by=by, cheapest_change=change))
+        return Json(replace(answer, blocked_by=Blocker.SUSPENDED.value, decided_by=by))
     present = Present.of(service.driver.scheduler, service.driver.now)
-    waits = describe.waits_for(status)
+    waits = job_view.waits_for(status)
     more = _others_changes(service, record.job, waits)
     why = await service.work.answer.do(
         lambda: partial(explain_within, ANSWER_CPU_S, present, record.job.id, waits, more)

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from weft.core.errors import UnknownName
 from weft.core.model.job import NodeId
-from weft.pieces.wrap.tenants.windows import Window, read_gpus, read_window
 from weft.service.context import PROBLEMS, Admin, Anyone, Context, Service
 from weft.service.http.json_body import Json
 from weft.service.http.refusals import Refused
@@ -17,6 +16,7 @@ from weft.service.requests.field_types import Word
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.admin import Reservation, ReservationList
 from weft.service.responses.answers import Done
+from weft.stack.windows import Window, read_gpus, read_window
 
 router = APIRouter(tags=["reservations"], responses=PROBLEMS)
 

@@ -3,7 +3,8 @@ import { token } from "./colours.js";
 
 const LABEL = 15,
   KIND = 26,
-  NODE_GAP = 10;
+  NODE_GAP = 10,
+  NAMED = 40; // pixels of a cell from which on it carries a name
 
 /** Who is on which device: `node:gpu` to the jobs there. */
 export function occupants(jobs) {
@@ -40,11 +41,13 @@ export function layOut(nodes, width) {
   const kinds = byKind(nodes);
   let total = 0;
   for (const node of nodes.values()) total += node.gpus;
+  const most = Math.max(1, ...[...nodes.values()].map((node) => Math.min(node.gpus, 8)));
+  const room = Math.floor(width / most) - 2;
   const size =
     total <= 16
-      ? 34
+      ? Math.max(34, Math.min(76, room))
       : total <= 64
-        ? 26
+        ? Math.max(26, Math.min(44, room))
         : total <= 320
           ? 18
           : total <= 1200
@@ -128,6 +131,25 @@ function hatch(ctx, x, y, size, colour) {
   ctx.restore();
 }
 
+/** A job's name on its cell, as much of it as fits on two lines. */
+function name(ctx, job, x, y, wide, high, font) {
+  ctx.font = `600 10.5px ${font}`;
+  ctx.fillStyle = "#10131a";
+  const fits = (text) => ctx.measureText(text).width <= wide - 6;
+  let rest = job.name;
+  for (let line = 0; line < 2 && rest; line++) {
+    let count = rest.length;
+    while (count > 1 && !fits(rest.slice(0, count))) count -= 1;
+    const last = line === 1 && count < rest.length;
+    ctx.fillText(
+      last ? `${rest.slice(0, Math.max(count - 1, 1))}…` : rest.slice(0, count),
+      x + 3,
+      y + high / 2 + 12 * line,
+    );
+    rest = rest.slice(count);
+  }
+}
+
 /** Draw the plan. `paint(job)` is a job's colour, `dimmed(job)` whether it is not what is looked for. */
 export function draw(canvas, plan, who, { width, paint, dimmed, chosen, chosenJob }) {
   const ratio = window.devicePixelRatio || 1;
@@ -163,7 +185,7 @@ export function draw(canvas, plan, who, { width, paint, dimmed, chosen, chosenJo
       ctx.font = `12px ${font}`;
       ctx.fillStyle = ink.dim;
       ctx.fillText(
-        `${label.gpus} GPUs on ${label.count} node${label.count === 1 ? "" : "s"}`,
+        `${label.gpus} GPU${label.gpus === 1 ? "" : "s"} on ${label.count} node${label.count === 1 ? "" : "s"}`,
         label.x + wide + 8,
         label.y,
       );
@@ -203,6 +225,8 @@ export function draw(canvas, plan, who, { width, paint, dimmed, chosen, chosenJo
         }
       });
       ctx.globalAlpha = 1;
+      if (size >= NAMED)
+        there.forEach((job, n) => name(ctx, job, x + n * part, y, part, size, font));
     }
     if (out) hatch(ctx, x, y, size, there.length ? ink.mark : ink.strong);
     if (chosenJob && there.some((job) => job.id === chosenJob)) {

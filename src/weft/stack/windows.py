@@ -8,13 +8,16 @@ that are there run to their end.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Cluster
-from weft.core.model.job import Allocation, Job, NodeId
+from weft.core.model.job import Allocation, Job, NodeId, Sharing, Slice
+from weft.core.spec.part_spec import PartSpec
+from weft.core.state.capacity import EPS, Capacity
 
 NUMBER = r"\d+(?:\.\d+)?"
 WRITTEN = re.compile(rf"(~?)([^@=~]+)(?:@({NUMBER})?-({NUMBER})?)?(?:=(.+))?", re.ASCII)
@@ -97,6 +100,38 @@ def read_window(name: str, text: str) -> Window:
     if begin >= finish:
         raise InvalidConfig(f"reservation {name}: it ends at {finish:g}, before it begins")
     return Window(name, devices, begin, finish, tenant or "", bool(soft))
+
+
+def find_windows(policy: PartSpec) -> list[Window]:
+    """Those that are kept around a policy."""
+    rules = next((one.params for one in policy.wrappers if one.name == "reserve"), {})
+    return [read_window(name, text) for name, text in rules.get("windows", {}).items()]
+
+
+@contextmanager
+def kept_away(free: Capacity, windows: Iterable[Window]) -> Iterator[None]:
+    """What is left of these windows' devices is not there meanwhile."""
+    mark = free.mark()
+    try:
+        take_away(free, [*windows])
+        yield
+    finally:
+        free.rollback(mark)
+
+
+def take_away(free: Capacity, windows: Sequence[Window]) -> None:
+    """Take what is left of these windows' devices."""
+    for i, node in enumerate(free.cluster.nodes):
+        mask = 0
+        for window in windows:
+            mask |= window.mask(node.id, node.gpus)
+        if idle := mask & free.idle_mask(i):
+            gpus = tuple(gpu for gpu in range(node.gpus) if idle >> gpu & 1)
+            free.take(Allocation((Slice(node.id, gpus),)))
+        for gpu in range(node.gpus):
+            left = 1.0 - free.claimed(i, gpu)
+            if (mask ^ idle) >> gpu & 1 and left > EPS:  # a part is taken
+                free.take(Allocation((Slice(node.id, (gpu,)),), Sharing(left)))
 
 
 def _devices(name: str, text: str) -> tuple[NodeId, tuple[int, ...] | None]:

@@ -1,0 +1,142 @@
+"""Who runs when on one simulated GPU: what a promise to everybody costs and brings.
+
+    python -m benchmarks.any_job.simulated [--seeds 20]
+
+Jobs like those of `benchmarks.any_job` arrive over time. Each needs the GPU for a part of its step
+and the host for the rest; beside others its steps take longer by what these use of the GPU, and
+together they use no more than all of it. The sharing of a service decides four times a second who
+is frozen. Averages over seeds, against starting all as they arrive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from weft.core.knowledge.measured import Measured
+from weft.core.model.job import JobId
+from weft.runtime.sharing.device import DeviceControl
+from weft.runtime.sharing.speeds import Resident
+
+TICK_S, PROMISE, JOBS = 0.25, 1.3, 12
+# Part of a step on the GPU, how much others' use of it slows one, steps a second, total told.
+KINDS = {
+    "transformer": (0.97, 0.31, 49.0, False),
+    "compiled": (0.9, 0.31, 60.0, False),
+    "lstm": (0.5, 0.4, 80.0, True),
+    "mlp": (0.4, 0.48, 308.0, False),
+    "unet": (0.9, 0.31, 20.0, True),
+    "loader": (0.15, 0.15, 12.0, False),
+    "graph": (0.6, 0.4, 400.0, False),
+    "hugging-face": (0.6, 0.4, 15.0, True),
+    "lightning": (0.4, 0.45, 50.0, True),
+}
+
+
+@dataclass
+class Job:
+    """One script: when it comes, how long it takes alone, how far it is."""
+
+    name: str
+    kind: str
+    at: float
+    length_s: float
+    start_up_s: float
+    done_s: float = 0.0
+    ended: float = 0.0
+    broken_s: float = 0.0
+    samples: list[tuple[float, float]] = field(default_factory=list)
+
+    def see(self, now: float, promise: float | None) -> Resident:
+        """As the guard of a service sees it."""
+        rate, told = KINDS[self.kind][2], KINDS[self.kind][3]
+        total = self.length_s * rate if told else None
+        measured = Measured(now, tuple(self.samples[-200:]), unit="step", total_steps=total)
+        return Resident(JobId(self.name), 1, measured, promise, now - self.at, firm=False)
+
+
+def draw(seed: int, seconds: float) -> list[Job]:
+    """Twelve jobs over 37 seconds, each of about so many of training after its start-up."""
+    rng = random.Random(seed)
+    kinds = [*KINDS, *KINDS]
+    rng.shuffle(kinds)
+    return [
+        Job(
+            f"job-{i:02}",
+            kind,
+            37.0 * i / JOBS,
+            seconds * rng.uniform(0.4, 1.6),
+            rng.uniform(8.0, 12.0),
+        )
+        for i, kind in enumerate(kinds[:JOBS])
+    ]
+
+
+def paces(jobs: Collection[Job], noise: random.Random) -> Mapping[str, float]:
+    """The part of its speed alone that each keeps beside the others."""
+    found = {}
+    for job in jobs:
+        others = sum(KINDS[one.kind][0] for one in jobs if one is not job)
+        found[job.name] = 1.0 / (1.0 + KINDS[job.kind][1] * others)
+    used = sum(KINDS[job.kind][0] * found[job.name] for job in jobs)
+    return {name: pace / max(used, 1.0) * noise.uniform(0.97, 1.03) for name, pace in found.items()}
+
+
+def run(seed: int, seconds: float, promise: float | None, *, watched: bool) -> list[Job]:
+    """All of a mix to its end; without `watched` nobody is ever frozen."""
+    jobs, noise, control = draw(seed, seconds), random.Random(seed), DeviceControl()
+    now, frozen = 0.0, frozenset[JobId]()
+    while any(not job.ended for job in jobs):
+        here = [job for job in jobs if job.at <= now and not job.ended]
+        train = [job for job in here if now >= job.at + job.start_up_s]
+        awake = [job for job in train if job.name not in frozen]
+        speeds = paces(awake, noise)
+        now += TICK_S
+        for job in awake:
+            job.done_s += speeds[job.name] * TICK_S
+            job.samples.append((now, job.done_s * KINDS[job.kind][2]))
+            if speeds[job.name] * PROMISE < 1.0 and now > job.at + job.start_up_s + 1.0:
+                job.broken_s += TICK_S
+            if job.done_s >= job.length_s:
+                job.ended = now
+        if watched:
+            here = [job for job in here if not job.ended]
+            seen = {JobId(job.name): job.see(now, promise) for job in here}
+            frozen = control.tick(now, seen)
+    return jobs
+
+
+def main() -> int:
+    """Print a line for each length and way."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20)
+    seeds = range(parser.parse_args().seeds)
+    for seconds in (4.0, 8.0, 20.0, 60.0):
+        at_once = [average(run(seed, seconds, None, watched=False)) for seed in seeds]
+        for name, promise, watched in (
+            ("at once", None, False),
+            ("more than turns", None, True),
+            ("promise of 1.3", PROMISE, True),
+        ):
+            mixes = [run(seed, seconds, promise, watched=watched) for seed in seeds]
+            ratios = [average(mix) / base for mix, base in zip(mixes, at_once, strict=True)]
+            broken = [job.broken_s for mix in mixes for job in mix]
+            sys.stdout.write(
+                f"{seconds:3.0f} s {name:16} {statistics.mean(ratios):.3f} of at once (at most "
+                f"{max(ratios):.3f}); beyond 1.3: {JOBS * statistics.mean(broken):.0f} s a mix, "
+                f"at most {max(broken):.1f} s a job\n"
+            )
+    return 0
+
+
+def average(mix: list[Job]) -> float:
+    """Seconds from arrival to end."""
+    return statistics.mean(job.ended - job.at for job in mix)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""Quasi-shortest service first: the least predicted GPU time first, nobody is stopped.
+
+Paper       Hu et al., "Characterization and Prediction of Deep Learning Workloads in
+            Large-Scale GPU Datacenters" (Helios), SC 2021, section 4.2.
+Objective   mean completion time without preemption and without asking for lengths.
+Needs       an estimate of each job's length; the published one is the predictor `qssf`.
+Controls    who runs, and with `place` where. Sizes are left to the defaults.
+Cost        O(n log n) for n active jobs, then O(log nodes) for each job that starts.
+Deviations  one queue, not one per virtual cluster (`hived` makes those). A priority is the
+            predictor's of that moment; `qssf` keeps its first, as published, unless it is told
+            to `refresh`. The authors sort jobs that arrive into an empty queue by GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.core.plan.about import About, Needs
+from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
+from weft.core.plan.view import View
+from weft.pieces.admit.starting import BEHIND, InTurn
+from weft.pieces.order.keys import RemainingService
+from weft.pieces.parts import run_order
+from weft.policies.baseline import Baseline, placer
+
+WHERE = classify(Objective.COMPLETION_TIME, Knowledge.PAST_JOBS, Preemption.NEVER)
+
+
+@dataclass(frozen=True, slots=True)
+class Qssf(Baseline):
+    """Start the waiting jobs with the least predicted GPU time; who does not fit holds up the rest.
+
+    `place` is where: `weft list part` shows all places.
+    """
+
+    packed: ClassVar = About(
+        "qssf",
+        "Hu et al. 2021",
+        Needs.REMAINING,
+        starves="a stream of smaller jobs",
+        taxonomy=WHERE,
+        idles=BEHIND,
+    )
+
+    def decide(self, view: View) -> Plan:
+        """Rank by predicted GPU-seconds, then start until one does not fit."""
+        return run_order(view, RemainingService(), InTurn(), placer("qssf", self.place))

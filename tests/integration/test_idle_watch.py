@@ -1,0 +1,50 @@
+"""A service says of idle jobs that they are, everywhere, and stops them only if it was told to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from weft.app.serve.idle_watch import IdleWatch
+from weft.app.serve.live import Live, Settings
+from weft.core.events.event import Noticed, Reported
+from weft.core.events.report import Report
+from weft.core.model.job import Demand, Job, JobId
+from weft.service.jobs.job_view import JobView
+from weft.service.notify.state_changes import changes_of
+
+A = JobId("a")
+
+
+@pytest.mark.parametrize("stop_s", [None, 1.0])
+def test_an_idle_job_is_told_and_stopped_only_by_a_limit(stop_s: float | None) -> None:
+    async def life() -> None:
+        live = Live(Settings(engine="simulated:cluster=1x4:a100,speed=1000", policy="fifo"))
+        await live.open()
+        try:
+            driver = live.driver
+            await driver.submit(Job(A, demand=Demand(4), hints={"duration_s": 1e7}))
+            while driver.job(A).state != "running":
+                await asyncio.sleep(0.01)
+            await driver.write_down(Reported(A, 1, Report(sm=0.0)))
+            watch = IdleWatch(driver, stop_s)
+            await watch.look()
+            while not watch.jobs.idle:
+                await asyncio.sleep(0.05)
+                await watch.look()
+
+            record = driver.ledger.jobs[A]
+            assert [level for _, level, _ in record.notices] == ["idle"]
+            at_level = Noticed(A, 1, "idle", "holds 4 GPUs"), Noticed(A, 1, "warning", "NaN")
+            told = [[one.reason for one in changes_of(driver, event)] for event in at_level]
+            assert told == [["holds 4 GPUs"], []]
+            if stop_s is None:
+                said = JobView(driver).reason(driver.job(A))
+                assert said.startswith("holds 4 GPUs and has not used them for ")
+            else:
+                assert record.reason.startswith("stopped: it holds 4 GPUs")
+        finally:
+            await live.close()
+
+    asyncio.run(life())

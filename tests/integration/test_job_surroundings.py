@@ -1,0 +1,52 @@
+"""What processes of a job, and shells beside them, find around them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from weft.node.ranks.environment import rank_environment
+from weft.node.sessions.shells import shell_command
+from weft.wire.attempt import AttemptSpec
+
+
+def spec(**env: str) -> AttemptSpec:
+    return AttemptSpec("train-1", 2, ("x",), "/", "", (0, 1), env=env, cpus=4.0)
+
+
+def test_a_script_of_slurm_finds_its_variables(tmp_path: Path) -> None:
+    found = rank_environment(spec(SLURM_SUBMIT_DIR="/here"), tmp_path, 1, socket="", port=0)
+
+    assert found["SLURM_JOB_ID"] == found["SLURM_JOBID"] == "train-1"
+    assert found["SLURM_PROCID"] == found["SLURM_LOCALID"] == "1"
+    assert found["SLURM_NTASKS"] == found["SLURM_GPUS_ON_NODE"] == "2"
+    assert found["SLURM_RESTART_COUNT"] == "1"
+    plain = rank_environment(spec(), tmp_path, 1, socket="", port=0)
+    assert not [name for name in plain if name.startswith("SLURM_")]
+
+
+def test_a_shell_keeps_the_environment_of_its_job_whatever_bashrc_says(tmp_path: Path) -> None:
+    (tmp_path / ".bashrc").write_text(
+        "export PATH=/own:/usr/bin CUDA_VISIBLE_DEVICES=7 MINE=yes; alias ll='ls -l'\n"
+    )
+    told = {
+        "HOME": str(tmp_path),
+        "PATH": "/job/venv/bin:/usr/bin:/bin",
+        "CUDA_VISIBLE_DEVICES": "2",
+        "PS1": "",
+    }
+
+    ran = subprocess.run(
+        [*shell_command("/bin/bash"), "-i"],
+        env=told,
+        input="echo $PATH $CUDA_VISIBLE_DEVICES $MINE; alias ll\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    path, device, mine = ran.stdout.splitlines()[0].split()
+    assert path.startswith("/job/venv/bin:/usr/bin:/bin:")
+    assert "/own" in path
+    assert (device, mine) == ("2", "yes")
+    assert "ls -l" in ran.stdout

@@ -1,0 +1,55 @@
+"""Jobs that keep coming to a demonstration that was left running."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from tests.unit.cli.jobs import job
+from tests.unit.cli.stand_in import stand_in
+
+from weft.cli.commands.cluster.demo import what_next
+from weft.cli.connect.client import Client
+from weft.cli.job_files.demo_feed import MOST, feed
+from weft.service.responses.answers import JobList, Made
+
+
+class Enough(Exception):  # noqa: N818 - ends a loop without end
+    """Looked long enough."""
+
+
+def test_jobs_come_while_few_run_and_none_while_many_do() -> None:
+    running = [job(f"j{i}", "running") for i in range(MOST)]
+    pages = iter([[], running[:1], running, running])
+    now: list[object] = []
+    paused: list[float] = []
+
+    def look(asked: object) -> tuple[int, object]:
+        return 200, JobList(jobs=now if asked.query.get("state") == "running" else [], next=None)  # type: ignore[attr-defined, arg-type]
+
+    def pause(seconds: float) -> None:
+        paused.append(seconds)
+        try:
+            now[:] = next(pages)
+        except StopIteration:
+            raise Enough from None
+
+    answers = {"GET /jobs": look, "POST /jobs": (201, Made(id="x"))}
+    with stand_in(answers) as service:
+        with suppress(Enough):
+            feed(Client(service.url, ""), pause)
+        made = [one.body for one in service.asked if one.method == "POST"]
+
+    assert [body["name"] for body in made] == ["pictures-2", "speller-2", "law-a-2"]
+    assert len(paused) == 5
+
+
+def test_it_ends_with_the_service() -> None:
+    assert feed(Client("http://127.0.0.1:1", ""), lambda _: None) == 0
+
+
+def test_the_last_lines_say_what_to_try() -> None:
+    told = what_next("http://127.0.0.1:7878", ["pictures-1a"])
+
+    assert "export WEFT_URL=http://127.0.0.1:7878" in told
+    assert "weft job pictures-1a" in told
+    assert "weft what-if --policy fifo" in told

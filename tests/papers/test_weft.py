@@ -260,3 +260,15 @@ def test_it_ends_a_workload_of_adaptive_jobs_sooner_than_sia_with_fewer_restarts
 
     assert ours["avg_jct_h"] < theirs["avg_jct_h"]
     assert ours["restarts_per_job"] < theirs["restarts_per_job"]
+
+
+def test_a_job_with_hours_left_is_resized_at_its_own_price_of_restarts() -> None:
+    grown = {}
+    for price in (1.0, 1e4):
+        made = scheduler(job("a"), policy=Weft(large_restart=price))
+        run(made, "a", 0, (0,))
+        made.recall(30.0, Reported(JobId("a"), 1, report(1, 0.0)))
+        made.recall(300.0, Reported(JobId("a"), 1, report(1, 0.02)))
+        grown[price] = bool(made.propose(301.0).changes)
+
+    assert grown == {1.0: True, 1e4: False}

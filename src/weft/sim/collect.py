@@ -116,6 +116,7 @@ def _run(
         physics.marks.reached(),
         None if counts.loans is None else _loaned(counts.loans, physics),
         _idle(physics, cluster, submit, held),
+        nodes_slept=counts.nodes_slept,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.strangers import World
 
@@ -11,16 +13,21 @@ from weft.core.events.actions import Resume, Start, Stop
 from weft.core.events.event import (
     Awoke,
     Cancelled,
+    Decided,
+    Event,
     Failed,
     Finished,
     Reported,
     Slept,
     StartedAhead,
+    Submitted,
 )
 from weft.core.events.report import Report
-from weft.core.model.job import After, JobId, Stage
+from weft.core.model.job import EXCLUSIVE, After, JobId, Stage
 from weft.core.state.table import Column
 from weft.core.stops import Rung
+from weft.runtime.loop.excuses import excuse
+from weft.runtime.records.ledger import Ledger
 
 RULES = StopRules(frozenset({Rung.FREEZE}))
 NEXT = JobId("next")
@@ -142,3 +149,39 @@ def test_nobody_is_started_beside_one_that_must_be_alone() -> None:
     )
 
     assert line.find() is None
+
+
+def test_who_runs_out_of_memory_beside_one_that_was_started_ahead_is_excused() -> None:
+    line = Line()
+    runs, state = JobId("runs"), line.scheduler.state
+    failed = Failed(runs, 1, "CUDA out of memory", out_of_memory=True)
+    before = excuse(failed, state, state.table.row(runs))
+
+    line.start_ahead()
+    after = [excuse(replace(failed, job=job), state, state.table.row(job)) for job in (runs, NEXT)]
+
+    assert isinstance(before, Failed)
+    assert not before.lost
+    assert all(isinstance(one, Failed) and one.lost for one in after)
+
+
+def test_its_record_has_no_gpu_time_and_no_start_before_its_turn() -> None:
+    line, ledger = Line(), Ledger()
+    job = line.scheduler.state.table.jobs[line.scheduler.state.table.row(NEXT)]
+    found = line.start_ahead()
+    on = replace(found.on, sharing=EXCLUSIVE)
+    story: list[tuple[float, Event]] = [
+        (0.0, Submitted(job)),
+        (10.0, found),
+        (20.0, Slept(NEXT, 1, Rung.FREEZE)),
+        (60.0, Decided(1, {NEXT: on})),
+    ]
+    for at, event in story:
+        ledger.fold(at, event)
+    waits = ledger.jobs[NEXT]
+    ledger.fold(61.0, Awoke(NEXT, 1))
+    runs = ledger.jobs[NEXT]
+
+    assert (waits.started, waits.running, waits.gpu_s.at(61.0)) == (None, None, 0.0)
+    assert (runs.started, runs.running, runs.restarts) == (61.0, 1, 0)
+    assert runs.gpu_s.at(71.0) == 10.0

@@ -33,7 +33,7 @@ VENUS_NODES = 104
 NEGATIVE_S = 1_000.0  # what Lucid takes a negative prediction for
 TEN = (
     *("venus", "earth", "saturn", "uranus", "philly", "itp", "pai", "seren", "kalos"),
-    "philly-net",
+    "pollux",
 )
 QUICK_JOBS = 2_000
 Jobs = list[tuple[Job, Truth]]

@@ -137,14 +137,14 @@ class Steady(Wrapper):
 
     def _held_back(self, view: View, plan: Plan, wished: Plan) -> dict[JobId, Reason]:
         """Waiting jobs that would start if nobody had to be left alone."""
-        found = {}
+        reasons = {}
         for name, to in wished.changes.items():
             if to is None or view.holds(name) is not None or plan.changes.get(name) is not None:
                 continue
             demand = view.job(view.table.row(name)).demand
             asks = asks_for(demand.min, demand.kinds, demand.share, demand.nodes)
-            found[name] = Reason(Blocker.STEADY, {"asks": asks, "seconds": self.min_run_s})
-        return found
+            reasons[name] = Reason(Blocker.STEADY, {"asks": asks, "seconds": self.min_run_s})
+        return reasons
 
     def _wrapped(
         self,

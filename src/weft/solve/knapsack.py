@@ -216,5 +216,5 @@ def _solve(offers: Offers, room: Floats) -> tuple[Floats, Floats]:
         (int(owners.max()) + 1, size),
     )
     limits = np.concatenate([count.astype(float), np.ones(ones.shape[0])])
-    found = maximise(offers.worth, need.above(ones), limits, high=np.ones(size))
-    return found.x, found.duals[:rows] / scale
+    optimum = maximise(offers.worth, need.above(ones), limits, high=np.ones(size))
+    return optimum.x, optimum.duals[:rows] / scale

@@ -20,6 +20,7 @@ from weft.app.serve.idle_watch import IdleWatch
 from weft.app.serve.limits import Limits
 from weft.app.serve.private_file import write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
+from weft.app.serve.sleep_nodes import SleepNodes, SleepSettings
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.knowledge import Knowledge
@@ -80,6 +81,7 @@ class Settings:
     those on disk. `slowdown` is promised to jobs that ask for none while they run, None promises
     them nothing. With `start_ahead` the next in line is started before its turn where that can be
     done. Jobs that do not use their GPUs for `stop_idle_s` seconds are stopped; None stops none.
+    `sleep_nodes` says how idle nodes are put to sleep, None that they never are.
     """
 
     engine: str = "local"
@@ -105,6 +107,7 @@ class Settings:
     slowdown: float | None = SLOWDOWN
     start_ahead: bool = True
     stop_idle_s: float | None = None
+    sleep_nodes: SleepSettings | None = None
     default: Described | tuple[Described, ...] = "fifo"
 
 
@@ -163,6 +166,7 @@ class Live:
         self._watching: asyncio.Task[None] | None = None
         self._deadlines = Deadlines(self.driver)
         self.sharing, self._ahead = SharingGuard(self.driver), AheadStarts(self.driver)
+        self.sleep_nodes = _sleep_nodes(settings, self.driver, self.engine.name)
         self.idle_beside = IdleBeside(self.driver, lambda: self.quotas)
         self.idle_watch = IdleWatch(self.driver, settings.stop_idle_s)
 
@@ -200,6 +204,8 @@ class Live:
             if self.settings.start_ahead:
                 self._ahead.open()
             self.idle_beside.open()
+            if self.sleep_nodes is not None:
+                self.sleep_nodes.open()
             self.idle_watch.open()
         except BaseException:
             self.store.close()
@@ -219,6 +225,8 @@ class Live:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self._deadlines.close()
         await self.idle_beside.close()
+        if self.sleep_nodes is not None:
+            await self.sleep_nodes.close()
         await self._ahead.close()
         await self.idle_watch.close()
         await self.sharing.close()
@@ -308,6 +316,12 @@ def _decider(settings: Settings) -> Decider:
     if settings.decide_in == "service":
         return InProcess()
     return InWorker(limit_s=settings.decide_limit_s)
+
+
+def _sleep_nodes(settings: Settings, driver: Driver, engine: str) -> SleepNodes | None:
+    if settings.sleep_nodes is None:
+        return None
+    return SleepNodes(driver, settings.sleep_nodes.on(engine), settings.state)
 
 
 def _predictor(spec: str) -> Predictor:

@@ -29,6 +29,8 @@ from weft.core.scheduler import Journal
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import names
 from weft.engines.ray.spread import spread
+from weft.formulas.node_sleep import SleepRule
+from weft.formulas.node_sleeper import NodeSleeper
 from weft.sim.result import Outcome, Result
 from weft.sim.sweep import Progress, sweep
 from weft.traces.find import find, workload
@@ -103,8 +105,15 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
             loans=setup.loans,
             live=read_resize(setup.resize),
             stops=stop_rules(setup.stops, cluster),
+            sleeper=_sleeper(setup),
         )
         return run.outcome(setup.policy_name)
+
+
+def _sleeper(setup: Setup) -> NodeSleeper | None:
+    if setup.sleep_nodes is None:
+        return None
+    return NodeSleeper(SleepRule(spare=setup.sleep_nodes), setup.boot_s)
 
 
 def _travelling(setup: Setup) -> Setup:

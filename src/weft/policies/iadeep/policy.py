@@ -182,7 +182,11 @@ class _Book:
     def explain(self) -> dict[JobId, str]:
         """How far the search for batch sizes has come, for each job whose batch is looked for."""
         most = self._policy.probes
-        over = {job: one.summarise(at) for one in self._over for at, job in enumerate(one.jobs)}
+        over = {
+            job: session.summarise(at)
+            for session in self._over
+            for at, job in enumerate(session.jobs)
+        }
         return over | {
             job: session.describe(at, most)
             for session in self.sessions.values()
@@ -198,8 +202,8 @@ class _Book:
         self, device: Device, session: Session
     ) -> tuple[Mapping[JobId, Tunable], Mapping[JobId, int | None], float]:
         devices = self._devices
-        told = {job: devices.tunable(job) for job in session.jobs}
-        known = {job: tunable for job, tunable in told.items() if tunable is not None}
+        tunables = {job: devices.tunable(job) for job in session.jobs}
+        known = {job: tunable for job, tunable in tunables.items() if tunable is not None}
         ranges = {job: devices.jobs[job].batch for job in session.jobs}
         most = {job: None if r is None else r.max for job, r in ranges.items()}
         others = sum(devices.mem_gb(job) for job in devices.on[device] if job not in known)

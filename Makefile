@@ -56,13 +56,10 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-# uv where it is, else pip; modules are compiled when they are first used.
-INSTALL := $(if $(shell command -v uv),uv pip install --python $(BIN)/python,$(BIN)/python -m pip install --no-compile)
-
 # What running Weft needs; the tools of its developers are not among it.
 $(DEMO): pyproject.toml tests/constraints.txt | $(BIN)/python
 	@echo "installing Weft with its service, reports and PyTorch into $(VENV); PyTorch is the largest part"
-	$(INSTALL) --editable '.[report,serve,train]' --constraint tests/constraints.txt
+	$(BIN)/python -m pip install --editable '.[report,serve,train]' --constraint tests/constraints.txt
 	@touch $@
 
 $(READY): pyproject.toml tests/constraints.txt | $(BIN)/python

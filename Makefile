@@ -8,7 +8,7 @@ DEMO := $(VENV)/.demo
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile everything anew
 
-.PHONY: help up compare test test-all test-engines lint lint-js bench docs clean
+.PHONY: help up compare test test-all test-engines lint lint-js bench docs mutants clean
 
 help:            ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s:
@@ -44,6 +44,9 @@ lint-js:         ## style of the web page's scripts; needs npx
 
 bench: $(READY)  ## speed and fidelity, ours beside baselines
 	$(BIN)/python -m benchmarks
+
+mutants: $(READY)   ## plant mistakes in a policy, one at a time: make mutants POLICY=themis
+	$(BIN)/python -m benchmarks.mutants $(POLICY)
 
 docs: $(READY)   ## make the reference pages from the code
 	$(BIN)/python docs/make_reference.py

@@ -34,7 +34,7 @@ from typing import Any
 from tests.clusters.testbed import TESTBEDS, Testbed
 
 from benchmarks.soak_check import check
-from benchmarks.soak_jobs import COUNTS, HARM, ids_of
+from benchmarks.soak_jobs import COUNTS, HARM, LOCAL_ONLY, ids_of
 from weft.stack.backoff import LONGEST_S
 from weft.wire.processes import alive
 
@@ -284,7 +284,8 @@ class Soak:
         return True
 
     def _do_harm(self) -> bool:
-        self.ask(self.job(self.rng.choice([*HARM])))
+        kinds = [one for one in HARM if self.bed is LOCAL or one not in LOCAL_ONLY]
+        self.ask(self.job(self.rng.choice(kinds)))
         return True
 
     def _change_policy(self) -> bool:

@@ -29,7 +29,7 @@ from rich.table import Table
 from benchmarks.elastic_mix_job import BATCH, MOST
 from benchmarks.gpu_mix.__main__ import call, free_port, wait_ready
 
-POLICIES = ("weft:wake=5", "sia:interval=5", "gandiva", "fifo")
+POLICIES = ("weft:wake_s=5", "sia:interval=5", "gandiva", "fifo")
 SHORT, MIDDLE, LONG = ("short", 96), ("middle", 288), ("long", 768)  # model and steps
 JOBS = (LONG, SHORT, MIDDLE, SHORT, SHORT, MIDDLE, LONG, SHORT, MIDDLE, SHORT, MIDDLE, SHORT)
 APART_S, LIMIT_S, LEAVE_S = 2.0, 900.0, 60.0

@@ -4,8 +4,9 @@ Time-ordered and without looking ahead: a job is predicted when it is submitted,
 by then, and completion times come from a replay in which predictors learn from its own ends (one
 pool of nodes with eight GPUs, shortest predicted service first, nobody is stopped). `venus` is
 September 2020 on 104 nodes, with the predictions that were published for it; `slice` two of its
-virtual clusters with users and outcomes; `philly` the public subset; any other name is a workload
-or a file of `weft predict --replay`.
+virtual clusters with users and outcomes; `philly` the public subset; `ten` are ten workloads, on
+which `alike` is compared with fifo alone; any other name is a workload or a file of `weft predict
+--replay`, such as a service's own log.
 """
 
 from __future__ import annotations
@@ -30,16 +31,22 @@ from weft.core.state.table import Floats
 
 VENUS_NODES = 104
 NEGATIVE_S = 1_000.0  # what Lucid takes a negative prediction for
+TEN = (
+    *("venus", "earth", "saturn", "uranus", "philly", "itp", "pai", "seren", "kalos"),
+    "pollux",
+)
+QUICK_JOBS = 2_000
 Jobs = list[tuple[Job, Truth]]
 
 
 def main() -> int:
     """Print a table per trace."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("traces", nargs="*", default=["venus", "slice", "philly"])
+    parser.add_argument("traces", nargs="*", default=["venus", "slice", "philly", "ten"])
     parser.add_argument("--predictors", default=",".join(PREDICTORS))
     parser.add_argument("--jobs", type=int, default=5_000, help="at most, of workloads and files")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="few jobs: a minute")
     parser.add_argument("--json", type=Path, help="write all numbers here")
     told = parser.parse_args()
     predictors = tuple(told.predictors.split(","))
@@ -48,8 +55,12 @@ def main() -> int:
         print("the public research data is not here; set WEFT_DATA to its folder")
         return 2
     done = {}
+    most = min(told.jobs, QUICK_JOBS) if told.quick else told.jobs
     for name in told.traces:
-        done[name] = _measure(name, data or Path(), predictors, told.jobs, told.seed)
+        if name == "ten":
+            _show_ten(most, told.seed)
+            continue
+        done[name] = _measure(name, data or Path(), predictors, most, told.seed, quick=told.quick)
         _show(name, done[name])
     if told.json is not None:
         told.json.write_text(json.dumps({name: asdict(one) for name, one in done.items()}))
@@ -57,10 +68,13 @@ def main() -> int:
 
 
 def _measure(
-    name: str, data: Path, predictors: tuple[str, ...], most: int, seed: int
+    name: str, data: Path, predictors: tuple[str, ...], most: int, seed: int, *, quick: bool
 ) -> Evaluation:
     if name == "venus":
         jobs, warm_up, shipped = read_venus(data)
+        if quick:
+            jobs = jobs[: warm_up + most]
+            shipped = {one: seconds[:most] for one, seconds in shipped.items()}
         return evaluate(jobs, predictors, VENUS_NODES, warm_up, shipped)
     if name == "slice":
         return evaluate(read_slice(data), predictors, warm_up=300)
@@ -134,6 +148,17 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
 
 def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+def _show_ten(most: int, seed: int) -> None:
+    """Mean completion times of `alike` against fifo's, and the truth's."""
+    print("\n| workload | fifo, mean JCT s | alike, of fifo | truth, of fifo |\n|---|--:|--:|--:|")
+    for name in TEN:
+        done = evaluate(read_jobs(name, min(most, QUICK_JOBS), seed), ("alike",))
+        jct = {row.name: row.jct_s for row in done.rows}
+        parts = (jct[one] / jct["fifo"] for one in ("alike", "oracle"))
+        cells = " | ".join(f"{part:.3f}" for part in parts)
+        print(f"| {name} | {jct['fifo']:,.0f} | {cells} |", flush=True)
 
 
 def _show(name: str, done: Evaluation) -> None:

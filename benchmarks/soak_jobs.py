@@ -52,19 +52,21 @@ except OSError:
 # What a job does to its own attempt; all but the last two cannot be watched any more after it.
 FORGED = '{"event":"ended","outcome":"finished","reason":""}'
 HARM = {
-    "removes its folder": 'rm -rf "$WEFT_ATTEMPT_DIR"; sleep 1000',
-    "makes a pipe of its log": "rm -f events.jsonl; mkfifo events.jsonl; sleep 1000",
-    "makes a folder of its log": "rm -f events.jsonl; mkdir events.jsonl; sleep 1000",
-    "writes nonsense into its log": 'echo "{nonsense" >> events.jsonl; sleep 1000',
-    "spoils its claim": "rm -f claim.json; mkfifo claim.json; sleep 1000",
-    "says that it ended": f"echo '{FORGED}' >> events.jsonl; sleep 1000",
-    "stops itself": """echo '{"grace_s": 0}' > stop.json; sleep 1000""",
-    "kills its agent": "kill -9 $PPID; sleep 1000",
-    "leaves a process behind": "env -i setsid sh -c 'sleep 1000; : {folder}' & sleep 0.2",
+    "removes its folder": 'rm -rf "$WEFT_ATTEMPT_DIR"; sleep 300',
+    "makes a pipe of its log": "rm -f events.jsonl; mkfifo events.jsonl; sleep 300",
+    "makes a folder of its log": "rm -f events.jsonl; mkdir events.jsonl; sleep 300",
+    "writes nonsense into its log": 'echo "{nonsense" >> events.jsonl; sleep 300',
+    "spoils its claim": "rm -f claim.json; mkfifo claim.json; sleep 300",
+    "says that it ended": f"echo '{FORGED}' >> events.jsonl; sleep 300",
+    "stops itself": """echo '{"grace_s": 0}' > stop.json; sleep 300""",
+    "kills its agent": "kill -9 $PPID; sleep 300",
+    "leaves a process behind": "env -i setsid sh -c 'sleep 300; : {folder}' & sleep 0.2",
     "reports garbage": '"{python}" -c "$GARBAGE"',
 }
 # Forged, and its agent killed in that very moment: nobody can tell it from the truth any more. It
 # lied of itself alone, and its processes are ended all the same.
+# Clusters only look whether there is a claim: whoever spoils it there harms nobody, and goes on.
+LOCAL_ONLY = ("spoils its claim",)
 MAY_BE_BELIEVED = ("says that it ended",)
 HARMLESS_TO_ITSELF = ("leaves a process behind", "reports garbage")
 

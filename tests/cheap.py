@@ -20,7 +20,7 @@ CHEAP = {
     "sia": "sia:interval=300",
     "slaq": "slaq:epoch=60",
     "smd": "smd:interval=300",
-    "weft": "weft:wake=600",
+    "weft": "weft:wake_s=600",
 }
 
 

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +39,6 @@ HERE = Path(__file__).resolve().parent / "scripts"
 KINDS = ("storage", "decode", "copy", "compute")
 LONG_S, SHORT_S = 0.048, 0.004  # of a step on a job's bottleneck, and on each of the others
 CPU_ENGINE, GPU_ENGINE = "local:slots=1,cpu=true,pin=false", "local:mps=true"
-FIRST_STEPS = 40  # of an unmodified job that is seen for the first time
 
 
 class Ran(NamedTuple):
@@ -79,16 +78,14 @@ class Mix:
         units = {f"UNITS_{one.upper()}": str(n) for one, n in self.units(kind).items()}
         return {**units, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
 
-    def command(self, script: str, kind: str, steps: int = 0) -> list[str]:
+    def command(self, script: str, kind: str) -> list[str]:
         """As its owner would type it."""
-        number = str(steps or self.steps)
-        return [sys.executable, str(HERE / script), kind, number, str(self.folder)]
+        return [sys.executable, str(HERE / script), kind, str(self.steps), str(self.folder)]
 
     def hints(self, kind: str) -> dict[str, float]:
-        """The stages of a step, for jobs that tell."""
+        """The stages of a step in the order they come, for jobs that tell."""
         stages = {one: n * self.unit_s[one] for one, n in self.units(kind).items()}
-        order = ("storage", "decode", "compute", "copy")
-        found = {f"stage{at}_s": stages[one] for at, one in enumerate(order)}
+        found = {f"stage{at}_s": stages[one] for at, one in enumerate(KINDS)}
         return {**found, "iteration_s": sum(stages.values()), "gmem_mib": 4000.0}
 
 
@@ -156,27 +153,47 @@ def coordinate(discipline: str) -> Iterator[str]:
 
 
 def run_by_muri(mix: Mix, script: str, discipline: str) -> Runs:
-    """Through a service; unmodified jobs are run one at a time before, so that they are known."""
+    """Through a service, jobs that tell their stages."""
+    with muri(mix, discipline) as port:
+        return run_all(port, mix, script)
+
+
+def run_unknown(mix: Mix) -> tuple[Runs, Runs]:
+    """Unmodified jobs one at a time, and then together: they are known by then."""
+    with muri(mix, "work-conserving") as port:
+        alone, ended = Runs(), 0.0
+        for kind in KINDS:
+            ran = run_all(port, mix, "plain.py", [kind])[kind]
+            ended += ran.ended
+            alone[kind] = Ran(ended, ran.text)
+        return alone, run_all(port, mix, "plain.py")
+
+
+@contextmanager
+def muri(mix: Mix, discipline: str) -> Iterator[int]:
+    """A service; its port."""
     engine = GPU_ENGINE if mix.gpu else CPU_ENGINE
     policy = f"muri:known=false,discipline={discipline}"
     with service(["--engine", engine, "--policy", policy]) as port:
-        if script == "plain.py":
-            for kind in KINDS:
-                wait_for(port, [submit(port, mix, script, kind, FIRST_STEPS)])
-        began = time.time()
-        names = {kind: submit(port, mix, script, kind) for kind in KINDS}
-        wait_for(port, [*names.values()], limit_s=400.0)
-        found = Runs()
-        for kind, name in names.items():
-            answer = call(port, f"/jobs/{name}")
-            found[kind] = Ran((answer["ended"] or time.time()) - began, read_log(port, name))
-        return found
+        yield port
 
 
-def submit(port: int, mix: Mix, script: str, kind: str, steps: int = 0) -> str:
+def run_all(port: int, mix: Mix, script: str, kinds: Sequence[str] = KINDS) -> Runs:
+    """Submit these at once and wait for all of them."""
+    began = time.time()
+    names = {kind: submit(port, mix, script, kind) for kind in kinds}
+    wait_for(port, [*names.values()], limit_s=300.0)
+    found = Runs()
+    for kind, name in names.items():
+        answer = call(port, f"/jobs/{name}")
+        found[kind] = Ran((answer["ended"] or time.time()) - began, read_log(port, name))
+    return found
+
+
+def submit(port: int, mix: Mix, script: str, kind: str) -> str:
     """A job that tells its stages, or one that tells nothing."""
     body: dict[str, Any] = {
-        "command": mix.command(script, kind, steps),
+        "command": mix.command(script, kind),
         "workdir": str(HERE),
         "gpus": 1,
         "env": mix.variables(kind),
@@ -194,7 +211,7 @@ WAYS: dict[str, Callable[[Mix], Runs]] = {
     "turns": run_in_turns,
     "lock step": lambda mix: run_by_muri(mix, "told.py", "lockstep"),
     "work-conserving": lambda mix: run_by_muri(mix, "told.py", "work-conserving"),
-    "unmodified": lambda mix: run_by_muri(mix, "plain.py", "work-conserving"),
+    "unmodified": lambda mix: run_unknown(mix)[1],
 }
 
 
@@ -246,11 +263,16 @@ def run(seconds: float, ways: list[str], keep: Callable[[dict[str, Any]], None])
     with tempfile.TemporaryDirectory(prefix="interleave-") as folder:
         mix = Mix(Path(folder), seconds)
         found: dict[str, Any] = {"unit_s": mix.unit_s, "steps": mix.steps, "ways": {}}
-        alone = run_alone(mix)
+        done: dict[str, Runs] = {}
+        if "unmodified" in ways:
+            done["one at a time"], done["unmodified"] = run_unknown(mix)
+        else:
+            done["one at a time"] = run_alone(mix)
+        alone = done["one at a time"]
         for way in ["one at a time", *(way for way in ways if way != "one at a time")]:
             if way == "MPS" and not (mix.gpu and Mps().there):
                 continue
-            runs = alone if way == "one at a time" else WAYS[way](mix)
+            runs = done[way] if way in done else WAYS[way](mix)
             found["ways"][way] = summarise(runs, alone)
             print(way, json.dumps(found["ways"][way]), flush=True)
             keep(found)

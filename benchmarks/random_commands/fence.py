@@ -6,6 +6,7 @@ Nothing goes on for long, and commands are built once: building them took most o
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import random
 import signal
@@ -88,6 +89,7 @@ def stop(*_: object) -> NoReturn:
 @contextlib.contextmanager
 def served() -> Iterator[str]:
     """The address of a service with a few jobs, on a cluster where they soon end."""
+    logging.disable(logging.CRITICAL)  # of the service: it has no terminal of its own here
     service = Service(0, "fifo", ENGINE)
     client = service.begin()
     for number in range(JOBS):
@@ -96,6 +98,7 @@ def served() -> Iterator[str]:
     client.close()
     yield service.address
     service.end()
+    logging.disable(logging.NOTSET)
 
 
 @contextlib.contextmanager

@@ -240,6 +240,42 @@ def test_an_admin_switches_the_policy_and_tries_another_on_the_past(open_page: O
         page.close()
 
 
+def test_a_node_has_a_page_and_phones_show_names_and_reasons(open_page: Open) -> None:
+    with serving("simulated:cluster=2x4:a100,speed=0.001", policy="fifo") as client:
+        held = {"hints": {"duration_s": 9000}}
+        first = submit(client, name="a-long-name-of-a-job", gpus=8, **held)
+        until(lambda: client.get(f"{API}/jobs/{first}").json()["state"] == "running")
+        submit(client, name="waits-for-it", gpus=8, **held)
+        page = open_page(f"{client.base_url}#/node/a100-0")
+
+        expect(page.get_by_role("region", name="Jobs on it")).to_contain_text(
+            "a-long-name-of-a-job"
+        )
+        expect(page.get_by_text("Virtual time")).to_be_visible()
+        page.set_viewport_size({"width": 420, "height": 860})
+        page.get_by_role("link", name="Jobs", exact=True).click()
+
+        name = page.get_by_role("link", name="a-long-name-of-a-job")
+        shown = name.evaluate("link => link.closest('td').clientWidth / link.scrollWidth")
+        assert shown >= 1.0  # all of it
+        expect(page.get_by_text("a-long-name-of-a-job (8) holds them")).to_be_visible()
+        page.close()
+
+
+def test_a_sweep_is_one_row_and_a_page_of_its_own(open_page: Open) -> None:
+    with serving("simulated:cluster=1x4:a100,speed=0.001", policy="fifo") as client:
+        body = {"name": "lrs", "run": "true", "sweep": {"grid": {"lr": [0.1, 0.01]}}}
+        made = client.post(f"{API}/jobs", json=body).json()
+        page = open_page(f"{client.base_url}#/jobs")
+
+        page.get_by_role("link", name=made["id"]).click()
+
+        table = page.get_by_role("region", name="Jobs side by side")
+        expect(table.get_by_role("row")).to_have_count(3)
+        expect(table).to_contain_text("0.01")
+        page.close()
+
+
 def test_a_job_page_follows_while_the_job_is_resized(open_page: Open) -> None:
     elastic = {"gpus": {"min": 1, "max": 8}, "batch": {"init": 64, "max": 512}}
     engine = "simulated:cluster=1x8:a100,speed=300"

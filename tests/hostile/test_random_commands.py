@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 
 import pytest
-from benchmarks.random_commands.fence import fenced, try_commands, try_one
+from benchmarks.random_commands.fence import fenced, served, try_commands, try_one
+from benchmarks.random_commands.files import FILES
 
 from weft.core.errors import InvalidConfig
 from weft.perf.sharing.measured_pairs import read_measured
@@ -37,6 +39,24 @@ WRONG = (
 def test_a_mistake_is_answered_in_words(words: list[str]) -> None:
     with fenced():
         code, trace = try_one(words)
+
+    assert not trace
+    assert code == 2
+
+
+def test_gpus_of_a_machine_that_are_no_numbers_are_refused_by_the_service() -> None:
+    with served() as address, fenced(address):
+        os.environ["WEFT_URL"] = address
+        code, trace = try_one(["drain", "a100-1:0\u202e"])
+
+    assert not trace
+    assert code == 2
+
+
+def test_pairs_that_no_policy_would_read_are_refused() -> None:
+    with fenced() as folder:
+        (folder / "pairs.json").write_text(FILES["pairs.json"])
+        code, trace = try_one(["simulate", "tiny-20", "-p", "fifo", "--pairs", "pairs.json"])
 
     assert not trace
     assert code == 2

@@ -6,9 +6,12 @@ import json
 import re
 from pathlib import Path
 
+import yaml
+
 from tests.integration.serving import API, get, serving, submit, until
 
 DASHBOARD = Path(__file__).resolve().parents[2] / "deploy" / "grafana-dashboard.json"
+ALERTS = DASHBOARD.with_name("prometheus-alerts.yml")
 NAME = re.compile(r"\bweft_[a-z_]+")
 SAMPLE = re.compile(r"(weft_[a-z_]+)(\{[^}]*\})? (\S+)")
 
@@ -33,6 +36,18 @@ def test_every_query_of_the_dashboard_asks_for_a_metric_that_is_exported() -> No
     assert asked <= exported
     places = [tuple(one["gridPos"].values()) for one in panels]
     assert len(set(places)) == len(panels)
+
+
+def test_every_alert_asks_for_a_metric_that_is_exported_and_says_what_is_wrong() -> None:
+    rules = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
+    with serving() as client:
+        told = {*re.findall(r"# TYPE (weft_\S+) ", client.get("/metrics").text)}
+
+    asked = {name for one in rules for name in NAME.findall(one["expr"])}
+    assert len(rules) >= 6
+    assert asked <= told
+    assert all(one["annotations"]["summary"] for one in rules)
+    assert len({one["alert"] for one in rules}) == len(rules)
 
 
 def test_labels_that_the_dashboard_groups_by_are_there() -> None:

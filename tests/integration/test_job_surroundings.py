@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
+from weft.cli.commands.cluster.serve import daily_log
+from weft.core.model.job import Job, JobId
+from weft.core.model.launch import Launch
+from weft.engines.attempts.request import tracking_names
 from weft.node.ranks.environment import rank_environment
 from weft.node.sessions.shells import shell_command
 from weft.wire.attempt import AttemptSpec
@@ -50,3 +57,31 @@ def test_a_shell_keeps_the_environment_of_its_job_whatever_bashrc_says(tmp_path:
     assert "/own" in path
     assert (device, mine) == ("2", "yes")
     assert "ls -l" in ran.stdout
+
+
+def test_runs_are_named_for_the_tools_that_track_them() -> None:
+    swept = Job(JobId("try-1"), app="lrs", launch=Launch(("x",), name="try"))
+
+    found = tracking_names(swept)
+
+    assert (found["WANDB_NAME"], found["WANDB_RUN_GROUP"]) == ("try", "lrs")
+    assert found["MLFLOW_EXPERIMENT_NAME"] == "lrs"
+    assert json.loads(found["MLFLOW_RUN_CONTEXT"])["mlflow.runName"] == "try"
+    assert "WANDB_RUN_GROUP" not in tracking_names(replace(swept, app=""))
+
+
+def test_a_service_logs_to_a_file_a_day(tmp_path: Path) -> None:
+    log, handler = logging.getLogger("weft.test"), daily_log(tmp_path / "logs")
+    log.addHandler(handler)
+    try:
+        log.warning("first day")
+        handler.doRollover()  # type: ignore[attr-defined]
+        log.warning("second day")
+    finally:
+        log.removeHandler(handler)
+        handler.close()
+
+    today = tmp_path / "logs" / "weft.log"
+    before = [one for one in today.parent.iterdir() if one != today]
+    assert today.read_text().endswith("second day\n")
+    assert [one.read_text().endswith("first day\n") for one in before] == [True]

@@ -321,3 +321,29 @@ def ran(view: View, now: float, **seconds: float) -> View:
 
 def replace_hours(kept: Accounts, hours: Any, at: float) -> Accounts:
     return replace(kept, at=at, hours=hours)
+
+
+@pytest.mark.parametrize("starving", [900, 1800])
+def test_who_waits_for_the_threshold_goes_before_the_less_served(starving: int) -> None:
+    # A long job, and short ones that come for ever: each new one has had nothing and goes first,
+    # until the long one has waited for the threshold.
+    rows = ((0, "u", 8, 0, 3000.0), *((i, "u", 8, 300 * i, 900.0) for i in range(1, 9)))
+    jobs = [Ref(*row) for row in rows]
+    Cluster(8, jobs, starving=starving).run()
+
+    ends = simulated(rows, 8, f"{ARTIFACT},starving={starving}").per_job.end_s.tolist()
+
+    assert ends == pytest.approx([job.end for job in jobs])
+    assert ends[0] == pytest.approx(ENDS[starving])
+
+
+ENDS = {900: 6540.0, 1800: 10980.0}
+
+
+def test_of_tenants_that_hold_nothing_the_one_that_had_less_is_next() -> None:
+    tenants = [Tenant("a", 0.5, 0.0, 900.0, 900.0, [1.0]), Tenant("b", 0.5, 0.0, 0.0, 900.0, [1.0])]
+
+    assert [one.tenant for one in grant_quotas(1.0, tenants, 300.0, 0.2)[1]] == ["a"]
+    assert [one.tenant for one in grant_quotas(1.0, tenants, 300.0, 0.2, in_order=False)[1]] == [
+        "b"
+    ]

@@ -10,10 +10,17 @@ import pytest
 
 from tests.papers.iadeep_tuning_reference import Trainer, simulate_pair
 from tests.papers.together import together
+from weft.core.events.event import Reported, Started, Submitted, Woken
+from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.profile import Profile
+from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import BatchRange, Job, JobId
+from weft.core.scheduler import Scheduler
 from weft.perf.sharing.batching import find_batching
 from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.device_models import profile_of as shipped_profile_of
+from weft.perf.sharing.device_models import unordered
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.policies.iadeep.policy import IADeep
 from weft.policies.iadeep.tuning import Session
@@ -73,3 +80,29 @@ def test_a_search_says_how_far_it_has_come() -> None:
         "batch 24 is on trial, 3 of at most 10; best so far 16, 25% less degradation than at first"
     )
     assert later.summarise(0) == "batch 16 was the best of 2, 25% less degradation than at first"
+
+
+def test_real_jobs_are_tuned_once_they_have_told_of_their_batches() -> None:
+    believed = Colocated(shipped_profile_of, unordered("timeslicing"))
+    scheduler = Scheduler(
+        IADeep(), parse_cluster("1x1:h200"), knowledge=Knowledge(colocation=believed)
+    )
+    hints = {"gpu_util": 30.0, "gmem_util": 20.0, "gmem_mib": 4000.0}
+    jobs = [Job(JobId(n), batch=BatchRange(32, 64, 64), hints=hints) for n in ("a", "b")]
+    for job in jobs:
+        scheduler.step(0.0, [Submitted(job)])
+        scheduler.step(0.0, [Started(job.id, 1)])
+    sizes: set[tuple[int, ...]] = set()
+    for second in range(1, 40):
+        for job, on in zip(jobs, scheduler.state.table.allocations, strict=True):
+            assert on is not None
+            assert on.batch is not None
+            size = on.batch.per_gpu
+            told = Report(batch=float(size), step_s=0.05 + 0.001 * size, mem_gb=4.0, noise=500.0)
+            scheduler.step(float(second), [Reported(job.id, 1, told)])
+        scheduler.step(float(second), [Woken()])
+        held = [on.batch for on in scheduler.state.table.allocations if on is not None]
+        sizes.add(tuple(one.per_gpu for one in held if one is not None))
+
+    assert len(sizes) > 3
+    assert max(size for pair in sizes for size in pair) > 32

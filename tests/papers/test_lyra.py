@@ -321,3 +321,11 @@ def test_a_job_that_loses_flexible_workers_alone_goes_on() -> None:
     assert any(isinstance(event, LoanRecalled) for _, event in run.log)
     assert run.physics.starts[0] == 1
     assert run.physics.ended_at[0] == pytest.approx(100.0 + 600.0 - 100.0 * 12 / 8)
+
+
+def test_flexible_workers_leave_own_machines_to_base_workers() -> None:
+    view = view_of(mixed(2, 1), elastic("a", 2, 6, 600.0))
+
+    plan = Lyra().decide(view)
+
+    assert nodes_of(plan.changes[JobId("a")]) == {"own-0": 2, "loan-0": 4}

@@ -447,3 +447,22 @@ def test_jobs_without_regimes_are_planned_by_their_predicted_time() -> None:
     plan_ = Shockwave().decide(view)
 
     assert set(plan_.changes) == {"a"}
+
+
+def test_the_exponent_of_lateness_decides_who_runs() -> None:
+    # On one GPU: a would end at twice its target, b at 1.2 times. To the twelfth power that is
+    # 4,096 against 9, more than the logarithm's first piece is steeper than its last (55 times).
+    # To the first power b is worth its first rounds.
+    targets = {JobId("a"): Series(0, 0, 1500.0), JobId("b"): Series(0, 0, 2500.0)}
+    old = ShockwaveMemory(0, ((),), (JobId("a"), JobId("b")), targets)
+    view = replace(view_of(1, ("a", 1, 1200.0), ("b", 1, 1200.0), now=600.0), memory=old)
+
+    rounds, mark = {}, view.free.mark()
+    for exponent in (12.0, 1.0):
+        memory = Shockwave(round=60.0, exponent=exponent, kappa=1e-9).decide(view).memory
+        view.free.rollback(mark)
+        assert isinstance(memory, ShockwaveMemory)
+        rounds[exponent] = sum("a" in jobs for jobs in memory.rounds)
+
+    assert rounds[12.0] == 20
+    assert 5 <= rounds[1.0] <= 15

@@ -314,3 +314,13 @@ def test_what_is_remembered_is_no_longer_than_the_window() -> None:
 
     assert isinstance(memory, SingularityMemory)
     assert len(memory.held[JobId("a")]) <= 40
+
+
+def test_of_two_standard_jobs_the_one_that_lacks_more_runs() -> None:
+    # Both waited for the last half hour; a held all it asked for in the half hour before.
+    view = view_of("1x8:v100", job("a", 8, least=8), job("b", 8, least=8))
+    memory = SingularityMemory({JobId("a"): ((0.0, 8.0), (1800.0, 0.0)), JobId("b"): ((0.0, 0.0),)})
+
+    plan = Singularity().decide(replace(view, now=3600.0, memory=memory))
+
+    assert held_after(view, plan) == {"b": 8}

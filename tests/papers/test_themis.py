@@ -49,6 +49,18 @@ def test_finish_time_fairness_by_gpus(one: App, expected: tuple[float, ...]) -> 
     assert found == pytest.approx(expected, abs=5e-5)
 
 
+@pytest.mark.parametrize(
+    ("one", "expected"), [(A, (1.3, 0.8)), (B, (1.0, 0.8333)), (C, (2.8, 1.8))]
+)
+def test_gpus_of_several_nodes_are_worth_less(one: App, expected: tuple[float, ...]) -> None:
+    found = [one.rho(gpus, CLUSTER, NOW, slowdown=1.5) for gpus in (2, 4)]
+    bids = one.bids(4, CLUSTER, NOW, node=1, slowdown=1.5)
+
+    assert found == pytest.approx(expected, abs=5e-5)
+    assert [1.0 / bids[n] for n in (2, 4)] == pytest.approx(found)
+    assert 1.0 / bids[1] == pytest.approx(one.rho(1, CLUSTER, NOW))
+
+
 def test_an_auction_of_eight_gpus() -> None:
     sizes, parts = divide(8, [one.bids(8, CLUSTER, NOW) for one in (A, B, C)])
 
@@ -205,3 +217,15 @@ def test_a_running_app_bids_for_what_it_could_use_beside_what_it_holds() -> None
     assert held.bids(8, CLUSTER, 50.0).keys() == {1, 2}
     assert held.wants(1)
     assert not App("b", (Member(firm, 100.0, holds=4),), 0.0, 2.0).wants(8)
+
+
+def test_the_crowd_at_first_is_the_present_one() -> None:
+    crowd = Crowd().advance(5.0, ["a", "b"])
+
+    assert crowd.average("a", 5.0) == 2.0
+    assert crowd.advance(15.0, ["a"]).average("a", 5.0) == 2.0
+
+
+def test_a_slowdown_below_one_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="spread"):
+        Themis(spread=0.5)

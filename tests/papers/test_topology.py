@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft.core.events.event import Decided, Submitted
+from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.model.node_types import NODE_TYPES
 from weft.core.plan.view import View
+from weft.core.state.state import State
 from weft.formulas.network.link_scores import list_sets
 from weft.pieces.place.gangs import fewest_nodes
 from weft.policies.topology.mapping import Found, Machine, Mapper, bipartition
@@ -236,3 +239,35 @@ def test_gangs_beyond_a_machine_and_machines_without_links_are_served() -> None:
         plan = Topology("postpone").decide(view)
         assert len(plan.changes) == 2
         assert fewest_nodes(view.job(0), view.free) is None or text == "1x32:p100"
+
+
+@dataclass(frozen=True)
+class Hurts:
+    """Everybody slows models called `hurt` to a third, and nobody else."""
+
+    def speed(self, one: Job, beside: Job) -> float:
+        return 0.3 if one.model == "hurt" else 1.0
+
+
+def test_a_job_goes_where_it_slows_nobody() -> None:
+    # One GPU is free on each machine, beside `calm` or `hurt`; of equals the second is taken.
+    cluster = parse_cluster("2x4:p100@power8")
+    state = State(cluster)
+    for name, gpus in (("calm", 3), ("hurt", 3), ("new", 1)):
+        state.fold(0.0, Submitted(replace(job(gpus, name), model=name)))
+    held = {
+        JobId(name): Allocation((state.free.slice_of(node, 0b1101),))
+        for node, name in enumerate(("calm", "hurt"))
+    }
+    state.fold(0.0, Decided(1, held))
+
+    where = {}
+    for bus in (None, Hurts()):
+        view = View(0.0, state.table, cluster, state.free, Knowledge(bus=bus))
+        mark = view.free.mark()
+        on = Topology().decide(view).changes[JobId("new")]
+        view.free.rollback(mark)
+        assert on is not None
+        where[bus is None] = on.slices[0].node
+
+    assert where == {True: cluster.nodes[1].id, False: cluster.nodes[0].id}

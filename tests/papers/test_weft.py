@@ -19,6 +19,8 @@ from weft.core.model.job import Allocation, BatchRange, Demand, Job, JobId, Slic
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.plan import Plan
 from weft.core.scheduler import Scheduler
+from weft.core.spec.part_spec import PartSpec
+from weft.core.spec.registry import build
 from weft.perf.change_costs import StatedCosts
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.pooled import PooledBeliefs
@@ -232,7 +234,16 @@ def test_a_plan_may_ask_for_a_restart_where_a_job_could_change_live(
     assert (JobId("a") in told[-1].live) is not bool(restarts)
 
 
-@pytest.mark.parametrize("wrong", ["shape=1", "wake=0", "rise=-1"])
+def test_parameters_of_old_logs_and_files_are_read() -> None:
+    old = "weft:large=9,rise=8,loss=7,half_life=6,wake=5"
+    new = "weft:large_s=9,rise_s=8,loss_s=7,half_life_s=6,wake_s=5"
+    logged = PartSpec("weft", {"wake": 5.0, "large": 9.0})
+
+    assert build("policy", old) == build("policy", new)
+    assert build("policy", logged) == build("policy", "weft:wake_s=5,large_s=9")
+
+
+@pytest.mark.parametrize("wrong", ["shape=1", "wake_s=0", "rise_s=-1", "wake=0"])
 def test_parameters_that_mean_nothing_are_refused(wrong: str) -> None:
     with pytest.raises(InvalidConfig, match=wrong.partition("=")[0]):
         weft.simulate("tiny-20", f"weft:{wrong}")
@@ -249,3 +260,15 @@ def test_it_ends_a_workload_of_adaptive_jobs_sooner_than_sia_with_fewer_restarts
 
     assert ours["avg_jct_h"] < theirs["avg_jct_h"]
     assert ours["restarts_per_job"] < theirs["restarts_per_job"]
+
+
+def test_a_job_with_hours_left_is_resized_at_its_own_price_of_restarts() -> None:
+    grown = {}
+    for price in (1.0, 1e4):
+        made = scheduler(job("a"), policy=Weft(large_restart=price))
+        run(made, "a", 0, (0,))
+        made.recall(30.0, Reported(JobId("a"), 1, report(1, 0.0)))
+        made.recall(300.0, Reported(JobId("a"), 1, report(1, 0.02)))
+        grown[price] = bool(made.propose(301.0).changes)
+
+    assert grown == {1.0: True, 1e4: False}

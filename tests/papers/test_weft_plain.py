@@ -48,7 +48,7 @@ def view_of_ran(*jobs: tuple[str, int, float, float], gpus: int = 8) -> View:
     cluster = cluster_of(gpus)
     state = State(cluster)
     for name, count, _, ran in jobs:
-        state.fold(0.0, Submitted(Job(JobId(name), demand=Demand(count))))
+        state.fold(0.0, Submitted(Job(JobId(name), NOW - ran, demand=Demand(count))))
         if ran:
             row = state.table.row(JobId(name))
             state.table.set(row, Column.RAN_BASE, ran)
@@ -114,9 +114,9 @@ def test_nobody_is_looked_at_again_while_everybody_runs() -> None:
 
 
 def test_who_waits_is_looked_at_again_when_an_estimate_turns_out_wrong() -> None:
-    view = view_of_ran(("a", 1, 600.0, 100.0), ("b", 1, 800.0, 0.0), gpus=1)
+    view = view_of_ran(("a", 1, 150.0, 100.0), ("b", 1, 100.0, 0.0), gpus=1)
 
-    assert Weft().decide(view).wake_at == pytest.approx(NOW + 500.0)
+    assert Weft().decide(view).wake_at == pytest.approx(NOW + 50.0)
 
 
 def test_after_that_when_it_has_run_for_the_next_doubling_of_a_minute() -> None:
@@ -125,14 +125,32 @@ def test_after_that_when_it_has_run_for_the_next_doubling_of_a_minute() -> None:
     assert Weft().decide(view).wake_at == pytest.approx(NOW + 40.0)
 
 
-def test_nobody_looks_before_the_one_that_waits_would_run() -> None:
-    view = view_of_ran(("a", 1, 60.0, 200.0), ("b", 1, 900.0, 0.0), gpus=1)
+def view_of_late(ran: float = 40_000.0, waited: float = 0.0) -> View:
+    """`short` runs for ever, by its estimate; `late` has waited for so long."""
+    view = view_of_ran(("short", 1, ran + 900.0, ran), ("late", 1, 90_000.0, 0.0), gpus=1)
+    view.table.set(1, Column.SUBMITTED, NOW - waited)
+    return view
 
-    woken = Weft().decide(view).wake_at  # after 960 s it is thought to need 1,920 more
 
-    assert woken == pytest.approx(NOW + 760.0)
-    view.table.set(0, Column.RAN_BASE, 961.0)
-    assert running(view) == {"b"}
+def test_who_waited_for_too_long_goes_first_until_it_has_run_for_twice_as_long() -> None:
+    # Of two jobs on one GPU each has half of it: 20 s of running may wait for 3 x 20 x 2 s.
+    assert running(view_of_late(waited=119.0)) == {"short"}
+    assert running(view_of_late(waited=121.0)) == {"late"}
+
+
+@pytest.mark.parametrize("waited", [0.0, 50.0])
+def test_it_looks_again_when_the_first_that_waits_is_late(waited: float) -> None:
+    wake_at = Weft().decide(view_of_late(waited=waited)).wake_at
+
+    assert wake_at == pytest.approx(NOW + 120.0 - waited)
+
+
+@pytest.mark.parametrize(("ran", "stays"), [(30.0, True), (41.0, False)])
+def test_a_late_job_is_not_stopped_before_it_ran_twice_as_long(ran: float, stays: bool) -> None:
+    view = view_of_ran(("late", 1, 90_000.0, ran), ("short", 1, 10.0, 0.0), gpus=1)
+    view.table.set(0, Column.SUBMITTED, NOW - ran - 121.0)
+
+    assert running(view) == ({"late"} if stays else {"short"})
 
 
 def test_where_there_is_room_for_all_nobody_is_predicted() -> None:

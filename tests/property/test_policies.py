@@ -24,7 +24,7 @@ VARIANTS = (
     "tiresias:priority=gittins",
     "tiresias:rule=start",
     "gittins:optimal=true",
-    "weft:share=true,wake=600",
+    "weft:share=true,wake_s=600",
 )
 SPECS = (*every_policy(), *VARIANTS)
 WRAPPED = ("quota:weights=x=2|firm|srtf", "priority|las")

@@ -1,6 +1,6 @@
 """The same with `weft.train`, which asks for a token for each stage: told.py KIND STEPS FOLDER
 
-Fetching asks for the token of the job's own bottleneck, the rest for its GPU's.
+KIND only names it, as for `plain.py`.
 """
 
 import sys
@@ -14,18 +14,20 @@ from work import Net, Steps
 
 import weft.train as wt
 
-TOKENS = {"storage": "io", "decode": "cpu", "copy": "net", "compute": "io"}
-
 torch.set_num_threads(1)
 job = wt.init(report_every_s=0.5)
 torch.manual_seed(0)
 net = Net()
 net, optimizer = job.wrap(net, torch.optim.SGD(net.parameters(), 0.01), scaling="none")
-data = Steps(sys.argv[3], int(sys.argv[2]))
-loader = job.loader(data, 1, shuffle=False, stage=TOKENS[sys.argv[1]])
+data = Steps(sys.argv[3], int(sys.argv[2]), whole=False)
+loader = job.loader(data, 1, shuffle=False, stage="io")
 progress = Progress()
 for _ in job.epochs(1):
     for step, scale in enumerate(loader, 1):
+        with job.stage("cpu"):
+            data.decode_all()
+        with job.stage("net"):
+            data.copy_all()
         with job.step():
             loss = net(scale)
             job.backward(loss)

@@ -27,9 +27,10 @@ def unit_names():
 
 
 class Steps:
-    """The data set: fetching one of its samples reads, decodes and copies; sample n is step n."""
+    """The data set: fetching sample n reads for step n, and decodes and copies if `whole`."""
 
-    def __init__(self, folder, count):
+    def __init__(self, folder, count, whole=True):
+        self.whole = whole
         self.units = {kind: int(number) for kind, number in unit_names().items()}
         self.count = count
         self.files = [Path(folder, f"data-{n}.bin") for n in range(FILES)]
@@ -43,13 +44,22 @@ class Steps:
     def __getitem__(self, at):
         for n in range(self.units["storage"]):
             self.read(at * self.units["storage"] + n)
+        if self.whole:
+            self.decode_all()
+            self.copy_all()
+        return torch.tensor([float(at % 7)])
+
+    def decode_all(self):
+        """The decoding of a step."""
         for _ in range(self.units["decode"]):
             self.decode()
+
+    def copy_all(self):
+        """The copies of a step, to their end."""
         for _ in range(self.units["copy"]):
             self.copy()
         if GPU:
             torch.cuda.synchronize()
-        return torch.tensor([float(at % 7)])
 
     def read(self, number):
         """A part of a file, from the disk and not from memory where the system lets us."""

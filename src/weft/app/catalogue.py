@@ -36,10 +36,10 @@ def _placed(kind: str, where: Sequence[str]) -> Rows:
     entries = [one for role in _roles(kind) for one in read_entries(role)]
     check_tags(where, known_tags())
     rows = []
-    for one in stand_there(entries, where):
-        name = f"{one.kind}={one.name}" if kind == "part" else one.name
-        stands = ", ".join(one.tags) if where else ""
-        rows.append((name, one.summary, one.paper, one.settable, stands))
+    for entry in stand_there(entries, where):
+        name = f"{entry.kind}={entry.name}" if kind == "part" else entry.name
+        stands = ", ".join(entry.tags) if where else ""
+        rows.append((name, entry.summary, entry.paper, entry.settable, stands))
     return (kind, "what it does", "paper", "parameters", "stands"), rows
 
 
@@ -72,9 +72,11 @@ def _clusters() -> Rows:
 
 def _node_types() -> Rows:
     rows = []
-    for name, one in NODE_TYPES.items():
-        pairs = [one.bandwidths[a][b] for a, b in combinations(range(one.gpus), 2)]
-        rows.append((name, str(one.gpus), one.summary, f"{min(pairs):g} to {max(pairs):g} GB/s"))
+    for name, topology in NODE_TYPES.items():
+        pairs = [topology.bandwidths[a][b] for a, b in combinations(range(topology.gpus), 2)]
+        rows.append(
+            (name, str(topology.gpus), topology.summary, f"{min(pairs):g} to {max(pairs):g} GB/s")
+        )
     return ("node type", "GPUs", "links", "between two GPUs"), rows
 
 

@@ -35,12 +35,12 @@ class PolicyPage:
 def read_policy_pages() -> tuple[PolicyPage, ...]:
     """Every policy, in the order of names."""
     pages = []
-    for one in read_entries("policy"):
-        part = find("policy", one.name)
+    for entry in read_entries("policy"):
+        part = find("policy", entry.name)
         said = docstring_fields(inspect.getdoc(sys.modules[part.__module__]) or "")
         settable = {key: write_value(value) for key, (_, value) in parameters(part).items()}
         pages.append(
-            PolicyPage(one.name, one.summary, said, settable, one.tags, part().about.controls)
+            PolicyPage(entry.name, entry.summary, said, settable, entry.tags, part().about.controls)
         )
     return tuple(pages)
 

@@ -18,8 +18,8 @@ def expand_sets(text: str) -> list[str]:
         return [text]
     pieces = list(_pieces(text))
     count = 1
-    for one in pieces:
-        count *= len(one)
+    for piece in pieces:
+        count *= len(piece)
     if count > MOST:
         raise InvalidConfig(f"{text!r:.80} are {count:,} policies", hint=f"at most {MOST} at once")
     return ["".join(chosen) for chosen in product(*pieces)]

@@ -45,7 +45,7 @@ def read_entries(kind: str) -> tuple[Entry, ...]:
 @cache
 def known_tags() -> tuple[str, ...]:
     """Every word that somebody can be found by."""
-    found = {tag for kind in KINDS for one in read_entries(kind) for tag in one.tags}
+    found = {tag for kind in KINDS for entry in read_entries(kind) for tag in entry.tags}
     return tuple(sorted(found))
 
 
@@ -54,13 +54,13 @@ def check_tags(wanted: Sequence[str], known: Iterable[str]) -> None:
     every = tuple(known)
     for word in wanted:
         if word not in every:
-            found = UnknownName.among("word", word, every)
-            raise UnknownName(found.what, hint=f"one of {', '.join(every)}")
+            name = UnknownName.among("word", word, every)
+            raise UnknownName(name.what, hint=f"one of {', '.join(every)}")
 
 
 def stand_there(entries: Iterable[Entry], wanted: Collection[str]) -> list[Entry]:
     """Those that have all the words."""
-    return [one for one in entries if set(wanted) <= set(one.tags)]
+    return [entry for entry in entries if set(wanted) <= set(entry.tags)]
 
 
 def _entry(kind: str, name: str) -> Entry:

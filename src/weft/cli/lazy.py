@@ -72,13 +72,13 @@ class LazyGroup(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._entries = {entry.name: entry for entry in self.table}
-        self.commands.update({name: one.placeholder() for name, one in self._entries.items()})
+        self.commands.update({name: entry.placeholder() for name, entry in self._entries.items()})
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Typer's signature
         """Every name, those of plug-ins last."""
         from weft.core.spec.registry import names
 
-        return [*self._entries, *(one for one in names("command") if one not in self._entries)]
+        return [*self._entries, *(name for name in names("command") if name not in self._entries)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         """A placeholder, or a plug-in's own command; None where there is none of that name."""

@@ -64,6 +64,8 @@ COMMANDS = (
     Entry(CLUSTER, "policy", "Show which policy decides, or change it while jobs run."),
     Entry(CLUSTER, "what-if", "Replay the past, or simulate what comes, with something different."),
     Entry(CLUSTER, "accounting", "Show the GPU time that each tenant used, and was entitled to."),
+    Entry(CLUSTER, "doctor", "Check this machine and the service, a line each."),
+    Entry(CLUSTER, "mcp", "Serve assistants by the Model Context Protocol, on standard input."),
     Entry(CLUSTER, "state", "Check, back up, restore and prune what the service keeps."),
     Entry(CLUSTER, "token", "Make, list and revoke tokens (admins)."),
     Entry(

@@ -82,16 +82,16 @@ def find_meant(client: Client, text: str, verb: str, *, yes: bool) -> list[str]:
         try:
             return [client.get(JobAnswer, at("jobs", text)).id]
         except Refused:
-            found = find_active_members(client, text)
-            if not found:
+            active_members = find_active_members(client, text)
+            if not active_members:
                 raise
-            return found
-    found = find_matching(client, text)
-    if not found:
+            return active_members
+    active_members = find_matching(client, text)
+    if not active_members:
         raise InvalidConfig(
             f"no job that has not ended matches {text!r}", hint="`weft jobs` lists them"
         )
-    return found if yes or confirm(text, found, verb) else []
+    return active_members if yes or confirm(text, active_members, verb) else []
 
 
 def find_active_members(client: Client, app: str) -> list[str]:

@@ -37,6 +37,7 @@ from weft.core.events.event import (
     SleepFailed,
     Slept,
     Started,
+    StartedAhead,
     Stopped,
     Submitted,
     Woken,
@@ -63,7 +64,7 @@ Journal = Callable[[float, Event], None]
 ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
 QUIET = (
     *(Started, Stopped, Reported, Resizable, Resized),
-    *(Saved, Noticed, DeadlineMissed, Slept, SleepFailed, Awoke),
+    *(Saved, Noticed, DeadlineMissed, Slept, SleepFailed, Awoke, StartedAhead),
 )  # after these there is nothing to decide
 
 

@@ -38,13 +38,15 @@ def typical_classes(demands: Iterable[Demand]) -> tuple[JobClass, ...]:
     came first counts first.
     """
     counts = Counter((d.gpus, d.share, d.kinds) for d in demands if d.gpus)
-    enough, found, seen = COVERED * sum(counts.values()), [], 0
+    enough, classes, seen = COVERED * sum(counts.values()), [], 0
     for (gpus, share, kinds), count in sorted(counts.items(), key=lambda one: -one[1]):
         if seen >= enough:
             break
-        found.append(JobClass(count, gpus, share, kinds=kinds))
+        classes.append(JobClass(count, gpus, share, kinds=kinds))
         seen += count
-    return tuple(replace(one, popularity=one.popularity / seen) for one in found)
+    return tuple(
+        replace(job_class, popularity=job_class.popularity / seen) for job_class in classes
+    )
 
 
 def fragmented(left: Sequence[float], cpus: float, kind: str, classes: Iterable[JobClass]) -> float:
@@ -52,16 +54,22 @@ def fragmented(left: Sequence[float], cpus: float, kind: str, classes: Iterable[
 
     `cpus` are its idle cores. A class that asks for no GPU uses none.
     """
-    return sum(one.popularity * _unusable(left, cpus, kind, one) for one in classes)
+    return sum(
+        job_class.popularity * _unusable(left, cpus, kind, job_class) for job_class in classes
+    )
 
 
-def _unusable(left: Sequence[float], cpus: float, kind: str, one: JobClass) -> float:
+def _unusable(left: Sequence[float], cpus: float, kind: str, job_class: JobClass) -> float:
     idle = sum(left)
-    if not one.gpus or (one.kinds and kind not in one.kinds) or cpus < one.cpus - EPS:
+    if (
+        not job_class.gpus
+        or (job_class.kinds and kind not in job_class.kinds)
+        or cpus < job_class.cpus - EPS
+    ):
         return idle
-    if sum(part >= one.share - EPS for part in left) < one.gpus:
+    if sum(part >= job_class.share - EPS for part in left) < job_class.gpus:
         return idle
-    return sum(part for part in left if part < one.share - EPS)
+    return sum(part for part in left if part < job_class.share - EPS)
 
 
 # ---- over a whole run
@@ -139,10 +147,10 @@ def count_idle(
 def _fitting(classes: Sequence[JobClass], kind: str, size: int) -> list[JobClass]:
     """The classes as a node of this size sees them."""
     return [
-        replace(one, gpus=min(one.gpus, size), cpus=0.0)
-        if not one.kinds or kind in one.kinds
-        else replace(one, gpus=0)
-        for one in classes
+        replace(job_class, gpus=min(job_class.gpus, size), cpus=0.0)
+        if not job_class.kinds or kind in job_class.kinds
+        else replace(job_class, gpus=0)
+        for job_class in classes
     ]
 
 
@@ -188,11 +196,11 @@ def _count_shared(
     seconds = np.maximum(np.diff(np.append(at[order], span[1])), 0.0)
     idle = left.sum(axis=1)
     lost = np.zeros(len(idle))
-    for one in classes:
-        if not one.gpus:
-            lost += one.popularity * idle
+    for job_class in classes:
+        if not job_class.gpus:
+            lost += job_class.popularity * idle
             continue
-        enough = left >= one.share - EPS
-        fits = enough.sum(axis=1) >= one.gpus
-        lost += one.popularity * np.where(fits, np.where(enough, 0.0, left).sum(axis=1), idle)
+        enough = left >= job_class.share - EPS
+        fits = enough.sum(axis=1) >= job_class.gpus
+        lost += job_class.popularity * np.where(fits, np.where(enough, 0.0, left).sum(axis=1), idle)
     return Idle(float((seconds * idle).sum()), float((seconds * lost).sum()))

@@ -48,6 +48,7 @@ FAIRNESS: tuple[Columns, ...] = ("fairness",)
 WORTH = "; only where jobs say what they are worth"
 LOSS = "of all that the loss falls in the job; only where losses are followed"
 LENT = "; only where machines are lent"
+SLEPT = "; only where nodes can sleep"
 ELEMENT = "of the n sorted completion times, from 0"
 
 METRICS: tuple[Metric, ...] = (
@@ -275,6 +276,26 @@ METRICS: tuple[Metric, ...] = (
         f"jobs that started before their target time, over those that have one{WORTH}",
         ALL,
         better="more",
+    ),
+    Metric(
+        "node_hours_asleep",
+        lambda run: None if run.nodes_slept is None else run.nodes_slept.node_s / HOUR,
+        f"nodes times the time they slept{SLEPT}",
+    ),
+    Metric(
+        "wake_ups",
+        lambda run: None if run.nodes_slept is None else run.nodes_slept.wake_ups,
+        f"times that nodes were woken{SLEPT}",
+    ),
+    Metric(
+        "nodes_woken",
+        lambda run: None if run.nodes_slept is None else run.nodes_slept.woken,
+        f"nodes that were woken{SLEPT}",
+    ),
+    Metric(
+        "boot_delay_h",
+        lambda run: None if run.nodes_slept is None else run.nodes_slept.delay_s / HOUR,
+        f"boot times, one for each job that waited for nodes to wake{SLEPT}",
     ),
     Metric(
         "loaned_gpu_hours",

@@ -26,6 +26,19 @@ NEVER_IDLE = Idle()
 
 
 @dataclass(frozen=True, slots=True)
+class NodesSlept:
+    """Seconds of nodes asleep, times that nodes were woken, how many were, and what jobs waited.
+
+    `delay_s` is one boot time for each job that waited when nodes were woken.
+    """
+
+    node_s: float
+    wake_ups: int
+    woken: int
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Loaned:
     """What became of machines that came and went.
 
@@ -53,7 +66,8 @@ class Run:
     `weights` what users and tenants are entitled to, 1 where none is named. `utility` and
     `admitted` are there where jobs say what they are worth, `reached` where losses are followed:
     seconds from submission to a part of all that the loss falls. `loaned` is there where machines
-    were lent. `idle` tells what nobody held, where somebody knows which devices were held.
+    were lent, `nodes_slept` where they could sleep. `idle` tells what nobody held, where somebody
+    knows which devices were held.
     """
 
     submitted: Floats
@@ -75,6 +89,7 @@ class Run:
     reached: Mapping[float, Floats] = field(default_factory=dict)
     loaned: Loaned | None = None
     idle: Idle = NEVER_IDLE
+    nodes_slept: NodesSlept | None = None
 
     @cached_property
     def done(self) -> Bools:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import sqrt
+from statistics import fmean, stdev
+
 import numpy as np
 
 from weft.core.state.table import Floats
@@ -88,3 +92,20 @@ def _ramp(starts: Floats, at: Floats) -> Floats:
     total = np.concatenate([[0.0], np.cumsum(starts)])
     ramp: Floats = count * at - total[count]
     return ramp
+
+
+# Quantiles of Student's t at 97.5 %, by degrees of freedom; beyond, that of the normal law.
+STUDENT = (
+    *(12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31),
+    *(2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13),
+)
+NORMAL = 1.96
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and half its 95 % interval; of fewer than two values the half is 0."""
+    if len(values) < 2:
+        return (values[0] if values else 0.0), 0.0
+    freedom = len(values) - 1
+    quantile = STUDENT[freedom - 1] if freedom <= len(STUDENT) else NORMAL
+    return fmean(values), quantile * stdev(values) / sqrt(len(values))

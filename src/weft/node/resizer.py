@@ -142,13 +142,13 @@ class Resizer:
         self.look()
         return True
 
-    def _hear_adopted(self, change: _Change, number: int, told: Adopted) -> None:
+    def _hear_adopted(self, change: _Change, number: int, adopted: Adopted) -> None:
         if change.adopted is None:
-            change.adopted, change.adopted_at = told, time.monotonic()
-            self._journal.write("epoch", epoch=change.epoch, step=told.step)
+            change.adopted, change.adopted_at = adopted, time.monotonic()
+            self._journal.write("epoch", epoch=change.epoch, step=adopted.step)
             self.members = [*change.form.members]
-        elif number == self.members[0] and told.pause_s > change.adopted.pause_s:
-            change.adopted = told
+        elif number == self.members[0] and adopted.pause_s > change.adopted.pause_s:
+            change.adopted = adopted
 
     def _hear_left(self, change: _Change, number: int) -> None:
         """An old rank leaves only when all have agreed: the new ones are the attempt from here on.
@@ -272,7 +272,7 @@ class Resizer:
         if not change.superseded:
             self._journal.write("resize_failed", epoch=change.epoch, reason=change.failed)
 
-    def _finish(self, change: _Change, told: Adopted) -> None:
+    def _finish(self, change: _Change, adopted: Adopted) -> None:
         """Those that left are gone: the devices are free."""
         left = [number for number in self._ranks if number not in self.members]
         if left:
@@ -285,8 +285,8 @@ class Resizer:
         self._journal.write(
             "resized",
             epoch=change.epoch,
-            step=told.step,
-            pause_s=told.pause_s,
+            step=adopted.step,
+            pause_s=adopted.pause_s,
             prepare_s=change.asked - change.began if change.form.new else 0.0,
             ranks=pids_of(self._ranks),
         )

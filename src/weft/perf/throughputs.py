@@ -80,9 +80,9 @@ class Throughputs:
             raise self._unknown(model, gpus)
         return table[model, max(below)]
 
-    def pair(self, one: Job, other: Job, kind: str) -> tuple[float, float]:
+    def pair(self, job: Job, other: Job, kind: str) -> tuple[float, float]:
         """Steps per second of two jobs on the same devices; 0 where that was not measured."""
-        keys = ((one.model, one.demand.gpus), (other.model, other.demand.gpus))
+        keys = ((job.model, job.demand.gpus), (other.model, other.demand.gpus))
         return self.together.get(kind, {}).get(keys, (0.0, 0.0))
 
     def covers(self, trace: Trace, kinds: Sequence[str]) -> bool:
@@ -195,10 +195,10 @@ class ThroughputBeliefs(NothingLearnt):
         """What the truth charges."""
         return np.array([self._table.restart(job, first=False) for job in table.jobs])
 
-    def _pair(self, one: Job, other: Job, kinds: tuple[str, ...]) -> list[tuple[float, float]]:
-        key = ((one.model, one.demand.gpus), (other.model, other.demand.gpus), kinds)
+    def _pair(self, job: Job, other: Job, kinds: tuple[str, ...]) -> list[tuple[float, float]]:
+        key = ((job.model, job.demand.gpus), (other.model, other.demand.gpus), kinds)
         if key not in self._pairs:
-            self._pairs[key] = [self._table.pair(one, other, kind) for kind in kinds]
+            self._pairs[key] = [self._table.pair(job, other, kind) for kind in kinds]
         return self._pairs[key]
 
     def _row(self, model: str, gpus: int, kinds: tuple[str, ...]) -> Floats:

@@ -195,7 +195,7 @@ class WorstOff:
         owners = [view.job(row).owner for row in rows.tolist()]
         waiting = [view.job(row).owner for row in rows[view.waiting()[rows]].tolist()]
         admitted = worst_off(held, waiting, alpha)
-        theirs = np.array([one in admitted for one in owners], dtype=bool)
+        theirs = np.array([owner in admitted for owner in owners], dtype=bool)
         return np.asarray(view.running()[rows] | theirs)
 
 

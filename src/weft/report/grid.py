@@ -39,7 +39,7 @@ def read_grid(policies: Sequence[str]) -> Grid | None:
         except InvalidConfig:
             continue  # the name of a class, not a short form
         params = {key.text: value.text for key, value in part.params}
-        shape = (*(one.name.text for one in around), part.name.text, *sorted(params))
+        shape = (*(written.name.text for written in around), part.name.text, *sorted(params))
         groups.setdefault(shape, {})[policy] = params
     grids = [grid for group in groups.values() if (grid := _grid(group)) is not None]
     return max(grids, key=lambda grid: len(grid.policies), default=None)
@@ -113,6 +113,6 @@ def _cell(number: float | None, best: float, metric: Metric) -> str:
 
 
 def _mean(each: Sequence[Outcome], metric: Metric) -> float | None:
-    values = [one.metrics[metric.name] for one in each if metric.name in one.metrics]
+    values = [outcome.metrics[metric.name] for outcome in each if metric.name in outcome.metrics]
     found = [value for value in values if value is not None and math.isfinite(value)]
     return fmean(found) if found else None

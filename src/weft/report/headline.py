@@ -88,7 +88,7 @@ def _alone(known: dict[str, list[float]]) -> str:
 
 
 def _values(each: Sequence[Outcome], name: str) -> list[float]:
-    done = [one.metrics for one in each if one.metrics.get("finished", 1)]
+    done = [outcome.metrics for outcome in each if outcome.metrics.get("finished", 1)]
     found = [float(metrics[name]) for metrics in done if name in metrics]
     return found if len(found) == len(each) and not any(map(math.isnan, found)) else []
 

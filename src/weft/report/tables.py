@@ -125,9 +125,9 @@ def _cell(
 
 def _beats_all(column: Metric, policy: str, outcomes: Mapping[str, Sequence[Scored]]) -> bool:
     """Whether a policy is better than each other one in more than chance has to do with."""
-    own = [one.metrics[column.name] for one in outcomes[policy]]
+    own = [scored.metrics[column.name] for scored in outcomes[policy]]
     others = (
-        [one.metrics[column.name] for one in each]
+        [scored.metrics[column.name] for scored in each]
         for name, each in outcomes.items()
         if name != policy and _mean([o.metrics[column.name] for o in each]) != _mean(own)
     )

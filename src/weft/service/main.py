@@ -171,7 +171,7 @@ async def serve_async(
         server = Server(config)
         driver = app.state.context.driver
         watch = asyncio.create_task(_end_with(driver.wait(), server))
-        told = asyncio.create_task(_end_with(until, server)) if until is not None else watch
+        task = asyncio.create_task(_end_with(until, server)) if until is not None else watch
         _look_up_routes(app)
         if ready is not None:
             ready(_address(settings, listening))
@@ -181,8 +181,8 @@ async def serve_async(
             await server.serve(sockets=[listening])
         finally:
             watch.cancel()
-            told.cancel()
-            broken = await asyncio.gather(watch, told, return_exceptions=True)
+            task.cancel()
+            broken = await asyncio.gather(watch, task, return_exceptions=True)
     if isinstance(broken[0], Exception):
         raise broken[0]
 

@@ -60,12 +60,12 @@ class Watchdog:
     @property
     def alive(self) -> bool:
         """Whether a restart would not help."""
-        return all(one.ok for one in self.checks().values() if one.vital)
+        return all(check.ok for check in self.checks().values() if check.vital)
 
     @property
     def ready(self) -> bool:
         """Whether everything is well."""
-        return all(one.ok for one in self.checks().values())
+        return all(check.ok for check in self.checks().values())
 
     def open(self, environment: Mapping[str, str] = os.environ) -> None:
         """Begin to look, and to tell systemd; from the event loop."""
@@ -90,7 +90,9 @@ class Watchdog:
                 tell(environment, "WATCHDOG=1")
             if self.ready != was_ready:
                 was_ready = not was_ready
-                bad = [f"{name}: {one.said}" for name, one in self.checks().items() if not one.ok]
+                bad = [
+                    f"{name}: {check.said}" for name, check in self.checks().items() if not check.ok
+                ]
                 status = "; ".join(bad).replace("\n", " ")[:500] or "serving"
                 log.log(logging.INFO if was_ready else logging.WARNING, "status: %s", status)
                 tell(environment, f"STATUS={status}")

@@ -54,6 +54,9 @@ def collect(
         need,
         _with_gaps(run.fairness, run.done),
         _with_gaps(run.static_fairness, run.done),
+        tuple(job.user for job in jobs),
+        tuple(job.model for job in jobs),
+        tuple("/".join(job.demand.kinds) for job in jobs),
     )
     milliseconds = 1e3 * np.array(counts.decide_s)
     return Outcome(
@@ -113,6 +116,7 @@ def _run(
         physics.marks.reached(),
         None if counts.loans is None else _loaned(counts.loans, physics),
         _idle(physics, cluster, submit, held),
+        nodes_slept=counts.nodes_slept,
     )
 
 

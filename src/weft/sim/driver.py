@@ -47,6 +47,8 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.state.live_changes import join
+from weft.formulas.node_sleeper import NodeSleeper
+from weft.formulas.run import NodesSlept
 from weft.sim.asleep import Nights
 from weft.sim.faults import Faults
 from weft.sim.loans import LoanCounts, Loans
@@ -68,6 +70,11 @@ class Counts:
     rejected: int = 0
     decide_s: list[float] = field(default_factory=list)
     loans: LoanCounts | None = None
+    nodes_slept: NodesSlept | None = None
+
+
+def _slept(sleeper: NodeSleeper, now: float) -> NodesSlept:
+    return NodesSlept(sleeper.node_seconds(now), sleeper.wake_ups, sleeper.woken, sleeper.delay_s)
 
 
 def _recalls(events: list[Event]) -> bool:
@@ -89,8 +96,9 @@ class Driver:
         progress: Progress | None = None,
         live: CostsOf | None = None,
         nights: Nights | None = None,
+        sleeper: NodeSleeper | None = None,
     ) -> None:
-        self._nights = nights
+        self._nights, self._sleeper = nights, sleeper
         self._switches = None if live is None else Switches(live)
         self.counts = Counts()
         self._scheduler = scheduler
@@ -110,6 +118,7 @@ class Driver:
         self._stops: list[tuple[float, int, JobId, int]] = []
         self._attempt: dict[JobId, int] = {}
         self._wake: float = NEVER
+        self._now = 0.0
         self._order = 0
         self._arrived = 0
         self._left = len(physics.trace)
@@ -130,6 +139,7 @@ class Driver:
                 self._progress(total - self._left, total)
         if self.counts.loans is not None:
             self.counts.loans.close(now)
+        self.counts.nodes_slept = None if self._sleeper is None else _slept(self._sleeper, now)
         if self._progress is not None:
             self._progress(total, total)
 
@@ -150,6 +160,8 @@ class Driver:
             now = min(now, self._switches.next_at)
         if self._nights is not None:
             now = min(now, self._nights.next_at)
+        if self._sleeper is not None and (now < NEVER or len(self._scheduler.state.table)):
+            now = min(now, self._sleeper.next_at(self._now))
         if self._next_outage is not None and (now < NEVER or len(self._scheduler.state.table)):
             now = min(now, self._next_outage[0])
         if self._next_loan is not None and (now < NEVER or len(self._scheduler.state.table)):
@@ -218,7 +230,7 @@ class Driver:
         loans, before = self.counts.loans, None
         if loans is not None and _recalls(events):
             before = self._scheduler.view(now).held()
-        while events:
+        while events or (events := self._sleep_nodes(now)):
             self.counts.events += len(events)
             actions = self._scheduler.step(now, events)
             events = []
@@ -361,6 +373,17 @@ class Driver:
             if self._switches is not None:
                 self._switches.forget(job)
         return NodeDown(node)
+
+    def _sleep_nodes(self, now: float) -> list[Event]:
+        """Nodes that come back and nodes that go, where nobody needs all of them."""
+        self._now = now
+        if self._sleeper is None:
+            return []
+        came: list[Event] = [NodeUp(node) for node in self._sleeper.take_booted(now)]
+        if came:
+            return came
+        turn = self._sleeper.step(now, self._scheduler.state)
+        return [NodeDown(node.id, drained=True) for node in turn.sleep]
 
     def _lend(self, now: float, lent: int) -> list[Event]:
         """So many machines are lent from now on."""

@@ -58,8 +58,8 @@ class Neighbours:
         fresh, self._fresh = self._fresh, set()
         for seq in stale:
             beside = self.beside(seq)
-            one = self._residents[seq]
-            speed = self._coupling.speed(one, beside) if one.on.gpus else 1.0
+            resident = self._residents[seq]
+            speed = self._coupling.speed(resident, beside) if resident.on.gpus else 1.0
             if speed != self._speed[seq] or (seq in fresh and beside):
                 yield seq, speed
             self._speed[seq] = speed

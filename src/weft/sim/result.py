@@ -12,8 +12,10 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.state.table import Floats
 from weft.formulas.metrics import METRICS
+from weft.formulas.statistics import mean_interval
 
 Timing = dict[str, float | None]
+BUSY, NO_WAIT_H = 0.8, 0.01  # a load at which somebody should wait, and hours that are none
 TIMINGS = ("p50", "p95", "max")
 NOTEBOOK = tuple(m.name for m in METRICS if m.heading and m.brief and "main" in m.tables)
 
@@ -22,7 +24,8 @@ NOTEBOOK = tuple(m.name for m in METRICS if m.heading and m.brief and "main" in 
 class PerJob:
     """One row a job, in order of submission; times in seconds, NaN where it never happened.
 
-    `ftf` and `static_ftf` are its finish-time fairness in two definitions.
+    `gpus` are those that it asked for, `kinds` the GPU models that it takes, empty for any. `ftf`
+    and `static_ftf` are its finish-time fairness in two definitions.
     """
 
     id: tuple[str, ...]
@@ -34,6 +37,16 @@ class PerJob:
     gpus: Floats
     ftf: Floats
     static_ftf: Floats
+    users: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+
+    def facts(self) -> Iterator[dict[str, Any]]:
+        """What each job asked for, and whose it is."""
+        none = ("",) * len(self.id)
+        columns = (self.users or none, self.models or none, self.kinds or none)
+        for gpus, user, model, kind in zip(self.gpus.tolist(), *columns, strict=True):
+            yield {"gpus": gpus, "user": user, "model": model, "kind": kind}
 
     @property
     def jct_s(self) -> Floats:
@@ -174,14 +187,36 @@ class Result(Mapping[str, Any]):
         """A metric of a policy, averaged over seeds."""
         return float(np.mean([o.metrics[metric] for o in self.outcomes[policy]]))
 
+    def interval(self, policy: str, metric: str) -> tuple[float, float]:
+        """A metric averaged over seeds, and half its 95 % interval; 0 for a single seed."""
+        return mean_interval([o.metrics[metric] for o in self.outcomes[policy]])
+
+    @property
+    def note(self) -> str:
+        """What a reader could be misled by; mostly nothing."""
+        load = self.facts.get("offered_load", 0.0)
+        waits = [o.metrics.get("avg_queue_h", 0.0) for some in self.outcomes.values() for o in some]
+        if load < BUSY or not waits or max(waits) > NO_WAIT_H:
+            return ""
+        return (
+            f"nobody waits: the load of {load:.2f} is of the whole span of arrivals, and the "
+            "cluster is never full; policies differ with a higher load or fewer GPUs"
+        )
+
     def to_frame(self, *, per_job: bool = False) -> Any:
-        """A tidy pandas DataFrame: one row per policy and seed, or per policy, seed and job."""
+        """A tidy pandas DataFrame: one row per policy and seed, or per policy, seed and job.
+
+        With `per_job` the columns are policy, seed, id, submit_s, start_s, end_s, restarts, gpu_s,
+        ftf, static_ftf, gpus, user, model and kind; without, every metric of the result.
+        """
         rows: list[dict[str, Any]] = []
         for policy, outcomes in self.outcomes.items():
             for seed, outcome in zip(self.seeds, outcomes, strict=True):
                 label = {"policy": policy, "seed": seed}
                 if per_job:
-                    rows += [{**label, **row} for row in outcome.job_rows()]
+                    more = outcome.per_job.facts()
+                    both = zip(outcome.job_rows(), more, strict=True)
+                    rows += [{**label, **row, **facts} for row, facts in both]
                 else:
                     rows.append({**label, "predictor": outcome.predictor, **outcome.metrics})
         return _pandas().DataFrame(rows)
@@ -208,6 +243,9 @@ def _over_seeds(outcomes: tuple[Outcome, ...], *, per_job: bool, timing: bool) -
         return each[0]
     means: dict[str, Any] = {
         k: _tidy(float(np.mean([e[k] for e in each]))) for k in outcomes[0].metrics
+    }
+    means["interval95"] = {
+        k: _tidy(mean_interval([o.metrics[k] for o in outcomes])[1]) for k in outcomes[0].metrics
     }
     means["decide_ms"] = {k: _mean_or_none([e["decide_ms"][k] for e in each]) for k in TIMINGS}
     means["wall_s"] = _mean_or_none([e["wall_s"] for e in each])

@@ -67,12 +67,12 @@ class Switches:
 
     def take_due(self, now: float) -> list[Resize]:
         """Changes that are ready."""
-        found = []
+        resizes = []
         while self._due and self._due[0][0] <= now:
             one = heapq.heappop(self._due)
             if self._counts(one):
-                found.append(self._asked.pop(one[2])[1])
-        return found
+                resizes.append(self._asked.pop(one[2])[1])
+        return resizes
 
     def forget(self, job: JobId) -> None:
         """A job was stopped or has ended."""

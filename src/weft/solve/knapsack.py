@@ -4,7 +4,7 @@ The scheme of Frieze and Clarke (1984): a few jobs are fixed in, whatever is wor
 least of them is left out, the rest is a linear program whose corner is rounded down; at most one
 job a resource is lost by that. Gaps are then filled by worth for each part of the room. Of all
 sets of jobs to fix only those are tried that may still beat the best known: the duals of the first
-program bound them all.
+program bound them all. Up to `SMALL` choices are also solved to the optimum.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from weft.solve.linear_program import Sparse, maximise
 
 TINY = 1e-9
 BUDGET = 16
+SMALL = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,20 @@ def choose(
     # Decisions do not depend on the unit of worth, and solvers like numbers about 1.
     usable = Offers(usable.owner, usable.worth / usable.worth.max(), usable.need)
     best = _search(_Problem(usable, room), fixed, budget)
+    if len(usable) <= SMALL and budget is not None:
+        best = max(best, _optimum(usable, room), key=lambda found: usable.worth[found].sum())
     return [int(names[i]) for i in sorted(best)]
+
+
+def _optimum(offers: Offers, room: Floats) -> list[int]:
+    """The best choices, by a program in whole numbers."""
+    owners, owner = np.unique(offers.owner, return_inverse=True)
+    once = np.zeros((len(owners), len(offers)))
+    once[owner, np.arange(len(offers))] = 1.0
+    matrix = Sparse.of(np.concatenate([offers.need.T, once]))
+    limits = np.concatenate([room, np.ones(len(owners))])
+    found = maximise(offers.worth, matrix, limits, high=np.ones(len(offers)), whole=True)
+    return [int(i) for i in np.flatnonzero(found.x > 0.5)]
 
 
 def greedy(offers: Offers, room: Floats, taken: list[int] | None = None) -> list[int]:
@@ -202,5 +216,5 @@ def _solve(offers: Offers, room: Floats) -> tuple[Floats, Floats]:
         (int(owners.max()) + 1, size),
     )
     limits = np.concatenate([count.astype(float), np.ones(ones.shape[0])])
-    found = maximise(offers.worth, need.above(ones), limits, high=np.ones(size))
-    return found.x, found.duals[:rows] / scale
+    optimum = maximise(offers.worth, need.above(ones), limits, high=np.ones(size))
+    return optimum.x, optimum.duals[:rows] / scale

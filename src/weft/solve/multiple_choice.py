@@ -277,9 +277,9 @@ def _move(problem: Problem, pick: Ints, room: Floats, row: int, size: int) -> No
         room[problem.kind[size]] -= problem.count[size]
 
 
-def close_gap(problem: Problem, found: Answer, step: float) -> Ints:
+def close_gap(problem: Problem, answer: Answer, step: float) -> Ints:
     """Solve exactly for the jobs whose best size the bound does not settle."""
-    prices, bound, pick, worth = found.prices, found.bound, found.pick, found.value
+    prices, bound, pick, worth = answer.prices, answer.bound, answer.pick, answer.value
     net = problem.value - (prices[problem.kind] * problem.count)[None, :]
     top = np.maximum(net.max(axis=1), 0.0)
     slack = bound - worth - step * (1.0 - 1e-6) + 1e-9

@@ -90,10 +90,10 @@ def _decide(policy: Policy, view: View) -> tuple[Plan, list[JobId]]:
         for job in wrong:
             to, was = plan.changes[job], view.holds(job)
             assert to is not None
-            found = _find_place(view, job, to, was)
-            if found is not None:
-                view.free.take(found)
-                changes[job] = found
+            allocation = _find_place(view, job, to, was)
+            if allocation is not None:
+                view.free.take(allocation)
+                changes[job] = allocation
             else:
                 homeless.append(job)
                 changes[job] = None
@@ -107,12 +107,12 @@ def _decide(policy: Policy, view: View) -> tuple[Plan, list[JobId]]:
 
 
 def _find_misplaced(view: View, plan: Plan) -> list[JobId]:
-    table, found = view.table, []
+    table, job_ids = view.table, []
     for job, to in plan.changes.items():
         row = table.find(job) if to is not None else None
         if to is not None and row is not None and not keeps_nodes(table.jobs[row].demand, to):
-            found.append(job)
-    return found
+            job_ids.append(job)
+    return job_ids
 
 
 def _carry_out(view: View, plan: Plan, without: list[JobId]) -> None:
@@ -146,8 +146,8 @@ def _find_place(
     planned = view.cluster.kind_of(to)
     others = [kind for kind in free.kinds if not job.demand.kinds or kind in job.demand.kinds]
     for kind in (planned, *(kind for kind in others if kind != planned)):
-        if (found := _place(free, job, kind, to)) is not None:
-            return found
+        if (allocation := _place(free, job, kind, to)) is not None:
+            return allocation
     return None
 
 

@@ -36,8 +36,8 @@ class Reading:
 
     def close(self) -> None:
         """Let go of every thread's connection."""
-        for one in self._open:
-            one.close()
+        for connection in self._open:
+            connection.close()
 
     def _connection(self) -> sqlite3.Connection:
         db = self._mine.db

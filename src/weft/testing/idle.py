@@ -28,9 +28,9 @@ def find_idle(view: View, plan: Plan, controls: Controls) -> str:
             view.free.take(on)
     after = view.after(plan)
     pairs = ((job, after.get(job.id)) for job in view.table.jobs if job.id not in plan.rejected)
-    found = find_user(pairs, view.free, controls)
+    user = find_user(pairs, view.free, controls)
     view.free.rollback(mark)
-    return found
+    return user
 
 
 def find_user(

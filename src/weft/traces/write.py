@@ -68,8 +68,8 @@ def _cells(pair: tuple[Job, Truth]) -> dict[str, object]:
 
 
 def _after(job: Job) -> str:
-    said = {"ok": job.after.ok, "any": job.after.any, "not_ok": job.after.not_ok}
-    return ";".join(f"{how}:{name}" for how, names in said.items() for name in names)
+    job_ids = {"ok": job.after.ok, "any": job.after.any, "not_ok": job.after.not_ok}
+    return ";".join(f"{how}:{name}" for how, names in job_ids.items() for name in names)
 
 
 def _extra(job: Job, truth: Truth) -> str:

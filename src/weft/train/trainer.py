@@ -56,14 +56,14 @@ class Job:
         self._saver = Saver(checkpoints, gang, reports)
         self._clock = make_clock(gang.device)
         self._watch = Stopwatch(self._clock)
-        self._gate = Gate(env, gang, self._watch)
-        self._step = Step(gang, self._clock, self._watch, self._gate, self._note_step)
-        self._order = NOTHING
+        self._gate = gate = Gate(env, gang, self._watch)
+        self.stage = gate.hold  # a token around a part of the script
+        self._step = Step(gang, self._clock, self._watch, gate, self._note_step)
+        self._order, self._noise = NOTHING, GradientNoise(1.0)
         self._states: dict[str, Stateful] = {}
         self._schedules: list[Schedule] = []
         self._trained: Trained | None = None
         self._loader: Loader | None = None
-        self._noise = GradientNoise(1.0)
         self._rule, self._stage = find_rule("none"), ""
         self._smallest: int | None = None
         self._stop = StopRequest()

@@ -64,17 +64,17 @@ def _usable(path: Path) -> bool:
     try:
         make_group(group, {})
         command = ["sh", "-c", 'echo 0 > "$0/cgroup.procs" && kill -STOP $$', str(group)]
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as one:  # noqa: S603
-            _, status = os.waitpid(one.pid, os.WUNTRACED)
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:  # noqa: S603
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
             if os.WIFSTOPPED(status):
                 kill_group(group)
-                _, status = os.waitpid(one.pid, 0)
-            one.returncode = os.waitstatus_to_exitcode(status)
+                _, status = os.waitpid(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
     except OSError:
         return False
     finally:
         remove_group(group)
-    return one.returncode == -signal.SIGKILL
+    return process.returncode == -signal.SIGKILL
 
 
 def own_group() -> Path | None:

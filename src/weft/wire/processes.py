@@ -108,15 +108,15 @@ def find_holding(path: Path, *, writing: bool = False) -> list[int]:
 
 
 def _open_files(pid: int, *, writing: bool) -> set[tuple[int, int]]:
-    found: set[tuple[int, int]] = set()
+    open_files: set[tuple[int, int]] = set()
     with skip_gone():  # or another user's
         for entry in os.scandir(PROC / str(pid) / "fd"):
             with suppress(OSError):  # closed meanwhile
                 # The link's own mode says how the file was opened.
                 if not writing or entry.stat(follow_symlinks=False).st_mode & S_IWUSR:
                     file = entry.stat()
-                    found.add((file.st_dev, file.st_ino))
-    return found
+                    open_files.add((file.st_dev, file.st_ino))
+    return open_files
 
 
 def _pids() -> Iterator[int]:
@@ -163,13 +163,13 @@ def reap_others(spare: Collection[int]) -> None:
     """Take note of the ends of children that nobody waits for; `spare` are waited for."""
     while True:
         try:
-            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            result = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if found is None or found.si_pid in spare:
+        if result is None or result.si_pid in spare:
             return
         with suppress(ChildProcessError):
-            os.waitpid(found.si_pid, os.WNOHANG)
+            os.waitpid(result.si_pid, os.WNOHANG)
 
 
 def resident_gb(pid: int) -> float:

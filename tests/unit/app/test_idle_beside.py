@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+import pytest
+
 from weft.app.serve.live import Live, Settings
 from weft.core.model.job import Demand, Job, JobId, Tier
 from weft.core.model.launch import Launch
 from weft.core.plan.reasons import Blocker, Reason
+from weft.core.spec.registry import names
 from weft.runtime.deciding.waiting import waits_of, why_waits
 from weft.testing.virtual_time import run_virtually
 
@@ -85,6 +89,29 @@ def test_an_opportunistic_job_starts_beside_one_that_waits_for_more() -> None:
 
     for policy in ("weft", "srtf"):
         play(policy, people)
+
+
+@pytest.mark.parametrize(("seed", "policy"), enumerate(names("policy")))
+def test_under_no_policy_an_opportunistic_job_waits_beside_what_it_could_use(
+    seed: int, policy: str
+) -> None:
+    rng = np.random.default_rng(seed)
+    hold, *sizes = rng.integers(1, 4, 1 + int(rng.integers(1, 6))).tolist()
+
+    async def people(live: Live) -> None:
+        await live.driver.submit(job("hold", hold, preemptible=False))
+        await live.driver.submit(job("big", 16))
+        for number, gpus in enumerate(sizes):
+            filler = job(f"opp{number}", gpus, priority=-1.0, tier=Tier.OPPORTUNISTIC)
+            await live.driver.submit(filler)
+            await asyncio.sleep(float(rng.uniform(0.0, 90.0)))
+        await asyncio.sleep(120.0)
+
+        idle = live.driver.scheduler.state.free.room()
+        waits = [one.record.job for one in live.driver.jobs() if one.record.allocation is None]
+        assert not [one.id for one in waits if one.demand.gpus <= idle]
+
+    play(policy, people)
 
 
 def test_a_job_on_a_drained_gpu_goes_on_beside_it() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from math import inf
 from pathlib import Path
 
 from weft.core.events.event import Failed, Finished, Started, StartFailed, Stopped
 from weft.core.model.job import JobId, NodeId
-from weft.engines.fleet.attempts import LAG_S, SILENT_S, Run, next_step
+from weft.engines.fleet.attempts import LAG_S, LINGER_S, SILENT_S, Run, next_step
 from weft.engines.fleet.gang import GangWatch
 from weft.engines.fleet.port import Gang, Observation, Part, Phase
 from weft.wire.attempt import BEAT, CLAIM, EVENTS
@@ -178,3 +179,20 @@ def test_who_makes_a_folder_of_its_heartbeat_fails_alone(tmp_path: Path) -> None
 
     assert [one.over for one in run.watch.parts] == [True, False]
     assert run.watch.parts[1].started
+
+
+def test_a_job_that_removes_its_folder_has_failed_of_its_own_doing(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "a")
+    say(tmp_path, "a", "started")
+    run.watch.read(0.0)
+    shutil.rmtree(tmp_path / "a")
+    run.watch.read(1.0)
+
+    next_step(run, RUNNING, heard=True, now=1.0)
+    cancelled = next_step(run, RUNNING, heard=True, now=2.0 + LINGER_S)
+
+    assert cancelled.cancel
+    (failed,) = run.watch.verdict(asked=False)
+    assert isinstance(failed, Failed)
+    assert failed.reason == "quarantined: its folder on a was removed"
+    assert not failed.lost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from weft.core.events.job_end import Ended, How
@@ -13,6 +14,8 @@ from weft.core.spec.registry import build
 from weft.core.state.table import Column, Table
 from weft.predict.alike.single import failure_chance
 from weft.predict.calibration import adapt, pinball, split_conformal
+from weft.predict.published.cart import Leaf, Split, follow, grow
+from weft.predict.published.pai_group import PaiGroup
 from weft.predict.published.pai_history import PaiHistory
 from weft.predict.published.qssf import Qssf, merge, similar_names
 from weft.predict.published.three_sigma import ThreeSigma
@@ -130,3 +133,39 @@ def test_scores_by_the_book() -> None:
 @pytest.mark.parametrize(("failed", "chance"), [(5, 0.6711), (4, 0.56), (0, 0.1156)])
 def test_the_chance_to_fail_shrinks_towards_the_wider_group(failed: int, chance: float) -> None:
     assert failure_chance(failed, 5, 0.26) == pytest.approx(chance, abs=1e-4)
+
+
+# ---- recurring groups
+
+
+def test_a_tree_finds_the_step_between_two_levels() -> None:
+    x = np.array([[float(i), float(i % 3)] for i in range(40)])
+    y = np.where(x[:, 0] < 25.0, 1.0, 9.0)
+
+    tree = grow(x, y)
+
+    assert isinstance(tree, Split)
+    assert (tree.feature, tree.threshold) == (0, 24.5)
+    assert [follow(tree, row) for row in x] == y.tolist()
+    assert grow(x[:9], y[:9]) == Leaf(1.0)  # too few for two leaves of five
+
+
+def test_recurring_groups_are_told_apart_and_taken_up_again_from_a_snapshot() -> None:
+    groups = PaiGroup()
+    for i in range(60):
+        name, ran = ("short", 100.0) if i % 2 else ("long", 10_000.0)
+        groups.learn(ended(recurring(f"j{i}", name, i), ran))
+
+    assert left(groups, recurring("a", "short", 99)) == pytest.approx(100.0, rel=0.01)
+    assert left(groups, recurring("b", "long", 99)) == pytest.approx(10_000.0, rel=0.01)
+
+    again = PaiGroup()
+    again.load(json.loads(json.dumps(groups.save())))
+    for name in ("short", "long", "new"):
+        one = recurring("c", name, 7)
+        assert left(again, one) == left(groups, one)
+
+
+def recurring(name: str, script: str, number: int) -> Job:
+    launch = Launch(("python", f"{script}.py", "--seed", str(number)))
+    return Job(JobId(name), demand=Demand(1), user="u", launch=launch)

@@ -56,6 +56,14 @@ def test_it_is_worth_a_part_of_the_optimum_and_no_less_than_the_simple_ways(
     assert value >= offers.worth[greedy(offers, room)].sum() - 1e-9
 
 
+@examples(40)
+@given(instances())
+def test_small_knapsacks_are_filled_to_the_optimum(instance: tuple[Offers, Floats]) -> None:
+    offers, room = instance
+
+    assert offers.worth[choose(offers, room)].sum() == pytest.approx(optimum(offers, room))
+
+
 @examples(25)
 @given(instances(jobs=5, most_choices=2), st.integers(1, 4))
 def test_fixing_more_jobs_keeps_the_bound_of_frieze_and_clarke(

@@ -98,11 +98,11 @@ def resized(job: Job, gpus: int) -> Job:
 
 def more_nodes(text: str, beside: Cluster) -> list[Node]:
     """Machines as a cluster is written, with names that nobody has."""
-    taken, found = {node.id for node in beside.nodes}, []
+    taken, nodes = {node.id for node in beside.nodes}, []
     for number, node in enumerate(parse_cluster(text).nodes):
         name = node.id if node.id not in taken else NodeId(f"more-{number}")
-        found.append(replace(node, id=name))
-    return found
+        nodes.append(replace(node, id=name))
+    return nodes
 
 
 def read_named(policy: Described | None) -> PartSpec | None:

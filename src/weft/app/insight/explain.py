@@ -108,9 +108,9 @@ def explain(
         "asks_for": _asks(demand),
         "free_by_kind": idle,
         "largest_free_block": _blocks(present, idle),
-        "ahead_waiting": sum(not one.running for one in ahead),
-        "ahead_gpus": sum(one.gpus for one in ahead if not one.running),
-        "held_by_running": sum(one.gpus for one in ahead if one.running),
+        "ahead_waiting": sum(not front.running for front in ahead),
+        "ahead_gpus": sum(front.gpus for front in ahead if not front.running),
+        "held_by_running": sum(front.gpus for front in ahead if front.running),
         "waited_s": present.now - float(present.table.submitted[row]),
         **_expected(present, row),
         **_figures(present, job, purse),
@@ -149,9 +149,9 @@ def plan(present: Present, job: Job, purse: Purse = BOUNDLESS) -> Trial:
     ahead = in_front(there, there.table.row(job.id), purse)
     said = decided.reasons.get(job.id, "")
     word = decided.blockers.get(job.id, Blocker.SAID)
-    told = Reason(word, {"text": said}, said) if said else None
+    reason = Reason(word, {"text": said}, said) if said else None
     start = _estimate(there, job.id, ahead, purse)
-    return Trial(None, (), _waits(there, job, told), start)
+    return Trial(None, (), _waits(there, job, reason), start)
 
 
 def in_front(present: Present, row: int, purse: Purse = BOUNDLESS) -> list[Front]:
@@ -176,7 +176,7 @@ def in_front(present: Present, row: int, purse: Purse = BOUNDLESS) -> list[Front
         if on is not None and present.cluster.kind_of(on) in kinds
     ]
     queue = [Front(table.jobs[i], float(table.need[i]), running=False) for _, i in before]
-    return queue + sorted(running, key=lambda one: -one.gpus)
+    return queue + sorted(running, key=lambda front: -front.gpus)
 
 
 def cheapest_change(
@@ -188,19 +188,19 @@ def cheapest_change(
     priority, then ever fewer GPUs; `more` come last.
     """
     tried = takewhile(lambda _: not purse.empty, chain(_alternatives(present, job), more))
-    return next((one for one in tried if one.around(present).starts(one.job)), None)
+    return next((advice for advice in tried if advice.around(present).starts(advice.job)), None)
 
 
 def _estimate(present: Present, job: JobId, ahead: Collection[Front], purse: Purse) -> Estimate:
     """By simulation; counted, where that would take too long."""
-    before = present.without_behind(job, {one.job.id for one in ahead})
-    found = before.estimate(job, purse=purse.part(SIMULATED))
-    enough = len(found.after) >= FEW_SIMULATIONS or not purse.empty
-    if any(one is not None for one in found.after) and enough:
-        return found
-    order = [one.job.id for one in ahead if not one.running]
+    before = present.without_behind(job, {front.job.id for front in ahead})
+    estimate = before.estimate(job, purse=purse.part(SIMULATED))
+    enough = len(estimate.after) >= FEW_SIMULATIONS or not purse.empty
+    if any(one is not None for one in estimate.after) and enough:
+        return estimate
+    order = [front.job.id for front in ahead if not front.running]
     counted = count_start(before, [*order, job])
-    return counted if counted is not None else found
+    return counted if counted is not None else estimate
 
 
 def _alternatives(present: Present, job: Job) -> Iterator[Advice]:
@@ -348,11 +348,11 @@ def _find_moved(present: Present, decided: Plan) -> tuple[tuple[Job, str], ...]:
 def _find_displaced(present: Present, decided: Plan, job: JobId) -> tuple[Job, ...]:
     """Running jobs that a plan stops, moves or shrinks."""
     table = present.table
-    found = []
+    jobs = []
     for name, to in decided.changes.items():
         if name == job:
             continue
         was = table.allocations[table.row(name)]
         if was is not None and (to is None or to.devices != was.devices):
-            found.append(table.jobs[table.row(name)])
-    return tuple(found)
+            jobs.append(table.jobs[table.row(name)])
+    return tuple(jobs)

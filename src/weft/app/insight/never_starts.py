@@ -31,11 +31,11 @@ def count_never(why: Mapping[JobId, str]) -> Sequence[NeverStarts]:
     for job, because in why.items():
         by_reason[because].append(job)
     most = sorted(by_reason.items(), key=lambda one: -len(one[1]))
-    found = [NeverStarts(len(jobs), why, tuple(jobs[:SHOWN])) for why, jobs in most[:SHOWN]]
+    stuck = [NeverStarts(len(jobs), why, tuple(jobs[:SHOWN])) for why, jobs in most[:SHOWN]]
     rest = [job for _, jobs in most[SHOWN:] for job in jobs]
     if rest:
-        found.append(NeverStarts(len(rest), "other reasons", tuple(rest[:SHOWN])))
-    return found
+        stuck.append(NeverStarts(len(rest), "other reasons", tuple(rest[:SHOWN])))
+    return stuck
 
 
 def why_never(scheduler: Scheduler) -> dict[JobId, str]:

@@ -164,16 +164,16 @@ class _Crew:
         until = time.monotonic() + START_S
         while waiting:
             self._progress(f"{len(waiting)} of {len(self._scripts)} scripts are starting")
-            at, said = await self._report(until, waiting)
-            if (said.steps or 0.0) >= READY_STEPS and at in waiting:
+            at, report = await self._report(until, waiting)
+            if (report.steps or 0.0) >= READY_STEPS and at in waiting:
                 await self._engine.freeze(_job(at), 1, by=PROBE)
                 waiting.remove(at)
 
     async def _alone(self, at: int) -> Alone:
         script = self._scripts[at]
         self._progress(f"{script.model} alone")
-        rate, said = (await self._rates((at,)))[at]
-        batch, mem_gb = int(said.batch or 0.0), said.mem_gb or 0.0
+        rate, report = (await self._rates((at,)))[at]
+        batch, mem_gb = int(report.batch or 0.0), report.mem_gb or 0.0
         return Alone(script.model, batch, 1.0 / rate, mem_gb, script.command)
 
     async def _together(self, one: int, other: int) -> tuple[float, float]:
@@ -189,10 +189,10 @@ class _Crew:
         until = began + PATIENCE * self._wanted.each_s + TAKE_UP_S
         seen: dict[int, list[tuple[float, Report]]] = {at: [] for at in members}
         while not all(_long_enough(said, self._wanted.each_s) for said in seen.values()):
-            at, said = await self._report(until, members)
+            at, report = await self._report(until, members)
             now = time.monotonic()
             if now - began >= TAKE_UP_S and at in seen:
-                seen[at].append((now, said))
+                seen[at].append((now, report))
         for at in members:
             await self._engine.freeze(_job(at), 1, by=PROBE)
         return {at: (_rate(said), said[-1][1]) for at, said in seen.items()}

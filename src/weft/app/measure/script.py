@@ -228,16 +228,20 @@ class _Run:
                 return last
             if not isinstance(event, Reported) or event.report.batch is None:
                 continue
-            said = event.report
-            steps = said.steps or 0.0
+            report = event.report
+            steps = report.steps or 0.0
             first = steps if first is None else first
-            self._progress(f"batch {said.batch:,.0f}, {steps:,.0f} steps")
-            noise = {"noise": said.noise, "grad_var": said.grad_var, "grad_sqr": said.grad_sqr}
+            self._progress(f"batch {report.batch:,.0f}, {steps:,.0f} steps")
+            noise = {
+                "noise": report.noise,
+                "grad_var": report.grad_var,
+                "grad_sqr": report.grad_sqr,
+            }
             self.noise = {k: v for k, v in noise.items() if v is not None} or self.noise
             waited = time.monotonic() - began
             if steps - first < SETTLE_STEPS or not (fresh or waited > TAKE_UP_S):
                 continue
-            last = said
+            last = report
             if waited >= self._wanted.each_s:
                 return last
 
@@ -255,21 +259,21 @@ class _Run:
             self.trouble = event.reason
         return event
 
-    def _keep(self, said: Report) -> None:
-        batch, step_s, micros = said.batch or 0.0, said.step_s or 0.0, said.accumulate or 1.0
+    def _keep(self, report: Report) -> None:
+        batch, step_s, micros = report.batch or 0.0, report.step_s or 0.0, report.accumulate or 1.0
         self.points.append(
             Point(
                 batch=int(batch),
-                per_gpu=int(said.per_gpu or batch),
+                per_gpu=int(report.per_gpu or batch),
                 accumulate=int(micros),
-                steps=int(said.steps or 0.0),
+                steps=int(report.steps or 0.0),
                 step_s=step_s,
-                data_s=said.data_s or 0.0,
-                compute_s=(said.grad_s or 0.0) * micros,
-                sync_s=said.sync_s or 0.0,
+                data_s=report.data_s or 0.0,
+                compute_s=(report.grad_s or 0.0) * micros,
+                sync_s=report.sync_s or 0.0,
                 throughput=batch / step_s if step_s else 0.0,
-                mem_gb=said.mem_gb or 0.0,
-                lr_factor=1.0 if said.lr_factor is None else said.lr_factor,
+                mem_gb=report.mem_gb or 0.0,
+                lr_factor=1.0 if report.lr_factor is None else report.lr_factor,
             )
         )
 

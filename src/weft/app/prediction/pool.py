@@ -1,7 +1,7 @@
 """The trace on one pool of like nodes, shortest predicted service first, nobody stopped.
 
 The plainest setting in which predictions decide who waits: a job's key is its predicted length
-times its GPUs, looked at again whenever a job ended; the first that does not fit holds up the rest.
+times its GPUs, made again every ten minutes; the first that does not fit holds up the rest.
 Predictors learn from the ends of this replay, so nothing is known before it happened here.
 """
 
@@ -19,6 +19,7 @@ from weft.core.model.job import Job
 from weft.core.model.trace import Truth
 from weft.core.state.table import Floats, Table
 
+LOOK_AGAIN_S = 600.0
 Keys = Callable[[Table, float], Floats]
 HOW = {"completed": How.COMPLETED, "failed": How.FAILED, "cancelled": How.CANCELLED}
 
@@ -51,9 +52,8 @@ def replay(
 
     `submitted` is told each job before the predictor is, so that it can ask what is predicted.
     """
-    pool, table, running = Pool(nodes, per_node), Table(), _Running()
+    pool, queue, running = Pool(nodes, per_node), Queue(predictor, keys), _Running()
     jct, wait = np.zeros(len(jobs)), np.zeros(len(jobs))
-    order = keys or (lambda rows, now: predictor.remaining(rows, now) * rows.need)
     coming = 0
     while coming < len(jobs) or running.ends:
         now = min(jobs[coming][0].submitted if coming < len(jobs) else np.inf, running.next_end())
@@ -65,22 +65,59 @@ def replay(
             if submitted is not None:
                 submitted(coming, job, now)
             predictor.note_submitted(job, now)
-            table.add(job, coming)
+            queue.add(job, coming, now)
             coming += 1
-        ranked = np.argsort(order(table, now), kind="stable") if len(table) else ()
-        started = []
-        for row in map(int, ranked):
-            seq = int(table.seq[row])
-            places = pool.take(jobs[seq][0].demand.gpus)
+        queue.look_again(now)
+        while (first := queue.first()) is not None:
+            seq, places = first, pool.take(jobs[first][0].demand.gpus)
             if places is None:
                 break
+            queue.remove_first()
             wait[seq] = now - jobs[seq][0].submitted
             jct[seq] = wait[seq] + jobs[seq][1].length
             running.start(now + jobs[seq][1].length, seq, places)
-            started.append(row)
-        for row in sorted(started, reverse=True):
-            table.remove(row)
     return Replayed(jct, wait)
+
+
+class Queue:
+    """Who waits, by key; keys are made at submission, and again every ten minutes."""
+
+    def __init__(self, predictor: Predictor, keys: Keys | None) -> None:
+        self._keys = keys or (lambda rows, now: predictor.remaining(rows, now) * rows.need)
+        self._fixed = keys is not None
+        self._jobs: dict[int, Job] = {}
+        self._order: list[tuple[float, int]] = []
+        self._looked_at = -np.inf
+
+    def add(self, job: Job, seq: int, now: float) -> None:
+        """A job that came."""
+        self._jobs[seq] = job
+        heapq.heappush(self._order, (self._of([seq], now)[0], seq))
+
+    def look_again(self, now: float) -> None:
+        """Make all keys again, if it is time."""
+        if self._fixed or not self._jobs or now < self._looked_at + LOOK_AGAIN_S:
+            return
+        waiting = [*self._jobs]
+        self._order = list(zip(self._of(waiting, now), waiting, strict=True))
+        heapq.heapify(self._order)
+        self._looked_at = now
+
+    def _of(self, some: list[int], now: float) -> list[float]:
+        table = Table(len(some))
+        for seq in some:
+            table.add(self._jobs[seq], seq)
+        made: list[float] = self._keys(table, now).tolist()
+        return made
+
+    def first(self) -> int | None:
+        """Who is to start next; None where nobody waits."""
+        return self._order[0][1] if self._order else None
+
+    def remove_first(self) -> None:
+        """It starts."""
+        _, seq = heapq.heappop(self._order)
+        del self._jobs[seq]
 
 
 class _Running:

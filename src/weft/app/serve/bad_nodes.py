@@ -55,7 +55,7 @@ class BadNodes:
         """What happened there."""
         jobs = self._failed[node]
         last = next(reversed(jobs.values()), "").partition("\n")[0][:120]
-        people = len({self._owners[one] for one in jobs})
+        people = len({self._owners[job_id] for job_id in jobs})
         return f"{len(jobs)} jobs of {people} people failed at their start, the last: {last}"
 
     def forget(self, node: NodeId) -> None:
@@ -72,6 +72,6 @@ class BadNodes:
         self._guilty[job].add(node)
         self._failed[node][job] = reason
         self._owners[job] = self.owner_of(job)
-        jobs = [one for one in self._failed[node] if len(self._guilty[one]) == 1]
-        owners = {self._owners[one] for one in jobs}
+        jobs = [job_id for job_id in self._failed[node] if len(self._guilty[job_id]) == 1]
+        owners = {self._owners[job_id] for job_id in jobs}
         return node if len(jobs) >= self.in_a_row and len(owners) >= PEOPLE else None

@@ -34,7 +34,7 @@ class Limits:
 
 def read_limits(pairs: Sequence[str]) -> Limits:
     """Limits from `NAME=NUMBER`; InvalidConfig names what cannot be read."""
-    known = [one.name for one in fields(Limits)]
+    known = [field.name for field in fields(Limits)]
     found: dict[str, float] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")

@@ -20,6 +20,7 @@ from weft.app.serve.idle_watch import IdleWatch
 from weft.app.serve.limits import Limits
 from weft.app.serve.private_file import write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
+from weft.app.serve.sleep_nodes import SleepNodes, SleepSettings
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.knowledge import Knowledge
@@ -46,6 +47,7 @@ from weft.runtime.loop.deadlines import Deadlines
 from weft.runtime.loop.driver import Driver
 from weft.runtime.loop.file_limit import raise_file_limit
 from weft.runtime.recovery.retention import FOR_EVER, Keep, Retention
+from weft.runtime.sharing.ahead import AheadStarts
 from weft.runtime.sharing.guard import SharingGuard
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
@@ -77,8 +79,9 @@ class Settings:
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
     how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
     those on disk. `slowdown` is promised to jobs that ask for none while they run, None promises
-    them nothing. Jobs that do not use their GPUs for `stop_idle_s` seconds are stopped; None stops
-    none.
+    them nothing. With `start_ahead` the next in line is started before its turn where that can be
+    done. Jobs that do not use their GPUs for `stop_idle_s` seconds are stopped; None stops none.
+    `sleep_nodes` says how idle nodes are put to sleep, None that they never are.
     """
 
     engine: str = "local"
@@ -102,7 +105,9 @@ class Settings:
     decide_limit_s: float = LIMIT_S
     lending: Mapping[str, Any] = field(default_factory=dict)
     slowdown: float | None = SLOWDOWN
+    start_ahead: bool = True
     stop_idle_s: float | None = None
+    sleep_nodes: SleepSettings | None = None
     default: Described | tuple[Described, ...] = "fifo"
 
 
@@ -160,7 +165,8 @@ class Live:
         self.bad_nodes = BadNodes(self._owner_of)
         self._watching: asyncio.Task[None] | None = None
         self._deadlines = Deadlines(self.driver)
-        self.sharing = SharingGuard(self.driver)
+        self.sharing, self._ahead = SharingGuard(self.driver), AheadStarts(self.driver)
+        self.sleep_nodes = _sleep_nodes(settings, self.driver, self.engine.name)
         self.idle_beside = IdleBeside(self.driver, lambda: self.quotas)
         self.idle_watch = IdleWatch(self.driver, settings.stop_idle_s)
 
@@ -195,7 +201,11 @@ class Live:
             self._watching = asyncio.create_task(self._watch_nodes())
             self._deadlines.open()
             self.sharing.open()
+            if self.settings.start_ahead:
+                self._ahead.open()
             self.idle_beside.open()
+            if self.sleep_nodes is not None:
+                self.sleep_nodes.open()
             self.idle_watch.open()
         except BaseException:
             self.store.close()
@@ -215,6 +225,9 @@ class Live:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self._deadlines.close()
         await self.idle_beside.close()
+        if self.sleep_nodes is not None:
+            await self.sleep_nodes.close()
+        await self._ahead.close()
         await self.idle_watch.close()
         await self.sharing.close()
         await self.retention.close()
@@ -303,6 +316,12 @@ def _decider(settings: Settings) -> Decider:
     if settings.decide_in == "service":
         return InProcess()
     return InWorker(limit_s=settings.decide_limit_s)
+
+
+def _sleep_nodes(settings: Settings, driver: Driver, engine: str) -> SleepNodes | None:
+    if settings.sleep_nodes is None:
+        return None
+    return SleepNodes(driver, settings.sleep_nodes.on(engine), settings.state)
 
 
 def _predictor(spec: str) -> Predictor:

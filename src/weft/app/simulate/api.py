@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,13 +43,14 @@ def compare(
     policies: Described | Policy | Sequence[Described | Policy],
     cluster: str = "",
     *,
-    seeds: Iterable[int] = (0,),
+    seeds: int | Iterable[int] = (0,),
     processes: int | None = 1,
     progress: Progress | None = None,
     **more: Any,
 ) -> Result:
-    """Replay a workload under several policies, or one, and seeds.
+    """Replay a workload under several policies, or one, and seeds; `seeds=3` are 0, 1 and 2.
 
+    `progress` is told the part done of each run; notebooks show a line without it.
     More `processes` (None: one a core) need a script whose own work is under
     `if __name__ == "__main__":`, as for any Python program that starts processes.
     """
@@ -56,9 +58,20 @@ def compare(
     if not chosen:
         raise InvalidConfig("there is no policy to compare", hint="`weft list policy` shows all")
     base = Setup(_name_workload(workload), chosen[0], cluster, **more)
-    every = tuple(seeds)
+    every = tuple(range(seeds) if isinstance(seeds, int) else seeds)
+    if not every:
+        raise InvalidConfig("there is no seed to simulate with", hint="seeds=3, or a list of them")
     setups = [replace(base, policy=p, seed=s) for p in chosen for s in every]
-    return run_all(setups, processes=processes, progress=progress)
+    shown = progress or (_show_line if "ipykernel" in sys.modules else None)
+    return run_all(setups, processes=processes, progress=shown)
+
+
+def _show_line(done: Sequence[float]) -> None:
+    """How far all runs are, in one line that is written over."""
+    part = sum(done) / max(len(done), 1)
+    end = "\n" if part >= 1.0 else ""
+    sys.stderr.write(f"\r{len(done)} runs: {part:4.0%}{end}")
+    sys.stderr.flush()
 
 
 def _several(

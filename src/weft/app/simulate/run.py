@@ -18,7 +18,7 @@ from weft.app.simulate.resize_text import read_resize
 from weft.app.simulate.setup import DEFAULT_CLUSTER, Setup
 from weft.app.simulate.stops_text import stop_rules
 from weft.app.simulate.wiring import wire
-from weft.app.simulate.world import world_of
+from weft.app.simulate.world import SHARED, world_of
 from weft.core.codec.event_lines import event_line
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Cluster
@@ -29,6 +29,8 @@ from weft.core.scheduler import Journal
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import names
 from weft.engines.ray.spread import spread
+from weft.formulas.node_sleep import SleepRule
+from weft.formulas.node_sleeper import NodeSleeper
 from weft.sim.result import Outcome, Result
 from weft.sim.sweep import Progress, sweep
 from weft.traces.find import find, workload
@@ -51,8 +53,12 @@ def run_all(
     `on` is the address of a Ray cluster that runs them; empty for this machine.
     """
     first = setups[0]
-    for setup in setups:
-        policy_of(setup)  # a misspelt name is answered before anything runs
+    policies = [policy_of(setup) for setup in setups]  # a misspelt name is answered at once
+    if first.pairs and not any(policy.about.controls & SHARED for policy in policies):
+        raise InvalidConfig(
+            f"--pairs {first.pairs}: no job shares a GPU under {first.policy_name}",
+            hint="leave it out, or use a policy that shares, such as gandiva or weft:share=true",
+        )
     trace, cluster = prepare(first)
     if on:
         outcomes = spread(run_one, [_travelling(s) for s in setups], on, progress=progress)
@@ -103,8 +109,15 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
             loans=setup.loans,
             live=read_resize(setup.resize),
             stops=stop_rules(setup.stops, cluster),
+            sleeper=_sleeper(setup),
         )
         return run.outcome(setup.policy_name)
+
+
+def _sleeper(setup: Setup) -> NodeSleeper | None:
+    if setup.sleep_nodes is None:
+        return None
+    return NodeSleeper(SleepRule(spare=setup.sleep_nodes), setup.boot_s)
 
 
 def _travelling(setup: Setup) -> Setup:

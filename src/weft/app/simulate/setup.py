@@ -36,7 +36,8 @@ class Setup:
     tenants are entitled to against each other; without any they are the workload's own. `loans` are
     machines that come and go. `resize` is how running jobs change their devices: `restart`, or
     `live` with its terms. `stops` names how running jobs can be put to sleep: `freeze`, `suspend`,
-    both joined by a comma, or nothing.
+    both joined by a comma, or nothing. `sleep_nodes` is how many idle nodes stay awake while others
+    are put to sleep, None for all; a node needs `boot_s` seconds to come back.
     """
 
     workload: str | Trace
@@ -60,6 +61,8 @@ class Setup:
     loans: Loans = NO_LOANS
     resize: str = RESTART
     stops: str = ""
+    sleep_nodes: int | None = None
+    boot_s: float = 300.0
 
     def __post_init__(self) -> None:
         check_weights("weights", self.weights)

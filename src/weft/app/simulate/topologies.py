@@ -101,7 +101,7 @@ def _listed(where: str, field: str, held: Any) -> list[Any]:
 
 def _groups(where: str, field: str, held: Any) -> Groups:
     groups = [_listed(where, field, one) for one in _listed(where, field, held)]
-    return tuple(tuple(_whole(where, field, gpu) for gpu in one) for one in groups)
+    return tuple(tuple(_whole(where, field, gpu) for gpu in group) for group in groups)
 
 
 def _link(where: str, held: Any) -> GpuLink:

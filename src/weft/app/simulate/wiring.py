@@ -21,6 +21,7 @@ from weft.core.protocols import PerfModel
 from weft.core.scheduler import Journal, Scheduler
 from weft.core.spec.registry import Described, build, find, read_spec
 from weft.core.state.table import Table
+from weft.formulas.node_sleeper import NodeSleeper
 from weft.perf.change_costs import StatedCosts
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.loaned import OnLoan
@@ -82,10 +83,12 @@ def wire(
     loans: Loans = NO_LOANS,
     live: LiveTerms | None = None,
     stops: StopRules | None = None,
+    sleeper: NodeSleeper | None = None,
 ) -> Run:
     """Physics of the world's truth, a scheduler that knows what it may, and the clock between.
 
-    With `live` running jobs change their devices as they train; with `stops` they can sleep.
+    With `live` running jobs change their devices as they train; with `stops` they can sleep,
+    with `sleeper` idle nodes can.
     """
     about = policy.about
     costs = StatedCosts(world.perf)
@@ -128,6 +131,7 @@ def wire(
         seed=seed,
         progress=progress,
         live=None if live is None else costs.costs,
+        sleeper=sleeper,
         nights=None if stops is None or stops.memory is None else Nights(stops.memory),
     )
     return Run(policy, known, cluster, physics, driver, named, scheduler)

@@ -54,7 +54,9 @@ def find_prunable(state: Path, keep: Keep, now: float | None = None) -> Prunable
             f"{log} cannot be read: {error}", hint="`weft state check` says more"
         ) from error
     live = ledger.jobs.live.values()
-    left = {one.job.id: one.ended for one in live if one.ended and one.running is None}
+    left = {
+        record.job.id: record.ended for record in live if record.ended and record.running is None
+    }
     oldest = sorted((at, job) for job, at in (past | left).items())
     sizes = stored_bytes(state, [job for _, job in oldest])
     chosen = choose_jobs(oldest, now, keep, count=len(oldest), sizes=sizes)
@@ -65,16 +67,16 @@ def find_prunable(state: Path, keep: Keep, now: float | None = None) -> Prunable
 
 def prune(state: Path, keep: Keep) -> Prunable:
     """Remove it; the service must not run. Its next start forgets the jobs' records."""
-    found = find_prunable(state, keep)
+    prunable = find_prunable(state, keep)
     store = SqliteStore(state / LOG)
     try:
-        remove_jobs(state, found.jobs)
-        if found.cut is not None:
-            store.compact(found.cut)
+        remove_jobs(state, prunable.jobs)
+        if prunable.cut is not None:
+            store.compact(prunable.cut)
         store.shrink()
     finally:
         store.close()
-    return found
+    return prunable
 
 
 def _read_ledger(db: sqlite3.Connection) -> tuple[Ledger, int, float]:
@@ -85,7 +87,7 @@ def _read_ledger(db: sqlite3.Connection) -> tuple[Ledger, int, float]:
             tables = thaw(bytes(data)).tables
         except DamagedSnapshot:
             continue
-        promised = {(one.job, one.attempt): one.on for one in tables["promised"]}
+        promised = {(table.job, table.attempt): table.on for table in tables["promised"]}
         ledger, last = Ledger(tables["records"], promised, tables["usage"]), seq
         break
     for seq, line in db.execute("SELECT seq, json FROM events WHERE seq > ?", (last,)):

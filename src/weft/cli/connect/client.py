@@ -92,6 +92,10 @@ class Client:
         except OSError as error:
             raise Unreachable(f"no service answers at {self.url} ({error})") from error
 
+    def health(self, kind: type[T], path: str) -> T:
+        """What the service says of itself; also while it is not well."""
+        return read_as(kind, json.loads(self._send("GET", path, None, {}, api=False)))
+
     def healthy(self) -> bool:
         """Whether the service answers and is ready."""
         try:

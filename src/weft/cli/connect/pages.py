@@ -27,10 +27,10 @@ def complete_sweeps(client: Client, jobs: list[JobAnswer]) -> list[JobAnswer]:
     """The jobs, and beside the first of each sweep or app all others of it."""
     apps = dict.fromkeys(job.app for job in jobs if job.app)
     whole = {app: list(every_job(client, app=app)) for app in apps}
-    return [one for job in jobs for one in (whole.pop(job.app, ()) if job.app else (job,))]
+    return [answer for job in jobs for answer in (whole.pop(job.app, ()) if job.app else (job,))]
 
 
 def active_jobs(client: Client, **wanted: Any) -> list[JobAnswer]:
     """Jobs that have not ended, in order of submission; those that have are never read."""
-    found = {job.id: job for state in ACTIVE for job in every_job(client, state=state, **wanted)}
-    return sorted(found.values(), key=lambda job: job.submitted)
+    answers = {job.id: job for state in ACTIVE for job in every_job(client, state=state, **wanted)}
+    return sorted(answers.values(), key=lambda job: job.submitted)

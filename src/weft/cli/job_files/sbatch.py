@@ -80,50 +80,52 @@ def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, An
         raise InvalidConfig(
             f"cannot read {path}: {error}", hint="a script is a text in UTF-8"
         ) from error
-    said, others = _parser(path).parse_known_args(_header(text, path))
+    options, others = _parser(path).parse_known_args(_header(text, path))
     body: dict[str, Any] = {
-        "name": said.job_name or path.stem,
-        "workdir": str((Path.cwd() / said.chdir).absolute() if said.chdir else Path.cwd()),
+        "name": options.job_name or path.stem,
+        "workdir": str((Path.cwd() / options.chdir).absolute() if options.chdir else Path.cwd()),
         "command": [*_interpreter(text, path), SRUN + text, path.name, *arguments],
         "processes": 1,
         "env": {
             "SLURM_SUBMIT_DIR": str(Path.cwd()),
-            "SLURM_JOB_NAME": said.job_name or path.stem,
-            **({"SLURM_CPUS_PER_TASK": str(said.cpus_per_task)} if said.cpus_per_task else {}),
-            **_read_exports(said.export),
+            "SLURM_JOB_NAME": options.job_name or path.stem,
+            **(
+                {"SLURM_CPUS_PER_TASK": str(options.cpus_per_task)} if options.cpus_per_task else {}
+            ),
+            **_read_exports(options.export),
         },
     }
-    nodes = _count_nodes(said.nodes or "1", path)
-    tasks = said.ntasks or (said.ntasks_per_node or 1) * nodes
+    nodes = _count_nodes(options.nodes or "1", path)
+    tasks = options.ntasks or (options.ntasks_per_node or 1) * nodes
     if tasks > nodes and re.search(r"^\s*srun\b", text, re.M):
         raise InvalidConfig(
             f"{path}: srun would start {tasks} tasks, which only Slurm does",
             hint="start them with torchrun, or `processes: per-gpu` in a job file",
         )
-    kind, gpus = _count_gpus(said, tasks, nodes, path)
+    kind, gpus = _count_gpus(options, tasks, nodes, path)
     body |= {"gpus": gpus} if gpus else {}
-    body |= {"nodes": nodes} if said.nodes else {}
+    body |= {"nodes": nodes} if options.nodes else {}
     body |= {"kinds": [kind.lower()]} if kind else {}
-    cpus = (said.cpus_per_task or 0) * tasks
+    cpus = (options.cpus_per_task or 0) * tasks
     body |= {"cpus": float(cpus)} if cpus else {}
-    memory = _memory_gb(said, nodes, cpus or tasks)
+    memory = _memory_gb(options, nodes, cpus or tasks)
     body |= {"mem_gb": memory} if memory else {}
-    if said.time:
-        body["time_limit_s"] = read_slurm_time(said.time, path)
-    if said.array:
-        swept = read_array(said.array, f"{path}: --array={said.array[:60]}")
+    if options.time:
+        body["time_limit_s"] = read_slurm_time(options.time, path)
+    if options.array:
+        swept = read_array(options.array, f"{path}: --array={options.array[:60]}")
         body = {**body, **swept, "env": {**body["env"], **swept["env"]}}
-    if said.dependency:
-        body["after"] = read_dependency(said.dependency, path)
-    if said.exclusive:
+    if options.dependency:
+        body["after"] = read_dependency(options.dependency, path)
+    if options.exclusive:
         body["share"] = "never"
-    if said.requeue:
+    if options.requeue:
         body["preemptible"] = True
-    if said.no_requeue:
+    if options.no_requeue:
         body["retries"] = 0
-    remarks = [*_read_warning(said, body), *_find_unused(said, others, path)]
-    if said.nodes and said.nodes != str(nodes):
-        remarks.append(f"--nodes={said.nodes} is taken as {nodes}")
+    remarks = [*_read_warning(options, body), *_find_unused(options, others, path)]
+    if options.nodes and options.nodes != str(nodes):
+        remarks.append(f"--nodes={options.nodes} is taken as {nodes}")
     return body, remarks
 
 
@@ -226,14 +228,14 @@ def _interpreter(text: str, path: Path) -> list[str]:
 
 def _read_exports(text: str | None) -> dict[str, str]:
     """Variables of --export: pairs, or names that have a value here. ALL and NONE name none."""
-    found: dict[str, str] = {}
+    exports: dict[str, str] = {}
     for part in (text or "").split(","):
         key, equals, value = part.partition("=")
         if equals:
-            found[key] = value
+            exports[key] = value
         elif key in os.environ and key not in ("ALL", "NONE", "NIL"):
-            found[key] = os.environ[key]
-    return found
+            exports[key] = os.environ[key]
+    return exports
 
 
 def _count_gpus(said: Any, tasks: int, nodes: int, path: Path) -> tuple[str | None, int]:

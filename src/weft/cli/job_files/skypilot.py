@@ -56,12 +56,12 @@ def read_skypilot(body: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], 
     return made, remarks
 
 
-def _count_nodes(said: Any, path: Path) -> int:
-    if said is None:
+def _count_nodes(nodes: Any, path: Path) -> int:
+    if nodes is None:
         return 1
-    if isinstance(said, bool) or not isinstance(said, int) or not 0 < said <= 1024:
-        raise InvalidConfig(f"{path}: num_nodes is {said!r}, expected a whole number such as 2")
-    return said
+    if isinstance(nodes, bool) or not isinstance(nodes, int) or not 0 < nodes <= 1024:
+        raise InvalidConfig(f"{path}: num_nodes is {nodes!r}, expected a whole number such as 2")
+    return nodes
 
 
 def _accelerators(said: Any, path: Path) -> tuple[list[str], int]:

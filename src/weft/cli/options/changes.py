@@ -30,13 +30,13 @@ def read_changes(
 
 
 def _pairs(option: str, told: list[str] | None) -> list[tuple[str, str]]:
-    found = []
+    pairs = []
     for one in told or ():
         name, equals, number = one.rpartition("=")
         if not equals or not name:
             raise InvalidConfig(f"{option} {one!r} is not NAME=NUMBER")
-        found.append((name, number))
-    return found
+        pairs.append((name, number))
+    return pairs
 
 
 def _number(name: str, text: str) -> float:

@@ -107,7 +107,7 @@ def defaults_of(file: ConfigFile, options: Mapping[str, Option]) -> dict[str, An
     for key, value in file.values.items():
         name = str(key).replace("-", "_")
         if name not in options:
-            known = [one.replace("_", "-") for one in options]
+            known = [option.replace("_", "-") for option in options]
             close = did_you_mean(str(key), known)
             raise InvalidConfig(
                 f"{file.where(str(key))}: there is no option {key!r}{close}",

@@ -13,6 +13,7 @@ from weft.cli.options import keep
 
 if TYPE_CHECKING:
     from weft.app.serve.live import Settings
+    from weft.app.serve.sleep_nodes import SleepSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,22 @@ class ServeOptions:
         float,
         typer.Option(help="Seconds a decision may take before a safe order stands in.", min=0.1),
     ] = 20.0
+    sleep_nodes: Annotated[
+        int | None,
+        typer.Option(
+            help="Put idle nodes to sleep that nobody will need, but for so many to spare.", min=0
+        ),
+    ] = None
+    boot_s: Annotated[
+        float, typer.Option(help="Seconds a node that slept takes to come back.", min=0.0)
+    ] = 300.0
+    sleep_command: Annotated[
+        str,
+        typer.Option(help="What switches a node off, such as 'ssh {node} sudo poweroff'."),
+    ] = ""
+    wake_command: Annotated[
+        str, typer.Option(help="What switches a node on again, such as 'ipmi-on {node}'.")
+    ] = ""
     slowdown: Annotated[
         float,
         typer.Option(
@@ -125,7 +142,10 @@ class ServeOptions:
             max=100.0,
         ),
     ] = 1.3
-
+    start_ahead: Annotated[
+        bool,
+        typer.Option(help="Start the next in line before its turn, and freeze it until then."),
+    ] = True
     stop_idle_h: Annotated[
         float | None,
         typer.Option(
@@ -163,5 +183,15 @@ class ServeOptions:
             lending=read_lending(self.own, self.parent, self.half_life_h, self.min_run),
             default=DEFAULT_POLICY,
             slowdown=self.slowdown,
+            sleep_nodes=self._sleep_settings(),
+            start_ahead=self.start_ahead,
             stop_idle_s=None if self.stop_idle_h is None else self.stop_idle_h * 3600.0,
         )
+
+    def _sleep_settings(self) -> SleepSettings | None:
+        from weft.app.serve.sleep_nodes import SleepSettings
+
+        if self.sleep_nodes is None:
+            return None
+        commands = (self.sleep_command, self.wake_command)
+        return SleepSettings(self.sleep_nodes, self.boot_s, *commands)

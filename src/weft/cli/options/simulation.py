@@ -141,6 +141,20 @@ class SimulationOptions:
             rich_help_panel=SIM,
         ),
     ] = ""
+    sleep_nodes: Annotated[
+        int | None,
+        typer.Option(
+            help="Put idle nodes to sleep that nobody will need (CES), but for so many to spare.",
+            min=0,
+            rich_help_panel=SIM,
+        ),
+    ] = None
+    boot_s: Annotated[
+        float,
+        typer.Option(
+            help="Seconds a node that slept takes to come back.", min=0.0, rich_help_panel=SIM
+        ),
+    ] = 300.0
     node_mtbf_h: Annotated[
         float,
         typer.Option(
@@ -198,6 +212,8 @@ class SimulationOptions:
             pairs=self.pairs,
             weights=read_weights(self.weights),
             loans=read_loans(self.loan),
+            sleep_nodes=self.sleep_nodes,
+            boot_s=self.boot_s,
             resize=self.resize,
             stops=self.stops,
             **more,

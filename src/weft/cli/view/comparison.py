@@ -32,11 +32,11 @@ def comparison_table(answer: Comparison, width: int) -> RenderableType:
         if any(value is not None for value in values):
             table.add_row(heading, *("" if one is None else duration(one) for one in values))
     if answer.never:
-        counts = (sum(one.count for one in answer.never.get(name, ())) for name in policies)
-        table.add_row("never starts", *(str(one or "") for one in counts))
+        counts = (sum(starts.count for starts in answer.never.get(name, ())) for name in policies)
+        table.add_row("never starts", *(str(count or "") for count in counts))
     parts: list[RenderableType] = [table]
     for name, some in answer.never.items():
-        parts += [Text(f"{name}: {_say_never(one)}") for one in some]
+        parts += [Text(f"{name}: {_say_never(starts)}") for starts in some]
     if answer.outlook:
         parts += [Text(), outlook_table(answer.outlook, width)]
     if answer.note:
@@ -44,25 +44,27 @@ def comparison_table(answer: Comparison, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def _say_never(one: NeverStarts) -> str:
+def _say_never(starts: NeverStarts) -> str:
     """`never starts (3), because over quota: ...: a, b, c`."""
-    more = ", ..." if one.count > len(one.jobs) else ""
-    return f"never starts ({one.count}), because {one.because}: {', '.join(one.jobs)}{more}"
+    more = ", ..." if starts.count > len(starts.jobs) else ""
+    return (
+        f"never starts ({starts.count}), because {starts.because}: {', '.join(starts.jobs)}{more}"
+    )
 
 
 def outlook_table(looks: list[Outlook], width: int) -> Table:
     """When each job starts and ends, as things are and with the change."""
     columns: list[Column[Outlook]] = [
-        Column("job", lambda one: one.name or one.id),
-        Column("starts in", lambda one: _middle(one.start), right=True),
-        Column("then in", lambda one: _middle(one.start_then), right=True),
-        Column("ends in", lambda one: _middle(one.end), drop=1, right=True),
-        Column("then in ", lambda one: _middle(one.end_then), drop=1, right=True),
+        Column("job", lambda outlook: outlook.name or outlook.id),
+        Column("starts in", lambda outlook: _middle(outlook.start), right=True),
+        Column("then in", lambda outlook: _middle(outlook.start_then), right=True),
+        Column("ends in", lambda outlook: _middle(outlook.end), drop=1, right=True),
+        Column("then in ", lambda outlook: _middle(outlook.end_then), drop=1, right=True),
     ]
     return fit_columns(columns, looks, width)
 
 
-def _middle(one: Start | None) -> str:
-    if one is None or one.p50 is None:
+def _middle(start: Start | None) -> str:
+    if start is None or start.p50 is None:
         return "?"
-    return "runs" if one.p50 == 0.0 else words.seconds(one.p50)
+    return "runs" if start.p50 == 0.0 else words.seconds(start.p50)

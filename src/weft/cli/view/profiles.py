@@ -20,8 +20,8 @@ def profile_tables(found: Measured | PairTable, width: int) -> RenderableType:
     return _script(found, width) if isinstance(found, Measured) else _pairs(found, width)
 
 
-def _pairs(found: PairTable, width: int) -> RenderableType:
-    names = [f"{one.model}:{one.batch}" for one in found.alone]
+def _pairs(table: PairTable, width: int) -> RenderableType:
+    names = [f"{one.model}:{one.batch}" for one in table.alone]
     alone: list[Column[dict[str, Any]]] = [
         Column("script", lambda row: row["name"]),
         Column("step alone", lambda row: ms(row["step_s"]), right=True),
@@ -42,10 +42,10 @@ def _pairs(found: PairTable, width: int) -> RenderableType:
             "speed_other": pair.speed_other,
             "both": pair.speed_one + pair.speed_other,
         }
-        for pair in found.together
+        for pair in table.together
     ]
-    scripts = [asdict(one) | {"name": name} for one, name in zip(found.alone, names, strict=True)]
-    title = f"{found.gpus} {found.kind} shared by {found.sharing}, {found.seconds:.0f} s"
+    scripts = [asdict(one) | {"name": name} for one, name in zip(table.alone, names, strict=True)]
+    title = f"{table.gpus} {table.kind} shared by {table.sharing}, {table.seconds:.0f} s"
     return Group(
         Text(title, style="bold"),
         fit_columns(alone, scripts, width),

@@ -19,12 +19,12 @@ FIRST: tuple[StateWord, ...] = (
 
 def fold_sweeps(jobs: Iterable[JobAnswer]) -> list[JobAnswer]:
     """A row for each job that stands alone, and one for all of a sweep, where its first was."""
-    found: dict[str, list[JobAnswer]] = {}
+    answers: dict[str, list[JobAnswer]] = {}
     for job in jobs:
-        found.setdefault(f"app {job.tenant} {job.app}" if job.app else f"job {job.id}", []).append(
-            job
-        )
-    return [some[0] if len(some) == 1 else fold(some) for some in found.values()]
+        answers.setdefault(
+            f"app {job.tenant} {job.app}" if job.app else f"job {job.id}", []
+        ).append(job)
+    return [some[0] if len(some) == 1 else fold(some) for some in answers.values()]
 
 
 def fold(jobs: Sequence[JobAnswer]) -> JobAnswer:

@@ -72,7 +72,7 @@ class StopChoice:
         now: float,
     ) -> None:
         self._rules, self._state, self._changes = rules, state, changes
-        self._costs, self._now = knowledge.costs, now
+        self._costs, self._programs, self._now = knowledge.costs, knowledge.programs, now
         self._sleepers = dict(state.asleep.sleepers)
         self._coming = self._find_coming()
 
@@ -115,6 +115,10 @@ class StopChoice:
         return None
 
     # ---- what fits
+
+    def has_room(self, one: Sleeping) -> bool:
+        """Whether a job that holds memory and no time fits beside who has its devices."""
+        return self._fits_on_devices(one.job, one)
 
     def _fits_on_devices(self, job: JobId, one: Sleeping) -> bool:
         """Whether a frozen job leaves room on its devices for whoever the plan puts there."""
@@ -192,10 +196,18 @@ class StopChoice:
         if self._rules.memory is not None:
             known = self._rules.memory(self._job(job), on)
         else:
-            known = _reported_gb(self._state, job) or on.sharing.gpu_mem_gb
+            known = (
+                _reported_gb(self._state, job) or on.sharing.gpu_mem_gb or self._need_gb(job, on)
+            )
         if known is None:
             return self._state.cluster.nodes[self._state.cluster.index[on.slices[0].node]].device_gb
         return known
+
+    def _need_gb(self, job: JobId, on: Allocation) -> float | None:
+        """What a job declared, or its program was seen to hold."""
+        if self._programs is None:
+            return None
+        return self._programs.need_gb(self._job(job), self._state.cluster.kind_of(on))
 
     def _host_gb(self, job: JobId) -> float:
         if self._rules.memory is not None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import assert_never
 
 from weft.core.asleep.sleeping import Sleeping
-from weft.core.events.actions import Action, Resume, Stop
-from weft.core.events.event import Awoke, Decided, SleepFailed, Slept
-from weft.core.model.job import Allocation, JobId, Stage
+from weft.core.events.actions import Action, Resume, Start, Stop
+from weft.core.events.event import Awoke, Decided, SleepFailed, Slept, StartedAhead
+from weft.core.model.job import EXCLUSIVE, Allocation, JobId, Stage
 from weft.core.state.parts import StateParts
 from weft.core.state.table import Column
 from weft.core.stops import SLEEPS, Rung
@@ -24,6 +24,18 @@ def put_to_sleep(state: StateParts, row: int, rung: Rung) -> list[Action]:
     report = state.reports.get(job)
     gb = report.report.mem_gb if report is not None and report.attempt == attempt else None
     return [state.asleep.fall(Sleeping(job, attempt, rung, on, 0.0, device_gb=gb or 0.0))]
+
+
+def _start_ahead(state: StateParts, now: float, event: StartedAhead) -> list[Action]:
+    """A job that waits is started, and taken to be on its way to sleep until it does."""
+    job, attempt, table = event.job, event.attempt, state.table
+    row = table.row(job)
+    table.set(row, Column.ATTEMPT, attempt)
+    table.set(row, Column.STAGE, Stage.STOPPING)
+    state.vacating.leave(job, attempt, replace(event.on, slices=()))  # it holds no devices
+    gb = event.on.sharing.gpu_mem_gb or 0.0
+    state.asleep.fall(Sleeping(job, attempt, Rung.FREEZE, event.on, now, device_gb=gb))
+    return [Start(table.jobs[row], replace(event.on, sharing=EXCLUSIVE), attempt)]
 
 
 def lie_down_again(state: StateParts, row: int) -> list[Action]:
@@ -79,9 +91,13 @@ def stop_sleeper(state: StateParts, job: JobId) -> list[Action]:
     return [Stop(job, sleeping.attempt)]
 
 
-def fold(state: StateParts, now: float, event: Slept | SleepFailed | Awoke) -> list[Action]:
-    """What an engine says of an attempt that was asked to sleep or to wake."""
+def fold(
+    state: StateParts, now: float, event: Slept | SleepFailed | Awoke | StartedAhead
+) -> list[Action]:
+    """An attempt is to begin asleep, or what an engine says of one that was to sleep or wake."""
     match event:
+        case StartedAhead():
+            return _start_ahead(state, now, event)
         case Slept():
             return _slept(state, now, event)
         case SleepFailed():

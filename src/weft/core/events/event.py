@@ -194,6 +194,19 @@ class ResizeFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class StartedAhead:
+    """A job that waits is started before its turn, on devices that another one still has.
+
+    It sleeps from its first step on, and goes on when it is given these devices. Until then it
+    holds memory and no time.
+    """
+
+    job: JobId
+    attempt: int
+    on: Allocation
+
+
+@dataclass(frozen=True, slots=True)
 class Slept:
     """An attempt sleeps: it uses no device any more, and goes on where it was when it is woken.
 
@@ -328,6 +341,7 @@ OfJob = (
     | Resizable
     | Resized
     | ResizeFailed
+    | StartedAhead
     | Slept
     | SleepFailed
     | Awoke

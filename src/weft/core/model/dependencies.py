@@ -31,8 +31,8 @@ class Dependencies:
                 continue
             if outcomes is None:
                 outcomes = {}
-                for one, finished in ended:
-                    outcomes.setdefault(one, finished)
+                for job_id, finished in ended:
+                    outcomes.setdefault(job_id, finished)
             if other in outcomes:
                 self._judge(job, other, finished=outcomes[other])
 

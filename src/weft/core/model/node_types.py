@@ -48,8 +48,8 @@ def _switched(name: str, gpus: int, lanes: int, per_lane: float = 25.0) -> NodeT
 
 
 NODE_TYPES: Mapping[str, NodeTopology] = {
-    one.name: one
-    for one in (
+    topology.name: topology
+    for topology in (
         NodeTopology(
             "dgx-1v",
             8,
@@ -77,15 +77,15 @@ NODE_TYPES: Mapping[str, NodeTopology] = {
 
 def find_node_type(name: str, gpus: int, where: str) -> NodeTopology:
     """The links of a machine of that type; InvalidConfig if there is none with so many GPUs."""
-    found = NODE_TYPES.get(name)
-    if found is None:
+    topology = NODE_TYPES.get(name)
+    if topology is None:
         raise InvalidConfig(
             f"{where}: no node type {name!r}{did_you_mean(name, NODE_TYPES)}",
             hint="`weft list node-type` shows all; a cluster file takes one of your own",
         )
-    if found.gpus != gpus:
+    if topology.gpus != gpus:
         raise InvalidConfig(
-            f"{where}: a {name} has {found.gpus} GPUs, not {gpus}",
-            hint=f"write {found.gpus} GPUs, or describe your own node in a cluster file",
+            f"{where}: a {name} has {topology.gpus} GPUs, not {gpus}",
+            hint=f"write {topology.gpus} GPUs, or describe your own node in a cluster file",
         )
-    return found
+    return topology

@@ -72,7 +72,9 @@ class NodeTopology:
             raise self._wrong("ring_fit", self.ring_fit, "14 coefficients")
         self._check_links()
         for name, groups in (("sockets", self.sockets), ("switches", self.switches)):
-            if groups and sorted(gpu for one in groups for gpu in one) != list(range(self.gpus)):
+            if groups and sorted(gpu for group in groups for gpu in group) != list(
+                range(self.gpus)
+            ):
                 raise self._wrong(name, groups, f"each of the GPUs 0 to {self.gpus - 1} once")
 
     def _check_links(self) -> None:
@@ -103,18 +105,24 @@ class NodeTopology:
     @cached_property
     def bandwidths(self) -> Matrix:
         """GB/s of the best link between each pair of GPUs, one way; 0 on the diagonal."""
-        return self._matrix({(one.a, one.b): one.gb_s for one in self.links}, self._unlinked_gb_s)
+        return self._matrix(
+            {(link.a, link.b): link.gb_s for link in self.links}, self._unlinked_gb_s
+        )
 
     @cached_property
     def widths(self) -> Groups:
         """NVLink lanes between each pair of GPUs; 0 where they talk over PCIe."""
-        made = self._matrix({(one.a, one.b): one.width for one in self.links}, self._unlinked_width)
+        made = self._matrix(
+            {(link.a, link.b): link.width for link in self.links}, self._unlinked_width
+        )
         return tuple(tuple(int(one) for one in row) for row in made)
 
     @cached_property
     def distances(self) -> Matrix:
         """How far apart each pair is: 1 by NVLink, 2 by PCIe switch, 10 on a socket, 20 across."""
-        return self._matrix({(one.a, one.b): NVLINK for one in self.links}, self._unlinked_distance)
+        return self._matrix(
+            {(link.a, link.b): NVLINK for link in self.links}, self._unlinked_distance
+        )
 
     @cached_property
     def socket_of(self) -> tuple[int, ...]:

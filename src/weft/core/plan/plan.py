@@ -49,8 +49,8 @@ class Plan:
         """The same, saying why these jobs wait, and that what `cleared` were told holds no more."""
         if not why and not cleared:
             return self
-        told = {job: one.text for job, one in why.items()}
-        words = {job: one.blocker for job, one in why.items()}
+        told = {job: reason.text for job, reason in why.items()}
+        words = {job: reason.blocker for job, reason in why.items()}
         return replace(
             self,
             reasons={**dict.fromkeys(cleared, ""), **self.reasons, **told},

@@ -179,7 +179,7 @@ SOMETHING = {
 
 def words_of(question: str, answer: Flag) -> tuple[str, ...]:
     """An answer in words: `durations, models`; one word for nothing."""
-    words = tuple((one.name or "").lower().replace("_", "-") for one in answer)
+    words = tuple((flag.name or "").lower().replace("_", "-") for flag in answer)
     return words or (NOTHING[question],)
 
 

@@ -39,6 +39,12 @@ def field_names(part: type) -> dict[str, str]:
     return {f.metadata.get("name", f.name): f.name for f in fields(part)}
 
 
+@cache
+def old_names(part: type) -> Mapping[str, str]:
+    """Spellings that logs and files may still have, and what each is called now."""
+    return {f.metadata["was"]: f.name for f in fields(part) if "was" in f.metadata}
+
+
 def settings(who: str, part: type, params: Mapping[str, object]) -> dict[str, Any]:
     """Fields of `part` from parameters; `who` is named when one cannot be read."""
     values = read_values(who, part, params)
@@ -48,7 +54,8 @@ def settings(who: str, part: type, params: Mapping[str, object]) -> dict[str, An
 
 def read_values(who: str, part: type, params: Mapping[str, object]) -> dict[str, Any]:
     """JSON values by the types of the parameters they are for."""
-    known = parameters(part)
+    known, now = parameters(part), old_names(part)
+    params = {now.get(key, key): value for key, value in params.items()}
     for key in params:
         check_known(who, key, known)
     return {key: read_value(who, key, value, known[key][0]) for key, value in params.items()}

@@ -121,8 +121,8 @@ def read_plain(data: object) -> PartSpec:
     """
     if isinstance(data, str):
         parts = [
-            PartSpec(one.name.text, {key.text: value.text for key, value in one.params})
-            for one in parse(data)
+            PartSpec(written.name.text, {key.text: value.text for key, value in written.params})
+            for written in parse(data)
         ]
         return replace(parts[-1], wrappers=tuple(parts[:-1]))
     return _read_fields(data, "")

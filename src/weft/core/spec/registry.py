@@ -14,7 +14,14 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from weft.core.errors import InvalidConfig, UnknownName
-from weft.core.spec.parameters import check_known, parameters, read_values, read_word, settings
+from weft.core.spec.parameters import (
+    check_known,
+    old_names,
+    parameters,
+    read_values,
+    read_word,
+    settings,
+)
 from weft.core.spec.part_spec import PartSpec, Word, Written, parse, read_plain
 
 GROUPS: Mapping[str, str] = {
@@ -107,15 +114,13 @@ def _read_written(kind: str, written: Written) -> PartSpec:
         raise UnknownName(error.what + written.name.shown(), hint=error.hint) from error
     who = f"{kind} {name!r}"
     known = _parameters(who, part, [key.text for key, _ in written.params])
-    for key, _ in written.params:
-        check_known(who, key.text, known, key.shown())
-    return PartSpec(
-        name,
-        {
-            key.text: read_word(who, key.text, value, known[key.text][0])
-            for key, value in written.params
-        },
-    )
+    now = old_names(part) if known else {}
+    read = {}
+    for word, value in written.params:
+        key = now.get(word.text, word.text)
+        check_known(who, key, known, word.shown())
+        read[key] = read_word(who, key, value, known[key][0])
+    return PartSpec(name, read)
 
 
 def _read_typed(kind: str, spec: PartSpec) -> PartSpec:

@@ -100,13 +100,17 @@ class EndedInMemory:
 
     def put(self, rows: Sequence[EndedJob]) -> None:
         """Keep rows."""
-        self._rows |= {one.job: one for one in rows}
+        self._rows |= {ended_job.job: ended_job for ended_job in rows}
 
     def reset(self, number: int, jobs: Collection[JobId]) -> None:
         """Drop rows from a number on, and of these jobs."""
         gone = set(jobs)
-        kept = (one for one in self._rows.values() if one.number < number and one.job not in gone)
-        self._rows = {one.job: one for one in kept}
+        kept = (
+            ended_job
+            for ended_job in self._rows.values()
+            if ended_job.number < number and ended_job.job not in gone
+        )
+        self._rows = {ended_job.job: ended_job for ended_job in kept}
 
     def remove(self, jobs: Collection[JobId]) -> None:
         """Forget these jobs."""
@@ -127,63 +131,74 @@ class EndedInMemory:
         app: str | None = None,
     ) -> list[EndedJob]:
         """Rows after a number, in order."""
-        found = (
-            one
-            for one in self._ordered()
-            if one.number > after
-            and tenant in (None, one.tenant)
-            and outcome in (None, one.outcome)
-            and app in (None, one.app)
+        ended_jobs = (
+            ended_job
+            for ended_job in self._ordered()
+            if ended_job.number > after
+            and tenant in (None, ended_job.tenant)
+            and outcome in (None, ended_job.outcome)
+            and app in (None, ended_job.app)
         )
-        return [one for one, _ in zip(found, range(limit), strict=False)]
+        return [ended_job for ended_job, _ in zip(ended_jobs, range(limit), strict=False)]
 
     def first_since(self, at: float) -> int | None:
         """The first submitted then or later."""
-        return next((one.number for one in self._ordered() if one.submitted >= at), None)
+        return next(
+            (ended_job.number for ended_job in self._ordered() if ended_job.submitted >= at), None
+        )
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """How many of each tenant and outcome."""
-        return Counter((one.tenant, one.outcome) for one in self._rows.values())
+        return Counter((ended_job.tenant, ended_job.outcome) for ended_job in self._rows.values())
 
     def oldest(self, limit: int | None) -> list[tuple[float, JobId]]:
         """Those that ended first."""
-        return sorted((one.ended, one.job) for one in self._rows.values())[:limit]
+        return sorted((ended_job.ended, ended_job.job) for ended_job in self._rows.values())[:limit]
 
     def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         """Those that people call so."""
         return self._ids(
-            one
-            for one in self._ordered()
-            if name in (one.name, one.job.rpartition(":")[2]) and tenant in (None, one.tenant)
+            ended_job
+            for ended_job in self._ordered()
+            if name in (ended_job.name, ended_job.job.rpartition(":")[2])
+            and tenant in (None, ended_job.tenant)
         )[-limit:]
 
     def beginning(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         """Those whose id begins so."""
-        found = self._ids(
-            one
-            for one in self._rows.values()
-            if one.job.startswith(text) and tenant in (None, one.tenant)
+        job_ids = self._ids(
+            ended_job
+            for ended_job in self._rows.values()
+            if ended_job.job.startswith(text) and tenant in (None, ended_job.tenant)
         )
-        return sorted(found)[:limit]
+        return sorted(job_ids)[:limit]
 
     def apps(self, text: str, limit: int, *, tenant: str | None = None) -> list[str]:
         """Names of apps that begin so."""
-        rows = (one for one in self._rows.values() if tenant in (None, one.tenant))
-        return sorted({one.app for one in rows if one.app and one.app.startswith(text)})[:limit]
+        rows = (
+            ended_job for ended_job in self._rows.values() if tenant in (None, ended_job.tenant)
+        )
+        return sorted(
+            {
+                ended_job.app
+                for ended_job in rows
+                if ended_job.app and ended_job.app.startswith(text)
+            }
+        )[:limit]
 
     def latest(
         self, limit: int, *, tenant: str | None = None, user: str | None = None
     ) -> list[JobId]:
         """The last that were submitted."""
-        found = self._ids(
-            one
-            for one in self._ordered()
-            if tenant in (None, one.tenant) and user in (None, one.user)
+        job_ids = self._ids(
+            ended_job
+            for ended_job in self._ordered()
+            if tenant in (None, ended_job.tenant) and user in (None, ended_job.user)
         )
-        return found[::-1][:limit]
+        return job_ids[::-1][:limit]
 
     def _ordered(self) -> list[EndedJob]:
-        return sorted(self._rows.values(), key=lambda one: one.number)
+        return sorted(self._rows.values(), key=lambda ended_job: ended_job.number)
 
     @staticmethod
     def _ids(rows: Iterable[EndedJob]) -> list[JobId]:

@@ -57,10 +57,10 @@ class LiveChanges:
 
     def whole(self, job: JobId, on: Allocation) -> Allocation:
         """All that a job may hold, of which it is promised `on`."""
-        one = self.under_way.get(job)
-        if one is None:
+        resizing = self.under_way.get(job)
+        if resizing is None:
             return on
-        return one.holds if self._vacating.holds(job) else join(one.holds, on)
+        return resizing.holds if self._vacating.holds(job) else join(resizing.holds, on)
 
     def pick(
         self,
@@ -121,15 +121,15 @@ class LiveChanges:
 
     def change(self, job: Job, to: Allocation) -> list[Resize] | None:
         """Other terms for a change that is held back; None if there is none."""
-        one = self.under_way.get(job.id)
-        if one is None or not self._vacating.drop(job.id):
+        resizing = self.under_way.get(job.id)
+        if resizing is None or not self._vacating.drop(job.id):
             return None
-        return self.ask(Resize(job, one.attempt, to, one.epoch))
+        return self.ask(Resize(job, resizing.attempt, to, resizing.epoch))
 
     def awaits(self, job: JobId, attempt: int, epoch: int) -> bool:
         """Whether this answers the last change of a job."""
-        one = self.under_way.get(job)
-        return one is not None and (one.attempt, one.epoch) == (attempt, epoch)
+        resizing = self.under_way.get(job)
+        return resizing is not None and (resizing.attempt, resizing.epoch) == (attempt, epoch)
 
     def finish(self, now: float, row: int, table: Table) -> list[Action]:
         """A change was made: what waited for the devices that the job has left."""
@@ -162,8 +162,8 @@ class LiveChanges:
 
     def load(self, saved: Iterable[Resizing], table: Table, held: Collection[str]) -> None:
         """Take up changes that were under way; those of `held` were not asked for yet."""
-        self.under_way = {one.job: one for one in saved}
-        resizes = [_resize_of(one, table) for one in self.under_way.values()]
+        self.under_way = {resizing.job: resizing for resizing in saved}
+        resizes = [_resize_of(resizing, table) for resizing in self.under_way.values()]
         for resize in resizes:
             self._vacating.shed(resize.job.id, self.under_way[resize.job.id].holds, resize.to)
         for resize in resizes:
@@ -172,25 +172,29 @@ class LiveChanges:
 
     def wishes(self, table: Table) -> list[Resize]:
         """Every change that was asked for and not answered yet."""
-        asked = [one for one in self.under_way.values() if not self._vacating.holds(one.job)]
-        return [_resize_of(one, table) for one in asked]
+        asked = [
+            resizing
+            for resizing in self.under_way.values()
+            if not self._vacating.holds(resizing.job)
+        ]
+        return [_resize_of(resizing, table) for resizing in asked]
 
 
-def _resize_of(one: Resizing, table: Table) -> Resize:
-    row = table.row(one.job)
+def _resize_of(resizing: Resizing, table: Table) -> Resize:
+    row = table.row(resizing.job)
     to = table.allocations[row]
     assert to is not None
-    return Resize(table.jobs[row], one.attempt, to, one.epoch)
+    return Resize(table.jobs[row], resizing.attempt, to, resizing.epoch)
 
 
-def join(one: Allocation, other: Allocation) -> Allocation:
+def join(allocation: Allocation, other: Allocation) -> Allocation:
     """The devices of both, on the terms of the first."""
-    have = {*devices_of(one)}
+    have = {*devices_of(allocation)}
     more = (
         Slice(part.node, tuple(gpu for gpu in part.gpus if (part.node, gpu) not in have))
         for part in other.slices
     )
-    return replace(one, slices=(*one.slices, *(part for part in more if part.gpus)))
+    return replace(allocation, slices=(*allocation.slices, *(part for part in more if part.gpus)))
 
 
 def pick_live(

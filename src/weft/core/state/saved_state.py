@@ -111,21 +111,21 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
         unpack_floats(numbers["cells"]), [jobs[one.job] for one in active], [o.on for o in active]
     )
     state.free = Capacity(state.cluster)
-    for one in active:
-        if one.on is not None:
-            state.free.take(one.on)
+    for held in active:
+        if held.on is not None:
+            state.free.take(held.on)
     state.free.commit()
     state.free.set_hosts(numbers["hosts"])
-    for one in tables["leaving"]:
-        state.vacating.leave(one.job, one.attempt, one.on)
+    for held in tables["leaving"]:
+        state.vacating.leave(held.job, held.attempt, held.on)
     state.live.load(tables.get("resizing", ()), state.table, numbers.get("not_resized", ()))
     state.asleep.load(numbers.get("stops", {}), tables.get("asleep", ()))
-    for one in tables["held_back"]:
-        kind = Resume if state.asleep.find(one.job, one.attempt) is not None else Start
-        state.vacating.hold(kind(jobs[one.job], one.on, one.attempt))
+    for held in tables["held_back"]:
+        kind = Resume if state.asleep.find(held.job, held.attempt) is not None else Start
+        state.vacating.hold(kind(jobs[held.job], held.on, held.attempt))
     state.live.able = {one.job: one for one in tables.get("resizable", ())}
     state.ended = [*tables["ended"]]
-    state.reports = {one.job: one for one in tables["reports"]}
+    state.reports = {table.job: table for table in tables["reports"]}
     state.submissions, state.decisions = numbers["submissions"], numbers["decisions"]
     state.wake_at = numbers["wake_at"]
     state.recalled = numbers.get("recalled", 0)

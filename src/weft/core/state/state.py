@@ -36,6 +36,7 @@ from weft.core.events.event import (
     SleepFailed,
     Slept,
     Started,
+    StartedAhead,
     StartFailed,
     Stopped,
     Submitted,
@@ -110,7 +111,7 @@ class State:
                 return self._cancelled(now, job)
             case Suspended(job, _, rung):
                 return self._suspended(job, rung)
-            case Slept() | SleepFailed() | Awoke():
+            case Slept() | SleepFailed() | Awoke() | StartedAhead():
                 return asleep.fold(self, now, event)
             case Saved(job):
                 self.asleep.note_saved(job, self.table)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from weft.core.errors import InvalidConfig
-from weft.core.model.job import Allocation, Batch, Job, TimeShift
+from weft.core.model.job import Allocation, Batch, Job, TimeShift, name_of
 from weft.engines.machine.devices import Machine
 from weft.engines.machine.host_part import HostPart, Means, host_part, notices, read_asked
 from weft.engines.machine.software import activation, preparation
@@ -110,7 +111,7 @@ def common_spec(job: Job, on: Allocation, attempt: int, root: Path) -> AttemptSp
         workdir=str(workdir),
         checkpoints=str(workdir / launch.checkpoint if launch.checkpoint else own / "checkpoints"),
         devices=(),
-        env=dict(launch.env),
+        env={**tracking_names(job), **launch.env},
         processes=launch.processes.value,
         setup=launch.setup,
         prepare=preparation(launch.software),
@@ -163,6 +164,14 @@ def means_of(site: Site, machine: Machine, *, pin: bool, mps: bool) -> Means:
         mps=mps,
         gpus=bool(machine.gpus),
     )
+
+
+def tracking_names(job: Job) -> dict[str, str]:
+    """How MLflow and Weights & Biases are to call the run, and what it belongs to."""
+    tags = {"mlflow.runName": name_of(job), "weft.job": str(job.id)}
+    named = {"WANDB_NAME": name_of(job), "MLFLOW_RUN_CONTEXT": json.dumps(tags)}
+    groups = {"WANDB_RUN_GROUP": job.app, "MLFLOW_EXPERIMENT_NAME": job.app} if job.app else {}
+    return {**named, **groups}
 
 
 def sharing_env(

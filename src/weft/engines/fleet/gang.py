@@ -58,6 +58,8 @@ class PartWatch:
 
     def listen(self, now: float) -> None:
         """Whether an agent has it, and whether that lives; `now` is this machine's own clock."""
+        if not self.part.folder.is_dir():  # it was there before anybody was asked to run it
+            raise WireError(f"its folder on {self.part.node} was removed")
         self.claimed = self.claimed or (self.part.folder / CLAIM).exists()
         try:
             handle = open_regular(self.part.folder / BEAT)

@@ -39,7 +39,7 @@ def add_point(
     """With one more change, without what ended before `oldest`."""
     kept: Iterable[tuple[float, float]] = points
     if not points or points[-1][1] != gpus:
-        kept = (*(one for one in points if one[0] < at), (at, gpus))
+        kept = (*(point for point in points if point[0] < at), (at, gpus))
     known = tuple(kept)
     first = max((i for i, (when, _) in enumerate(known) if when <= oldest), default=0)
     return known[first:]

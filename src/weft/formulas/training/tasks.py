@@ -86,7 +86,7 @@ def tasks_of(job: Job) -> Tasks | None:
     server = Task(0.0, *(hints.get(f"server_{name}", 0.0) for name in RESOURCES[1:]))
     worker = Task(1.0, *(hints.get(f"worker_{name}", 0.0) for name in RESOURCES[1:]))
     servers = int(hints.get("servers", job.demand.gpus))
-    found = Tasks(
+    tasks = Tasks(
         worker,
         server,
         servers,
@@ -98,9 +98,9 @@ def tasks_of(job: Job) -> Tasks | None:
     )
     wrong = {
         "server_cpus": server.cpus <= 0.0,
-        "samples": found.samples <= 0.0,
-        "batch": found.batch <= 0.0,
-        "servers": not 1 <= servers <= found.most_servers,
+        "samples": tasks.samples <= 0.0,
+        "batch": tasks.batch <= 0.0,
+        "servers": not 1 <= servers <= tasks.most_servers,
     }
     for name, bad in wrong.items():
         if bad:
@@ -109,7 +109,7 @@ def tasks_of(job: Job) -> Tasks | None:
                 hint="a job with server_cpus needs positive server_cpus, samples and batch, and "
                 "at least one server",
             )
-    return found
+    return tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +135,10 @@ def utility_of(job: Job) -> Utility | None:
     if "worth" not in job.hints:
         return None
     hints = job.hints
-    found = Utility(hints["worth"], hints.get("haste", 0.0), hints.get("target_s", 0.0))
-    if found.worth < 0.0 or found.haste < 0.0:
+    utility = Utility(hints["worth"], hints.get("haste", 0.0), hints.get("target_s", 0.0))
+    if utility.worth < 0.0 or utility.haste < 0.0:
         raise InvalidConfig(
-            f"job {job.id!r}: hints worth {found.worth} and haste {found.haste}",
+            f"job {job.id!r}: hints worth {utility.worth} and haste {utility.haste}",
             hint="neither may be negative",
         )
-    return found
+    return utility

@@ -119,10 +119,10 @@ class Counts:
     @property
     def total_steps(self) -> float | None:
         """Steps of the whole training; None where a process does not know."""
-        trains = [one for one in self._processes.values() if one.at]
-        if not trains or not all(one.total for one in trains):
+        trains = [process for process in self._processes.values() if process.at]
+        if not trains or not all(train.total for train in trains):
             return None
-        return sum(one.before + one.total for one in trains)
+        return sum(train.before + train.total for train in trains)
 
     @property
     def data_part(self) -> float | None:
@@ -144,12 +144,12 @@ class Counts:
     @property
     def held_gb(self) -> float:
         """Device memory that frameworks have now, of the process that has most."""
-        return max((one.held_gb for one in self._processes.values()), default=0.0)
+        return max((process.held_gb for process in self._processes.values()), default=0.0)
 
     @property
     def peak_gb(self) -> float:
         """The most that one ever had."""
-        return max((one.peak_gb for one in self._processes.values()), default=0.0)
+        return max((process.peak_gb for process in self._processes.values()), default=0.0)
 
 
 def _is_sound(message: Counted) -> bool:

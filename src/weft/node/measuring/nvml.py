@@ -53,7 +53,7 @@ class Devices:
         """GB that these processes hold of the device where they hold most; None if it is secret."""
         wanted, most = set(pids), 0.0
         for handle in self._handles.values():
-            used = [one.used for one in self._running(handle) if one.pid in wanted]
+            used = [running.used for running in self._running(handle) if running.pid in wanted]
             if UNKNOWN_BYTES in used:
                 return None
             most = max(most, sum(used) / 1e9)
@@ -98,9 +98,9 @@ class Devices:
         call = self._library.nvmlDeviceGetProcessUtilization
         if call(handle, rows, ctypes.byref(count), ctypes.c_ulonglong(since)) != OK:
             return []  # also where there is nothing new
-        used = [one for one in rows[: count.value] if one.pid]
-        self._since[number] = max((one.at for one in used), default=since)
-        return [(one.pid, one.sm) for one in used if one.sm <= 100]
+        used = [utilisation for utilisation in rows[: count.value] if utilisation.pid]
+        self._since[number] = max((utilisation.at for utilisation in used), default=since)
+        return [(utilisation.pid, utilisation.sm) for utilisation in used if utilisation.sm <= 100]
 
     def _call(self, name: str, *arguments: object) -> None:
         code = getattr(self._library, name)(*arguments)

@@ -33,7 +33,7 @@ def rank_environment(
     whole = alone is not None and not find_launcher(spec.command)
     parts = spec.cores if whole else spec.cores[local : local + 1]
     cores = tuple(core for part in parts for core in part)
-    told = Environment(
+    environment = Environment(
         job=spec.job,
         attempt=spec.attempt,
         checkpoints=spec.checkpoints,
@@ -60,13 +60,13 @@ def rank_environment(
     if spec.user is not None:
         env.update(spec.user.variables(spec.workdir))
     env["PYTHONUNBUFFERED"] = "1"
-    if told.cpus:
-        env["OMP_NUM_THREADS"] = str(len(cores) or max(int(told.cpus), 1))
+    if environment.cpus:
+        env["OMP_NUM_THREADS"] = str(len(cores) or max(int(environment.cpus), 1))
     if spec.master_addr == "127.0.0.1":
         env["GLOO_SOCKET_IFNAME"] = "lo"
     if spec.visible is not None:
         env["CUDA_VISIBLE_DEVICES"] = spec.visible
-    place = told.variables()
+    place = environment.variables()
     if alone is not None:
         place = {name: value for name, value in place.items() if name not in OF_A_GANG}
         place |= launcher_variables(alone)

@@ -50,10 +50,10 @@ def starts_per_gpu(processes: str, command: Sequence[str], workdir: str, gpus: i
 
 def fit_launcher(command: Sequence[str], place: Place) -> list[str]:
     """The command with its launcher told what it may use; other commands as they are."""
-    found = find_launcher(command)
-    if found is None:
+    launcher = find_launcher(command)
+    if launcher is None:
         return list(command)
-    name, after = found
+    name, after = launcher
     return [*command[:after], *_FITTED[name](list(command[after:]), place)]
 
 

@@ -100,12 +100,12 @@ class TokenState:
 
     def part(self, keys: Collection[Key]) -> TokenState:
         """The facts about some members, to be read; what others hold is held here, too."""
-        one = TokenState(self.slots)
-        one._whole = self
-        one.members = {key: member for key, member in self.members.items() if key in keys}
-        one.waiting = [request for request in self.waiting if request.key in keys]
-        one.grants = {at: grant for at, grant in self.grants.items() if at[0] in keys}
-        return one
+        state = TokenState(self.slots)
+        state._whole = self
+        state.members = {key: member for key, member in self.members.items() if key in keys}
+        state.waiting = [request for request in self.waiting if request.key in keys]
+        state.grants = {at: grant for at, grant in self.grants.items() if at[0] in keys}
+        return state
 
     def fits(self, tokens: Iterable[str]) -> bool:
         """Whether all the tokens are free."""

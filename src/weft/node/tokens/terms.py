@@ -24,7 +24,7 @@ class Terms:
 
     def of(self, join: Join) -> Join:
         """The same with these terms; it may name fewer devices than it has."""
-        named = tuple(one for one in join.gpus if one in self.gpus)
+        named = tuple(gpu for gpu in join.gpus if gpu in self.gpus)
         return replace(
             join,
             tier=self.tier,
@@ -54,7 +54,9 @@ def read_terms(state: Path, job: str) -> Terms | None:
 
 def _last_attempt(folder: Path) -> Path | None:
     try:
-        parts = {int(one.name): _described(one) for one in folder.iterdir() if one.name.isdigit()}
+        parts = {
+            int(path.name): _described(path) for path in folder.iterdir() if path.name.isdigit()
+        }
     except OSError:
         return None
     known = {number: part for number, part in parts.items() if part is not None}

@@ -77,7 +77,9 @@ class FittedBeliefs:
         """What every running job has measured; the curves follow from it."""
         return {
             job: {
-                "profiles": {kind: one.save() for kind, one in belief.measured.items()},
+                "profiles": {
+                    kind: measurements.save() for kind, measurements in belief.measured.items()
+                },
                 "mixed": belief.mixed.save(),
                 "noise": list(belief.noise),
                 "batch": belief.batch,

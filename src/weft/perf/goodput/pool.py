@@ -82,7 +82,7 @@ class Group:
     def save(self) -> Any:
         """All of it as plain values."""
         return {
-            "profiles": {kind: one.save() for kind, one in self.measured.items()},
+            "profiles": {kind: measurements.save() for kind, measurements in self.measured.items()},
             "mixed": self.mixed.save(),
             "noise": [[at, *told] for at, told in self.noise.items()],
             "most": self.most,

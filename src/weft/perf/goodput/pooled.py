@@ -122,15 +122,15 @@ class PooledBeliefs(FittedBeliefs):
         """The pool, and how far each job is."""
         stands = {
             job: [
-                one.attempt,
-                one.at,
-                one.ran,
-                one.progress,
-                None if math.isnan(one.work) else one.work,
-                one.goodput,
-                one.noise and list(one.noise),
+                stand.attempt,
+                stand.at,
+                stand.ran,
+                stand.progress,
+                None if math.isnan(stand.work) else stand.work,
+                stand.goodput,
+                stand.noise and list(stand.noise),
             ]
-            for job, one in self._stands.items()
+            for job, stand in self._stands.items()
         }
         return {"pool": self.pool.save(), "stands": stands}
 
@@ -191,7 +191,9 @@ class PooledBeliefs(FittedBeliefs):
         found = np.zeros((len(table), len(kinds)))
         for row, job in enumerate(table.jobs):
             facts = [self._facts.on(job, 1.0, kind) for kind in kinds]
-            found[row] = [0.0 if one is None else one.bootstrap for one in facts]
+            found[row] = [
+                0.0 if kind_facts is None else kind_facts.bootstrap for kind_facts in facts
+            ]
         return found
 
     def work(self, table: Table) -> Floats:

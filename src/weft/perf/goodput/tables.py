@@ -177,14 +177,14 @@ def read_tables(
             hint="--profiles names a folder of measured profiles with models.json beside it",
         ) from error
     wanted = set(models) & set(facts) or set(facts)
-    found = {
+    tables = {
         p.name: _check(p, facts[p.name], kinds or MACHINES, facts_file)
         for p in sorted(folder.iterdir())
         if p.name in wanted
     }
-    if not found:
+    if not tables:
         raise InvalidConfig(f"{folder} holds no profiles", hint="one folder a model is expected")
-    return found
+    return tables
 
 
 def _check(
@@ -232,7 +232,7 @@ def _statistics(sqr: Floats, var: Floats) -> tuple[tuple[tuple[float, float], ..
 
 
 def _kinds(folder: Path, facts: Mapping[str, Any], kinds: Collection[str]) -> dict[str, KindTable]:
-    found = {}
+    tables = {}
     for kind, machine in MACHINES.items():
         path = folder / f"placements-{machine}.csv"
         if kind not in kinds or machine not in facts or not path.is_file():
@@ -244,7 +244,7 @@ def _kinds(folder: Path, facts: Mapping[str, Any], kinds: Collection[str]) -> di
         )
         fact = facts[machine]
         unit = int(fact.get("pipeline_stages", 1))
-        found[kind] = KindTable(
+        tables[kind] = KindTable(
             fact["min_local_bsz"] if unit == 1 else MICRO_BATCHES,
             fact["max_local_bsz"] if unit == 1 else MICRO_BATCHES,
             fact.get("bootstrap_xput_examples_per_s") or 1.0,
@@ -254,7 +254,7 @@ def _kinds(folder: Path, facts: Mapping[str, Any], kinds: Collection[str]) -> di
             shapes,
             unit,
         )
-    return found
+    return tables
 
 
 def _by_shape(

@@ -32,9 +32,9 @@ class MeasuredBus:
     speeds: Mapping[tuple[Described, Described], float]
     refused: int = 0
 
-    def speed(self, one: Job, beside: Job) -> float:
+    def speed(self, job: Job, beside: Job) -> float:
         """Speed of `one`, as a part of its speed alone."""
-        pair = (one.model, one.demand.gpus), (beside.model, beside.demand.gpus)
+        pair = (job.model, job.demand.gpus), (beside.model, beside.demand.gpus)
         return self.speeds.get(pair, 1.0)
 
 

@@ -28,7 +28,7 @@ class OutOfStep:
     that do so at the same time get equal parts.
     """
 
-    def gb_s(self, one: Resident, crossing: Mapping[Uplink, Sequence[Resident]]) -> float:  # noqa: ARG002 - the same for everybody
+    def gb_s(self, resident: Resident, crossing: Mapping[Uplink, Sequence[Resident]]) -> float:  # noqa: ARG002 - the same for everybody
         """The least of its parts of the links."""
         return min(
             (link.gbps / 8.0 / (1.0 + _busy(others)) for link, others in crossing.items()),
@@ -61,40 +61,42 @@ class Joined:
         if self.bus is not None:
             yield from self._sockets(resident.on)
 
-    def speed(self, one: Resident, beside: Sequence[Resident]) -> float:
+    def speed(self, resident: Resident, beside: Sequence[Resident]) -> float:
         """What its neighbours on devices leave it, times what links leave it of that."""
-        here = _list_devices(one.on)
+        here = _list_devices(resident.on)
         sharing = [other for other in beside if here & _list_devices(other.on)]
         if self.devices is not None:
-            speed = self.devices.speed(one, sharing)
+            speed = self.devices.speed(resident, sharing)
         else:
-            speed = min(one.on.sharing.share / one.job.demand.share, 1.0)
+            speed = min(resident.on.sharing.share / resident.job.demand.share, 1.0)
         if self.bus is not None:
-            speed *= self._left_by_bus(self.bus, one, beside)
-        traffic = one.job.traffic
-        if traffic is None or one.on.gpus < 2:
+            speed *= self._left_by_bus(self.bus, resident, beside)
+        traffic = resident.job.traffic
+        if traffic is None or resident.on.gpus < 2:
             return speed
-        return speed * self._relative(one, traffic, beside)
+        return speed * self._relative(resident, traffic, beside)
 
-    def _relative(self, one: Resident, traffic: Traffic, beside: Sequence[Resident]) -> float:
-        gb_s = self._inside_gb_s(one.on, traffic)
-        if links := self.cluster.crossed(one.on):
+    def _relative(self, resident: Resident, traffic: Traffic, beside: Sequence[Resident]) -> float:
+        gb_s = self._inside_gb_s(resident.on, traffic)
+        if links := self.cluster.crossed(resident.on):
             crossing: dict[Uplink, list[Resident]] = {link: [] for link in links}
             for other in beside:
                 if other.job.traffic is not None:
                     for link in self.cluster.crossed(other.on):
                         if link in crossing:
                             crossing[link].append(other)
-            gb_s = min(gb_s, self.links.gb_s(one, crossing))
+            gb_s = min(gb_s, self.links.gb_s(resident, crossing))
         if gb_s == inf:
             return 1.0  # nobody said how they are joined
         return traffic.iteration_s / traffic.seconds_at(gb_s)
 
-    def _left_by_bus(self, bus: BusSharing, one: Resident, beside: Sequence[Resident]) -> float:
-        here, speed = set(self._sockets(one.on)), 1.0
+    def _left_by_bus(
+        self, bus: BusSharing, resident: Resident, beside: Sequence[Resident]
+    ) -> float:
+        here, speed = set(self._sockets(resident.on)), 1.0
         for other in beside:
             if not here.isdisjoint(self._sockets(other.on)):
-                speed *= bus.speed(one.job, other.job)
+                speed *= bus.speed(resident.job, other.job)
         return speed
 
     def _sockets(self, on: Allocation) -> Iterator[Hashable]:

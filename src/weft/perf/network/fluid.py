@@ -38,11 +38,11 @@ def simulate_iterations(
 ) -> list[list[float]]:
     """Seconds of iterations of each sender; `gbps` is what each link carries."""
     rng = np.random.default_rng(seed)
-    held = all(one.beat is not None for one in senders)
+    held = all(sender.beat is not None for sender in senders)
     draws, count = (1, STEADY) if held else (DRAWS, ITERATIONS)
     found: list[list[float]] = [[] for _ in senders]
     for _ in range(draws):
-        jobs = [_Running(one, rng.standard_normal(256), rng.random()) for one in senders]
+        jobs = [_Running(sender, rng.standard_normal(256), rng.random()) for sender in senders]
         _run(jobs, gbps, count + SETTLE)
         for seen, job in zip(found, jobs, strict=True):
             seen += job.seconds[SETTLE : count + SETTLE]

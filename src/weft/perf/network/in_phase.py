@@ -23,12 +23,12 @@ class InPhase:
     Of jobs that a neighbour meets elsewhere nothing is seen.
     """
 
-    def gb_s(self, one: Resident, crossing: Mapping[Uplink, Sequence[Resident]]) -> float:
+    def gb_s(self, resident: Resident, crossing: Mapping[Uplink, Sequence[Resident]]) -> float:
         """The GB/s at which it would take as long, were they its own all the time."""
-        traffic = one.job.traffic
+        traffic = resident.job.traffic
         if traffic is None or not traffic.talking or not crossing:
             return inf
-        seconds = iteration_seconds(one, crossing)
+        seconds = iteration_seconds(resident, crossing)
         longer = sum(seconds) / len(seconds) - traffic.compute_s
         return traffic.gbit / (8.0 * longer) if longer > 0.0 else inf
 

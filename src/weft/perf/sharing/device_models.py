@@ -93,11 +93,11 @@ class MeasuredPairs(Colocated):
 
     table: Throughputs | None = None
 
-    def _beside(self, one: Resident, beside: Sequence[Resident]) -> float:
+    def _beside(self, resident: Resident, beside: Sequence[Resident]) -> float:
         """The measured speed of `one` beside its only neighbour."""
         if self.table is not None and len(beside) == 1:
-            together, _ = self.table.pair(one.job, beside[0].job, one.kind)
-            alone = self.table.rate(one.job.model, one.on.gpus, one.kind)
+            together, _ = self.table.pair(resident.job, beside[0].job, resident.kind)
+            alone = self.table.rate(resident.job.model, resident.on.gpus, resident.kind)
             if together > 0.0 and alone > 0.0:
                 return together / alone
-        return super()._beside(one, beside)
+        return super()._beside(resident, beside)

@@ -88,10 +88,10 @@ class MeasuredBatching:
         """As values that JSON has."""
         return {
             job: {
-                "peaks": [[size, gb] for size, gb in one.peaks.items()],
-                "rest": [one.alone_s, one.batch, one.step_s, one.noise],
+                "peaks": [[size, gb] for size, gb in shown.peaks.items()],
+                "rest": [shown.alone_s, shown.batch, shown.step_s, shown.noise],
             }
-            for job, one in self._shown.items()
+            for job, shown in self._shown.items()
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:

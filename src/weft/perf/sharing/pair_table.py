@@ -36,10 +36,10 @@ class Pairs:
     def __call__(self, group: Sequence[Profile]) -> list[float]:
         """Speed of each member as a part of its speed alone."""
         found = [1.0] * len(group)
-        for i, one in enumerate(group):
+        for i, profile in enumerate(group):
             for j, other in enumerate(group):
                 if i != j:
-                    found[i] *= self.between(one.tag, other.tag)[0]
+                    found[i] *= self.between(profile.tag, other.tag)[0]
         return found
 
     def between(self, one: str, other: str) -> tuple[float, float]:

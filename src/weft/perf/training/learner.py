@@ -60,19 +60,19 @@ class Heard:
     left: float = 0.0
     left_of: int = -1
 
-    def take(self, told: Loss) -> None:
+    def take(self, loss: Loss) -> None:
         """One more loss; one of an iteration that was reported before changes nothing."""
-        self.largest = max(self.largest, told.largest)
-        self.recent = told.recent or self.recent
-        self.gpu_s = self.gpu_s if told.gpu_s is None else told.gpu_s
-        if self.iterations and told.iteration <= self.iterations[-1]:
+        self.largest = max(self.largest, loss.largest)
+        self.recent = loss.recent or self.recent
+        self.gpu_s = self.gpu_s if loss.gpu_s is None else loss.gpu_s
+        if self.iterations and loss.iteration <= self.iterations[-1]:
             return
         self.reports += 1
-        self.iterations.append(told.iteration)
-        self.losses.append(told.loss)
+        self.iterations.append(loss.iteration)
+        self.losses.append(loss.loss)
         del self.iterations[:-HISTORY], self.losses[:-HISTORY]
-        more = min(int(told.epoch) + 1, MOST_EPOCHS) - len(self.epochs)
-        self.epochs += [told.loss] * more
+        more = min(int(loss.epoch) + 1, MOST_EPOCHS) - len(self.epochs)
+        self.epochs += [loss.loss] * more
 
 
 class Learner:
@@ -126,8 +126,8 @@ class Learner:
         }
         smoothed = {job: list(astuple(one)) for job, one in self._smoothed.items()}
         epochs = {
-            job: [one.over, list(one.begun.items()), one.batch, one.slower]
-            for job, one in self._epochs.items()
+            job: [seen.over, list(seen.begun.items()), seen.batch, seen.slower]
+            for job, seen in self._epochs.items()
         }
         return {"heard": heard, "smoothed": smoothed, "epochs": epochs}
 
@@ -193,15 +193,15 @@ class Learner:
 
         Of jobs that report their losses step by step: of others the time is asked by size.
         """
-        one, heard = self._smoothed.get(job.id), self._heard.get(job.id)
-        if one is None or heard is None or len(heard.epochs) <= LEAST_POINTS:
+        smoothed, heard = self._smoothed.get(job.id), self._heard.get(job.id)
+        if smoothed is None or heard is None or len(heard.epochs) <= LEAST_POINTS:
             return None
-        if one.epoch_steps <= 0.0 or one.gpu_s <= 0.0:
+        if smoothed.epoch_steps <= 0.0 or smoothed.gpu_s <= 0.0:
             return None
         if heard.left_of != len(heard.epochs):
             # The epoch under way has begun only: its loss is that of its beginning.
             heard.left, heard.left_of = epochs_left(heard.epochs[:-1]), len(heard.epochs)
-        return max(heard.left, 1.0) * one.epoch_steps * one.gpu_s / job.demand.gpus
+        return max(heard.left, 1.0) * smoothed.epoch_steps * smoothed.gpu_s / job.demand.gpus
 
     def learned(self, job: Job) -> Learned | None:
         """The last report, and the law of all of them."""

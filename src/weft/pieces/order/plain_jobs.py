@@ -11,6 +11,8 @@ import numpy as np
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
 
+LATE = 3.0  # times what a job ran on its part of the cluster that it may wait
+BEGUN_S = 20.0  # who ran for less is thought to have run for as long
 STARTS = 2.0  # times that a start counts for who waits: it is lost, and somebody stops for it
 
 
@@ -31,6 +33,18 @@ def charged_service(view: View, left: Floats, costs: Floats) -> Floats:
     seconds = left + np.where(view.running(), 0.0, STARTS * start)
     service: Floats = seconds * view.table.need
     return service
+
+
+def find_patience(view: View) -> Floats:
+    """Seconds that each row may wait; who has waited for longer goes before others.
+
+    They are by what it has run, which takes longer on an equal part of the cluster if the gang is
+    larger than its part. A late job that runs stays late until it has run for twice as long.
+    """
+    ran = np.maximum(view.ran(), BEGUN_S) * np.where(view.running(), 0.5, 1.0)
+    part = view.cluster.gpus / max(len(view.table), 1)
+    patience: Floats = LATE * ran * np.maximum(view.table.need / part, 1.0)
+    return patience
 
 
 def plain_weights(view: View, weights: Floats, service: Floats, plain: Bools) -> Floats:

@@ -28,13 +28,13 @@ def find_alternatives(view: View, plan: Plan, count: int, rng: np.random.Generat
     also below uplinks that nobody else has, and one takes any nodes.
     """
     moved = _movable(view, plan)
-    found = [plan]
+    plans = [plan]
     if not any(len(to.slices) > 1 for to in moved.values()):
-        return found
+        return plans
     seen = {_where(moved)}
     others = Plan({job: to for job, to in plan.changes.items() if job not in moved})
     for number in range(TRIES * (count - 1)):
-        if len(found) == count:
+        if len(plans) == count:
             break
         mark = view.free.mark()
         draw = _Draw(view, rng, near=number % 3 != 2, apart=number % 3 == 0)
@@ -42,20 +42,20 @@ def find_alternatives(view: View, plan: Plan, count: int, rng: np.random.Generat
         view.free.rollback(mark)
         if placed is not None and (where := _where(placed)) not in seen:
             seen.add(where)
-            found.append(replace(plan, changes={**plan.changes, **placed}))
-    return found
+            plans.append(replace(plan, changes={**plan.changes, **placed}))
+    return plans
 
 
 def _movable(view: View, plan: Plan) -> dict[JobId, Allocation]:
     """What the plan gives to jobs on devices of their own that were elsewhere before."""
-    found = {}
+    allocations = {}
     for job, to in plan.changes.items():
         if to is None or to.sharing != EXCLUSIVE or not to.gpus:
             continue
         was = view.holds(job)
         if was is None or was.devices != to.devices:
-            found[job] = to
-    return found
+            allocations[job] = to
+    return allocations
 
 
 def _make_room(view: View, others: Plan, moved: dict[JobId, Allocation]) -> bool:

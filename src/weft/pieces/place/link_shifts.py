@@ -121,7 +121,7 @@ def shift_jobs(
     if crossing.loops:
         crossing = crossing.broken()
     scores: list[float] = []
-    found: dict[JobId, TimeShift] = {}
+    shifts: dict[JobId, TimeShift] = {}
     for group in find_groups(crossing.shared):
         jobs = list(dict.fromkeys(job for link in group for job in crossing.shared[link]))
         circles, fits, cost = _turn(crossing, group, jobs, 1.0 + headroom)
@@ -141,8 +141,8 @@ def shift_jobs(
         }
         for job, shift in unite_shifts(periods, by_link, kept).items():
             shift = round(shift, SHIFT_DIGITS)
-            found[job] = TimeShift(periods[job], shift if shift < periods[job] else 0.0)
-    return Shifts(round(OVER[over](scores), DIGITS) if scores else 1.0, found)
+            shifts[job] = TimeShift(periods[job], shift if shift < periods[job] else 0.0)
+    return Shifts(round(OVER[over](scores), DIGITS) if scores else 1.0, shifts)
 
 
 Turned = tuple[dict[JobId, Circle], dict[str, Fit], float]

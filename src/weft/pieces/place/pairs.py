@@ -37,8 +37,8 @@ def place_pairs(
     for row, on in after.items():
         if on is not None and row not in now.crowded and _is_half(view, row, on):
             changes[row] = _replace_share(view.free, on, EXCLUSIVE)
-    told = {row: on for row, on in changes.items() if _differs(view, row, on)}
-    return {row: _keep_batch(view, row, on) for row, on in told.items()}
+    allocations = {row: on for row, on in changes.items() if _differs(view, row, on)}
+    return {row: _keep_batch(view, row, on) for row, on in allocations.items()}
 
 
 def find_parted(view: View, changes: Mapping[int, Allocation | None]) -> frozenset[JobId]:
@@ -46,14 +46,14 @@ def find_parted(view: View, changes: Mapping[int, Allocation | None]) -> frozens
 
     Two sets of devices, one of them shared, would have to be held at a time.
     """
-    found = []
+    job_ids = []
     for row, to in changes.items():
         was = view.allocation(row)
         if was is None or to is None or was.devices == to.devices:
             continue
         if HALF in (was.sharing.share, to.sharing.share):
-            found.append(view.job(row).id)
-    return frozenset(found)
+            job_ids.append(view.job(row).id)
+    return frozenset(job_ids)
 
 
 def _is_half(view: View, row: int, on: Allocation) -> bool:

@@ -227,8 +227,8 @@ class _Search:
         slows = _slows(worth)
         both = worth.value[host, size] - (1.0 - speeds[0]) * slows[host, size]
         both += worth.value[guest, size] - (1.0 - speeds[1]) * slows[guest, size]
-        found = _Offers(both, both, host, guest, size, speeds)
-        return found.pick((both > 0.0) & (speeds[0] > 0.0))
+        offers = _Offers(both, both, host, guest, size, speeds)
+        return offers.pick((both > 0.0) & (speeds[0] > 0.0))
 
     def _keep(self, own: Floats, prices: Floats, which: Bools | None = None) -> _Offers:
         """Guests stay with their hosts, where that gains; they go to no other host."""
@@ -264,8 +264,8 @@ def _find_nearest(grid: _Offers) -> _Offers:
         return grid.change(lambda column: column[..., :0].reshape(*column.shape[:-2], 0))
     near = np.argsort(-grid.gain, axis=0, kind="stable")[:NEAREST]
     at = near, np.broadcast_to(np.arange(near.shape[1])[None, :], near.shape)
-    found = grid.change(lambda column: column[(..., *at)].reshape(*column.shape[:-2], -1))
-    return found.pick(found.gain > 0.0)
+    offers = grid.change(lambda column: column[(..., *at)].reshape(*column.shape[:-2], -1))
+    return offers.pick(offers.gain > 0.0)
 
 
 def _leave(grid: _Offers, free: Bools) -> _Offers:

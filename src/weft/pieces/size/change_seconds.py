@@ -76,7 +76,7 @@ def read_costs(view: View) -> Floats:
     return np.array(cells)[which].transpose(2, 0, 1)
 
 
-def _columns(one: Costs) -> tuple[float, ...]:
-    sent = one.pause_gb_s * one.state_gb
-    live = float(one.live)
-    return one.first_start_s, one.restart_s, live, one.pause_s, sent, one.prepare_s
+def _columns(costs: Costs) -> tuple[float, ...]:
+    sent = costs.pause_gb_s * costs.state_gb
+    live = float(costs.live)
+    return costs.first_start_s, costs.restart_s, live, costs.pause_s, sent, costs.prepare_s

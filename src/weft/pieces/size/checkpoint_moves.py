@@ -39,7 +39,7 @@ def find_hurried(
     for row, to in changes.items():
         for device in () if to is None else devices_of(to):
             takers[device] = row
-    found = []
+    job_ids = []
     for row, to in changes.items():
         was, size = view.allocation(row), int(pick[row])
         if was is None or to is None or size < 0 or held[row] < 0:
@@ -53,5 +53,5 @@ def find_hurried(
         )
         now = float(worth.weight[row] * worth.speed[row, int(held[row])])
         if now * float(worth.start_s[row, size]) < theirs:
-            found.append(view.job(row).id)
-    return frozenset(found)
+            job_ids.append(view.job(row).id)
+    return frozenset(job_ids)

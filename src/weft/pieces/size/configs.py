@@ -29,13 +29,13 @@ def rigid_configs(view: View, valid: tuple[Config, ...]) -> tuple[Config, ...]:
     """The sizes of jobs that take only one, on every kind, where they are not valid ones."""
     known = {(config.kind, config.gpus) for config in valid}
     sizes = sorted({job.demand.gpus for job in view.table.jobs if job.demand.rigid})
-    found = []
+    configs = []
     for kind in view.cluster.kinds:
         size = view.cluster.node_size(kind)
         every = [Config(kind, -(-gpus // size), gpus) for gpus in sizes]
         room = view.cluster.gpus_by_kind[kind]
-        found += [c for c in every if (kind, c.gpus) not in known and c.gpus <= room]
-    return tuple(found)
+        configs += [c for c in every if (kind, c.gpus) not in known and c.gpus <= room]
+    return tuple(configs)
 
 
 def find_held(view: View, configs: tuple[Config, ...]) -> Floats:

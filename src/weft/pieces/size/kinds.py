@@ -20,7 +20,7 @@ def choose_kinds(
     number need not be `exact`. Parts of devices are counted as such.
     """
     room = {kind: float(gpus) for kind, gpus in view.cluster.gpus_by_kind.items()}
-    found: dict[int, Config] = {}
+    configs: dict[int, Config] = {}
     held = {row: on for row, on in enumerate(view.table.allocations) if on is not None}
     for row in sorted(counts, key=lambda row: row not in held):
         job, on = view.job(row), held.get(row)
@@ -32,5 +32,5 @@ def choose_kinds(
         if gpus < (counts[row] if exact else job.demand.min):
             continue
         room[kind] -= gpus * job.demand.share
-        found[row] = Config(kind, ceil(gpus / view.cluster.node_size(kind)), gpus)
-    return found
+        configs[row] = Config(kind, ceil(gpus / view.cluster.node_size(kind)), gpus)
+    return configs

@@ -107,10 +107,10 @@ class Cassini(Wrapper):
             first = crossing if first is None else first
             if crossing.loops and self.loops == "discard":
                 continue
-            found = shift_jobs(crossing, beats, headroom=self.headroom, over=self.score)
-            if best is None or found.score > best[0]:
-                best = (found.score, candidate, found)
-            if found.score == 1.0:
+            shifts = shift_jobs(crossing, beats, headroom=self.headroom, over=self.score)
+            if best is None or shifts.score > best[0]:
+                best = (shifts.score, candidate, shifts)
+            if shifts.score == 1.0:
                 break  # nothing is better, and the first of equals is taken
         if best is not None:
             return best[1], best[2].shifts

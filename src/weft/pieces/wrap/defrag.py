@@ -97,7 +97,7 @@ class Defrag(Wrapper):
         try:
             if not carry_out(view, plan):
                 return []
-            found = []
+            gangs = []
             for row in np.flatnonzero(view.waiting() & (view.table.gpus > 1.0)).tolist():
                 job = view.job(row)
                 if job.id in plan.changes or job.id in plan.rejected:
@@ -106,10 +106,10 @@ class Defrag(Wrapper):
                     continue
                 kinds = acceptable(job, view.free)
                 if any(view.free.idle(kind) >= job.demand.gpus for kind in kinds):
-                    found.append(row)
-                if len(found) == TRIES:
+                    gangs.append(row)
+                if len(gangs) == TRIES:
                     break
-            return found
+            return gangs
         finally:
             view.free.rollback(mark)
 
@@ -119,13 +119,13 @@ class Defrag(Wrapper):
         moved = {view.job(one.row).id: one for one in moves}
         mark = view.free.mark()
         try:
-            for one in moves:
-                was = view.allocation(one.row)
+            for move in moves:
+                was = view.allocation(move.row)
                 assert was is not None
                 view.free.give(was)
-                table.allocations[one.row] = one.to
-            for one in moves:
-                view.free.take(one.to)
+                table.allocations[move.row] = move.to
+            for move in moves:
+                view.free.take(move.to)
             again = decide_among(self.inner, replace(view, table=table))
         finally:
             view.free.rollback(mark)
@@ -164,7 +164,7 @@ class _Search:
             self.saved_s = self._wait_s(kind)
             moves = self._gather(kind)
             view.free.rollback(mark)
-            lost = sum(one.lost_s for one in moves or ())
+            lost = sum(move.lost_s for move in moves or ())
             gained = self._job.demand.gpus * self.saved_s
             if moves and gained > self._rule.margin * lost:
                 return moves
@@ -172,13 +172,13 @@ class _Search:
 
     def _rows_by_node(self) -> dict[NodeId, list[tuple[int, int]]]:
         """Rows that run on each node and that the plan leaves alone, with their devices there."""
-        found: dict[NodeId, list[tuple[int, int]]] = {}
+        rows_by_node: dict[NodeId, list[tuple[int, int]]] = {}
         for row, on in enumerate(self._view.table.allocations):
             if on is None or self._view.job(row).id in self._plan.changes:
                 continue
             for part in on.slices:
-                found.setdefault(part.node, []).append((row, len(part.gpus)))
-        return found
+                rows_by_node.setdefault(part.node, []).append((row, len(part.gpus)))
+        return rows_by_node
 
     def _sizes(self, kind: str) -> list[int]:
         """Devices that the gang takes of each node, whole nodes first."""
@@ -203,12 +203,12 @@ class _Search:
         best: tuple[float, int, list[Move]] | None = None
         for node in self._emptiest(kind, size):
             mark = self._view.free.mark()
-            found = self._empty(node, size, most)
+            moves = self._empty(node, size, most)
             self._view.free.rollback(mark)
-            if found is not None:
-                lost = sum(one.lost_s for one in found)
+            if moves is not None:
+                lost = sum(move.lost_s for move in moves)
                 if best is None or (lost, node) < best[:2]:
-                    best = lost, node, found
+                    best = lost, node, moves
         if best is None:
             return None
         self._make(best[1], best[2], size)
@@ -287,11 +287,11 @@ class _Search:
     def _make(self, node: int, moves: list[Move], size: int) -> None:
         """Make moves in the ledger, and take the gang's part of the node."""
         free = self._view.free
-        for one in moves:
-            was = self._view.allocation(one.row)
+        for move in moves:
+            was = self._view.allocation(move.row)
             assert was is not None
             free.give(was)
-            free.take(one.to)
+            free.take(move.to)
         free.take(Allocation((free.slice(node, size),)))
 
     def _wait_s(self, kind: str) -> float:
@@ -328,19 +328,19 @@ def _reasons(view: View, gang: int, moves: list[Move], saved_s: float) -> dict[J
     job = view.job(gang)
     gained = job.demand.gpus * saved_s / HOUR
     freed = sum(one.to.gpus for one in moves)
-    found = {}
-    for one in moves:
-        was = view.allocation(one.row)
+    reasons = {}
+    for move in moves:
+        was = view.allocation(move.row)
         assert was is not None
         numbers = {
             "origin": _node(was),
-            "target": _node(one.to),
+            "target": _node(move.to),
             "starts": f"a gang of {job.demand.gpus} GPUs",
-            "lost": one.lost_s / HOUR,
-            "gained": gained * one.to.gpus / freed,
+            "lost": move.lost_s / HOUR,
+            "gained": gained * move.to.gpus / freed,
         }
-        found[view.job(one.row).id] = Reason(Blocker.MOVED, numbers)
-    return found
+        reasons[view.job(move.row).id] = Reason(Blocker.MOVED, numbers)
+    return reasons
 
 
 def _node(on: Allocation) -> NodeId:

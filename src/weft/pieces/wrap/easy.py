@@ -125,18 +125,22 @@ def _nodes_for(job: Job, view: View, p: float) -> Iterator[tuple[int, float, Nod
 
 def _seconds_until_free(view: View, p: float) -> dict[Device, float]:
     """Of devices with somebody on them who cannot be stopped; inf of those out of sight."""
-    found: dict[Device, float] = {}
+    seconds_until_free: dict[Device, float] = {}
     for i, node in enumerate(view.cluster.nodes):
         idle = view.free.idle_mask(i)
-        found |= {(node.id, gpu): inf for gpu in range(node.gpus) if not idle >> gpu & 1}
+        seconds_until_free |= {
+            (node.id, gpu): inf for gpu in range(node.gpus) if not idle >> gpu & 1
+        }
     firm = ~view.preemptible()
     left = np.where(
         _tells(view), seconds_left(view), _quantile_left(view, view.running() & firm, p)
     )
     for row, on in enumerate(view.table.allocations):
         if on is not None:
-            found |= dict.fromkeys(devices_of(on), float(left[row]) if firm[row] else 0.0)
-    return found
+            seconds_until_free |= dict.fromkeys(
+                devices_of(on), float(left[row]) if firm[row] else 0.0
+            )
+    return seconds_until_free
 
 
 def _find_in_the_way(view: View, plan: Plan, kept: Reservation, p: float) -> Bools:
@@ -162,7 +166,7 @@ def _started(view: View, plan: Plan) -> Iterator[tuple[int, set[Device]]]:
 def _find_behind(view: View, kept: Reservation) -> Bools:
     """Waiting rows that came later, cannot be stopped, and are no more important."""
     first = view.job(kept.row)
-    meant = [one.priority <= first.priority and one.tier >= first.tier for one in view.table.jobs]
+    meant = [job.priority <= first.priority and job.tier >= first.tier for job in view.table.jobs]
     mask: Bools = view.waiting() & ~view.preemptible() & np.array(meant, dtype=bool)
     mask[: kept.row + 1] = False
     return mask

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.core.model.job import Allocation, Config
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
 
@@ -32,6 +33,30 @@ def live_seconds(view: View) -> Floats:
         if one.live:
             found[row] = one.prepare_s + one.pause_s + one.pause_gb_s * one.state_gb
     return found
+
+
+def speed_ratio(view: View, row: int, was: Allocation, to: Allocation, *, pooled: bool) -> float:
+    """How fast a row trains on what it holds, as a part of how fast it would on something else.
+
+    As believed from its reports, or `pooled` from those of its model; else how kinds compare for
+    such jobs, times the number of GPUs; where nothing is known of kinds, the number alone.
+    """
+    mask = np.zeros(len(view.table), dtype=bool)
+    mask[row] = True
+    table, kinds = view.table.pick(mask), [view.cluster.kind_of(on) for on in (was, to)]
+    sizes = zip(kinds, (was, to), strict=True)
+    configs = [Config(kind, len(on.slices), on.gpus) for kind, on in sizes]
+    believed = view.pooled if pooled and view.pooled is not None else view.beliefs
+    if believed is not None:
+        before, after = believed.goodputs(table, configs)[0].tolist()
+        if before > 0.0 and after > 0.0:
+            return float(before / after)
+    each = (1.0, 1.0)
+    if view.pooled is not None and kinds[0] != kinds[1]:
+        each = tuple(view.pooled.alone(table, kinds)[0].tolist())
+    if not min(each) > 0.0:
+        each = (1.0, 1.0)
+    return each[0] * was.gpus / (each[1] * to.gpus)
 
 
 def seconds_left(view: View) -> Floats:

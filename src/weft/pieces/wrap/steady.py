@@ -24,7 +24,7 @@ from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
 from weft.pieces.wrap.reason_news import tell_news
-from weft.pieces.wrap.restart_costs import live_seconds, restart_seconds, seconds_left
+from weft.pieces.wrap.restart_costs import live_seconds, restart_seconds, seconds_left, speed_ratio
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper, WrapperMemory
@@ -130,21 +130,22 @@ class Steady(Wrapper):
             if to is None:
                 mask[row] = fresh.stop[row]
             else:
-                saved = float(fresh.left_s[row]) * (1.0 - was.gpus / to.gpus)
+                ratio = speed_ratio(view, row, was, to, pooled=self.about.pools)
+                saved = float(fresh.left_s[row]) * (1.0 - ratio)
                 pays = saved > self.margin * float(fresh.cost_s[row])
                 mask[row] = fresh.live[row] or (to.gpus >= was.gpus and not pays)
         return mask
 
     def _held_back(self, view: View, plan: Plan, wished: Plan) -> dict[JobId, Reason]:
         """Waiting jobs that would start if nobody had to be left alone."""
-        found = {}
+        reasons = {}
         for name, to in wished.changes.items():
             if to is None or view.holds(name) is not None or plan.changes.get(name) is not None:
                 continue
             demand = view.job(view.table.row(name)).demand
             asks = asks_for(demand.min, demand.kinds, demand.share, demand.nodes)
-            found[name] = Reason(Blocker.STEADY, {"asks": asks, "seconds": self.min_run_s})
-        return found
+            reasons[name] = Reason(Blocker.STEADY, {"asks": asks, "seconds": self.min_run_s})
+        return reasons
 
     def _wrapped(
         self,

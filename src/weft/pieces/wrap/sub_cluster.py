@@ -161,11 +161,11 @@ def _claims(part: View, row: int) -> list[tuple[Device, float]]:
 
 def _devices(part: View) -> dict[int, int]:
     """Bit masks of the devices that rows hold, by node."""
-    found: dict[int, int] = {}
+    devices: dict[int, int] = {}
     for row in range(len(part.table)):
         for (node, gpu), _ in _claims(part, row):
-            found[node] = found.get(node, 0) | 1 << gpu
-    return found
+            devices[node] = devices.get(node, 0) | 1 << gpu
+    return devices
 
 
 def _host(part: View, node: int) -> tuple[float, float]:

@@ -217,13 +217,13 @@ class Round:
         return dials
 
     def _above(self, devices: Sequence[Device]) -> tuple[JobId, ...]:
-        found = {
+        job_ids = {
             job
             for device in devices
             for job in self._on.get(device, ())
             if self._held[job].sharing.tier is Tier.GUARANTEED
         }
-        return tuple(sorted(found))
+        return tuple(sorted(job_ids))
 
     def _slowdown(self, above: Sequence[JobId]) -> float:
         """How much slower than alone the slowest of these measured itself; 1 before any did."""

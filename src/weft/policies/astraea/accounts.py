@@ -94,10 +94,11 @@ class Accounts:
     line: tuple[Runner, ...] = ()
 
 
-def advance(kept: Accounts, view: View, lease: float | None) -> Rows:
+def advance(kept: Accounts, view: View, lease: float | None, check: float = 0.0) -> Rows:
     """The rows of now, with what they deserved since the last decision.
 
-    Leases that ended while nobody waited were renewed at once; none were if `lease` is None.
+    Leases that ended while nobody waited were renewed at once; none were if `lease` is None, nor
+    those that ended since the last `check`: real jobs do not start when they are told to.
     """
     table, old, n = view.table, kept.rows, len(view.table)
     at = np.minimum(np.searchsorted(old.seq, table.seq), max(len(old.seq) - 1, 0))
@@ -117,7 +118,9 @@ def advance(kept: Accounts, view: View, lease: float | None) -> Rows:
     leased = carry(old.leased, ran)
     missed = np.zeros(n)
     if lease is not None:
-        missed = np.where(running, np.floor(np.maximum(ran - leased - 1e-6, 0.0) / lease), 0.0)
+        missed = np.where(
+            running, np.floor(np.maximum(ran - leased - check - 1e-6, 0.0) / lease), 0.0
+        )
     return Rows(
         table.seq.copy(),
         table.column(Column.NEED).copy(),

@@ -10,8 +10,9 @@ Cost        O(n log n) a decision for n active jobs and O(grants x tenants).
 Deviations  decisions are at multiples of `check` seconds, those without consequence left out.
             A job that a new one of its tenant displaces early in its lease keeps its progress,
             quotas are not cut to whole GPUs, a job above its tenant's quota may run where nobody
-            else needs the GPUs, and the hour under way counts in a tenant's past:
-            `artifact=true` is the authors' simulator in all four and agrees with it in every
+            else needs the GPUs, of tenants that hold equally little the one that had less goes
+            first, and the hour under way counts in a tenant's past:
+            `artifact=true` is the authors' simulator in all five and agrees with it in every
             job: a new job displaces by the quota alone and whether or not it then finds a
             place, and who follows one taken off the list of running jobs is looked at the next
             time. Tenants are those with
@@ -126,7 +127,7 @@ class Astraea:
         if tick - view.now > EPS and view.now < kept.due - EPS:
             due = min(tick, kept.due)
             return Plan(wake_at=due, memory=replace(kept, due=due))
-        rows = advance(kept, view, None if self.artifact else self._whole_lease)
+        rows = advance(kept, view, None if self.artifact else self._whole_lease, self.check)
         walked = self._walk(view, kept, rows) if self.artifact else Walked()
         ahead = self.check if self.artifact else 0.0
         hours = count_hours(kept, view.now, self.history, ahead=ahead)
@@ -139,7 +140,9 @@ class Astraea:
                 view.free.give(on)
         waiting, spare = _by_tenant(view, lease.order), _by_tenant(view, lease.early)
         tenants = self._tenants(view, rows, lease, quotas, hours, waiting, walked)
-        allowed, _ = grant_quotas(view.free.room(), tenants, self.lease, self.low_share)
+        allowed, _ = grant_quotas(
+            view.free.room(), tenants, self.lease, self.low_share, in_order=self.artifact
+        )
         turn = Turn(view, lease, block=self.block, by_quota=self.artifact)
         for tenant in tenants:
             name = tenant.name

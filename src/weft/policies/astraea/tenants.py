@@ -39,13 +39,19 @@ class Grant:
 
 
 def grant_quotas(
-    free: float, tenants: Sequence[Tenant], lease: float, low_share: float
+    free: float,
+    tenants: Sequence[Tenant],
+    lease: float,
+    low_share: float,
+    *,
+    in_order: bool = True,
 ) -> tuple[dict[str, float], list[Grant]]:
     """GPUs each tenant may use in the next lease, and the grants in their order.
 
     The tenant with the least part of its quota is next if that is below `low_share`, else the
-    one with the least GPU time for its quota; ties go to the first. A grant counts as a whole
-    lease in the tenant's past; a gang that does not fit is passed over.
+    one with the least GPU time for its quota; ties go to the first, or, unless `in_order`, to the
+    one with less in the past. A grant counts as a whole lease in the tenant's past; a gang that
+    does not fit is passed over.
     """
     allowed = {tenant.name: tenant.used for tenant in tenants}
     past = {tenant.name: tenant.ratio for tenant in tenants}
@@ -53,7 +59,7 @@ def grant_quotas(
     wanting = {tenant.name: (tenant, iter(tenant.gangs)) for tenant in tenants if tenant.gangs}
     grants: list[Grant] = []
     while free > SLACK and wanting:
-        name = _next(wanting, filled, past, low_share)
+        name = _next(wanting, filled, past, low_share, in_order=in_order)
         tenant, gangs = wanting[name]
         gpus = next((gang for gang in gangs if gang <= free + SLACK), None)
         if gpus is None:
@@ -74,6 +80,8 @@ def _next(
     filled: Mapping[str, float],
     past: Mapping[str, float],
     low_share: float,
+    *,
+    in_order: bool,
 ) -> str:
-    lowest = min(wanting, key=lambda name: filled[name])
+    lowest = min(wanting, key=lambda name: (filled[name], 0.0 if in_order else past[name]))
     return lowest if filled[lowest] < low_share else min(wanting, key=lambda name: past[name])

@@ -9,7 +9,8 @@ Cost        the sum of its parts'.
 Deviations  where sizes are chosen, the order says who takes part: the first whose least sizes fit
             together. The size then treats those alike. Sizes are looked at every `every` seconds
             (by default as often as the size's own policy does). A combination that makes no sense
-            is refused with the reason.
+            is refused with the reason. Gavel has no parts here: its shares and what jobs received
+            of them are one memory.
 """
 
 from __future__ import annotations

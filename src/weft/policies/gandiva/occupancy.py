@@ -62,9 +62,9 @@ class Occupancy:
         for job, on in held.items():
             if job not in self.home:  # started by another policy
                 self.settle(job, {part.node: len(part.gpus) for part in on.slices})
-        for one, other in kept.pairs:
-            if self.home.get(one, {}) == self.home.get(other):
-                self.pair(one, other)
+        for job_id, other in kept.pairs:
+            if self.home.get(job_id, {}) == self.home.get(other):
+                self.pair(job_id, other)
         for node, gpus in kept.affinity.items():
             if self._on.get(node):
                 self.affinity[node] = gpus
@@ -145,16 +145,16 @@ class Occupancy:
                 self.affinity.pop(node, None)
         self.settle(job, {to: gpus})
 
-    def pair(self, one: JobId, other: JobId) -> None:
+    def pair(self, job_id: JobId, other: JobId) -> None:
         """Run two jobs on the same devices."""
-        self.mate[one], self.mate[other] = other, one
+        self.mate[job_id], self.mate[other] = other, job_id
         self._loads.clear()
 
-    def part(self, one: JobId, other: JobId) -> None:
+    def part(self, job_id: JobId, other: JobId) -> None:
         """Run them apart again, and not together another time."""
-        self.mate.pop(one, None)
+        self.mate.pop(job_id, None)
         self.mate.pop(other, None)
-        self.refused.append((one, other))
+        self.refused.append((job_id, other))
         self._loads.clear()
 
     def memory(self, until: dict[NodeId, float], used: Iterable[NodeId]) -> GandivaMemory:
@@ -174,9 +174,9 @@ class Occupancy:
 
     def _pairs(self) -> Iterator[Pair]:
         place = {job: i for i, job in enumerate(self.home)}
-        for one, other in self.mate.items():
-            if place[one] < place[other]:
-                yield one, other
+        for job_id, other in self.mate.items():
+            if place[job_id] < place[other]:
+                yield job_id, other
 
     def _both(self, pair: Pair) -> bool:
         return pair[0] in self.jobs and pair[1] in self.jobs

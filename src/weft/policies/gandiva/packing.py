@@ -19,13 +19,13 @@ def worth_it(speeds: Sequence[float]) -> bool:
 def judge(book: Occupancy, over: Collection[NodeId]) -> None:
     """Where the trial is over keep every pair that was worth it; part the others for good."""
     ended = [pair for pair in book.trials if set(book.home.get(pair[0], {})) <= set(over)]
-    for one, other in ended:
-        if book.mate.get(one) != other:
+    for job_id, other in ended:
+        if book.mate.get(job_id) != other:
             continue
-        paces = [book.view.sharing().pace(book.jobs[job]) for job in (one, other)]
+        paces = [book.view.sharing().pace(book.jobs[job]) for job in (job_id, other)]
         measured = [pace for pace in paces if pace is not None]
         if len(measured) < len(paces) or not worth_it(measured):
-            book.part(one, other)
+            book.part(job_id, other)
     book.trials = [pair for pair in book.trials if pair not in ended]
 
 
@@ -37,11 +37,11 @@ def candidate(book: Occupancy, node: NodeId) -> Pair | None:
     alone = sorted((job for job in alone if use[job] < BUSY), key=lambda job: use[job])
     failed = {frozenset(pair) for pair in book.refused}
     most = book.nodes[node].device_gb
-    for one, other in combinations(alone, 2):
-        if book.home[one] != book.home[other] or frozenset((one, other)) in failed:
+    for job_id, other in combinations(alone, 2):
+        if book.home[job_id] != book.home[other] or frozenset((job_id, other)) in failed:
             continue
-        if sum(sharing.profile(book.jobs[job]).mem_gb for job in (one, other)) <= most:
-            return one, other
+        if sum(sharing.profile(book.jobs[job]).mem_gb for job in (job_id, other)) <= most:
+            return job_id, other
     return None
 
 

@@ -54,13 +54,13 @@ class Bindings:
 
 def find_bindings(view: View, homes: Homes) -> Bindings:
     """Who goes on where."""
-    found, held = Bindings({}, {}), view.held()
+    bindings, held = Bindings({}, {}), view.held()
     for job, home in homes.home.items():
         sleeping = view.asleep.get(job)
         on = held.get(job) or (None if sleeping is None else sleeping.on)
         if on is not None and is_at_home(on, home):
-            found.settle(job, on, homes.tickets[job])
-    return found
+            bindings.settle(job, on, homes.tickets[job])
+    return bindings
 
 
 def free_one(

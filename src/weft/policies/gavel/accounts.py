@@ -118,7 +118,7 @@ def carry_forward(
 def reset(
     book: Accounts,
     problem: Problem,
-    found: Solution,
+    solution: Solution,
     now: float,
     credit: float,
     *,
@@ -131,12 +131,12 @@ def reset(
     owed = book.deficit + book.share * (now - book.reset_at) - (book.received - credit)
     jobs = [unit[0] for unit in book.units if len(unit) == 1]
     pairs = problem.pairs
-    wanted = np.flatnonzero(found.paired.max(axis=1, initial=0.0) > 0.0)
+    wanted = np.flatnonzero(solution.paired.max(axis=1, initial=0.0) > 0.0)
     joint = tuple((jobs[pairs.first[i]], jobs[pairs.second[i]]) for i in wanted)
     units = tuple((job,) for job in jobs) + joint
     index = {unit: i for i, unit in enumerate(book.units)}
     rows = np.array([index.get(unit, NOWHERE) for unit in units])
-    share = np.concatenate([found.alone, found.paired[wanted]]) if joint else found.alone
+    share = np.concatenate([solution.alone, solution.paired[wanted]]) if joint else solution.alone
     received, total = np.full(share.shape, credit), np.full(len(book.kinds), credit * len(units))
     if not forget:
         received, total = np.where((rows >= 0)[:, None], book.received[rows], credit), book.total

@@ -27,15 +27,15 @@ def water_filling(
     program = Program(problem)
     level = np.zeros(len(problem))
     held = norm <= 0.0
-    found = program.solution(0.0, np.zeros(program.n))
+    solution = program.solution(0.0, np.zeros(program.n))
     while (weight := _weights(problem, held, shares, in_turn)).any():
         rise = weight / problem.gangs
         # (s_m / w_m) (thr / norm - c_m) >= z, and nobody falls below c_m
-        found, duals = highest_level(program, rise * norm, _below(level) * norm)
-        level = level + max(found.value, 0.0) * rise
+        solution, duals = highest_level(program, rise * norm, _below(level) * norm)
+        level = level + max(solution.value, 0.0) * rise
         stuck = (weight > 0.0) & (duals > EPS * duals.max(initial=0.0))
         held = held | (stuck if stuck.any() else weight > 0.0)
-    return Solution(float(level[norm > 0.0].min(initial=np.inf)), found.alone, found.paired)
+    return Solution(float(level[norm > 0.0].min(initial=np.inf)), solution.alone, solution.paired)
 
 
 def _below(level: Floats) -> Floats:

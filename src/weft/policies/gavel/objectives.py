@@ -48,17 +48,17 @@ def max_min_fairness(problem: Problem) -> Solution:
     small, group = fold(problem, "gangs", "weights", *_models(problem))
     # z <= (1 / w_m) s_m thr(m, X) / norm_m
     need = small.weights * normal(small) / small.gangs
-    found, _ = highest_level(Program(small), need)
-    return unfold(small, found, problem, group)
+    solution, _ = highest_level(Program(small), need)
+    return unfold(small, solution, problem, group)
 
 
 def makespan(problem: Problem) -> Solution:
     """Finish everything as early as possible; the value is the makespan in seconds."""
     small, group = fold(problem, "gangs", "steps", *_models(problem))
     # With u = 1 / T: thr(m, X) >= steps_m u, one linear program.
-    found, _ = highest_level(Program(small), small.steps)
-    found = replace(found, value=1.0 / found.value if found.value > 0.0 else np.inf)
-    return unfold(small, found, problem, group)
+    solution, _ = highest_level(Program(small), small.steps)
+    solution = replace(solution, value=1.0 / solution.value if solution.value > 0.0 else np.inf)
+    return unfold(small, solution, problem, group)
 
 
 def bisect_makespan(problem: Problem) -> Solution:
@@ -68,10 +68,10 @@ def bisect_makespan(problem: Problem) -> Solution:
     is too little; the shares are from the middle of those that meet it.
     """
     program = Program(problem)
-    found, _ = highest_level(program, problem.steps)
-    if found.value <= 0.0:
-        return replace(found, value=np.inf)
-    reached = _halve(1.0 / found.value, *HALVED_S)
+    solution, _ = highest_level(program, problem.steps)
+    if solution.value <= 0.0:
+        return replace(solution, value=np.inf)
+    reached = _halve(1.0 / solution.value, *HALVED_S)
     floor = np.where(program.best() > 0.0, problem.steps / reached, 0.0)
     return replace(greatest_sum(program, np.zeros(program.n), floor), value=reached)
 
@@ -108,8 +108,8 @@ def finish_time_fairness(problem: Problem) -> Solution:
         return found.value - 1.0, replace(found, value=worst(found.throughput(small)))
 
     fastest = small.rates.max(axis=1, initial=0.0)
-    found = least(within, worst(fastest), worst(compute_isolated(small)))
-    return unfold(small, found, problem, group)
+    solution = least(within, worst(fastest), worst(compute_isolated(small)))
+    return unfold(small, solution, problem, group)
 
 
 def max_sum_throughput(problem: Problem) -> Solution:
@@ -178,13 +178,13 @@ def cheapest(problem: Problem, prices: Floats, *, surrogate: bool = False) -> So
     program = Program(small)
     gain = program.throughput()
     if surrogate:
-        found = _in_time(program, gain / prices[program.on])
-        return unfold(small, found, problem, group)
+        solution = _in_time(program, gain / prices[program.on])
+        return unfold(small, solution, problem, group)
     bill = prices[program.on] * program.gang
     ratio = _best_ratio(program, gain, bill)
     # Nothing is lost to rounding: a ratio a little less than the best admits the best itself.
-    found = _in_time(program, gain - (1.0 - PRECISION) * ratio * bill)
-    return unfold(small, replace(found, value=ratio), problem, group)
+    solution = _in_time(program, gain - (1.0 - PRECISION) * ratio * bill)
+    return unfold(small, replace(solution, value=ratio), problem, group)
 
 
 def with_deadlines(problem: Problem) -> Solution:
@@ -204,8 +204,8 @@ def hierarchical(problem: Problem, shares: Mapping[int, float], in_turn: set[int
     told_apart = replace(problem, rank=rank)
     keys = ("gangs", "weights", "tenant", "rank", *_models(problem))
     small, group = fold(told_apart, *keys)
-    found = water_filling(small, normal(small), shares, in_turn)
-    return unfold(small, found, problem, group)
+    solution = water_filling(small, normal(small), shares, in_turn)
+    return unfold(small, solution, problem, group)
 
 
 def least(within: Callable[[float], tuple[float, Solution]], low: float, high: float) -> Solution:
@@ -220,8 +220,8 @@ def least(within: Callable[[float], tuple[float, Solution]], low: float, high: f
         if best.value - low <= PRECISION * best.value or right <= left:
             break
         target = low - left * (high - low) / (right - left)
-        slack, found = within(target)
-        best = min(best, found, key=lambda one: one.value)
+        slack, solution = within(target)
+        best = min(best, solution, key=lambda one: one.value)
         if abs(slack) <= PRECISION:
             break
         again = slack * side > 0.0  # the other end stays where it is: lean towards it

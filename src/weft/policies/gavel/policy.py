@@ -179,9 +179,9 @@ class Gavel:
         if self.objective == "finish-time-fairness":
             fair, problem = fairness(book, problem)
             book = replace(book, fair=fair)
-        found = self._find_shares(self._blur(problem), view, book)
+        solution = self._find_shares(self._blur(problem), view, book)
         forget = self.solve == "news"
-        return reset(book, problem, found, view.now, self.round / 2.0, forget=forget)
+        return reset(book, problem, solution, view.now, self.round / 2.0, forget=forget)
 
     def _blur(self, problem: Problem) -> Problem:
         """Without awareness every kind that can run a job runs it at its best speed.

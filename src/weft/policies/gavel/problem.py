@@ -109,18 +109,18 @@ def fold(problem: Problem, *told_apart_by: str) -> tuple[Problem, Rows]:
     return replace(folded, pairs=_fold_pairs(problem.pairs, group)), group
 
 
-def unfold(folded: Problem, found: Solution, problem: Problem, group: Rows) -> Solution:
+def unfold(folded: Problem, solution: Solution, problem: Problem, group: Rows) -> Solution:
     """Every job of a class gets the same; a pair of classes is spread over all its pairs."""
-    alone = np.clip(found.alone[group], 0.0, 1.0)
+    alone = np.clip(solution.alone[group], 0.0, 1.0)
     pairs, classes = problem.pairs, folded.pairs
     if not len(pairs.first):
-        return replace(found, alone=alone)
+        return replace(solution, alone=alone)
     index = {ab: i for i, ab in enumerate(zip(classes.first, classes.second, strict=True))}
     ordered = np.sort(np.column_stack([group[pairs.first], group[pairs.second]]), axis=1)
     of = np.array([index[int(a), int(b)] for a, b in ordered])
     many = np.bincount(of, minlength=len(classes.first))
-    paired = np.clip(found.paired[of] / many[of, None], 0.0, 1.0)
-    return Solution(found.value, alone, paired)
+    paired = np.clip(solution.paired[of] / many[of, None], 0.0, 1.0)
+    return Solution(solution.value, alone, paired)
 
 
 def _fold_pairs(pairs: Pairs, group: Rows) -> Pairs:
@@ -215,9 +215,9 @@ def highest_level(
     limits = np.concatenate([program.limits, -floors])
     cost = np.append(np.zeros(program.n), 1.0)
     interior = program.problem.interior
-    found = maximise(cost, program.base.above(rows), limits, interior=interior)
-    duals = np.abs(found.duals[len(program.limits) :])
-    return program.solution(float(found.x[-1]) / scale, found.x), duals
+    optimum = maximise(cost, program.base.above(rows), limits, interior=interior)
+    duals = np.abs(optimum.duals[len(program.limits) :])
+    return program.solution(float(optimum.x[-1]) / scale, optimum.x), duals
 
 
 def greatest_sum(program: Program, worth: Floats, floor: Floats | None = None) -> Solution:
@@ -228,5 +228,5 @@ def greatest_sum(program: Program, worth: Floats, floor: Floats | None = None) -
         safe = np.maximum(program.best(), 1e-12)
         matrix = matrix.above(program.speeds().scaled(-1.0 / safe))
         limits = np.concatenate([limits, -floor / safe])
-    found = maximise(worth / scale, matrix, limits, interior=program.problem.interior)
-    return program.solution(found.value * scale, found.x)
+    optimum = maximise(worth / scale, matrix, limits, interior=program.problem.interior)
+    return program.solution(optimum.value * scale, optimum.x)

@@ -93,8 +93,8 @@ def place_turns(
         if held := _keep(view, turn, kinds[turn.kind]):
             done[turn] = held
     for turn in sorted(turns, key=lambda turn: -gangs[turn.unit]):
-        if turn not in done and (found := _find(view, turn, kinds[turn.kind])):
-            done[turn] = found
+        if turn not in done and (allocations := _find(view, turn, kinds[turn.kind])):
+            done[turn] = allocations
     return done
 
 
@@ -113,8 +113,8 @@ def fill_turns(
         if not view.free.idle() or not runs[unit, kind] or not taken.isdisjoint(jobs):
             continue
         turn = Turn(unit, tuple(row[job] for job in jobs), kind)
-        if found := _find(view, turn, book.kinds[kind]):
-            given[turn] = found
+        if allocations := _find(view, turn, book.kinds[kind]):
+            given[turn] = allocations
             taken.update(jobs)
 
 

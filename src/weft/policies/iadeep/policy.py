@@ -143,16 +143,23 @@ class _Book:
                 continue
             self.sessions.pop(key, None)
             self.tuned[key] = tuple(sorted(jobs))
-            tunable = [job for job in jobs if self._devices.tunable(job) is not None]
             if len(jobs) > 1:
-                asked = tuple(self._devices.size(job) for job in tunable)
                 until = self._devices.view.now + self._policy.probe_s
-                self.sessions[key] = Session(tuple(tunable), asked, until)
+                self.sessions[key] = self._session(device, until)
                 continue
-            for job in tunable:
+            for job in self._tunable(device):
                 known = self._devices.tunable(job)
                 assert known is not None
                 self._devices.set(job, known.init, device)
+
+    def _tunable(self, device: Device) -> list[JobId]:
+        """Residents of which it is known what another batch needs."""
+        return [job for job in self._devices.on[device] if self._devices.tunable(job) is not None]
+
+    def _session(self, device: Device, until: float) -> Session:
+        """The first measurement of a group, as it is."""
+        jobs = self._tunable(device)
+        return Session(tuple(jobs), tuple(self._devices.size(job) for job in jobs), until)
 
     def _onward(self, device: Device, session: Session) -> None:
         key, now = self._devices.key(device), self._devices.view.now
@@ -167,6 +174,7 @@ class _Book:
             )
             return
         if not session.values:
+            session = self._session(device, session.until)  # real jobs had told nothing before
             kinds = of_types(self._devices.jobs, self._devices.on[device])
             self.records[kinds] = interference(list(stretches.values()))
         told = session.told(self._objective(stretches))
@@ -182,7 +190,11 @@ class _Book:
     def explain(self) -> dict[JobId, str]:
         """How far the search for batch sizes has come, for each job whose batch is looked for."""
         most = self._policy.probes
-        over = {job: one.summarise(at) for one in self._over for at, job in enumerate(one.jobs)}
+        over = {
+            job: session.summarise(at)
+            for session in self._over
+            for at, job in enumerate(session.jobs)
+        }
         return over | {
             job: session.describe(at, most)
             for session in self.sessions.values()
@@ -198,8 +210,8 @@ class _Book:
         self, device: Device, session: Session
     ) -> tuple[Mapping[JobId, Tunable], Mapping[JobId, int | None], float]:
         devices = self._devices
-        told = {job: devices.tunable(job) for job in session.jobs}
-        known = {job: tunable for job, tunable in told.items() if tunable is not None}
+        tunables = {job: devices.tunable(job) for job in session.jobs}
+        known = {job: tunable for job, tunable in tunables.items() if tunable is not None}
         ranges = {job: devices.jobs[job].batch for job in session.jobs}
         most = {job: None if r is None else r.max for job, r in ranges.items()}
         others = sum(devices.mem_gb(job) for job in devices.on[device] if job not in known)

@@ -17,7 +17,8 @@ Deviations  profiling is charged: a job enters the main queue when its `limit_s`
             them; it is not resized. Priority is the configured predictor's, not an explainable
             boosting machine's. The forecast of submissions is the mean of the last five
             ten-minute bins, and its threshold grows with the cluster. A job that was never
-            profiled is packed only after `limit_s` of running. Virtual clusters are simulated
+            profiled is packed only after `limit_s` of running, or if its program was watched in an
+            earlier run. Virtual clusters are simulated
             one by one.
 """
 
@@ -26,6 +27,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId
 from weft.core.plan import taxonomy as tax
@@ -33,7 +36,7 @@ from weft.core.plan.about import About, Controls, Needs, Ties
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.table import Bools, Floats
 from weft.policies.lucid.demand import Arrivals, busy
 from weft.policies.lucid.profiler_nodes import Corner
 from weft.policies.lucid.queue import Main
@@ -108,7 +111,7 @@ class Lucid:
         corner.admit(newcomers)
         main = [row for row in waiting if row not in newcomers]
         corner.close()
-        measured = (view.ran() >= self.limit_s - EPS) | self.artifact
+        measured = (view.ran() >= self.limit_s - EPS) | self.artifact | _watched(view)
         draft = Main(view, left * view.table.gpus, measured, kept.started, corner)
         on = self.packing == "on" or (
             self.packing == "auto" and busy(arrivals.bins(view.now), self._quiet(view))
@@ -130,9 +133,18 @@ class Lucid:
         rows = [row for row in waiting if corner.takes(row)]
         if self.artifact:
             return [row for row in rows if left[row] <= self.limit_s + EPS]
-        ran = view.ran()
-        fresh = [row for row in rows if ran[row] < self.limit_s - EPS]
+        known = (view.ran() >= self.limit_s - EPS) | _watched(view)
+        fresh = [row for row in rows if not known[row]]
         return [r for r in fresh if view.now < view.job(r).submitted + self.patience]
+
+
+def _watched(view: View) -> Bools:
+    """Rows that told nothing, and that were watched, now or in an earlier run of their program."""
+    sharing, found = view.sharing(), np.zeros(len(view.table), dtype=bool)
+    for row, job in enumerate(view.table.jobs):
+        told = bool(job.model) or "gpu_util" in job.hints or job.launch is None
+        found[row] = not told and sharing.profile(job).gpu_use < 1.0
+    return found
 
 
 def _count(view: View, arrivals: Arrivals) -> Arrivals:

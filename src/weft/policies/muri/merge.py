@@ -64,14 +64,14 @@ def _round(
     matched = _match(bucket.groups, bucket.most, weight)
     if best_first:
         matched.sort(key=lambda pair: -_worth(pair, weight))
-    for one, other in matched:
+    for group, other in matched:
         if other is None:
-            merged.append(one)
+            merged.append(group)
         elif required > room:
-            merged.append(Group(one.rows + other.rows, one.profiles + other.profiles))
+            merged.append(Group(group.rows + other.rows, group.profiles + other.profiles))
             required -= bucket.gpus
         else:
-            merged += [one, other]
+            merged += [group, other]
     bucket.groups = merged
     return required
 
@@ -101,8 +101,8 @@ def _match(groups: Sequence[Group], most: int, weight: Weight) -> list[tuple[Gro
 
 
 def _worth(pair: tuple[Group, Group | None], weight: Weight) -> float:
-    one, other = pair
-    return 0.0 if other is None else weight(tuple(sorted(one.profiles + other.profiles)))
+    group, other = pair
+    return 0.0 if other is None else weight(tuple(sorted(group.profiles + other.profiles)))
 
 
 def _weights(names: Sequence[Mix], most: int, weight: Weight) -> Floats:

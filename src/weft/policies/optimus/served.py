@@ -67,17 +67,17 @@ def _grow(
     start: list[tuple[int, ...]] = []
     needs: list[Floats] = []
     for row in rows:
-        one = _on_a_kind(view, row, left, kinds)
+        served = _on_a_kind(view, row, left, kinds)
         least = view.job(row).demand.min
-        need = _needs(one.tasks, kinds.index(one.kind), len(kinds))
+        need = _needs(served.tasks, kinds.index(served.kind), len(kinds))
         base = need[0] + least * need[1]
         if (base > left + 1e-9).any():
             continue  # nothing this time
         left -= base
-        jobs.append(one)
+        jobs.append(served)
         start.append((1, least))
         needs.append(need)
-        seconds.append(_seconds(view, one, training))
+        seconds.append(_seconds(view, served, training))
     found, _ = grow(Growth(seconds, start, needs, capacity))
     return {one: (w, p) for one, (p, w) in zip(jobs, found, strict=True)}
 
@@ -106,9 +106,9 @@ def _needs(tasks: Tasks, kind: int, kinds: int) -> Floats:
     return need.reshape(2, -1)
 
 
-def _seconds(view: View, one: Served, training: Training) -> Floats:
+def _seconds(view: View, served: Served, training: Training) -> Floats:
     """Time left by servers and workers, infinite beyond what the user allows."""
-    job, tasks = view.job(one.row), one.tasks
+    job, tasks = view.job(served.row), served.tasks
     step = training.step_seconds(job, job.demand.max, tasks.most_servers)
     left = training.steps_left(job)
     assert step is not None
@@ -132,15 +132,17 @@ def _place(
         view.job(row).id: None for row, on in held.items() if on is not None
     }
     moving = []
-    for one, wanted in counts.items():
-        on = held[one.row]
-        if on is not None and one.held == wanted:
-            room.take(view.job(one.row), on)
-            del changes[view.job(one.row).id]
+    for served, wanted in counts.items():
+        on = held[served.row]
+        if on is not None and served.held == wanted:
+            room.take(view.job(served.row), on)
+            del changes[view.job(served.row).id]
         else:
-            moving.append((sum(wanted), one.row, one, wanted))
-    for _, row, one, (w, p) in sorted(moving, key=lambda entry: entry[:2]):
-        place = evenly(one.tasks, w, p, room, one.kind) or shrink(one.tasks, w, p, room, one.kind)
+            moving.append((sum(wanted), served.row, served, wanted))
+    for _, row, served, (w, p) in sorted(moving, key=lambda entry: entry[:2]):
+        place = evenly(served.tasks, w, p, room, served.kind) or shrink(
+            served.tasks, w, p, room, served.kind
+        )
         job = view.job(row)
         if place is not None and place.gpus >= job.demand.min:
             room.take(job, place)

@@ -99,11 +99,11 @@ class Machines:
     def count_kinds(self, cluster: Cluster, counts: Counts) -> dict[int, Config]:
         """Kind and number of devices of each row that has any, wherever they are."""
         totals = counts @ self.of_kind
-        found: dict[int, Config] = {}
+        configs: dict[int, Config] = {}
         for row in np.flatnonzero(totals.any(axis=1)).tolist():
             kind, gpus = self.kinds[int(totals[row].argmax())], int(totals[row].max())
-            found[row] = Config(kind, -(-gpus // cluster.node_size(kind)), gpus)
-        return found
+            configs[row] = Config(kind, -(-gpus // cluster.node_size(kind)), gpus)
+        return configs
 
     def first_fit(self, counts: Counts, row: int, need: int, allowed: Bools) -> bool:
         """Put `need` replicas of a row where there is room, on few parts of one kind; in place."""
@@ -158,6 +158,6 @@ def _open_devices(view: View) -> list[tuple[int, ...]]:
     for on in view.table.allocations:
         if on is not None:
             ledger.give(on)
-    found = [ledger.slice(i, ledger.on(i)).gpus for i in range(len(view.cluster.nodes))]
+    open_devices = [ledger.slice(i, ledger.on(i)).gpus for i in range(len(view.cluster.nodes))]
     ledger.rollback(mark)
-    return found
+    return open_devices

@@ -51,14 +51,14 @@ def search(
     generations: int = 100,
 ) -> Bred:
     """The states that nothing beats after so many generations, the seeds being the first."""
-    found = _measure(matrix, repair(matrix, seeds.copy(), rng), goals_of)
-    found = _survive(found.take(_new(found.mark, found.mark[:0])), population, rng)
+    bred = _measure(matrix, repair(matrix, seeds.copy(), rng), goals_of)
+    bred = _survive(bred.take(_new(bred.mark, bred.mark[:0])), population, rng)
     for _ in range(generations - 1):
-        children = _children(matrix, found, population, rng, goals_of)
+        children = _children(matrix, bred, population, rng, goals_of)
         if not len(children.mark):
             break
-        found = _survive(_join(found, children), population, rng)
-    return found.take(np.flatnonzero(fronts(found.goals) == 0))
+        bred = _survive(_join(bred, children), population, rng)
+    return bred.take(np.flatnonzero(fronts(bred.goals) == 0))
 
 
 def _measure(matrix: Matrix, states: Counts, goals_of: GoalsOf) -> Bred:
@@ -67,12 +67,12 @@ def _measure(matrix: Matrix, states: Counts, goals_of: GoalsOf) -> Bred:
     return Bred(states, goals, mark, np.zeros(len(mark)))
 
 
-def _join(one: Bred, other: Bred) -> Bred:
+def _join(bred: Bred, other: Bred) -> Bred:
     return Bred(
-        np.concatenate([one.states, other.states], axis=1),
-        np.concatenate([one.goals, other.goals], axis=1),
-        np.concatenate([one.mark, other.mark]),
-        np.concatenate([one.far, other.far]),
+        np.concatenate([bred.states, other.states], axis=1),
+        np.concatenate([bred.goals, other.goals], axis=1),
+        np.concatenate([bred.mark, other.mark]),
+        np.concatenate([bred.far, other.far]),
     )
 
 
@@ -82,12 +82,12 @@ def _new(mark: Floats, known: Floats) -> Rows:
     return np.sort(first[~np.isin(mark[first], known)])
 
 
-def _survive(found: Bred, count: int, rng: np.random.Generator) -> Bred:
+def _survive(bred: Bred, count: int, rng: np.random.Generator) -> Bred:
     """The first fronts, and of the one that does not fit the loneliest."""
-    rank = fronts(found.goals)
-    far = compute_crowding(found.goals, rank)
+    rank = fronts(bred.goals)
+    far = compute_crowding(bred.goals, rank)
     order = np.lexsort((rng.random(len(rank)), -far, rank))[:count]
-    return Bred(found.states, found.goals, found.mark, far).take(order)
+    return Bred(bred.states, bred.goals, bred.mark, far).take(order)
 
 
 def _children(
@@ -107,17 +107,17 @@ def _children(
     return children
 
 
-def _parents(found: Bred, pairs: int, rng: np.random.Generator) -> Rows:
+def _parents(bred: Bred, pairs: int, rng: np.random.Generator) -> Rows:
     """Winners of tournaments of two, two x pairs; everybody takes part about as often."""
-    size = len(found.mark)
+    size = len(bred.mark)
     draws = -(-4 * pairs // size)
     drawn = rng.permuted(np.tile(np.arange(size), (draws, 1)), axis=1).ravel()
     one, other = drawn[: 4 * pairs].reshape(-1, 2).T
-    lead = np.sign(found.goals[:, one] - found.goals[:, other])
+    lead = np.sign(bred.goals[:, one] - bred.goals[:, other])
     beats = np.where((lead >= 0).all(axis=0), lead.max(axis=0), 0.0)
     beats += np.where((lead <= 0).all(axis=0), lead.min(axis=0), 0.0)
-    lonelier = (found.far[one] > found.far[other]) * 2.0 - 1.0
-    lonelier[found.far[one] == found.far[other]] = 0.0
+    lonelier = (bred.far[one] > bred.far[other]) * 2.0 - 1.0
+    lonelier[bred.far[one] == bred.far[other]] = 0.0
     coin = rng.random(len(one)) - 0.5
     verdict = np.where(beats != 0, beats, np.where(lonelier != 0, lonelier, coin))
     return np.where(verdict > 0, one, other).reshape(-1, 2).T

@@ -163,7 +163,7 @@ class Pollux:
         self, matrix: Matrix, last: Counts | None, rng: np.random.Generator, goals: Goals
     ) -> tuple[Counts, int]:
         """The Pareto set of the authors' search, from the last one, and which of it is best."""
-        found = search(
+        bred = search(
             matrix,
             matrix.held[:, None] if last is None else last,
             rng,
@@ -171,7 +171,7 @@ class Pollux:
             population=self.population,
             generations=self.generations,
         )
-        return found.states, int(found.goals[0].argmax())
+        return bred.states, int(bred.goals[0].argmax())
 
     def _matrix(self, view: View, machines: Machines, known: Speedups, order: Rows) -> Matrix:
         """The problem of this round, jobs in order of precedence."""

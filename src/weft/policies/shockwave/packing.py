@@ -13,10 +13,11 @@ import numpy as np
 
 from weft.core.state.table import Bools, Floats
 from weft.policies.shockwave.rounds import order_early, place_rounds
-from weft.policies.shockwave.welfare import Counts, Window, choose_counts, choose_rounds, value
+from weft.policies.shockwave.welfare import GAP, Counts, Window, choose_counts, choose_rounds, value
 
 SMALL = 120  # jobs times rounds
 REPAIRS = 4
+MORE = 0.05  # of what a plan is worth, for which one that matters less early is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,14 @@ def plan_rounds(window: Window, kappa: float, *, strict: bool = True) -> Packed 
         return None
     bound = value(window, counts, kappa)
     best = _pack(window, counts, kappa)
-    if (best.sum(axis=1) < counts).any():
+    if bound - value(window, best.sum(axis=1), kappa) > GAP * abs(bound) or _misses(window, best):
         exact = choose_rounds(window, kappa) if counts.size * window.rounds <= SMALL else None
-        best = _repair(window, counts, best, kappa) if exact is None else _early(window, exact)
+        if exact is not None:
+            best = _early(window, exact)
+        else:
+            best = _better(
+                window, best, _early(window, _repair(window, counts, best, kappa)), kappa
+            )
     if strict and _misses(window, best):
         return None
     return Packed(best, value(window, best.sum(axis=1), kappa), bound)
@@ -61,8 +67,16 @@ def _repair(window: Window, counts: Counts, best: Bools, kappa: float) -> Bools:
         if again is None:
             break
         counts, tried = again, _pack(window, again, kappa)
-        best = max(best, tried, key=lambda runs: _rank(window, runs, kappa))
+        best = _better(window, best, tried, kappa)
     return best
+
+
+def _better(window: Window, early: Bools, other: Bools, kappa: float) -> Bools:
+    """Another plan, if it is worth much more; else the one in which those who matter come early."""
+    (kept, worth), (keeps, more) = _rank(window, early, kappa), _rank(window, other, kappa)
+    if kept != keeps:
+        return other if keeps else early
+    return other if more > worth + MORE * abs(worth) else early
 
 
 def _rank(window: Window, runs: Bools, kappa: float) -> tuple[bool, float]:
@@ -81,13 +95,15 @@ def _pack(window: Window, counts: Counts, kappa: float) -> Bools:
         np.lexsort((-counts, -gangs)),
         np.argsort(-counts * gangs, kind="stable"),
     )
-    tries = []
+    best: Bools | None = None
     for order in orders:
         runs = place_rounds(counts, gangs, window.gpus, rounds, order)
-        if runs.sum() == counts.sum():
+        if best is None and runs.sum() == counts.sum():
             return runs
-        tries.append(_fill(window, runs, kappa))
-    return max(tries, key=lambda runs: _rank(window, runs, kappa))
+        runs = _fill(window, runs, kappa)
+        best = runs if best is None else _better(window, best, _early(window, runs), kappa)
+    assert best is not None
+    return best
 
 
 def _fill(window: Window, runs: Bools, kappa: float) -> Bools:
@@ -110,7 +126,11 @@ def _fill(window: Window, runs: Bools, kappa: float) -> Bools:
 
 
 def _early(window: Window, runs: Bools) -> Bools:
-    """The same rounds, those first whose jobs matter most early."""
+    """As many rounds for each, those first that matter most early."""
     counts = runs.sum(axis=1)
+    order = order_early(counts, window.gangs, window.weight)
+    again = place_rounds(counts, window.gangs, window.gpus, window.rounds, order)
+    if again.sum() == counts.sum():
+        return again
     worth: Floats = window.weight / np.maximum(counts * window.gangs, 1e-9)
     return runs[:, np.argsort(-(worth @ runs), kind="stable")]

@@ -56,13 +56,13 @@ def read_standing(view: View, round_s: float, *, trusting: bool = False) -> Stan
     table = view.table
     declared = [regimes_of(job) for job in table.jobs]
     ran, left = view.ran(), np.zeros(len(table))
-    if any(one is None for one in declared):
+    if any(regimes is None for regimes in declared):
         left = view.remaining()
     rows = [
         _by_time(ran[i], left[i], round_s)
-        if one is None
-        else _by_regimes(view, job, one, one.epochs - (0 if trusting else 1))
-        for i, (job, one) in enumerate(zip(table.jobs, declared, strict=True))
+        if regimes is None
+        else _by_regimes(view, job, regimes, regimes.epochs - (0 if trusting else 1))
+        for i, (job, regimes) in enumerate(zip(table.jobs, declared, strict=True))
     ]
     columns = np.array([(r.epochs, r.over, r.epoch_s, r.past_s, r.left_s) for r in rows])
     epochs, over, epoch_s, past_s, left_s = columns.reshape(len(rows), 5).T

@@ -69,7 +69,7 @@ def choose_sizes(claims: Sequence[Claim], room: dict[str, int], law: Iteration) 
 
 def _ranked(claims: Iterable[Claim]) -> list[Claim]:
     """The largest deficit first; of equals the earlier."""
-    return sorted(claims, key=lambda one: (-round(one.deficit, 9), one.row))
+    return sorted(claims, key=lambda claim: (-round(claim.deficit, 9), claim.row))
 
 
 class _Deal:

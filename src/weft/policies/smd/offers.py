@@ -102,24 +102,24 @@ def _served(view: View, jobs: list[Open], ladder: Ladder) -> list[tuple[Size, fl
     if not jobs:
         return []
     total = np.max([_capacity(view, kind) for kind in view.cluster.kinds], axis=0)
-    worker = np.array([one.tasks.worker.vector for one in jobs])
-    server = np.array([one.tasks.server.vector for one in jobs])
+    worker = np.array([job.tasks.worker.vector for job in jobs])
+    server = np.array([job.tasks.server.vector for job in jobs])
     # Links are no limit of the whole cluster here: the room of the interval has them.
-    caps = np.minimum([one.tasks.caps for one in jobs], np.append(total, np.inf))
-    demands = [view.job(one.row).demand for one in jobs]
+    caps = np.minimum([job.tasks.caps for job in jobs], np.append(total, np.inf))
+    demands = [view.job(job.row).demand for job in jobs]
     least = np.array([float(demand.min) for demand in demands])
     beside = {kind: _beside(view, kind, jobs, ladder.node_gbps) for kind in view.cluster.kinds}
     found: list[tuple[Size, float]] = []
     seen: set[tuple[int, str, int, int]] = set()
     for rung in range(ladder.rungs):
         inner = Inner(
-            np.array([one.ratios for one in jobs]),
+            np.array([job.ratios for job in jobs]),
             worker,
             server,
             np.maximum(caps / 2.0**rung, least[:, None] * worker + server),
             least,
             np.array([float(demand.max) for demand in demands]),
-            np.array([float(one.tasks.most_servers) for one in jobs]),
+            np.array([float(job.tasks.most_servers) for job in jobs]),
         )
         sized = by_scan(inner) if ladder.exact else by_grid(inner, ladder.eps)
         for i in np.flatnonzero(np.isfinite(sized.seconds)).tolist():
@@ -168,12 +168,12 @@ def _plain(view: View, rows: list[int], ladder: Ladder) -> list[tuple[Size, floa
 
 
 def _worth(view: View, sizes: list[Size], seconds: Floats) -> Floats:
-    said = {size.row: utility_of(view.job(size.row)) or ANY_TIME for size in sizes}
+    utilities = {size.row: utility_of(view.job(size.row)) or ANY_TIME for size in sizes}
     worth = np.zeros(len(sizes))
     for i, size in enumerate(sizes):
         job = view.job(size.row)
         took = float(seconds[i]) if np.isfinite(seconds[i]) else 0.0
-        worth[i] = float(said[size.row].at(took, view.now - job.submitted))
+        worth[i] = float(utilities[size.row].at(took, view.now - job.submitted))
     return worth
 
 

@@ -8,7 +8,8 @@ Needs       an estimate of remaining time, of jobs without servers; what jobs sa
 Controls    who is admitted, how many workers and servers it keeps to its end, and where.
 Cost        O(jobs x rungs x log(range) / eps) for sizes, a linear program of jobs x rungs
             variables and at most `budget` smaller ones for the admission.
-Deviations  the full text was not at hand: formulas are rebuilt from the abstract. Sizes are also
+Deviations  the full text was not at hand: formulas are rebuilt from the abstract. Up to 60 sizes
+            are chosen among to the optimum, more by the approximation. Sizes are also
             offered at halved caps, so that the admission chooses among several a job. An
             allocation has no servers of its own: they live in the host parts of its slices, so
             every node with a server has a worker, and links are counted by the policy alone. A

@@ -58,16 +58,17 @@ class App:
         """The most GPUs that it can use."""
         return sum([member.job.demand.max for member in self.members])
 
-    def rho(self, gpus: int, cluster: int, now: float) -> float:
+    def rho(self, gpus: int, cluster: int, now: float, slowdown: float = 1.0) -> float:
         """Finish time with so many GPUs over that on a private part of the cluster.
 
-        Infinite with none. T_shared = elapsed + L t_iter(B), T_indep = T_cluster N_avg.
+        Infinite with none. T_shared = elapsed + L t_iter(B), T_indep = T_cluster N_avg; `slowdown`
+        is S(B), how many times as long iterations take where the GPUs are.
         """
         if gpus <= 0:
             return np.inf
         left = sum([member.work for member in self.members])
         demand, longest = self.demand, self._longest()
-        shared = now - self.arrived + max(left / min(gpus, demand), longest)
+        shared = now - self.arrived + slowdown * max(left / min(gpus, demand), longest)
         alone = (left + self.done) / max(min(cluster, demand), 1)
         return shared / max(max(alone, longest) * self.rivals, 1e-9)
 
@@ -75,11 +76,18 @@ class App:
         """No job ends sooner than on all that it can use."""
         return max([m.work / m.job.demand.max for m in self.members], default=0.0)
 
-    def bids(self, offer: int, cluster: int, now: float) -> dict[int, float]:
-        """The value 1 / rho of each useful number of GPUs more."""
-        held = self.holds
-        useful = self.useful(offer)
-        return {n: 1.0 / self.rho(held + n, cluster, now) for n in useful if n}
+    def bids(
+        self, offer: int, cluster: int, now: float, node: int = 0, slowdown: float = 1.0
+    ) -> dict[int, float]:
+        """The value 1 / rho of each useful number of GPUs more.
+
+        More than a `node` has are slower by `slowdown`.
+        """
+        sizes = {n: self.holds + n for n in self.useful(offer) if n}
+        return {
+            n: 1.0 / self.rho(gpus, cluster, now, slowdown if gpus > node else 1.0)
+            for n, gpus in sizes.items()
+        }
 
     def wants(self, offer: int) -> bool:
         """Whether a job of it could run, or grow, on so many GPUs."""

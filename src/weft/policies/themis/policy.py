@@ -7,11 +7,13 @@ Needs       an estimate of each job's remaining time; `Job.app` where jobs belon
 Controls    who runs, and how many GPUs jobs get that take several counts.
 Cost        O(b G s) a decision for b bidders, G offered GPUs and s sizes a bidder can use.
 Deviations  the paper has no public code. Bids are for numbers of GPUs, not for sets of them;
-            places are chosen afterwards, on the fewest nodes. Of several jobs in an app the
-            longest come first, and the app is taken to end when its work is done by the GPUs
-            it has, or with its longest job. A winner keeps the largest number that its gangs
-            can use within its part after payment, at least one gang. Leftovers go to apps
-            outside the auction in random order, then to bidders. An app of equal fairness
+            places are chosen afterwards, on the fewest nodes, and S is one number for all models
+            and for whatever no node holds. Jobs that run bid for more, and leftovers go on to
+            those that can grow, which restarts them where they cannot be resized live. Of several
+            jobs in an app the longest come first, and the app is taken to end when its work is
+            done by the GPUs it has, or with its longest job. A winner keeps the largest number
+            that its gangs can use within its part after payment, at least one gang. Leftovers go
+            to apps outside the auction in random order, then to bidders. An app of equal fairness
             goes by arrival. `f=0` shows every offer to everybody.
 """
 
@@ -55,10 +57,14 @@ class ThemisMemory:
 
 @dataclass(frozen=True, slots=True)
 class Themis:
-    """The worst-off part `1 - f` of the apps bids for free GPUs, held for `lease` seconds."""
+    """The worst-off part `1 - f` of the apps bids for free GPUs, held for `lease` seconds.
+
+    `spread` is S, how many times as long iterations take on GPUs of several nodes.
+    """
 
     f: float = 0.8
     lease: float = 1200.0
+    spread: float = 1.0
 
     about = About(
         "themis",
@@ -76,6 +82,8 @@ class Themis:
             )
         if self.lease <= 0.0:
             raise InvalidConfig(f"themis: lease={self.lease:g} must be above 0 seconds")
+        if self.spread < 1.0:
+            raise InvalidConfig(f"themis: spread={self.spread:g} must be 1 or more")
 
     def decide(self, view: View) -> Plan:
         """Take back what leases ended on, if anybody else wants it; auction what is free."""
@@ -123,7 +131,9 @@ class Themis:
             return {}
         most = min(count_participants(len(ranked), self.f), offer)
         bidders = list(islice((app for app in ranked if app.wants(offer)), most))
-        sizes, parts = divide(offer, [app.bids(offer, cluster, now) for app in bidders])
+        node = max((one.gpus for one in view.cluster.nodes), default=0)
+        bids = [app.bids(offer, cluster, now, node, self.spread) for app in bidders]
+        sizes, parts = divide(offer, bids)
         given: dict[JobId, int] = {}
         for app, size, part in zip(bidders, sizes, parts, strict=True):
             if size:

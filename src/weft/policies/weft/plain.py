@@ -2,7 +2,9 @@
 
 All jobs have one size and there is one kind of GPU. Who needs the fewest GPU-seconds for one more
 end goes first, a start counted for those who wait; a gang that small ones keep out goes before all
-of them where more jobs end by that. Both are looked at again when an estimate turns out wrong.
+of them where more jobs end by that. Who has waited many times as long as it ran goes first for a
+while: predictions err, and a short job that is taken for a long one must not wait for all others.
+All this is looked at again when an estimate turns out wrong.
 """
 
 from __future__ import annotations
@@ -17,8 +19,15 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
 from weft.pieces.order.gangs_first import raise_gang
-from weft.pieces.order.plain_jobs import charged_service, find_plain
-from weft.pieces.order.plain_left import Estimates, PlainLeft, next_rise, plain_left
+from weft.pieces.order.plain_jobs import charged_service, find_patience, find_plain
+from weft.pieces.order.plain_left import (
+    LEAST_S,
+    MINUTE,
+    Estimates,
+    PlainLeft,
+    next_rise,
+    plain_left,
+)
 from weft.pieces.pack import pack, running_after, start_all
 from weft.pieces.size.change_seconds import read_costs
 from weft.pieces.size.choice_reasons import gave_way, say_gave_way
@@ -44,6 +53,9 @@ def decide_plain(
         return plan, before
     left = plain_left(view, _known_seconds(view, pooled=pooled), before)
     service = charged_service(view, left.seconds, read_costs(view))
+    waited, patience = view.waited(), find_patience(view)
+    first = LEAST_S * patience / np.maximum(waited, LEAST_S)
+    service = np.where(waited > patience, first, service)
     bound = view.running() & ~view.preemptible()
     order = view.ranked((~bound).astype(float), service)
     rate = view.table.need / np.maximum(service, 1e-9)
@@ -75,11 +87,14 @@ def _known_seconds(view: View, *, pooled: bool) -> Floats:
 
 
 def _next_look(view: View, running: Bools, service: Floats, left: PlainLeft) -> float | None:
-    """When the first running job is thought to need more than one that waits; None if never."""
+    """When a running job is thought to need more than one that waits, or one that waits is late."""
     if running.all():
         return None
     above = float(service[~running].min()) / np.maximum(view.table.need, 1e-9)
     soonest = next_rise(view, left, running & view.preemptible(), above)
+    until = (find_patience(view) - view.waited())[~running]
+    until = until[until > 0.0]
+    soonest = min(soonest, max(float(until.min(initial=np.inf)), MINUTE))
     return view.now + max(soonest, 1e-6) if np.isfinite(soonest) else None
 
 

@@ -79,15 +79,15 @@ class LastDecision:
 
 @dataclass(frozen=True, slots=True)
 class Weft:
-    """What every job holds, decided again whenever something happens and every `wake` seconds.
+    """What every job holds, decided again whenever something happens and every `wake_s` seconds.
 
     Weights assume that speed grows with the number of GPUs to the power `shape`; so is the speed of
     jobs without reports predicted, up to the size they ask for. The cost of a restart is multiplied
-    by `restart`, and by `large_restart` for jobs with more than `large` seconds left, which all get
-    the same weight. A gain in speed counts for at most `rise` seconds, or for as long as jobs of
-    the model usually keep the kind of GPU (an average with a half-life of `half_life` seconds); a
-    loss in speed counts for `loss` seconds. A job that would end more than `fair` times as late as
-    with an equal part of the cluster gets more weight; `fair=0` switches that off.
+    by `restart`, and by `large_restart` for jobs with more than `large_s` seconds left, which all
+    get the same weight. A gain in speed counts for at most `rise_s` seconds, or for as long as jobs
+    of the model usually keep the kind of GPU (an average with a half-life of `half_life_s`
+    seconds); a loss in speed counts for `loss_s` seconds. A job that would end more than `fair`
+    times as late as with an equal part of the cluster gets more weight; `fair=0` switches that off.
     `pooled` asks for beliefs from all jobs of a model. `max_gpus` is the most one job may get.
     `share` lets two jobs have the same devices where both together gain. `strangers` lets jobs that
     would wait join others on one GPU where their memory fits, on engines that see memory.
@@ -96,12 +96,12 @@ class Weft:
     shape: float = 0.6
     restart: float = 2.2
     large_restart: float = 2.8
-    large: float = 5400.0
-    rise: float = 3600.0
-    loss: float = 600.0
-    half_life: float = 7200.0
+    large_s: float = field(default=5400.0, metadata={"was": "large"})
+    rise_s: float = field(default=3600.0, metadata={"was": "rise"})
+    loss_s: float = field(default=600.0, metadata={"was": "loss"})
+    half_life_s: float = field(default=7200.0, metadata={"was": "half_life"})
     fair: float = 1.2
-    wake: float = 60.0
+    wake_s: float = field(default=60.0, metadata={"was": "wake"})
     pooled: bool = True
     max_gpus: int = 64
     share: bool = False
@@ -132,8 +132,8 @@ class Weft:
                 "weft: share and strangers are two ways to share a GPU",
                 hint="share=true for jobs whose models are known, strangers=true for any",
             )
-        times = {"rise": self.rise, "loss": self.loss, "half_life": self.half_life}
-        for name, seconds in {**times, "wake": self.wake}.items():
+        times = {"rise_s": self.rise_s, "loss_s": self.loss_s, "half_life_s": self.half_life_s}
+        for name, seconds in {**times, "wake_s": self.wake_s}.items():
             if not seconds > 0.0:
                 raise InvalidConfig(f"weft: {name}={seconds:g}", hint="it is seconds, above 0")
 
@@ -155,7 +155,7 @@ class Weft:
         if odd.any():  # of a size that is none of ours, and it may not be changed
             return self._decide(view.without(odd))
         held[held == len(configs)] = NONE
-        holds = (HoldTimes(view.now) if last is None else last.holds).age(view, self.half_life)
+        holds = (HoldTimes(view.now) if last is None else last.holds).age(view, self.half_life_s)
         values = self._values(view, configs, holds, last)
         choose = choose_shared if self.share else choose_alone
         choice = choose(values, held, _start_from(last))
@@ -177,21 +177,21 @@ class Weft:
         left, guessed, _ = seconds_left(view, best, np.where(plain, STEP, MINUTE))
         tied = guessed | self.share  # partners are not parted for a rank that means nothing
         weight = share_ranks(rank_weights(left, self.shape), left, tied)
-        weight = flatten_large(weight, left, self.large)
+        weight = flatten_large(weight, left, self.large_s)
         if self.fair:
             weight = weight * hasten_late(view, configs, goodput, left, self.fair)
         kinds, costs = view.cluster.kinds, read_costs(view)
         if plain.any():
             weight = plain_weights(view, weight, charged_service(view, left, costs), plain)
-        rise = np.minimum(self.rise, holds.expect(view, self.rise))
+        rise = np.minimum(self.rise_s, holds.expect(view, self.rise_s))
         rise = rise[:, [kinds.index(config.kind) for config in configs]]
-        times = np.where(left > self.large, self.large_restart, self.restart)
+        times = np.where(left > self.large_s, self.large_restart, self.restart)
         speed, allowed = goodput / best[:, None], goodput > 0.0
         gains = Gains(speed, left, weight, allowed, rise, costs, times, plain)
         prices = np.zeros(len(kinds))
         if last is not None and len(last.prices) == len(kinds):
             prices = last.prices
-        return Values(view, configs, gains, prices, self.loss)
+        return Values(view, configs, gains, prices, self.loss_s)
 
     def _plan(
         self,
@@ -209,7 +209,7 @@ class Weft:
         known = () if last is None else last.waiting
         return Plan(
             self._with_batches(values, choice),
-            wake_at=float((np.floor(view.now / self.wake) + 1.0) * self.wake),
+            wake_at=float((np.floor(view.now / self.wake_s) + 1.0) * self.wake_s),
             reasons={
                 **dict.fromkeys((name for name in names if name not in known), ""),
                 **explain_changes(view, configs, choice.worth.speed, answer, changes),

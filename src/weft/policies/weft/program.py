@@ -86,11 +86,13 @@ def find_wanted(configs: tuple[Config, ...], answer: Answer) -> dict[int, Config
 
 
 def find_room(view: View, partners: Partners) -> Floats:
-    """GPUs of each kind that are free, or held by rows of the view; shared ones count once."""
+    """GPUs of each kind that are free, or held by rows of the view.
+
+    Of partners one counts. Jobs that asked for parts of one GPU each keep it, as if it were whole.
+    """
     kinds = view.cluster.kinds
     room = np.array([float(view.free.idle(kind)) for kind in kinds])
     for row, on in enumerate(view.table.allocations):
         if on is not None and row not in partners.guests:
             room[kinds.index(view.cluster.kind_of(on))] += on.gpus
-    whole = np.array([float(view.cluster.gpus_by_kind[kind]) for kind in kinds])
-    return np.asarray(np.minimum(room, whole))
+    return room

@@ -25,6 +25,7 @@ from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
 from weft.core.state.state import State
 from weft.runtime.deciding.decider import Decider, InProcess, PolicyFailed
+from weft.runtime.deciding.decision_trace import trace_decision
 from weft.runtime.deciding.live_policy import SAFE, live_policy, stand_in
 from weft.runtime.deciding.second_look import SecondLook
 from weft.runtime.loop.clock import Clock
@@ -125,7 +126,10 @@ class Decisions:
         if len(self.recent) > RECENT:
             del self.recent[next(iter(self.recent))]
         who = (verdict.by or self.policy).text
-        log.info("%s", line_of(scheduler.state, who, actions, verdict.took_s))
+        told = facts_of(scheduler.state, who, actions)
+        words = " ".join(f"{name}={value}" for name, value in told.items())
+        log.info("%s took_ms=%.1f", words, verdict.took_s * 1e3)
+        trace_decision(told, verdict.took_s)
         return actions
 
     async def _ask(self, scheduler: Scheduler, now: float) -> Verdict | None:
@@ -180,11 +184,12 @@ class Decisions:
         return Verdict(plan, safe)
 
 
-def line_of(state: State, policy: str, actions: Sequence[Action], took_s: float) -> str:
-    """A decision in one line of the service's own log."""
-    started = sum(isinstance(action, Start) for action in actions)
-    stopped = sum(isinstance(action, Stop) for action in actions)
-    return (
-        f"decision={state.decisions} policy={policy} active={len(state.table)} "
-        f"started={started} stopped={stopped} took_ms={took_s * 1e3:.1f}"
-    )
+def facts_of(state: State, policy: str, actions: Sequence[Action]) -> dict[str, str | int | float]:
+    """A decision in a few words, for the service's own log and for traces."""
+    return {
+        "decision": state.decisions,
+        "policy": policy,
+        "active": len(state.table),
+        "started": sum(isinstance(action, Start) for action in actions),
+        "stopped": sum(isinstance(action, Stop) for action in actions),
+    }

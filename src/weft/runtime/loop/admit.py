@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import replace
 from math import inf
 from typing import assert_never
 
@@ -14,7 +13,7 @@ from weft.core.knowledge.predictor import Predictor
 from weft.core.model.cluster import Cluster
 from weft.core.model.dependencies import explain_in_vain
 from weft.core.model.gang_nodes import explain_too_few_nodes
-from weft.core.model.job import Allocation, Job, JobId
+from weft.core.model.job import Job, JobId
 from weft.core.plan.about import Controls, Needs
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import describe_host
@@ -22,13 +21,13 @@ from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, read_spec
 from weft.core.state.capacity import EPS, Capacity
 from weft.core.state.state import State
+from weft.core.state.table import Column
+from weft.runtime.loop.excuses import excuse
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import SUCCEEDED, Ledger, failure_class
 from weft.stack.cpu_jobs import place_on_host
-from weft.wire.gpu_faults import is_fault, is_of_others
 
 log = logging.getLogger(__name__)
-FAULT_S = 10.0  # in which all clients of a GPU notice the fault of one
 
 ENDS = (facts.StartFailed, facts.Stopped, facts.Finished, facts.Failed)
 AGENTS_LOST = 5  # in a row: more are the job's own doing
@@ -209,6 +208,7 @@ def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | No
             return _judge(event, state, ledger)
         case (
             facts.Started()
+            | facts.StartedAhead()
             | facts.Noticed()
             | facts.Resizable()
             | facts.Resized()
@@ -245,8 +245,9 @@ def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | No
 def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: PLR0911 - one return a case
     """Whether this was told before."""
     match event:
-        case facts.Started(job, attempt):
-            return ledger.jobs[job].running == attempt
+        case facts.Started(job, attempt):  # one that was started ahead sleeps before it runs
+            ahead = state.asleep.find(job, attempt) is not None
+            return ahead or ledger.jobs[job].running == attempt
         case facts.Saved(job, _, step):  # 0 says nothing of steps
             return step > 0 and ledger.jobs[job].saved == step
         case facts.Noticed(job):
@@ -255,12 +256,23 @@ def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: 
             return not state.live.awaits(job, attempt, epoch)
         case facts.Resizable(job, attempt):
             return state.live.can(job, attempt)
+        case facts.StartedAhead(job, attempt):
+            return not _may_start_ahead(state, job, attempt)
         case facts.Slept(job) | facts.SleepFailed(job) | facts.Awoke(job):
             return state.asleep.is_there(job) is not isinstance(event, facts.Awoke)
         case facts.Suspended() | facts.Resumed() | facts.PriorityChanged():
             return _is_so(event, state)
         case _:
             return False
+
+
+def _may_start_ahead(state: State, job: JobId, attempt: int) -> bool:
+    """Whether a job still waits, and nothing of it runs or sleeps."""
+    row = state.table.find(job)
+    if row is None or state.table.allocations[row] is not None or job in state.table.suspended:
+        return False
+    gone = state.asleep.find(job) is None and not state.vacating.is_leaving(job)
+    return gone and state.table.get(row, Column.ATTEMPT) + 1 == attempt
 
 
 def _is_so(event: facts.Suspended | facts.Resumed | facts.PriorityChanged, state: State) -> bool:
@@ -281,39 +293,7 @@ def _judge(
     row = state.table.find(event.job)
     if row is None:
         return event
-    blamed = _blame(event, state.table.allocations[row], after_fault=_follows_fault(state))
-    return judge_failure(blamed, ledger.jobs[event.job])
-
-
-def _follows_fault(state: State) -> bool:
-    """Whether the fault of a GPU ended somebody a moment ago, who shared it."""
-    told = state.story.events
-    return any(
-        isinstance(event, facts.Failed) and event.lost and is_fault(event.reason)
-        for at, event in told
-        if at >= told[-1][0] - FAULT_S
-    )
-
-
-def _blame(
-    event: facts.Failed | facts.StartFailed, on: Allocation | None, *, after_fault: bool
-) -> facts.Failed | facts.StartFailed:
-    """A job that ran out of the memory that it was given beside others did nothing wrong.
-
-    Nor need one that a GPU's fault ended beside others: under MPS it ends all of them.
-    """
-    if not isinstance(event, facts.Failed) or on is None:
-        return event
-    capped = on.sharing.gpu_mem_gb is not None or on.sharing.share < 1.0
-    fault = is_fault(event.reason) and (on.sharing.share < 1.0 or after_fault)
-    if not fault and not (event.out_of_memory and capped):
-        return event
-    why = "ran out of GPU memory beside other jobs, so it starts again alone"
-    if fault:
-        own = not is_of_others(event.reason)
-        why = "a fault of the GPU that it shares ended it, so it starts again" + " alone" * own
-        event = replace(event, gpu_fault=own)
-    return replace(event, reason=f"{why}: {event.reason}", lost=True, final=False)
+    return judge_failure(excuse(event, state, row), ledger.jobs[event.job])
 
 
 def _said(event: facts.Noticed, record: JobRecord) -> bool:

@@ -49,6 +49,6 @@ class Archive:
             await asyncio.sleep(PAUSE_S)
 
     def _write(self, records: Sequence[JobRecord]) -> list[EndedJob]:
-        rows = [row_of(one) for one in records]
+        rows = [row_of(record) for record in records]
         self._ended.put(rows)
         return rows

@@ -111,9 +111,9 @@ class JobRecords(Mapping[JobId, JobRecord]):
         self.ended: EndedJobs = EndedInMemory() if ended is None else ended
         self._counts: Counter[tuple[str, str]] = Counter()
         self.following = following  # the number of the next job
-        for one in _numbered([*records]):
-            self._take(one)
-            self.following = max(self.following, one.number + 1)
+        for record in _numbered([*records]):
+            self._take(record)
+            self.following = max(self.following, record.number + 1)
 
     def count_ended(self) -> None:
         """Count the rows of the store, once it has what it should have."""
@@ -122,9 +122,9 @@ class JobRecords(Mapping[JobId, JobRecord]):
     # ---- as a mapping
 
     def __getitem__(self, job: JobId) -> JobRecord:
-        one = self.live.get(job)
-        if one is not None:
-            return one
+        record = self.live.get(job)
+        if record is not None:
+            return record
         row = self.ended.get(job)
         if row is None:
             raise KeyError(job)
@@ -138,9 +138,9 @@ class JobRecords(Mapping[JobId, JobRecord]):
 
     def __iter__(self) -> Iterator[JobId]:
         last = -1
-        while found := self.pager(READ_AT_ONCE, after=last)():
-            yield from (one.job.id for one in found)
-            last = found[-1].number
+        while records := self.pager(READ_AT_ONCE, after=last)():
+            yield from (record.job.id for record in records)
+            last = records[-1].number
 
     # ---- pages and counts
 
@@ -158,23 +158,25 @@ class JobRecords(Mapping[JobId, JobRecord]):
 
         Jobs after a number, of a tenant or an app, that ended so, submitted at `since` or later.
         """
-        found = (
-            one
-            for one in self.live.values()
-            if one.number > after
-            and one.submitted >= since
-            and tenant in (ALL, one.job.tenant)
-            and outcome in (ALL, one.outcome)
-            and app in (None, one.job.app)
+        records = (
+            record
+            for record in self.live.values()
+            if record.number > after
+            and record.submitted >= since
+            and tenant in (ALL, record.job.tenant)
+            and outcome in (ALL, record.outcome)
+            and app in (None, record.job.app)
         )
-        live = [*islice(found, limit)]
+        live = [*islice(records, limit)]
         whose, how = (None if word == ALL else word for word in (tenant, outcome))
 
         def read() -> list[JobRecord]:
             first = after if not since else self._before(since, after)
             rows = self.ended.page(first, limit, tenant=whose, outcome=how, app=app)
-            both: dict[int, JobRecord | EndedJob] = {one.number: one for one in rows}
-            both |= {one.number: one for one in live}  # it may be written at this moment
+            both: dict[int, JobRecord | EndedJob] = {
+                ended_job.number: ended_job for ended_job in rows
+            }
+            both |= {record.number: record for record in live}  # it may be written at this moment
             chosen = [both[number] for number in sorted(both)[:limit]]
             return [record_of(one) if isinstance(one, EndedJob) else one for one in chosen]
 
@@ -218,10 +220,10 @@ class JobRecords(Mapping[JobId, JobRecord]):
 
     def end(self, job: JobId) -> None:
         """A job has ended, as its record says; it may still be leaving its devices."""
-        one = self.live[job]
+        record = self.live[job]
         if self.active.pop(job, None) is not None:
-            self.active_of[one.job.tenant] -= 1
-        self._counts[one.job.tenant, one.outcome] += 1
+            self.active_of[record.job.tenant] -= 1
+        self._counts[record.job.tenant, record.outcome] += 1
         self.leaving[job] = None
 
     def settle(self, job: JobId) -> None:
@@ -232,24 +234,24 @@ class JobRecords(Mapping[JobId, JobRecord]):
     def shelve(self, rows: Iterable[EndedJob]) -> list[JobId]:
         """The store has these: let go of them; which were forgotten meanwhile."""
         forgotten = []
-        for one in rows:
-            if one.job in self.done:
-                del self.done[one.job], self.live[one.job]
+        for ended_job in rows:
+            if ended_job.job in self.done:
+                del self.done[ended_job.job], self.live[ended_job.job]
             else:
-                forgotten.append(one.job)
+                forgotten.append(ended_job.job)
         return forgotten
 
     def forget(self, jobs: Collection[JobId]) -> list[JobId]:
         """Drop those that have ended and left; which they were."""
         gone = []
         for job in jobs:
-            one = self.live.get(job)
+            record = self.live.get(job)
             row = (
                 self.ended.get(job)
-                if one is None
+                if record is None
                 else None
                 if job not in self.done
-                else row_of(one)
+                else row_of(record)
             )
             if row is None:
                 continue
@@ -259,32 +261,32 @@ class JobRecords(Mapping[JobId, JobRecord]):
             gone.append(job)
         return gone
 
-    def _take(self, one: JobRecord) -> None:
-        self.live[one.job.id] = one
-        self.active[one.job.id] = one.job.tenant
-        self.active_of[one.job.tenant] += 1
-        if one.outcome:
-            self.end(one.job.id)
+    def _take(self, record: JobRecord) -> None:
+        self.live[record.job.id] = record
+        self.active[record.job.id] = record.job.tenant
+        self.active_of[record.job.tenant] += 1
+        if record.outcome:
+            self.end(record.job.id)
 
     def _before(self, since: float, last: int) -> int:
         first = self.ended.first_since(since)
         return self.following if first is None else max(first - 1, last)
 
 
-def row_of(one: JobRecord) -> EndedJob:
+def row_of(record: JobRecord) -> EndedJob:
     """A record as the store keeps it."""
-    job = one.job
-    data = json.dumps(encode(one), separators=(",", ":")).encode()
+    job = record.job
+    data = json.dumps(encode(record), separators=(",", ":")).encode()
     return EndedJob(
-        one.number,
+        record.number,
         job.id,
         job.tenant,
         job.user,
         name_of(job),
         job.app,
-        one.outcome,
-        one.submitted,
-        one.ended or 0.0,
+        record.outcome,
+        record.submitted,
+        record.ended or 0.0,
         data,
     )
 
@@ -302,9 +304,9 @@ def _read(data: bytes) -> JobRecord:
 
 def _numbered(records: list[JobRecord]) -> list[JobRecord]:
     """In order of submission; numbered anew if they come from a file that had no numbers."""
-    numbers = [one.number for one in records]
+    numbers = [record.number for record in records]
     if all(one < other for one, other in pairwise(numbers)):
         return records
     if len(set(numbers)) == len(numbers):
-        return sorted(records, key=lambda one: one.number)
-    return [replace(one, number=number) for number, one in enumerate(records)]
+        return sorted(records, key=lambda record: record.number)
+    return [replace(record, number=number) for number, record in enumerate(records)]

@@ -12,12 +12,14 @@ from math import inf
 from types import MappingProxyType
 from typing import assert_never
 
+from weft.core.asleep.sleeping import Sleeping
 from weft.core.events import event as facts
 from weft.core.events.report import NO_REPORT
 from weft.core.model.job import Allocation, Job, JobId, Meter, NodeId
 from weft.core.plan.reasons import Blocker
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.live_changes import join
+from weft.core.stops import Rung
 from weft.runtime.records.entitlement import Entitlement
 from weft.runtime.records.idle_jobs import IdleJobs
 from weft.runtime.records.job_records import JobRecord, JobRecords
@@ -92,7 +94,7 @@ class Ledger:
                 self._lost(node)
             case facts.Decided():
                 self._decided(at, event)
-            case facts.Slept() | facts.SleepFailed() | facts.Awoke():
+            case facts.Slept() | facts.SleepFailed() | facts.Awoke() | facts.StartedAhead():
                 self._slept_or_woke(at, event)
             case facts.Resized(job, attempt, epoch):
                 self._resized(at, job, attempt, epoch)
@@ -214,13 +216,21 @@ class Ledger:
             self._next_attempt(one, to, reason="", said="", sleeps=None)
 
     def _slept_or_woke(
-        self, at: float, event: facts.Slept | facts.SleepFailed | facts.Awoke
+        self,
+        at: float,
+        event: facts.Slept | facts.SleepFailed | facts.Awoke | facts.StartedAhead,
     ) -> None:
+        if isinstance(event, facts.StartedAhead):
+            sleeps = Sleeping(event.job, event.attempt, Rung.FREEZE, event.on, at)
+            self._set(event.job, attempt=event.attempt, sleeps=sleeps)
+            return
         one = self.jobs.live.get(event.job)
         changed = None if one is None else sleep_after(one, at, event)
         if one is not None and changed is not None:
             self._set(event.job, sleeps=changed.sleeps)
-            if changed.gpus is not None:
+            if isinstance(event, facts.Awoke) and one.running is None:
+                self._started(at, event.job, event.attempt)  # ahead, until now
+            elif changed.gpus is not None:
                 self._turn(event.job, at, changed.gpus)
 
     def _next_attempt(self, one: JobRecord, to: Allocation, **more: object) -> None:
@@ -299,6 +309,8 @@ class Ledger:
             self.tallies.left(job, one.job.tenant, at, one.gpu_s.rate, goes_on=again)
             self._set(job, running=None, leaves=None, sleeps=None)
             self._turn(job, at, 0.0)
+        elif one is not None and one.sleeps is not None and one.sleeps.attempt == attempt:
+            self._set(job, sleeps=None)
 
     def _left(
         self, at: float, job: JobId, attempt: int, outcome: str, reason: str, *, own: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple, assert_never
 
+from weft.core.asleep.ahead import is_ahead
 from weft.core.asleep.sleeping import Sleeping
 from weft.core.asleep.times import UP
 from weft.core.events.event import Awoke, SleepFailed, Slept
@@ -28,6 +29,8 @@ def describe_sleep(state: State, job: JobId) -> str:
     times = state.asleep.times
     back_s = times.seconds(state.table.jobs[row], sleeping.node, sleeping.rung, UP, size)
     soon = "at once" if back_s < 1.0 else f"in {back_s:.0f} s"
+    if is_ahead(state, sleeping):
+        return f"ready on {sleeping.node}{held}: it was started ahead of its turn"
     return f"asleep on {sleeping.node}{held}, back {soon}"
 
 

@@ -68,7 +68,8 @@ def active_words(records: Mapping[JobId, JobRecord], state: State) -> dict[JobId
 
 
 def _word(record: JobRecord, stage: float, failed_last: bool = False) -> str:
-    if stage != Stage.PENDING:
+    ahead = record.sleeps is not None and not record.starts  # it was started before its turn
+    if stage != Stage.PENDING and not (ahead and stage == Stage.STOPPING):
         return WORDS[Stage(int(stage))]
     if record.suspended is not None:
         return "suspended"

@@ -36,8 +36,8 @@ class Usage:
     def __init__(self, days: Iterable[DayUsage] = ()) -> None:
         self.windows = ShareWindows()
         self._days: dict[str, dict[int, DayUsage]] = {}
-        for one in days:
-            self._days.setdefault(one.tenant, {})[one.day] = one
+        for usage in days:
+            self._days.setdefault(usage.tenant, {})[usage.day] = usage
 
     def submitted(self, tenant: str, at: float) -> None:
         """A job was submitted."""
@@ -67,23 +67,23 @@ class Usage:
 
     def days(self) -> list[DayUsage]:
         """All of them."""
-        return [one for held in self._days.values() for one in held.values()]
+        return [usage for held in self._days.values() for usage in held.values()]
 
     def total(self, since: float = 0.0, until: float = inf) -> dict[str, DayUsage]:
         """Each tenant's sum over the days from that of `since` to that before `until`."""
         first, past = first_day(since), past_day(until)
         sums: dict[str, DayUsage] = {}
         for tenant, held in self._days.items():
-            chosen = [one for day, one in held.items() if first <= day < past]
+            chosen = [usage for day, usage in held.items() if first <= day < past]
             if chosen:
                 sums[tenant] = DayUsage(
                     tenant,
-                    min(one.day for one in chosen),
-                    sum(one.gpu_s for one in chosen),
-                    sum(one.jobs for one in chosen),
-                    sum(one.restarts for one in chosen),
-                    sum(one.missed for one in chosen),
-                    sum(one.entitled_s for one in chosen),
+                    min(usage.day for usage in chosen),
+                    sum(usage.gpu_s for usage in chosen),
+                    sum(usage.jobs for usage in chosen),
+                    sum(usage.restarts for usage in chosen),
+                    sum(usage.missed for usage in chosen),
+                    sum(usage.entitled_s for usage in chosen),
                 )
         return sums
 

@@ -109,6 +109,7 @@ class Recovered:
             case (
                 facts.Resized()
                 | facts.ResizeFailed()
+                | facts.StartedAhead()
                 | facts.Slept()
                 | facts.SleepFailed()
                 | facts.Awoke()

@@ -15,7 +15,7 @@ from math import inf
 
 from weft.core.model.job import JobId
 from weft.runtime.sharing.groups import Groups
-from weft.runtime.sharing.speeds import BRISK_S, WARM_S, Resident, Speeds
+from weft.runtime.sharing.speeds import WARM_S, Resident, Speeds
 
 PROBE_S = 2.0  # in which the others are frozen
 PROBE_PART = 0.02  # of the time
@@ -63,7 +63,6 @@ class DeviceControl:
     _turn: tuple[JobId, float] | None = None
     _groups: Groups = field(default_factory=Groups)
     _broken_s: dict[JobId, float] = field(default_factory=dict)
-    _unknown_s: dict[JobId, float] = field(default_factory=dict)  # beside others, speed not known
     _trim: float = 1.0  # of the duty cycle, by how well it keeps the promise
     _trimmed: float = 0.0
     _allowed_s: float = 0.0  # that neighbours of a firm one may still run
@@ -121,21 +120,20 @@ class DeviceControl:
             self._probed = {job: at for job, at in self._probed.items() if job in residents}
             self._since = now
             self._broken_s = {job: s for job, s in self._broken_s.items() if job in residents}
-            self._unknown_s = {job: s for job, s in self._unknown_s.items() if job in residents}
         self._residents = dict(residents)
         self._awake &= residents.keys()
 
     # ---- who is frozen
 
     def _choose_frozen(self, now: float, working: Mapping[JobId, Resident]) -> frozenset[JobId]:
-        if not _firm_of(working) and any(one.promise is not None for one in working.values()):
-            counted = {job: one for job, one in working.items() if one.measured.samples}
-            self.mode = "groups"
-            group = self._groups.choose(now, counted, self.speeds, self._find_spent(counted))
-            return frozenset(counted) - group
         probed = self._find_probed(now, working)
         if probed is not None:
             return frozenset(working) - {probed}
+        if not _firm_of(working) and any(one.promise is not None for one in working.values()):
+            counted = {job: one for job, one in working.items() if one.measured.samples}
+            self.mode = "groups"
+            group = self._groups.choose(now, counted, self.speeds, self._broken_s)
+            return frozenset(counted) - group
         total = self.speeds.total(working)
         if self._turn is None and total is not None and total < WORTH and self._is_free(working):
             self.mode = "turns"
@@ -250,26 +248,13 @@ class DeviceControl:
             if one.promise is None or not (one.firm or job in self._awake):
                 continue  # who is frozen waits
             alone, lately = self.speeds.alone.get(job), self._rate_lately(now, one)
-            if alone is None:
-                if now - one.steps_since > BRISK_S and len(self._awake & working.keys()) > 1:
-                    self._unknown_s[job] = self._unknown_s.get(job, 0.0) + dt
-            elif lately is not None and alone > lately * one.promise * 1.02:
+            if alone is not None and lately is not None and alone > lately * one.promise * 1.02:
                 self._broken_s[job] = self._broken_s.get(job, 0.0) + dt
 
     def _rate_lately(self, now: float, one: Resident) -> float | None:
         """Steps a second: a firm promise also counts time in which it was frozen."""
         since = now - JUDGED_S if one.firm else max(now - JUDGED_S / 2, self._since)
         return one.measured.rate(since, now)
-
-    def _find_spent(self, working: Mapping[JobId, Resident]) -> dict[JobId, float]:
-        """Seconds in which promises were broken, or may have been."""
-        found = {}
-        for job, one in working.items():
-            pace, unknown_s = self.speeds.pace_in(frozenset(working), job), 0.0
-            if pace is None or pace * (one.promise or inf) < 1.0:
-                unknown_s = self._unknown_s.get(job, 0.0)
-            found[job] = self._broken_s.get(job, 0.0) + unknown_s
-        return found
 
 
 def _firm_of(working: Mapping[JobId, Resident]) -> list[Resident]:

@@ -75,13 +75,13 @@ class AuditLog:
 
     def find(self, wanted: Wanted, limit: int) -> list[AuditEntry]:
         """The last `limit` entries that are wanted, oldest first."""
-        found: list[AuditEntry] = []
+        entries: list[AuditEntry] = []
         for entry in self._backwards():
-            if entry.at < wanted.since or len(found) == limit:
+            if entry.at < wanted.since or len(entries) == limit:
                 break
             if wanted(entry):
-                found.append(entry)
-        return found[::-1]
+                entries.append(entry)
+        return entries[::-1]
 
     def close(self) -> None:
         """No more is recorded."""

@@ -51,8 +51,8 @@ class PageSessions:
         """A new session for somebody who came with a token: its secret, which is not kept."""
         secret = secrets.token_urlsafe(32)
         now = self._clock()
-        left = {key: one for key, one in self._open.items() if one.until > now}
-        own = [key for key, one in left.items() if one.token == who.token]
+        left = {key: session for key, session in self._open.items() if session.until > now}
+        own = [key for key, session in left.items() if session.token == who.token]
         for key in own[: max(len(own) + 1 - MOST_OF_ONE, 0)]:
             del left[key]
         for key in [*left][: max(len(left) + 1 - MOST, 0)]:
@@ -65,7 +65,7 @@ class PageSessions:
         """Sign out; whoever is not signed in stays so."""
         key = _hash(_cookie(headers))
         if key in self._open:
-            self._keep({name: one for name, one in self._open.items() if name != key})
+            self._keep({name: session for name, session in self._open.items() if name != key})
 
     def who(self, headers: Headers) -> Caller | None:
         """Whose request this is by its token or its session; None where that is not known."""
@@ -74,14 +74,14 @@ class PageSessions:
             return self._tokens.who(secret) if scheme.lower() == "bearer" and secret else None
         if PAGE_HEADER not in headers:
             return None
-        found = self._open.get(_hash(_cookie(headers)))
-        if found is None or found.until <= self._clock():
+        session = self._open.get(_hash(_cookie(headers)))
+        if session is None or session.until <= self._clock():
             return None
-        return self._tokens.caller_of(found.token)
+        return self._tokens.caller_of(session.token)
 
     def _keep(self, sessions: dict[str, PageSession]) -> None:
         if self._path is not None:
-            write_private(self._path, [asdict(one) for one in sessions.values()])
+            write_private(self._path, [asdict(session) for session in sessions.values()])
         self._open = sessions
 
 
@@ -112,4 +112,4 @@ def _read(path: Path) -> dict[str, PageSession]:
         sessions = [PageSession(**one) for one in found]
     except TypeError as error:
         raise InvalidConfig(f"{path} does not hold sessions: {error}", hint="remove it") from error
-    return {one.sha256: one for one in sessions}
+    return {session.sha256: session for session in sessions}

@@ -114,11 +114,11 @@ class Tokens:
     def who(self, secret: str) -> Caller | None:
         """Whose token this is; None for nobody's."""
         given = _hash(secret)
-        found: Caller | None = None
+        caller: Caller | None = None
         for token in self._tokens.values():  # all of them, so that time says nothing
             if hmac.compare_digest(token.sha256, given) and token.valid(self._clock()):
-                found = token.caller
-        return found
+                caller = token.caller
+        return caller
 
     def caller_of(self, token: str) -> Caller | None:
         """Who comes with a token, by its id; None if it is gone or has expired."""
@@ -247,6 +247,6 @@ def _read(path: Path | None, found: object) -> dict[str, Token]:
         tokens = [Token(**one) for one in found]  # type: ignore[attr-defined]
     except (TypeError, KeyError) as error:
         raise InvalidConfig(f"{path} does not hold tokens: {error!r}") from error
-    if bad := [one.id for one in tokens if one.role not in ROLES]:
+    if bad := [token.id for token in tokens if token.role not in ROLES]:
         raise InvalidConfig(f"{path}: token {bad[0]!r} has no known role")
     return {token.id: token for token in tokens}

@@ -70,5 +70,5 @@ class Work:
 
     def close(self) -> None:
         """End all."""
-        for one in (self.parse, self.answer, self.simulate, self.forecast):
-            one.close()
+        for aside in (self.parse, self.answer, self.simulate, self.forecast):
+            aside.close()

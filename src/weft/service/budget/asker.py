@@ -36,5 +36,5 @@ def find_asker(scope: Scope, asks: Asks) -> Asker:
 
 def asker_of(scope: Scope) -> Asker:
     """Who was found to have sent a request; nobody where none looked."""
-    found: Asker = scope.get("state", {}).get("asker", NOBODY)
-    return found
+    asker: Asker = scope.get("state", {}).get("asker", NOBODY)
+    return asker

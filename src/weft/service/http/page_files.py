@@ -50,10 +50,10 @@ class PageFile:
 
 def find_file(name: str) -> PageFile:
     """A file of the page by its path; UnknownName for one that there is not."""
-    found = page_files().get(name)
-    if found is None:
+    file = page_files().get(name)
+    if file is None:
         raise UnknownName(f"the page has no file {name[:100]!r}", hint="the page is at /")
-    return found
+    return file
 
 
 @cache
@@ -64,13 +64,15 @@ def page_files() -> dict[str, PageFile]:
     return found
 
 
-def _collect(folder: Traversable, prefix: str, found: dict[str, PageFile]) -> None:
-    for one in folder.iterdir():
-        name = f"{prefix}{one.name}"
-        if one.is_dir():
-            _collect(one, f"{name}/", found)
+def _collect(folder: Traversable, prefix: str, page_files: dict[str, PageFile]) -> None:
+    for file in folder.iterdir():
+        name = f"{prefix}{file.name}"
+        if file.is_dir():
+            _collect(file, f"{name}/", page_files)
             continue
         media_type = TYPES.get(name[name.rfind(".") :])
         if media_type is not None:
-            body = one.read_bytes()
-            found[name] = PageFile(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
+            body = file.read_bytes()
+            page_files[name] = PageFile(
+                body, media_type, f'"{hashlib.sha256(body).hexdigest()[:20]}"'
+            )

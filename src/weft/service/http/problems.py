@@ -108,7 +108,7 @@ def _model(annotation: Any) -> type[BaseModel] | None:
     """The model in a type, also where something else is allowed."""
     kinds = get_args(annotation) or (annotation,)
     return next(
-        (one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)), None
+        (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None
     )
 
 
@@ -125,11 +125,11 @@ def _unknown(model: type[BaseModel] | None, inside: Sequence[str], name: str) ->
 
 def _telling(errors: Sequence[Any]) -> Any:
     """The error to show: an unknown field before anything else, and of a union the last try."""
-    unknown = [one for one in errors if one["type"] == "extra_forbidden"]
+    unknown = [error for error in errors if error["type"] == "extra_forbidden"]
     if unknown:
         return unknown[0]
-    deepest = max(len(one["loc"]) for one in errors)
-    return next(one for one in errors if len(one["loc"]) == deepest)
+    deepest = max(len(error["loc"]) for error in errors)
+    return next(error for error in errors if len(error["loc"]) == deepest)
 
 
 def _is_branch(part: str) -> bool:

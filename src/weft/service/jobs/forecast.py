@@ -56,16 +56,16 @@ class Forecast:
 def write_line(cpu_s: float, present: Present, _report: Callable[[Any], None]) -> dict[str, bytes]:
     """The line as JSON by tenant, and whole for EVERYBODY: all that is left to do is to send it."""
     rows: defaultdict[str, list[Waiting]] = defaultdict(list)
-    for one in line_of(present, Purse(cpu_s)):
+    for line in line_of(present, Purse(cpu_s)):
         row = Waiting(
-            id=one.job.id,
-            place=one.place,
-            p10=one.start.quantile(0.1),
-            p50=one.start.quantile(0.5),
-            p90=one.start.quantile(0.9),
+            id=line.job.id,
+            place=line.place,
+            p10=line.start.quantile(0.1),
+            p50=line.start.quantile(0.5),
+            p90=line.start.quantile(0.9),
         )
         rows[EVERYBODY].append(row)
-        rows[one.job.tenant].append(row)
+        rows[line.job.tenant].append(row)
     return {tenant: write_json(some) for tenant, some in rows.items()}
 
 
@@ -81,7 +81,7 @@ def line_of(present: Present, purse: Purse) -> list[InLine]:
         return []
     outlook = present.look_ahead(purse=purse).outlook
     starts = {job: one.start for job, one in outlook.items() if job in waiting}
-    middles = {job: one.quantile(0.5) for job, one in starts.items()}
+    middles = {job: estimate.quantile(0.5) for job, estimate in starts.items()}
     soonest = sorted((at, job) for job, at in middles.items() if at is not None)
     places: dict[JobId, int] = {job: i for i, (_, job) in enumerate(soonest, start=1)}
     return [InLine(job, places.get(name), starts[name]) for name, job in waiting.items()]

@@ -76,11 +76,13 @@ class JobNames:
         if app is None:
             return [self.find(text, who)]
         jobs, whose = self._jobs, _tenant_of(who) or ALL
-        return [one.job.id for one in jobs.pager(MOST_OF_APP, tenant=whose, app=app)()]
+        return [record.job.id for record in jobs.pager(MOST_OF_APP, tenant=whose, app=app)()]
 
     def find_app(self, text: str, who: Caller) -> str | None:
         """The sweep or app of this name, or the only one that begins with it."""
-        live = {one.job.app for one in self._jobs.live.values() if who.sees(one.job)} - {""}
+        live = {record.job.app for record in self._jobs.live.values() if who.sees(record.job)} - {
+            ""
+        }
         past = self._jobs.ended.apps(text, 2, tenant=_tenant_of(who))
         known = live.union(past)
         if text in known or self._exact(text, who) is not None:
@@ -102,11 +104,11 @@ class JobNames:
         if named:
             active = [job for job in named if job in self._jobs.active]
             return active if len(active) == 1 else named
-        found: list[JobId] = []
+        job_ids: list[JobId] = []
         for start in (text, f"{who.tenant}:{text}"):
             past = ended.beginning(start, MOST, tenant=whose)
-            found += self._both(self._beginning(start), past, who)
-        return found
+            job_ids += self._both(self._beginning(start), past, who)
+        return job_ids
 
     def _beginning(self, text: str) -> list[JobId]:
         first = bisect_left(self._ids, text)
@@ -117,13 +119,13 @@ class JobNames:
         """The one that was submitted last, by this very person where that is known."""
         jobs = self._jobs
         mine = (
-            one
-            for one in reversed(jobs.live.values())
-            if who.sees(one.job) and who.name in ("", one.job.user)
+            record
+            for record in reversed(jobs.live.values())
+            if who.sees(record.job) and who.name in ("", record.job.user)
         )
         past = jobs.ended.latest(1, tenant=_tenant_of(who), user=who.name or None)
         both = [*islice(mine, 1), *(jobs[job] for job in past)]
-        return [one.job.id for one in sorted(both, key=lambda one: one.number)[-1:]]
+        return [record.job.id for record in sorted(both, key=lambda record: record.number)[-1:]]
 
     def _recent(self, who: Caller) -> list[JobId]:
         live = self._visible(islice(reversed(self._jobs.live), 500), who)
@@ -148,9 +150,9 @@ class JobNames:
         if not fresh:
             return
         self._newest = fresh[-1].number
-        for one in fresh:
-            for name in {name_of(one.job), one.job.id.rpartition(":")[2]}:
-                self._names[name].append(one.job.id)
+        for record in fresh:
+            for name in {name_of(record.job), record.job.id.rpartition(":")[2]}:
+                self._names[name].append(record.job.id)
         self._ids += [one.job.id for one in fresh]
         self._ids.sort()
 

@@ -49,7 +49,7 @@ def compare_past(
     report: Report,
 ) -> Written:
     """The past, as it was decided and with a change."""
-    found = what_if(
+    compared = what_if(
         records,
         variants,
         now,
@@ -57,14 +57,14 @@ def compare_past(
         speeds=speeds,
         progress=lambda label, part: report(Progress(label=label, part=part)),
     )
-    told = Comparison(
-        policies={name: dict(values) for name, values in found.policies.items()},
-        jobs=found.jobs,
-        hours=found.hours,
-        note=found.note,
-        never=tell_never(found.never),
+    comparison = Comparison(
+        policies={name: dict(values) for name, values in compared.policies.items()},
+        jobs=compared.jobs,
+        hours=compared.hours,
+        note=compared.note,
+        never=tell_never(compared.never),
     )
-    return _write(told, describe_runs(found.outcomes))
+    return _write(comparison, describe_runs(compared.outcomes))
 
 
 def compare_ahead(
@@ -92,7 +92,7 @@ def compare_ahead(
 
 
 def _compare_forks(present: Present, who: Caller, both: dict[str, Ahead]) -> Written:
-    before, *_, after = [one.outlook for one in (*both.values(), *both.values())]
+    before, *_, after = [ahead.outlook for ahead in (*both.values(), *both.values())]
     held = present.table.suspended  # they go nowhere, whatever is different
     jobs = {job.id: job for job in present.table.jobs if job.id not in held}
     looks = [
@@ -109,20 +109,20 @@ def _compare_forks(present: Present, who: Caller, both: dict[str, Ahead]) -> Wri
     ]
     means = {
         label: {
-            "avg_start_h": _mean_h([found.outlook[job].start for job in jobs]),
-            "avg_end_h": _mean_h([found.outlook[job].end for job in jobs]),
+            "avg_start_h": _mean_h([ahead.outlook[job].start for job in jobs]),
+            "avg_end_h": _mean_h([ahead.outlook[job].end for job in jobs]),
         }
-        for label, found in both.items()
+        for label, ahead in both.items()
     }
     note = f"{len(jobs)} jobs simulated from now on; speeds as they reported, else by GPUs"
     if held:
         note += f"; suspended and left out: {len(held)}"
     seen = {name: job for name, job in jobs.items() if who.sees(job)}
     never = {
-        label: count_never({job: why for job, why in found.never.items() if job in seen})
-        for label, found in both.items()
+        label: count_never({job: why for job, why in ahead.never.items() if job in seen})
+        for label, ahead in both.items()
     }
-    told = Comparison(
+    comparison = Comparison(
         policies=means,
         jobs=len(jobs),
         hours=0.0,
@@ -130,28 +130,28 @@ def _compare_forks(present: Present, who: Caller, both: dict[str, Ahead]) -> Wri
         outlook=looks,
         never=tell_never(never),
     )
-    return _write(told, describe_forks(both, seen, present.now))
+    return _write(comparison, describe_forks(both, seen, present.now))
 
 
-def start_of(found: Estimate | None) -> Start | None:
+def start_of(estimate: Estimate | None) -> Start | None:
     """An estimate as it is told."""
-    if found is None or all(one is None for one in found.after):
+    if estimate is None or all(one is None for one in estimate.after):
         return None  # too far away to be simulated
     return Start(
-        p10=found.quantile(0.1),
-        p50=found.quantile(0.5),
-        p90=found.quantile(0.9),
-        simulations=len(found.after),
+        p10=estimate.quantile(0.1),
+        p50=estimate.quantile(0.5),
+        p90=estimate.quantile(0.9),
+        simulations=len(estimate.after),
     )
 
 
-def _write(told: Comparison, sides: dict[str, Sides]) -> Written:
-    line = WhatIfLine(result=told, metrics=metric_columns(), sides=sides)
-    return Written(write_json(told), write_json(line))
+def _write(comparison: Comparison, sides: dict[str, Sides]) -> Written:
+    line = WhatIfLine(result=comparison, metrics=metric_columns(), sides=sides)
+    return Written(write_json(comparison), write_json(line))
 
 
-def _mean_h(found: list[Estimate]) -> float | None:
+def _mean_h(estimates: list[Estimate]) -> float | None:
     """The mean over jobs of the median over simulations; None where not all came to it."""
-    middles = [one.quantile(0.5) for one in found]
-    known = [one for one in middles if one is not None]
+    middles = [estimate.quantile(0.5) for estimate in estimates]
+    known = [middle for middle in middles if middle is not None]
     return sum(known) / len(known) / HOUR if known and len(known) == len(middles) else None

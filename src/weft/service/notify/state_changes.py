@@ -97,6 +97,7 @@ def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C9
             | facts.LoanRecalled()
             | facts.Woken()
             | facts.Observed()
+            | facts.StartedAhead()
         ):
             pass  # no job is in another state after these alone
         case _:

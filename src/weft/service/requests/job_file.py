@@ -365,10 +365,10 @@ def _idle_s(body: JobFile) -> float:
     return DEFAULT_IDLE_S if body.idle_timeout_s is None else body.idle_timeout_s
 
 
-def _software(said: SoftwareFields | None) -> Software | None:
-    if said is None:
+def _software(fields: SoftwareFields | None) -> Software | None:
+    if fields is None:
         return None
-    ((kind, name),) = said.model_dump(exclude_none=True).items()
+    ((kind, name),) = fields.model_dump(exclude_none=True).items()
     return Software(SoftwareKind(kind), name)
 
 

@@ -46,7 +46,7 @@ class TrafficFields(RequestBody):
 
     def traffic(self) -> Traffic:
         """The same for the core."""
-        phases = tuple(Phase(one.start_s, one.seconds, one.gbps) for one in self.phases)
+        phases = tuple(Phase(fields.start_s, fields.seconds, fields.gbps) for fields in self.phases)
         return Traffic(
             self.iteration_s, self.share, self.gbit, self.pattern, phases, self.sensitive
         )

@@ -72,10 +72,14 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """The id of a job that is on disk; of a sweep also those of its `jobs`."""
+    """The id of a job that is on disk; of a sweep also those of its `jobs`.
+
+    `warning` says that it will probably fail as its like did; it is submitted all the same.
+    """
 
     id: str
     jobs: list[str] = field(default_factory=list)
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,8 +66,10 @@ class WhatIfLine:
 def metric_columns() -> list[MetricColumn]:
     """The numbers that are compared, in the order of tables."""
     return [
-        MetricColumn(name=one.name, heading=one.heading, unit=one.unit, better=one.better)
-        for one in COLUMNS
+        MetricColumn(
+            name=metric.name, heading=metric.heading, unit=metric.unit, better=metric.better
+        )
+        for metric in COLUMNS
     ]
 
 
@@ -76,7 +78,10 @@ def tell_never(
 ) -> dict[str, list[NeverStarts]]:
     """By side, as it is told."""
     return {
-        label: [NeverStarts(count=one.count, because=one.because, jobs=[*one.jobs]) for one in some]
+        label: [
+            NeverStarts(count=starts.count, because=starts.because, jobs=[*starts.jobs])
+            for starts in some
+        ]
         for label, some in never.items()
         if some
     }
@@ -84,7 +89,7 @@ def tell_never(
 
 def describe_runs(outcomes: Mapping[str, Simulated]) -> dict[str, Sides]:
     """Sides of a replayed past."""
-    return {label: _run(one) for label, one in outcomes.items()}
+    return {label: _run(outcome) for label, outcome in outcomes.items()}
 
 
 def describe_forks(
@@ -96,12 +101,12 @@ def describe_forks(
     """
     return {
         label: Sides(
-            jct_h=_points(one.end.quantile(0.5) for one in found.outlook.values()),
-            wait_h=_points(one.start.quantile(0.5) for one in found.outlook.values()),
+            jct_h=_points(outlook.end.quantile(0.5) for outlook in ahead.outlook.values()),
+            wait_h=_points(outlook.start.quantile(0.5) for outlook in ahead.outlook.values()),
             begun=now,
-            spans=_spans(found.timeline, now, seen),
+            spans=_spans(ahead.timeline, now, seen),
         )
-        for label, found in both.items()
+        for label, ahead in both.items()
     }
 
 
@@ -120,11 +125,11 @@ def _spans(
     bars: Iterable[SimulatedBar], begun: float, seen: Mapping[JobId, Job] | None
 ) -> list[HeldSpan]:
     """Bars as spans from `begun` on; without `seen` all are named, by their ids."""
-    found = []
+    spans = []
     for bar in sorted(bars, key=lambda bar: bar.start_s)[:MOST_SPANS]:
         job = None if seen is None else seen.get(JobId(bar.job))
         known = seen is None or job is not None
-        found.append(
+        spans.append(
             HeldSpan(
                 job=bar.job if known else "",
                 name=name_of(job) if job is not None else bar.job if known else "",
@@ -137,7 +142,7 @@ def _spans(
                 how="",
             )
         )
-    return found
+    return spans
 
 
 def _points(seconds: Iterable[float | None]) -> list[float]:

@@ -188,12 +188,12 @@ class Timeline:
     def between(self, since: float, until: float, after: int, job: str = "") -> list[Span]:
         """Spans in a window of time, or those of one job; with `after`, what changed since then."""
         return [
-            one
-            for one in self._after(after)
-            if one.start <= until
-            and (one.end is None or one.end >= since)
-            and one.seq > after
-            and job in ("", one.job)
+            span
+            for span in self._after(after)
+            if span.start <= until
+            and (span.end is None or span.end >= since)
+            and span.seq > after
+            and job in ("", span.job)
         ]
 
     def _after(self, after: int) -> Iterable[Span]:
@@ -249,5 +249,7 @@ def longest(spans: Iterable[Span], most: int, now: float) -> list[Span]:
     some = list(spans)
     if len(some) <= most:
         return some
-    kept = sorted(some, key=lambda one: (now if one.end is None else one.end) - one.start)[-most:]
-    return sorted(kept, key=lambda one: one.start)
+    kept = sorted(some, key=lambda span: (now if span.end is None else span.end) - span.start)[
+        -most:
+    ]
+    return sorted(kept, key=lambda span: span.start)

@@ -48,8 +48,7 @@ class Undone:
 class Moment:
     """Who runs where and who waits, in order of submission; `sized` if the policy chooses sizes.
 
-    `whole` if it gives no part of a device to a second job, and plans all sizes together: what it
-    meant for a gang that finds no place may idle.
+    `whole` if it gives no part of a device to a second job, and gangs one node.
     """
 
     now: float
@@ -108,7 +107,7 @@ class Moment:
             idle = [kind for kind in kinds if room[kind] >= self.least(job) - SLACK]
             if idle:
                 owned = all(self._owner_is_about_to_start(job, kind) for kind in idle)
-                if not owned and not self.whole:
+                if not owned:
                     yield Undone(job, "idle", f"{job.id} waits, and {room} are idle for it")
             elif self._is_first_within_own(job):
                 leave = self._borrowed(job, aged=True)

@@ -87,7 +87,7 @@ class _Game:
         """One event; what is wrong after what was decided on it."""
         before = self._moment()
         if isinstance(event, Finished):
-            left = {job: one for job, one in before.running.items() if job != event.job}
+            left = {job: running for job, running in before.running.items() if job != event.job}
             before = replace(before, running=left)
         actions, due = self._scheduler.take_in(self.now, [event])
         self._carry_out(actions + (self._decide() if due else []) + self._scheduler.asks())
@@ -152,11 +152,11 @@ class _Game:
         """Stops and starts, at once."""
         while actions:
             answers: list[Event] = []
-            for one in actions:
-                if isinstance(one, Wake):
-                    self._wake = one.at
-                elif isinstance(one, Start):
-                    answers.append(Started(one.job.id, one.attempt))
-                elif isinstance(one, Stop):
-                    answers.append(Stopped(one.job, one.attempt))
+            for action in actions:
+                if isinstance(action, Wake):
+                    self._wake = action.at
+                elif isinstance(action, Start):
+                    answers.append(Started(action.job.id, action.attempt))
+                elif isinstance(action, Stop):
+                    answers.append(Stopped(action.job, action.attempt))
             actions = self._scheduler.step(self.now, answers) if answers else []

@@ -81,7 +81,7 @@ def draw_rules(rng: np.random.Generator, cluster: Cluster) -> Quotas:
 
 
 def _windows(rng: np.random.Generator, cluster: Cluster) -> list[tuple[str, str]]:
-    found = []
+    windows = []
     for number in range(int(rng.choice([0, 0, 1, 1, 2]))):
         node = cluster.nodes[int(rng.integers(len(cluster.nodes)))]
         gpus = sorted({int(gpu) for gpu in rng.integers(0, node.gpus, 2)})
@@ -90,8 +90,8 @@ def _windows(rng: np.random.Generator, cluster: Cluster) -> list[tuple[str, str]
         when = "" if rng.random() < 0.4 else f"@{start}-{start + int(rng.choice([100, 2000]))}"
         tenant = "" if rng.random() < 0.5 else f"={_pick(rng, TENANTS)}"
         soft = "~" * bool(rng.random() < 0.3)
-        found.append((f"w{number}", f"{soft}{devices}{when}{tenant}"))
-    return found
+        windows.append((f"w{number}", f"{soft}{devices}{when}{tenant}"))
+    return windows
 
 
 def _step(rng: np.random.Generator, cluster: Cluster, number: int) -> Step:

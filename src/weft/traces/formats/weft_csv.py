@@ -93,10 +93,10 @@ class _Reader:
 
     def _id(self, row: list[str]) -> JobId:
         # Sets of one file may repeat ids.
-        found = JobId(self._prefix(row) + row[self.id])
+        job_id = JobId(self._prefix(row) + row[self.id])
         if self.at["after"] >= 0:
-            self.seen.add(found)
-        return found
+            self.seen.add(job_id)
+        return job_id
 
     def _prefix(self, row: list[str]) -> str:
         return f"{row[self.set]}/" if self.set >= 0 and not self.subset else ""
@@ -150,17 +150,17 @@ class _Reader:
 
     def _after(self, row: list[str]) -> After:
         """`ok:ID;any:ID;not_ok:ID`: jobs that came before and must have ended."""
-        found: dict[str, list[JobId]] = {"ok": [], "any": [], "not_ok": []}
+        job_ids: dict[str, list[JobId]] = {"ok": [], "any": [], "not_ok": []}
         for part in filter(None, self.table.text(row, self.at["after"]).split(";")):
             how, colon, job = part.partition(":")
             name = JobId(self._prefix(row) + job)
             known = name in self.seen and job != row[self.id]
-            if how not in found or not colon or not known:
+            if how not in job_ids or not colon or not known:
                 raise self.table.wrong(
                     row, self.at["after"], "ok:ID, any:ID or not_ok:ID of jobs in lines before"
                 )
-            found[how].append(name)
-        return After(*map(tuple, found.values())) if any(found.values()) else AT_ONCE
+            job_ids[how].append(name)
+        return After(*map(tuple, job_ids.values())) if any(job_ids.values()) else AT_ONCE
 
     def _batch(self, row: list[str]) -> BatchRange | None:
         table, at = self.table, self.at

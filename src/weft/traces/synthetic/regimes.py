@@ -42,13 +42,16 @@ def draw_regimes(want: Want) -> Drawn:
     spread = np.log(LONGEST_S / SHORTEST_S)
     wanted = SHORTEST_S * np.exp(spread * lengthening.random(want.jobs) ** SHORT)
     trainings = [_train(float(seconds), adapting) for seconds in wanted]
-    lengths = np.array([one.declared.seconds(one.schedule) for one in trainings])
+    lengths = np.array([training.declared.seconds(training.schedule) for training in trainings])
     return Drawn(
         when=poisson(want.jobs, want.span(gangs * lengths), arrivals),
         lengths=lengths,
         demands=[demand(int(g)) for g in gangs.tolist()],
-        hints=[{"batch": float(one.schedule[0][0]), **one.declared.hints()} for one in trainings],
-        schedules=[one.schedule for one in trainings],
+        hints=[
+            {"batch": float(training.schedule[0][0]), **training.declared.hints()}
+            for training in trainings
+        ],
+        schedules=[training.schedule for training in trainings],
     )
 
 

@@ -124,15 +124,15 @@ class Tuner:
             1.0,
             float(min(self.bounds.max_per_gpu, self._largest_safe())),
         )
-        found = best_batch(times, stats, float(self.nodes), float(self.ranks), limits)
-        if found.goodput <= 0.0:
+        choice = best_batch(times, stats, float(self.nodes), float(self.ranks), limits)
+        if choice.goodput <= 0.0:
             return now
         rate = times.throughput(
             float(self.nodes), float(self.ranks), float(now.per_gpu), now.accumulate
         )
-        if found.goodput <= BETTER * rate * float(stats.efficiency(float(now.total))):
+        if choice.goodput <= BETTER * rate * float(stats.efficiency(float(now.total))):
             return now
-        return self.fit_choice(int(found.local), int(found.accumulate))
+        return self.fit_choice(int(choice.local), int(choice.accumulate))
 
     def _largest_safe(self) -> int:
         """Twice the largest micro-batch that ever ran: memory beyond it is unknown."""

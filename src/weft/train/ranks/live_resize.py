@@ -103,7 +103,7 @@ class LiveResize:
         elif self._plan is not None and self._plan.epoch == message.epoch:
             self._why = self._why or message.reason or "the agent gave it up"
         else:
-            self._later = deque(one for one in self._later if one.epoch != message.epoch)
+            self._later = deque(form for form in self._later if form.epoch != message.epoch)
 
     @property
     def flags(self) -> tuple[bool, bool]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from weft.train.ranks.gang import Gang
 from weft.train.turns.rhythm import Rhythm
 from weft.train.turns.stage_tokens import Tokens
@@ -36,6 +40,20 @@ class Gate:
         """The stage is over."""
         if self.guarded and self._gang.rank == 0:
             self._tokens.release(*tokens, used_s=used_s)
+
+    @contextmanager
+    def hold(self, token: str) -> Iterator[None]:
+        """Hold a token (`io`, `cpu`, `net`) around a part of the script, where stages take turns.
+
+        For what is done neither in fetching a batch nor in `job.step()`; on all ranks alike. What
+        it starts on the device should have ended.
+        """
+        self.enter(token)
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.leave(token, used_s=time.perf_counter() - began)
 
     def change_turns(self, to: Turns | None, *, guarded: bool) -> None:
         """Take turns otherwise from here on; all ranks at the same step, `to` is for rank 0."""

@@ -38,6 +38,7 @@ from weft.core.events.event import (
     SleepFailed,
     Slept,
     Started,
+    StartedAhead,
     StartFailed,
     Stopped,
     Submitted,
@@ -126,6 +127,9 @@ SAMPLES: tuple[Event, ...] = (
     Cancelled(A, "it waits in vain"),
     Suspended(A, "admin 'ops'"),
     Suspended(A, "its owner", Rung.SUSPEND),
+    StartedAhead(
+        A, 2, Allocation((Slice(NodeId("n0"), (1,), 4.0, 8.0),), Sharing(gpu_mem_gb=20.0))
+    ),
     Slept(A, 2, Rung.SUSPEND, 0.75, 12.5),
     SleepFailed(A, 2, "CUDA_ERROR_NOT_SUPPORTED"),
     Awoke(A, 2, 0.25),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +21,7 @@ from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import Asks
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.model.job import Allocation, Config, Demand, Job, JobId
 from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker
@@ -30,6 +31,7 @@ from weft.core.state.state import State
 from weft.core.state.table import Floats, Table
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
+from weft.perf.linear import LinearBeliefs
 from weft.pieces.wrap.steady import Steady, SteadyMemory
 
 A, B = JobId("a"), JobId("b")
@@ -118,6 +120,45 @@ def test_it_grows_only_where_that_saves_more_than_a_restart_costs(ran: float, gr
     plan = Steady(Equal(), min_run_s=60.0, margin=2.0).decide(view(state, ran))
 
     assert (A in plan.changes) == grows
+
+
+class ThreeTimes(LinearBeliefs):
+    """An a100 is three times as fast as any other GPU."""
+
+    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+        times = [3.0 if config.kind == "a100" else 1.0 for config in configs]
+        return np.asarray(super().goodputs(table, configs) * np.array(times))
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Moves the one job to as many GPUs of the other node."""
+
+    about = About("elsewhere", "of this test", controls=Controls.COUNT)
+
+    def decide(self, view: View) -> Plan:
+        on = view.allocation(0) if len(view.table) else None
+        if on is None:
+            return Plan()
+        there = 1 - view.cluster.index[on.slices[0].node]
+        return Plan({view.job(0).id: Allocation((view.free.slice(there, on.gpus),))})
+
+
+@pytest.mark.parametrize(
+    ("start", "ran", "moves"), [(0, 60.0, False), (0, 500.0, True), (1, 500.0, False)]
+)
+def test_it_moves_to_as_many_gpus_of_a_faster_kind_where_that_pays(
+    start: int, ran: float, moves: bool
+) -> None:
+    state = State(parse_cluster("1x4:t4+1x4:a100"))
+    state.fold(0.0, Submitted(Job(A, demand=Demand(2, 1, 4))))
+    state.fold(0.0, Decided(1, {A: Allocation((state.free.slice(start, 2),))}))
+    state.fold(0.0, Started(A, 1))
+    seen = replace(view(state, ran), knowledge=Knowledge(beliefs=ThreeTimes()))
+
+    plan = Steady(Elsewhere(), min_run_s=60.0, margin=2.0).decide(seen)
+
+    assert (A in plan.changes) == moves
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,52 +46,56 @@ def accounting(
         if over_time:
             _show_over_time(client.get(SharesOverTime, "/accounting/shares", since=start), as_json)
             return
-        found = client.get(Accounts, "/accounting", since=start, until=end)
+        accounts = client.get(Accounts, "/accounting", since=start, until=end)
     if as_json:
-        print_json(found)
+        print_json(accounts)
         return
     screen = console()
-    screen.print(build_used_table(found, screen.width))
-    if found.jain is not None and len(found.tenants) > 1:
-        screen.print(f"Jain's index of what tenants received of it: {found.jain:.3f}")
+    screen.print(build_used_table(accounts, screen.width))
+    if accounts.jain is not None and len(accounts.tenants) > 1:
+        screen.print(f"Jain's index of what tenants received of it: {accounts.jain:.3f}")
 
 
-def _show_over_time(found: SharesOverTime, as_json: bool) -> None:
+def _show_over_time(shares_over_time: SharesOverTime, as_json: bool) -> None:
     from weft.cli.view.screen import console, print_json
 
     if as_json:
-        print_json(found)
+        print_json(shares_over_time)
     else:
         screen = console()
-        screen.print(build_shares_table(found, screen.width))
+        screen.print(build_shares_table(shares_over_time, screen.width))
 
 
-def build_shares_table(found: SharesOverTime, width: int) -> Any:
+def build_shares_table(shares_over_time: SharesOverTime, width: int) -> Any:
     """A row a window, a column a tenant: GPUs used, and of how many."""
     from weft.cli.view import words
     from weft.cli.view.tables import Column, fit_columns
 
     def cell(place: int) -> Callable[[int], str]:
-        one = found.tenants[place]
-        return lambda row: f"{one.used_gpus[row]:.2f} of {one.entitled_gpus[row]:.2f}"
+        share = shares_over_time.tenants[place]
+        return lambda row: f"{share.used_gpus[row]:.2f} of {share.entitled_gpus[row]:.2f}"
 
     columns: list[Column[int]] = [
-        Column("ago", lambda row: words.seconds(max(found.now - found.at[row], 0.0)), right=True)
+        Column(
+            "ago",
+            lambda row: words.seconds(max(shares_over_time.now - shares_over_time.at[row], 0.0)),
+            right=True,
+        )
     ]
     columns += [
-        Column(one.tenant or "(none)", cell(place), drop=place, right=True)
-        for place, one in enumerate(found.tenants)
+        Column(share.tenant or "(none)", cell(place), drop=place, right=True)
+        for place, share in enumerate(shares_over_time.tenants)
     ]
-    return fit_columns(columns, range(len(found.at))[-LINES:], width)
+    return fit_columns(columns, range(len(shares_over_time.at))[-LINES:], width)
 
 
-def build_used_table(found: Accounts, width: int) -> Any:
+def build_used_table(accounts: Accounts, width: int) -> Any:
     """A row a tenant."""
     from weft.cli.view import words
     from weft.cli.view.tables import Column, fit_columns
     from weft.report.units import percent
 
-    tenants = sorted(found.tenants, key=lambda one: -one.gpu_seconds)
+    tenants = sorted(accounts.tenants, key=lambda tenant: -tenant.gpu_seconds)
     whole = sum(tenant.gpu_seconds for tenant in tenants) or 1.0
     columns: list[Column[Tenant]] = [
         Column("tenant", lambda row: row.tenant or "(none)", most=32),

@@ -33,20 +33,20 @@ def audit(
     with user_errors():
         begin = time.time() - seconds(since, "--since") if since else None
         query = {"about": about or None, "name": name or None, "tenant": tenant or None}
-        found = Client().get(
+        answer = Client().get(
             AuditAnswer, "/audit", since=begin, failed=failed, limit=limit, **query
         )
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
     screen = console()
-    if not found.requests:
+    if not answer.requests:
         screen.print("nothing is recorded that fits", style="dim")
         return
-    screen.print(table(found.requests, screen.width))
+    screen.print(table(answer.requests, screen.width))
 
 
-def table(found: list[AuditEntry], width: int) -> Any:
+def table(entries: list[AuditEntry], width: int) -> Any:
     """A row a request."""
     from weft.cli.view import words
     from weft.cli.view.tables import Column, fit_columns
@@ -60,4 +60,4 @@ def table(found: list[AuditEntry], width: int) -> Any:
         Column("about", lambda row: words.plain(row.about), drop=1, most=32),
         Column("answer", lambda row: str(row.status), right=True),
     ]
-    return fit_columns(columns, found, width)
+    return fit_columns(columns, entries, width)

@@ -66,13 +66,14 @@ def undrain(node: NodeId, as_json: o.AsJson = False) -> None:
 def _tell(
     node: str, what: str, said: str, *, as_json: bool, gpus: str = "", when_done: bool = False
 ) -> None:
+    from urllib.parse import urlencode
+
     from weft.cli.connect.client import Client, at
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
-        query = "&".join(
-            part for part in (gpus and f"gpus={gpus}", "when_done=true" * when_done) if part
-        )
+        told = {"gpus": gpus, "when_done": "true" * when_done}
+        query = urlencode({name: value for name, value in told.items() if value})
         answer = Client().post(Done, at("nodes", node, what) + (f"?{query}" if query else ""))
     if as_json:
         print_json(answer)

@@ -140,27 +140,34 @@ def remove(tenant: Whose, as_json: o.AsJson = False) -> None:
 
 
 def _rules(client: Client) -> dict[str, Any]:
-    found = client.get(QuotaAnswer, "/quotas")
+    answer = client.get(QuotaAnswer, "/quotas")
     rules: dict[str, Any] = {
-        "limits": found.limits,
-        "weights": found.weights,
-        "guaranteed": found.guaranteed,
-        "own": found.own,
-        "parents": found.parents,
+        "limits": answer.limits,
+        "weights": answer.weights,
+        "guaranteed": answer.guaranteed,
+        "own": answer.own,
+        "parents": answer.parents,
     }
-    times = {"half_life_s": found.half_life_s, "min_run_s": found.min_run_s}
+    times = {"half_life_s": answer.half_life_s, "min_run_s": answer.min_run_s}
     return rules | {name: one for name, one in times.items() if one is not None}
 
 
-def _show(found: QuotaAnswer, *, as_json: bool) -> None:
+def _show(answer: QuotaAnswer, *, as_json: bool) -> None:
     from weft.cli.view.screen import console, print_json
     from weft.cli.view.tables import Column, fit_columns
 
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
     screen = console()
-    tables = (found.limits, found.weights, found.guaranteed, found.own, found.parents, found.held)
+    tables = (
+        answer.limits,
+        answer.weights,
+        answer.guaranteed,
+        answer.own,
+        answer.parents,
+        answer.held,
+    )
     named = sorted({name for table in tables for name in table})
     if not named:
         screen.print("no rules: every tenant may hold all, and weighs the same", style="dim")
@@ -171,11 +178,11 @@ def _show(found: QuotaAnswer, *, as_json: bool) -> None:
 
     columns: list[Column[str]] = [
         Column("tenant", lambda name: name, most=48),
-        Column("group", lambda name: found.parents.get(name, ""), drop=1),
-        Column("its own", number(found.own), right=True, drop=1),
-        Column("GPUs at most", number(found.limits), right=True),
-        Column("weight", number(found.weights), right=True),
-        Column("guaranteed", number(found.guaranteed), right=True),
-        Column("holds", number(found.held), right=True),
+        Column("group", lambda name: answer.parents.get(name, ""), drop=1),
+        Column("its own", number(answer.own), right=True, drop=1),
+        Column("GPUs at most", number(answer.limits), right=True),
+        Column("weight", number(answer.weights), right=True),
+        Column("guaranteed", number(answer.guaranteed), right=True),
+        Column("holds", number(answer.held), right=True),
     ]
     screen.print(fit_columns(columns, named, screen.width))

@@ -114,17 +114,21 @@ def read_time(text: str, since: float, option: str) -> float:
         ) from error
 
 
-def _table(found: list[Reservation], width: int) -> Any:
+def _table(reservations: list[Reservation], width: int) -> Any:
     from weft.cli.view import words
     from weft.cli.view.tables import Column, fit_columns
 
     columns: list[Column[Reservation]] = [
-        Column("name", lambda one: one.name),
-        Column("devices", lambda one: " ".join(one.nodes), most=40),
-        Column("from", lambda one: words.moment(one.start) or "now"),
-        Column("until", lambda one: words.moment(one.end) or "removed"),
-        Column("for", lambda one: one.tenant or "nobody"),
-        Column("now", lambda one: "in force" if one.in_force else "", drop=1),
-        Column("jobs there", lambda one: "run to their end" if one.when_done else "", drop=2),
+        Column("name", lambda reservation: reservation.name),
+        Column("devices", lambda reservation: " ".join(reservation.nodes), most=40),
+        Column("from", lambda reservation: words.moment(reservation.start) or "now"),
+        Column("until", lambda reservation: words.moment(reservation.end) or "removed"),
+        Column("for", lambda reservation: reservation.tenant or "nobody"),
+        Column("now", lambda reservation: "in force" if reservation.in_force else "", drop=1),
+        Column(
+            "jobs there",
+            lambda reservation: "run to their end" if reservation.when_done else "",
+            drop=2,
+        ),
     ]
-    return fit_columns(columns, found, width)
+    return fit_columns(columns, reservations, width)

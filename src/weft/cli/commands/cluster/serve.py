@@ -13,6 +13,8 @@ from weft.cli.options.from_fields import options_from_fields
 from weft.cli.options.serve import ServeOptions
 from weft.cli.view.errors import user_errors
 
+DAYS_KEPT = 30
+FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 USERS = "weft.users"  # a table of users in the file of --config
 
 
@@ -47,6 +49,10 @@ def serve(
     ] = None,
     options: ServeOptions,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
+    log_folder: Annotated[
+        Path | None,
+        typer.Option(help="Also log to files of this folder, one a day.", metavar="FOLDER"),
+    ] = None,
     print_config: Annotated[
         bool,
         typer.Option("--print-config", help="Print all options as a file for --config, and exit."),
@@ -79,9 +85,23 @@ def serve(
                 f"the service needs {error.name}", hint="pip install 'weft[serve]'"
             ) from error
         level = logging.INFO if verbose else logging.WARNING
-        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        logging.basicConfig(level=level, format=FORMAT)
+        if log_folder is not None:
+            logging.getLogger().addHandler(daily_log(log_folder))
         settings = options.settings(table)
         run(settings, ready=lambda url: announce(url, settings.state), invite=announce_joining)
+
+
+def daily_log(folder: Path) -> logging.Handler:
+    """A file a day, `weft.log` and those before with their date; thirty are kept."""
+    from logging.handlers import TimedRotatingFileHandler
+
+    folder.mkdir(parents=True, exist_ok=True)
+    made = TimedRotatingFileHandler(
+        folder / "weft.log", when="midnight", utc=True, backupCount=DAYS_KEPT, encoding="utf-8"
+    )
+    made.setFormatter(logging.Formatter(FORMAT))
+    return made
 
 
 def announce(url: str, state: object) -> None:

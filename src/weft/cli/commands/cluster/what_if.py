@@ -87,12 +87,12 @@ def what_if(
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
-        told = read_changes(policy, limit, weight, nodes, job)
-        _check(told, now=now, hours=hours, events=events, cluster=cluster)
+        changes = read_changes(policy, limit, weight, nodes, job)
+        _check(changes, now=now, hours=hours, events=events, cluster=cluster)
         if events is not None:
-            answer = _from_file(events, told, cluster, hours)
+            answer = _from_file(events, changes, cluster, hours)
         else:
-            answer = _from_service(told, now=now, hours=hours)
+            answer = _from_service(changes, now=now, hours=hours)
     if as_json:
         print_json(answer)
         return
@@ -139,14 +139,14 @@ def _from_file(path: Path, told: dict[str, Any], cluster: str, hours: float | No
         told.get("nodes", ""),
         {one["id"]: one["gpus"] for one in told.get("jobs", ())},
     )
-    found = what_if_in_file(read_history_file(path), change, cluster, str(path), hours=hours)
+    compared = what_if_in_file(read_history_file(path), change, cluster, str(path), hours=hours)
     policies: dict[str, dict[str, float | None]] = {
-        name: dict(values) for name, values in found.policies.items()
+        name: dict(values) for name, values in compared.policies.items()
     }
     return Comparison(
         policies=policies,
-        jobs=found.jobs,
-        hours=found.hours,
-        note=found.note,
-        never=tell_never(found.never),
+        jobs=compared.jobs,
+        hours=compared.hours,
+        note=compared.note,
+        never=tell_never(compared.never),
     )

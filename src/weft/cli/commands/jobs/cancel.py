@@ -20,7 +20,7 @@ def cancel(jobs: Jobs, yes: Yes = False, as_json: o.AsJson = False) -> None:
     from weft.cli.connect.client import at
 
     def do(client: Client, job: str) -> str:
-        told = client.delete(at("jobs", job))
-        return "" if told.changed else f"{NOTHING_DONE}{told.done}"
+        done = client.delete(at("jobs", job))
+        return "" if done.changed else f"{NOTHING_DONE}{done.done}"
 
     do_to_all(jobs, "cancel", "cancelled", do, yes=yes, as_json=as_json)

@@ -79,9 +79,9 @@ def _queue(answer: Explanation, *, verbose: bool) -> str:
     """How many wait in front and for how much; their names too, if asked for."""
     waiting = int(answer.numbers.get("ahead_waiting", 0))
     if verbose or not waiting:
-        return ", ".join(in_front(one) for one in answer.ahead if verbose)
+        return ", ".join(in_front(ahead) for ahead in answer.ahead if verbose)
     gpus = answer.numbers.get("ahead_gpus", 0.0)
-    names = [one.name or one.id for one in answer.ahead if one.state == "waiting"][:SHOWN]
+    names = [ahead.name or ahead.id for ahead in answer.ahead if ahead.state == "waiting"][:SHOWN]
     more = f" and {waiting - len(names)} more" if waiting > len(names) else ""
     return f"{', '.join(names)}{more}, for {gpus:g} GPU{'s' * (gpus != 1)}"
 
@@ -101,11 +101,11 @@ def value(one: Any) -> str:
     return "" if one is None else str(one)
 
 
-def in_front(one: Ahead) -> str:
+def in_front(ahead: Ahead) -> str:
     """A job that is ahead: its name and what it wants or holds."""
-    more = [f"{one.gpus:g} GPU{'s' * (one.gpus != 1)}"] if one.gpus else []
-    more += [one.state] if one.state else []
-    name = one.name or one.id
+    more = [f"{ahead.gpus:g} GPU{'s' * (ahead.gpus != 1)}"] if ahead.gpus else []
+    more += [ahead.state] if ahead.state else []
+    name = ahead.name or ahead.id
     return f"{name} ({', '.join(more)})" if more else name
 
 

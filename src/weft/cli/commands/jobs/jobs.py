@@ -51,10 +51,10 @@ def jobs(
             return
 
         def look(width: int) -> Any:
-            found = select_jobs(client, state, tenant, everything, app)
+            answers = select_jobs(client, state, tenant, everything, app)
             if not everything and not app:
-                found = fold_sweeps(complete_sweeps(client, found))
-            return render_jobs(client, found, width)
+                answers = fold_sweeps(complete_sweeps(client, answers))
+            return render_jobs(client, answers, width)
 
         if watch:
             repeat(look)
@@ -75,12 +75,12 @@ def select_jobs(
         return find_members(client, app, state=state or None, tenant=tenant or None)
     if not (everything or state) and _count_ended(client) > FEW:
         return active_jobs(client, **wanted)
-    found = list(every_job(client, state=state or None, **wanted))
+    answers = list(every_job(client, state=state or None, **wanted))
     if everything or state:
-        return found
-    late = [job.id for job in found if job.state in ENDED]
+        return answers
+    late = [job.id for job in answers if job.state in ENDED]
     old = set(late[:-LAST])
-    return [job for job in found if job.id not in old]
+    return [job for job in answers if job.id not in old]
 
 
 def find_members(client: Client, app: str, **wanted: str | None) -> list[JobAnswer]:
@@ -89,10 +89,10 @@ def find_members(client: Client, app: str, **wanted: str | None) -> list[JobAnsw
     from weft.cli.connect.pages import every_job
     from weft.core.errors import InvalidConfig
 
-    found = list(every_job(client, app=app, **wanted))
-    found = found or [one for one in every_job(client, **wanted) if one.name == app]
-    if found:
-        return found
+    answers = list(every_job(client, app=app, **wanted))
+    answers = answers or [answer for answer in every_job(client, **wanted) if answer.name == app]
+    if answers:
+        return answers
     try:
         return [client.get(JobAnswer, at("jobs", app))]
     except Refused as error:
@@ -108,14 +108,14 @@ def _count_ended(client: Client) -> int:
     return sum(counts.get(state, 0) for state in ENDED)
 
 
-def render_jobs(client: Client, found: list[JobAnswer], width: int) -> Any:
+def render_jobs(client: Client, answers: list[JobAnswer], width: int) -> Any:
     """A table, or a word where there is nothing."""
     from rich.console import Group
     from rich.text import Text
 
     from weft.cli.view.status import jobs_table, trouble
 
-    if not found:
+    if not answers:
         return Text("no jobs; `weft run -- python train.py` starts one", style="dim")
     cluster = client.get(ClusterAnswer, "/cluster")
-    return Group(*trouble(cluster), jobs_table(found, cluster.now, width))
+    return Group(*trouble(cluster), jobs_table(answers, cluster.now, width))

@@ -34,8 +34,8 @@ def logs(
     remarks = notes()
     with user_errors():
         client = Client()
-        found = client.get(JobAnswer, at("jobs", job))
-        job = found.id
+        answer = client.get(JobAnswer, at("jobs", job))
+        job = answer.id
         follower = Follower(
             client,
             job,
@@ -50,6 +50,6 @@ def logs(
                 follower.until_the_end()
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None
-        elif not follower.catch_up(attempt or found.attempt):
-            why = found.reason or f"it is {found.state}"
+        elif not follower.catch_up(attempt or answer.attempt):
+            why = answer.reason or f"it is {answer.state}"
             remarks.print(f"{job} has printed nothing ({why})", style="dim")

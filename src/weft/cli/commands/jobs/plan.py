@@ -80,8 +80,11 @@ def render_plan(name: str, answer: Planned) -> Any:
         [
             ("holds", words.gpus(answer.allocation)),
             ("on", words.where(answer.allocation)),
-            ("displaces", ", ".join(one.id or one.name for one in answer.displaces)),
-            ("moves", "\n".join(f"{one.id or one.name}: {one.text}" for one in answer.moves)),
+            ("displaces", ", ".join(ahead.id or ahead.name for ahead in answer.displaces)),
+            (
+                "moves",
+                "\n".join(f"{moved.id or moved.name}: {moved.text}" for moved in answer.moves),
+            ),
             ("reason", answer.reason),
             ("start", "" if now else interval(answer.start)),
         ]

@@ -39,7 +39,7 @@ def submit(
     From files, or from a command: `weft submit --gpus 2 -- python train.py`.
     """
     from weft.cli.connect.client import Client
-    from weft.cli.view.screen import console, print_json
+    from weft.cli.view.screen import console, notes, print_json
 
     with user_errors():
         client = Client()
@@ -51,6 +51,8 @@ def submit(
     else:
         for one in made:
             console().print(f"submitted {one.id}{describe_next(one)}")
+            if one.warning:
+                notes().print(f"{one.id} is {one.warning}")
 
 
 def describe_next(made: Made) -> str:

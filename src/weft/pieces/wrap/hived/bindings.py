@@ -32,9 +32,9 @@ class Bindings:
 
     def __post_init__(self) -> None:
         self._wanted = [list(counts) for counts in self.layout.wanted]
-        for one in self.layout.owned:
-            if one.pinned is not None and self.free[one.chain].take(one.pinned):
-                self._note(one, one.pinned)
+        for owned in self.layout.owned:
+            if owned.pinned is not None and self.free[owned.chain].take(owned.pinned):
+                self._note(owned, owned.pinned)
 
     def of(self, tenant: str) -> tuple[Owned, ...]:
         """The cells of a virtual cluster."""
@@ -53,26 +53,30 @@ class Bindings:
                 return owned
         return None
 
-    def bind_at(self, one: Owned, cell: Cell) -> bool:
+    def bind_at(self, owned: Owned, cell: Cell) -> bool:
         """Bind a cell to a certain place, if everybody else's can still be had."""
-        if not self.free[one.chain].take(cell, self._others(one)):
+        if not self.free[owned.chain].take(cell, self._others(owned)):
             return False
-        self._note(one, cell)
+        self._note(owned, cell)
         return True
 
-    def bind(self, one: Owned) -> bool:
+    def bind(self, owned: Owned) -> bool:
         """Bind a cell: to its last place if that is idle, else by the buddy rule."""
-        if one.name in self.bound:
+        if owned.name in self.bound:
             return True
-        free, before = self.free[one.chain], self.last.get(one.name)
-        idle = before is not None and not free.is_bad(before) and not self._cost(one.chain, before)
-        if before is not None and idle and self.bind_at(one, before):
+        free, before = self.free[owned.chain], self.last.get(owned.name)
+        idle = (
+            before is not None and not free.is_bad(before) and not self._cost(owned.chain, before)
+        )
+        if before is not None and idle and self.bind_at(owned, before):
             return True
-        cost = (lambda cell: self._cost(one.chain, cell)) if self.borrowed.get(one.chain) else None
-        found = free.allocate(one.level, self._others(one), cost)
+        cost = (
+            (lambda cell: self._cost(owned.chain, cell)) if self.borrowed.get(owned.chain) else None
+        )
+        found = free.allocate(owned.level, self._others(owned), cost)
         if found is None:
             return False
-        self._note(one, found)
+        self._note(owned, found)
         return True
 
     def doom(self, tenant: str) -> None:
@@ -83,33 +87,33 @@ class Bindings:
         if not any(free.has_bad for free in self.free):
             return
         asked: dict[tuple[int, int], list[Owned]] = defaultdict(list)
-        for one in self.of(tenant):
-            if one.name not in self.bound:
-                asked[one.chain, one.level].append(one)
+        for owned in self.of(tenant):
+            if owned.name not in self.bound:
+                asked[owned.chain, owned.level].append(owned)
         for (chain, level), cells in sorted(asked.items(), reverse=True):
             free = self.free[chain]
             bad = free.bad_free(level)
             beyond = len(cells) - (free.left(level) - len(bad)) if bad else 0
-            for one in reversed(cells[-beyond:] if beyond > 0 else []):
-                if self._doom_one(one, bad):
-                    self.doomed.add(one.name)
+            for owned in reversed(cells[-beyond:] if beyond > 0 else []):
+                if self._doom_one(owned, bad):
+                    self.doomed.add(owned.name)
 
-    def _doom_one(self, one: Owned, bad: list[int]) -> bool:
+    def _doom_one(self, owned: Owned, bad: list[int]) -> bool:
         """The last place first: a machine that is away is that of whoever was there."""
-        before = self.last.get(one.name)
+        before = self.last.get(owned.name)
         first = [before[1]] if before is not None and before[1] in bad else []
-        return any(self.bind_at(one, (one.level, number)) for number in [*first, *bad])
+        return any(self.bind_at(owned, (owned.level, number)) for number in [*first, *bad])
 
-    def _others(self, one: Owned) -> list[int]:
-        wanted = self.unbound(one.chain)
-        wanted[one.level] -= 1
+    def _others(self, owned: Owned) -> list[int]:
+        wanted = self.unbound(owned.chain)
+        wanted[owned.level] -= 1
         return wanted
 
-    def _note(self, one: Owned, cell: Cell) -> None:
-        if one.pinned is None:
-            self._wanted[one.chain][one.level] -= 1
-        self.bound[one.name] = cell
-        self._at[one.chain, cell] = one
+    def _note(self, owned: Owned, cell: Cell) -> None:
+        if owned.pinned is None:
+            self._wanted[owned.chain][owned.level] -= 1
+        self.bound[owned.name] = cell
+        self._at[owned.chain, cell] = owned
 
     def _cost(self, chain: int, cell: Cell) -> float:
         """Devices that somebody would have to leave."""
@@ -124,21 +128,21 @@ def write_places(layout: Layout, places: Mapping[str, Cell]) -> dict[str, str]:
     """Places by name, as the first device: `NODE:GPU`; those of pinned cells are known."""
     found = {}
     for name, cell in places.items():
-        one = layout.by_name[name]
-        if one.pinned is None:
-            chain = layout.chains[one.chain]
+        owned = layout.by_name[name]
+        if owned.pinned is None:
+            chain = layout.chains[owned.chain]
             node, gpu = divmod(chain.first(cell), chain.node_size)
-            found[name] = f"{layout.machines[one.chain][node][0]}:{gpu}"
+            found[name] = f"{layout.machines[owned.chain][node][0]}:{gpu}"
     return found
 
 
-def read_place(layout: Layout, one: Owned, text: str) -> Cell | None:
+def read_place(layout: Layout, owned: Owned, text: str) -> Cell | None:
     """What `write_places` wrote; None if there is no such cell any more."""
     node, _, gpu = text.rpartition(":")
     at = layout.home.get(node)
-    if at is None or at[0] != one.chain or not gpu.isdecimal():
+    if at is None or at[0] != owned.chain or not gpu.isdecimal():
         return None
-    chain = layout.chains[one.chain]
+    chain = layout.chains[owned.chain]
     device = at[1] * chain.node_size + int(gpu)
-    cell = chain.at(one.level, device)
+    cell = chain.at(owned.level, device)
     return cell if cell is not None and chain.first(cell) == device else None

@@ -107,13 +107,13 @@ def check_assignment(
     `free` are maximal free cells and `assigned` cells to be had, by level from the bottom. It fits
     if no rest is below 0.
     """
-    found: list[Balance] = []
+    balances: list[Balance] = []
     rest = 0
     for level in reversed(range(len(fan))):
         above = max(rest, 0) * fan[level + 1] if level + 1 < len(fan) else 0
-        found.append(Balance(free[level] + above, assigned[level]))
-        rest = found[-1].rest
-    return found[::-1]
+        balances.append(Balance(free[level] + above, assigned[level]))
+        rest = balances[-1].rest
+    return balances[::-1]
 
 
 class FreeCells:

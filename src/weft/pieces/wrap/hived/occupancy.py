@@ -88,11 +88,11 @@ class Occupancy:
 
     def _find_hosts(self) -> dict[int, Node]:
         """A machine of each chain that is here, with the smallest host of all."""
-        found: dict[int, Node] = {}
+        hosts: dict[int, Node] = {}
         nodes, index = self._view.cluster.nodes, self._view.cluster.index
         for chain, machines in enumerate(self._layout.machines):
             here = next((index[NodeId(m[0])] for m in machines if m[0] in index), None)
             if here is not None:
                 cpus, mem_gb = self._layout.hosts[chain]
-                found[chain] = replace(nodes[here], cpus=cpus, mem_gb=mem_gb)
-        return found
+                hosts[chain] = replace(nodes[here], cpus=cpus, mem_gb=mem_gb)
+        return hosts

@@ -86,16 +86,16 @@ class Turn:
 
     def _used_devices(self) -> dict[str, dict[int, set[int]]]:
         """Devices by tenant and chain that its guaranteed jobs, or unknown ones, hold."""
-        found: dict[str, dict[int, set[int]]] = {t: defaultdict(set) for t in self._tenants}
+        used_devices: dict[str, dict[int, set[int]]] = {t: defaultdict(set) for t in self._tenants}
         for row, devices in self._held.rows.items():
             job = self._view.job(row)
             if self.is_guaranteed(job):
                 for chain, device in devices:
-                    found[job.tenant][chain].add(device)
+                    used_devices[job.tenant][chain].add(device)
         for chain, device in self._held.blocked_devices():
-            for tenant in found:
-                found[tenant][chain].add(device)
-        return found
+            for tenant in used_devices:
+                used_devices[tenant][chain].add(device)
+        return used_devices
 
     def _adopt(self, row: int, devices: list[Device]) -> bool:
         """Bind cells around a job that runs; False if its tenant has none that would do."""
@@ -323,12 +323,12 @@ class Turn:
         return runs[rows]
 
     def _after(self, rows: Bools) -> list[Allocation]:
-        found = []
+        allocations = []
         for row in np.flatnonzero(rows).tolist():
             job = self._view.job(row).id
             on = self._changes[job] if job in self._changes else self._view.allocation(row)
-            found += [] if on is None else [on]
-        return found
+            allocations += [] if on is None else [on]
+        return allocations
 
     # ---- who takes what is idle
 

@@ -23,7 +23,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
 from weft.core.state.releasing import devices_of
-from weft.core.state.table import Bools, Column
+from weft.core.state.table import Bools, Column, Rows
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.sub_cluster import decide_among
@@ -121,12 +121,21 @@ def held_by_tenant(view: View) -> defaultdict[str, float]:
     return held
 
 
+def _number_tenants(view: View) -> tuple[list[str], Rows]:
+    """All tenants with jobs, and the number of each row's."""
+    numbers: dict[str, int] = {}
+    rows = [numbers.setdefault(job.tenant, len(numbers)) for job in view.table.jobs]
+    return list(numbers), np.array(rows, dtype=np.intp)
+
+
 class _Turn:
     """One decision, level by level: within one's own, within a group's, and beyond."""
 
     def __init__(self, rule: Lend, view: View, tree: Tree, used: Mapping[str, float]) -> None:
         self._rule, self._view, self._tree, self._used = rule, view, tree, used
+        self._tenants, self._tenant_of = _number_tenants(view)
         self._held = held_by_tenant(view)
+        self._decided = np.zeros(len(view.table), dtype=bool)
         self._changes: dict[JobId, Allocation | None] = {}
         self._stopped: dict[JobId, Allocation] = {}
         self._promised: set[tuple[str, int]] = set()
@@ -176,29 +185,24 @@ class _Turn:
     def _entitled(self, level: int) -> Bools:
         """Waiting rows that are within their own at this level, taken one after the other."""
         mask = np.zeros(len(self._view.table), dtype=bool)
-        held = defaultdict(float, self._held)
-        for row in map(int, np.flatnonzero(self._open())):
+        held = self._tree.add_up(self._held)
+        for row in np.flatnonzero(self._open()).tolist():
             tenant, need = self._view.job(row).tenant, self._need(row)
-            if self._tree.level(tenant, held, need) == level:
+            if held.level(tenant, need) == level:
                 mask[row] = True
-                held[tenant] += need
+                held.add(tenant, need)
         return mask
 
     def _open(self) -> Bools:
         """Rows that wait, also after what was decided so far."""
-        mask = self._view.waiting()
-        for job in self._changes:
-            mask[self._view.table.row(job)] = False
-        return mask
+        return self._view.waiting() & ~self._decided
 
     def _waiting(self, rows: Bools) -> Bools:
         return rows & self._open()
 
     def _offer(self, rows: Bools, beside: Bools, memory: object) -> None:
         """Ask the policy about these and about some that run, beside whoever else runs."""
-        view, shown = self._view, rows | beside
-        for job in self._changes:
-            shown[view.table.row(job)] = False
+        view, shown = self._view, (rows | beside) & ~self._decided
         part = view.restrict(shown, self._changes)
         self._adopt(decide_among(self._rule.inner, replace(part, memory=memory)))
 
@@ -207,13 +211,15 @@ class _Turn:
 
         Among them it is the policy who says who gives way to whom.
         """
-        over, table = self._over(level), self._view.table
-        lent = [over.get(job.tenant, 0.0) > SLACK for job in table.jobs]
-        mask: Bools = self._view.running() & np.array(lent, dtype=bool)
+        over = self._over(level)
+        lent = np.array([over.get(who, 0.0) > SLACK for who in self._tenants], dtype=bool)
+        mask: Bools = self._view.running() & lent[self._tenant_of]
         return mask & ~self._is_promised()
 
     def _is_promised(self) -> Bools:
         """Rows on devices that somebody more entitled waits for."""
+        if not self._promised:
+            return np.zeros(len(self._view.table), dtype=bool)
         held = [() if on is None else devices_of(on) for on in self._view.table.allocations]
         return np.array([not self._promised.isdisjoint(on) for on in held], dtype=bool)
 
@@ -228,6 +234,7 @@ class _Turn:
             tenant = view.job(view.table.row(job)).tenant
             self._held[tenant] -= 0.0 if was is None else was.gpus * was.sharing.share
             self._held[tenant] += 0.0 if to is None else to.gpus * to.sharing.share
+            self._decided[view.table.row(job)] = True
         self._changes |= dict(plan.changes)
         if self.memory is view.memory and plan.memory is not None:
             self.memory = plan.memory
@@ -341,7 +348,8 @@ class _Turn:
 
     def _over(self, level: int) -> dict[str, float]:
         """GPUs that each tenant holds beyond what is its own up to a level."""
-        return {who: self._tree.beyond(who, self._held, level) for who in self._held}
+        held = self._tree.add_up(self._held)
+        return {who: held.beyond(who, level) for who in self._held}
 
     def _note_stops(self, stops: list[int], starts: Mapping[JobId, Allocation]) -> None:
         view = self._view
@@ -360,16 +368,15 @@ class _Turn:
 
     def _lend(self) -> None:
         """What is left to everybody else, a tenant at a time: who used least for its weight."""
-        view = self._view
         weights = self._rule.weights
-        left = self._open()
-        tenants = {view.job(row).tenant for row in map(int, np.flatnonzero(left))}
+        waiting = np.unique(self._tenant_of[self._open()]).tolist()
 
-        def owes(who: str) -> tuple[float, str]:
+        def owes(number: int) -> tuple[float, str]:
+            who = self._tenants[number]
             return self._used.get(who, 0.0) / weights.get(who, 1.0), who
 
-        for who in sorted(tenants, key=owes):
-            rows = self._open() & np.array([job.tenant == who for job in view.table.jobs])
+        for number in sorted(waiting, key=owes):
+            rows = self._open() & (self._tenant_of == number)
             if rows.any():
                 self._offer(rows, self._on_loan(self._tree.depth), None)
 

@@ -182,17 +182,17 @@ class _Turn:
         """What the policy says about these rows beside what was decided, with windows kept.
 
         Nobody is given what is kept from it: not by a move, and not in the place of who may stay
-        there. Where the policy would, less of that is in its sight the next time.
+        there. Where the policy would, fewer are in its sight the next time: those who may use the
+        same alone, then nobody on what is kept from anybody.
         """
         view, now = self._view, self._view.now
         for job in self._changes:
             shown[view.table.row(job)] = False
         in_force = frozenset(name for name in barred if self._windows[name].holds(now))
-        tries = ((barred, in_force), (frozenset(self._windows),) * 2)
-        for kept, untouched in tries:
+        for kept, rows in self._tries(shown, barred, in_force):
             mark = view.free.mark()
             take_away(view.free, [self._windows[name] for name in kept])
-            part = view.restrict(shown & ~self._touching(untouched), self._changes)
+            part = view.restrict(rows, self._changes)
             plan = decide_among(self._inner, replace(part, memory=memory))
             view.free.rollback(mark)
             if not self._trespasses(plan):
@@ -207,6 +207,17 @@ class _Turn:
         for job in plan.changes:
             self.reasons.pop(job, None)
         return plan
+
+    def _tries(self, shown: Bools, barred: Names, in_force: Names) -> Iterator[tuple[Names, Bools]]:
+        """Windows whose devices are taken away, and the rows that are shown: fewer each time."""
+        every = frozenset(self._windows)
+        yield barred, shown & ~self._touching(in_force)
+        yield barred, shown & ~self._touching(in_force) & self._alike(barred)
+        yield every, shown & ~self._touching(every)
+
+    def _alike(self, barred: Names) -> Bools:
+        """Rows of jobs that may use the same as each other."""
+        return np.array([self._barred(job) == barred for job in self._view.table.jobs], dtype=bool)
 
     def _touching(self, names: Names) -> Bools:
         """Running rows with devices of these windows."""

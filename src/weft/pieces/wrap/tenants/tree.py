@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from weft.core.errors import InvalidConfig
 
@@ -16,39 +18,63 @@ class Tree:
 
     own: Mapping[str, float]
     parents: Mapping[str, str]
+    _lines: dict[str, tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _quotas: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def depth(self) -> int:
         """Levels that anybody can be within: its own, its group's, and so on."""
         return max((len(self.line(who)) for who in {*self.own, *self.parents}), default=1)
 
-    def line(self, who: str) -> list[str]:
+    def line(self, who: str) -> tuple[str, ...]:
         """A tenant, its group, and that one's."""
-        found = [who]
-        while found[-1] in self.parents:
-            found.append(self.parents[found[-1]])
-        return found
+        line = self._lines.get(who)
+        if line is None:
+            above = (self.line(self.parents[who])) if who in self.parents else ()
+            line = self._lines[who] = (who, *above)
+        return line
 
     def quota(self, who: str) -> float:
         """GPUs of its own."""
-        if who in self.own:
-            return self.own[who]
-        return sum(self.quota(one) for one, parent in self.parents.items() if parent == who)
+        quota = self._quotas.get(who)
+        if quota is None:
+            members = (one for one, parent in self.parents.items() if parent == who)
+            quota = self.own[who] if who in self.own else sum(map(self.quota, members))
+            self._quotas[who] = quota
+        return quota
 
-    def level(self, who: str, held: Mapping[str, float], more: float = 0.0) -> int:
-        """How far up one must go to be within what is one's own; `depth` where one never is."""
-        for level, name in enumerate(self.line(who)):
-            if self._held(name, held) + more <= self.quota(name) + SLACK:
+    def add_up(self, held: Mapping[str, float]) -> Held:
+        """The same GPUs, counted for groups as well."""
+        total = Held(self)
+        for who, gpus in held.items():
+            total.add(who, gpus)
+        return total
+
+
+class Held:
+    """GPUs that tenants hold, and their groups with them."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._gpus: defaultdict[str, float] = defaultdict(float)
+
+    def add(self, who: str, gpus: float) -> None:
+        """A tenant holds so many more, or fewer."""
+        for name in self._tree.line(who):
+            self._gpus[name] += gpus
+
+    def level(self, who: str, more: float = 0.0) -> int:
+        """How far up one must go to be within what is one's own; beyond all where one never is."""
+        for level, name in enumerate(self._tree.line(who)):
+            if self._gpus.get(name, 0.0) + more <= self._tree.quota(name) + SLACK:
                 return level
-        return self.depth
+        return sys.maxsize
 
-    def beyond(self, who: str, held: Mapping[str, float], level: int) -> float:
+    def beyond(self, who: str, level: int) -> float:
         """GPUs that a tenant holds beyond its own, and its groups up to `level` beyond theirs."""
-        line = self.line(who)[: level + 1]
-        return min(self._held(name, held) - self.quota(name) for name in line)
-
-    def _held(self, name: str, held: Mapping[str, float]) -> float:
-        return sum(gpus for who, gpus in held.items() if name in self.line(who))
+        tree = self._tree
+        line = tree.line(who)[: level + 1]
+        return min(self._gpus.get(name, 0.0) - tree.quota(name) for name in line)
 
 
 def read_tree(own: Mapping[str, float], parents: Mapping[str, str]) -> Tree:

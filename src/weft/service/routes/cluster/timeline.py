@@ -67,49 +67,51 @@ async def decisions(
     return Json(DecisionList(decisions=told, part_read=service.timeline.part_read))
 
 
-def _mine(found: Timeline, who: Caller, job: JobId) -> bool:
-    known = found.names.get(job)
+def _mine(timeline: Timeline, who: Caller, job: JobId) -> bool:
+    known = timeline.names.get(job)
     return known is not None and (who.everywhere or known.tenant == who.tenant)
 
 
-def _span(found: Timeline, who: Caller, one: Span) -> HeldSpan:
-    mine = _mine(found, who, one.job)
+def _span(timeline: Timeline, who: Caller, span: Span) -> HeldSpan:
+    mine = _mine(timeline, who, span.job)
     return HeldSpan(
-        job=one.job if mine else "",
-        name=found.names[one.job].name if mine else "",
-        tenant=found.names[one.job].tenant if mine else "",
-        attempt=one.attempt if mine else 0,
-        on=[Place(node=node, gpus=list(gpus)) for node, gpus in one.on],
-        share=one.share,
-        start=one.start,
-        end=one.end,
-        how=one.how if mine else "",
-        lost_gpu_s=one.lost_gpu_s if mine else None,
+        job=span.job if mine else "",
+        name=timeline.names[span.job].name if mine else "",
+        tenant=timeline.names[span.job].tenant if mine else "",
+        attempt=span.attempt if mine else 0,
+        on=[Place(node=node, gpus=list(gpus)) for node, gpus in span.on],
+        share=span.share,
+        start=span.start,
+        end=span.end,
+        how=span.how if mine else "",
+        lost_gpu_s=span.lost_gpu_s if mine else None,
     )
 
 
-def _decision(service: Context, found: Timeline, who: Caller, one: Decision) -> DecisionAnswer:
-    known = service.driver.decisions.recent.get(one.number)
+def _decision(
+    service: Context, timeline: Timeline, who: Caller, decision: Decision
+) -> DecisionAnswer:
+    known = service.driver.decisions.recent.get(decision.number)
     moves = [
         MoveAnswer(
             job=move.job,
-            name=found.names[move.job].name,
+            name=timeline.names[move.job].name,
             before_gpus=move.before,
             after_gpus=move.after,
             adjusted=move.kept,
             why=move.why,
         )
-        for move in one.moves
-        if _mine(found, who, move.job)
+        for move in decision.moves
+        if _mine(timeline, who, move.job)
     ]
     return DecisionAnswer(
-        number=one.number,
-        at=one.at,
+        number=decision.number,
+        at=decision.at,
         moves=moves,
-        more_moves=one.more + len(one.moves) - len(moves),
-        rejected=one.rejected,
-        reasons=one.reasons,
-        by=one.by,
+        more_moves=decision.more + len(decision.moves) - len(moves),
+        rejected=decision.rejected,
+        reasons=decision.reasons,
+        by=decision.by,
         took_s=None if known is None else known.took_s,
         numbers={} if known is None else dict(known.numbers),
     )

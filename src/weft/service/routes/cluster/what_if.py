@@ -104,8 +104,8 @@ async def _lines(
         working.cancel()
 
 
-def _line(told: WhatIfLine) -> bytes:
-    return write_json(told) + b"\n"
+def _line(line: WhatIfLine) -> bytes:
+    return write_json(line) + b"\n"
 
 
 def _prepare(service: Context, who: Caller, body: WhatIf) -> Prepare:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from weft.app.insight.expected_length import warn_of_failure
 from weft.core.model.job import After, Job, JobId
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import ALL, ENDED, JobRecords
@@ -71,9 +72,11 @@ async def hand_in(body: JobFile, request: Request, service: Context, who: Caller
         service.live.check(job)  # all of them before the first is submitted
     if fresh:
         await service.driver.submit(*fresh)
+    warning = warn_of_failure(service.driver.scheduler.knowledge.predictor, jobs[0])
     if body.sweep is None:
-        return Json(Made(id=jobs[0].id), status_code=201)
-    return Json(Made(id=jobs[0].app, jobs=[job.id for job in jobs]), status_code=201)
+        return Json(Made(id=jobs[0].id, warning=warning), status_code=201)
+    ids: list[str] = [job.id for job in jobs]
+    return Json(Made(id=jobs[0].app, jobs=ids, warning=warning), status_code=201)
 
 
 def is_known(job: Job, service: Context, who: Caller) -> bool:

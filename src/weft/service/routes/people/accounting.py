@@ -38,7 +38,7 @@ Time = Annotated[float, Field(ge=0.0, le=LATEST, allow_inf_nan=False)]
 MOST = 1000
 PART = 200  # rows of CSV at a time: some 3 ms
 PAUSE_S = 0.01
-COLUMNS = [one.name for one in fields(Used)]
+COLUMNS = [field.name for field in fields(Used)]
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -72,7 +72,7 @@ async def accounting(
     found = await _choose(service, who, since, until, last, limit + 1)
     following = found[limit - 1].job.id if limit and len(found) > limit else None
     jobs = [_used(driver, one, now) for one in found[:limit]]
-    jain = summarize_shares(one.received for one in tenants) if who.everywhere else None
+    jain = summarize_shares(tenant.received for tenant in tenants) if who.everywhere else None
     return Json(Accounts(now=now, tenants=tenants, jobs=jobs, next=following, jain=jain))
 
 
@@ -90,12 +90,12 @@ async def shares(
     driver = service.driver
     now, found = driver.now, driver.ledger.shares(driver.now)
     width, weights = found.width_s, service.live.quotas.weights
-    windows = [one for one in found.windows() if (one + 1) * width > since]
-    seconds = [max(min(now, (one + 1) * width) - one * width, 1e-9) for one in windows]
+    windows = [window for window in found.windows() if (window + 1) * width > since]
+    seconds = [max(min(now, (window + 1) * width) - window * width, 1e-9) for window in windows]
     tenants = []
     for name, sums in sorted(found.sums().items()):
         if who.everywhere or name == who.tenant:
-            pairs = [sums.get(one, (0.0, 0.0)) for one in windows]
+            pairs = [sums.get(window, (0.0, 0.0)) for window in windows]
             used, due = (
                 [pair[i] / s for pair, s in zip(pairs, seconds, strict=True)] for i in (0, 1)
             )
@@ -103,7 +103,7 @@ async def shares(
             tenants.append(
                 TenantShare(tenant=name, weight=weight, used_gpus=used, entitled_gpus=due)
             )
-    at = [one * width for one in windows]
+    at = [window * width for window in windows]
     return Json(SharesOverTime(now=now, window_s=width, at=at, tenants=tenants))
 
 
@@ -126,7 +126,7 @@ async def _csv(service: Context, who: Caller, since: float, until: float) -> Asy
     while True:
         now = service.driver.now
         records = await _choose(service, who, since, until, last, PART)
-        yield as_csv(_cells(_used(service.driver, one, now)) for one in records)
+        yield as_csv(_cells(_used(service.driver, record, now)) for record in records)
         if len(records) < PART:
             return
         last = records[-1].number
@@ -154,8 +154,8 @@ async def _choose(
     """Jobs of the caller's that were submitted then, in order of submission."""
     whose = ALL if who.everywhere else who.tenant
     read = service.driver.ledger.jobs.pager(limit, after=last, tenant=whose, since=since)
-    found = await service.read(read)
-    return [*takewhile(lambda one: one.submitted < until, found)]
+    records = await service.read(read)
+    return [*takewhile(lambda record: record.submitted < until, records)]
 
 
 def _used(driver: Driver, record: JobRecord, now: float) -> Used:

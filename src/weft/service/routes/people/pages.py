@@ -37,8 +37,8 @@ async def page_file(name: str, request: Request) -> Response:
 
 
 def _send(request: Request, name: str) -> Response:
-    found = find_file(name)
-    headers = {**HEADERS, "ETag": found.tag}
-    if request.headers.get("if-none-match") == found.tag:
+    file = find_file(name)
+    headers = {**HEADERS, "ETag": file.tag}
+    if request.headers.get("if-none-match") == file.tag:
         return Response(status_code=304, headers=headers)
-    return Response(found.body, media_type=found.media_type, headers=headers)
+    return Response(file.body, media_type=file.media_type, headers=headers)

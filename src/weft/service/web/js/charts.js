@@ -31,6 +31,9 @@ const LINES = [
 const WHOLE = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]; // of what comes in pieces, such as GPUs
 export const lineColour = (i) => LINES[i % LINES.length];
 
+const isToday = (at) => new Date().toDateString() === new Date((at ?? 0) * 1000).toDateString();
+const fromZero = (_, low, high) => [Math.min(low ?? 0, 0), high > 0 ? high * 1.05 : 1];
+
 /**
  * One chart. `data` is uPlot's: x first, then a column a series; `series` are `{label, step, dash, scale, colour}`.
  * With `whole` the axis has whole numbers alone. `time` reads x as seconds since the epoch. `describe` says in words what is drawn.
@@ -45,6 +48,7 @@ export function Chart({
   xLabel,
   range,
   whole = false,
+  zero = false,
 }) {
   const box = useRef(null),
     plot = useRef(null);
@@ -84,12 +88,12 @@ export function Chart({
         padding: [8, 8, 0, 0],
         legend: { live: true },
         cursor: { y: false, points: { size: 6 } },
-        scales: { x: { time }, ...(range ? { y: { range } } : {}) },
+        scales: { x: { time }, ...(range || zero ? { y: { range: range || fromZero } } : {}) },
         axes: [
           {
             ...axis,
             size: 26,
-            space: 80,
+            space: (plot) => (time && !isToday(plot.scales.x.min) ? 130 : 80), // with the day
             values: time
               ? (_, all) =>
                   all.map((one) => clock(one, { seconds: all.length > 1 && all[1] - all[0] < 60 }))

@@ -141,7 +141,11 @@ function name(ctx, job, x, y, wide, high, font) {
     let count = rest.length;
     while (count > 1 && !fits(rest.slice(0, count))) count -= 1;
     const last = line === 1 && count < rest.length;
-    ctx.fillText(last ? `${rest.slice(0, Math.max(count - 1, 1))}…` : rest.slice(0, count), x + 3, y + high / 2 + 12 * line);
+    ctx.fillText(
+      last ? `${rest.slice(0, Math.max(count - 1, 1))}…` : rest.slice(0, count),
+      x + 3,
+      y + high / 2 + 12 * line,
+    );
     rest = rest.slice(count);
   }
 }
@@ -221,7 +225,8 @@ export function draw(canvas, plan, who, { width, paint, dimmed, chosen, chosenJo
         }
       });
       ctx.globalAlpha = 1;
-      if (size >= NAMED) there.forEach((job, n) => name(ctx, job, x + n * part, y, part, size, font));
+      if (size >= NAMED)
+        there.forEach((job, n) => name(ctx, job, x + n * part, y, part, size, font));
     }
     if (out) hatch(ctx, x, y, size, there.length ? ink.mark : ink.strong);
     if (chosenJob && there.some((job) => job.id === chosenJob)) {

@@ -19,6 +19,18 @@ const VIEWS = {
   cluster: { title: "Cluster", view: ClusterView },
   jobs: { title: "Jobs", view: JobsView },
   job: { title: "Job", view: JobView, hidden: true, under: "jobs" },
+  node: {
+    title: "Node",
+    load: later("./views/node.js", "NodeView"),
+    hidden: true,
+    under: "cluster",
+  },
+  sweep: {
+    title: "Sweep",
+    load: later("./views/sweep.js", "SweepView"),
+    hidden: true,
+    under: "jobs",
+  },
   submit: { title: "Submit", load: later("./views/submit.js", "SubmitView"), writes: true },
   tenants: { title: "Tenants", load: later("./views/tenants.js", "TenantsView") },
   "what-if": { title: "What if", load: later("./views/what_if.js", "WhatIfView") },
@@ -68,6 +80,7 @@ function Frame({ me, leave }) {
       </div>
     </header>
     ${store.ready && lost && html`<div class="banner" role="status">The service does not answer. What is shown is ${count(Math.round((performance.now() - store.heardAt) / 1000), "second")} old; the page comes back by itself.</div>`}
+    ${cluster && cluster.speed !== 1 && html`<div class="banner" role="note">Virtual time: this is a simulated cluster, ${cluster.speed > 1 ? `${number(cluster.speed)} times as fast as the clock` : `${number(1 / cluster.speed)} times as slow as the clock`}. Times and durations are its own.</div>`}
     ${cluster?.trouble && html`<div class="banner bad" role="alert">${cluster.trouble}</div>`}
     <main id="main" tabindex="-1" ref=${main}>
       ${

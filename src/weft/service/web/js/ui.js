@@ -29,6 +29,12 @@ const MARKS = {
 export const State = ({ state }) =>
   html`<span class="badge ${LOOKS[state] || ""}"><span aria-hidden="true">${MARKS[state]}</span>${state}</span>`;
 
+/** What is between backticks as code. */
+export const ticks = (text) =>
+  String(text ?? "")
+    .split("`")
+    .map((part, i) => (i % 2 ? html`<code>${part}</code>` : part));
+
 export const Bar = ({ part, label }) => html`<div class="bar" role="img" aria-label=${label}>
   <i style=${{ width: `${Math.max(0, Math.min(1, part || 0)) * 100}%` }}></i></div>`;
 

@@ -42,7 +42,7 @@ export function ClusterView({ route }) {
           <input type="search" aria-label="Find a job, tenant or node" placeholder="Find a job, tenant or node" value=${find} onInput=${(event) => setQuery({ q: event.target.value })} />
           <${Choice} label="Colour by" value=${paint} options=${PAINTS} choose=${(colour) => setQuery({ colour: colour === "job" ? "" : colour })} />`}>
           ${store.nodes.size ? html`<${GpuMap} store=${store} paint=${paint} find=${find} />` : html`<${Empty} title="No machine is known">The engine has told of none.<//>`}
-          <${Legend} />
+          <${Legend} paint=${paint} />
         <//>
         <${Later} title="Stream"><${Stream} route=${route} /><//>
       </div>
@@ -65,8 +65,14 @@ function Later({ title, children }) {
   return begun ? children : html`<${Panel} title=${title}><${Loading} /><//>`;
 }
 
-const Legend =
-  () => html`<div class="legend"><span><i class="held"></i>held, a colour a job</span><span><i class="shared"></i>shared</span>
+const HELD = {
+  job: html`<span><i class="held"></i>held, a colour a job</span>`,
+  tenant: html`<span><i class="held"></i>held, a colour a tenant</span>`,
+  speed: html`<span>0 % <i class="pace"></i>100 % of its pace alone</span><span><i class="other"></i>not measured</span>`,
+};
+const Legend = ({
+  paint,
+}) => html`<div class="legend">${HELD[paint]}<span><i class="shared"></i>shared</span>
   <span><i class="other"></i>another tenant's</span><span><i></i>idle</span><span><i class="out"></i>draining, drained or down</span></div>`;
 
 function matches(job, find) {
@@ -212,7 +218,8 @@ function Figures({ store, waiting }) {
         one,
       ) => html`<div key=${one.kind}><div class="line"><span>${one.kind}</span><span class="dim">${one.busy} of ${count(one.gpus, "GPU")}${one.out ? `, ${one.out} out of use` : ""}</span></div>
       <${Bar} part=${one.busy / one.gpus} label=${`${one.busy} of ${one.gpus} ${one.kind} in use`} /></div>`,
-    )}</div><//>`;
+    )}</div>
+    <details class="small"><summary class="dim">${count(store.nodes.size, "node")}</summary><ul>${[...store.nodes.values()].map((node) => html`<li key=${node.id}><a href=${link("node", [node.id])}>${node.id}</a> <span class="dim">${node.held_gpus.length} of ${count(node.gpus, "GPU")}${node.state === "up" ? "" : `, ${node.state}`}</span></li>`)}</ul></details><//>`;
 }
 
 function Waiting({ waiting }) {

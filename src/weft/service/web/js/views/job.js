@@ -151,7 +151,19 @@ function Facts({ job, row }) {
   ].filter(([, value]) => value !== "" && value != null);
   return html`<${Panel} title="Now">
     ${job.progress != null && html`<div class="row"><span class="grow"><${Bar} part=${job.progress} label=${`${percent(job.progress)} done`} /></span><span class="small">${percent(job.progress)} done</span></div>`}
-    <dl class="facts">${facts.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl><//>`;
+    <dl class="facts">${facts.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl>
+    ${job.state === "running" && job.pids.length > 0 && html`<${Inside} job=${job} />`}<//>`;
+}
+
+/** A shell beside it, and its ports, by the command line. */
+function Inside({ job }) {
+  const commands = [`weft shell ${job.id}`, `weft forward ${job.id} 6006`];
+  const copy = (text) =>
+    navigator.clipboard.writeText(text).then(
+      () => toast("it is in the clipboard"),
+      () => toast("the browser does not let it be copied", true),
+    );
+  return html`<div class="row small">${commands.map((text) => html`<button key=${text} class="quiet" title="Copy; run it in a terminal" onClick=${() => copy(text)}><code>${text}</code></button>`)}</div>`;
 }
 
 /** What is seen of any job, also of one that reports nothing. */

@@ -55,6 +55,12 @@ const MEASURES = [
     ],
   },
   {
+    key: "use",
+    label: "GPU use",
+    unit: "of the time",
+    series: [["busy", (report) => report.sm]],
+  },
+  {
     key: "pace",
     label: "beside others",
     unit: "of its speed alone",

@@ -3,12 +3,14 @@ import { get, query as ask } from "../api.js";
 import { asks, count, duration, number, percent } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { JobActions } from "../job_actions.js";
-import { link, setQuery } from "../route.js";
+import { go, link, setQuery } from "../route.js";
 import { clusterNow, ENDED, held, reasonOf, remember, useStore, WAITING } from "../store.js";
 import { Bar, Empty, State, toast } from "../ui.js";
 
-const ROW = 39,
-  AROUND = 12;
+const AROUND = 12;
+const ON_A_PHONE = new Set(["name", "state", "gpus"]);
+const narrow = window.matchMedia("(max-width: 560px)");
+const rowHeight = () => (narrow.matches ? 57 : 39); // two lines: why is below the name
 const STATES = [
   "recent",
   "active",
@@ -36,10 +38,17 @@ const ORDER = [
   "cancelled",
 ];
 
+// By worth: where there is little room the last are left out first, and those that hold nothing always.
 const COLUMNS = [
   { key: "name", label: "Job", cls: "c-name", by: (job) => job.name.toLowerCase() },
   { key: "state", label: "State", cls: "c-state", by: (job) => ORDER.indexOf(job.state) },
-  { key: "tenant", label: "Tenant", cls: "c-tenant", by: (job) => job.tenant },
+  {
+    key: "why",
+    label: "Why",
+    cls: "c-why",
+    by: (job) => reasonOf(job),
+    has: (job) => reasonOf(job),
+  },
   {
     key: "gpus",
     label: "GPUs",
@@ -53,11 +62,32 @@ const COLUMNS = [
     cls: "c-start",
     num: true,
     by: (job, line) => line.get(job.id)?.place ?? 1e9,
+    has: (job, line) => WAITING.has(job.state) && line.has(job.id),
   },
-  { key: "why", label: "Why", cls: "c-why", by: (job) => reasonOf(job) },
-  { key: "goodput", label: "Goodput", cls: "c-good", num: true, by: (job) => job.goodput ?? -1 },
-  { key: "progress", label: "Done", cls: "c-prog", by: (job) => job.progress ?? -1 },
-  { key: "restarts", label: "Restarts", cls: "c-rest", num: true, by: (job) => job.restarts },
+  {
+    key: "progress",
+    label: "Done",
+    cls: "c-prog",
+    by: (job) => job.progress ?? -1,
+    has: (job) => job.progress != null,
+  },
+  { key: "tenant", label: "Tenant", cls: "c-tenant", by: (job) => job.tenant },
+  {
+    key: "goodput",
+    label: "Goodput",
+    cls: "c-good",
+    num: true,
+    by: (job) => job.goodput ?? -1,
+    has: (job) => job.goodput != null,
+  },
+  {
+    key: "restarts",
+    label: "Restarts",
+    cls: "c-rest",
+    num: true,
+    by: (job) => job.restarts,
+    has: (job) => job.restarts > 0,
+  },
   { key: "age", label: "Age", cls: "c-age", num: true, by: (job) => -job.submitted },
 ];
 
@@ -104,6 +134,7 @@ export function JobsView({ route, me }) {
       for (const part of job.on) part.kind = nodeKinds.get(part.node);
       if (wanted(job, query)) found.push(job);
     }
+    if (!query.q) foldSweeps(found);
     if (!column)
       return found.sort(
         (a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || b.submitted - a.submitted,
@@ -123,11 +154,47 @@ export function JobsView({ route, me }) {
         <select aria-label="State" value=${query.state || "recent"} onChange=${(event) => setQuery({ state: event.target.value === "recent" ? "" : event.target.value })}>${STATES.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>
         ${tenants.length > 1 && html`<select aria-label="Tenant" value=${query.tenant || ""} onChange=${(event) => setQuery({ tenant: event.target.value })}><option value="">all tenants</option>${tenants.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`}
         ${kinds.length > 1 && html`<select aria-label="Kind of GPU" value=${query.kind || ""} onChange=${(event) => setQuery({ kind: event.target.value })}><option value="">all kinds</option>${kinds.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`}
+        <${Saved} query=${query} />
       </div></header>
     ${picked.length > 0 && html`<${Actions} jobs=${picked} clear=${() => setChosen(new Set())} />`}
     ${ENDED.has(query.state) || query.state === "all" ? html`<${Older} state=${query.state} />` : null}
     <${Table} jobs=${jobs} line=${line} chosen=${chosen} setChosen=${setChosen} query=${query} viewer=${me.role === "viewer"} />
   </section>`;
+}
+
+/** Of each sweep one row: its first job that is not done, with how many there are. */
+function foldSweeps(jobs) {
+  const first = new Map();
+  for (const job of jobs) if (job.app) first.set(job.app, [...(first.get(job.app) || []), job]);
+  for (const [app, members] of first) {
+    if (members.length < 2) continue;
+    const shown = [...members].sort((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state))[0];
+    const left = jobs.filter((job) => job.app !== app);
+    jobs.splice(0, jobs.length, ...left, { ...shown, name: app, members: members.length });
+  }
+}
+
+const SAVED = "weft-filters";
+const readSaved = () => JSON.parse(localStorage.getItem(SAVED) || "{}");
+
+/** Filters that somebody gave a name, kept by the browser. */
+function Saved({ query }) {
+  const [saved, setSaved] = useState(readSaved);
+  const keep = (next) => {
+    localStorage.setItem(SAVED, JSON.stringify(next));
+    setSaved(next);
+  };
+  const chosen =
+    Object.keys(saved).find((name) => JSON.stringify(saved[name]) === JSON.stringify(query)) || "";
+  const save = () => {
+    const name = window.prompt("A name for this filter");
+    if (name) keep({ ...saved, [name]: query });
+  };
+  const drop = () =>
+    keep(Object.fromEntries(Object.entries(saved).filter(([name]) => name !== chosen)));
+  const use = (event) => go("jobs", [], saved[event.target.value] || {});
+  return html`${Object.keys(saved).length > 0 && html`<select aria-label="Saved filters" value=${chosen} onChange=${use}><option value="">saved filters</option>${Object.keys(saved).map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select>`}
+    ${Object.keys(query).length > 0 && (chosen ? html`<button class="quiet" onClick=${drop}>Forget</button>` : html`<button class="quiet" onClick=${save}>Save</button>`)}`;
 }
 
 /** Jobs that ended before those that are watched, a page at a time. */
@@ -194,8 +261,8 @@ function Table({ jobs, line, chosen, setChosen, query, viewer }) {
   const [range, setRange] = useState([0, 60]);
   const look = () => {
     const view = box.current;
-    const first = Math.max(0, Math.floor(view.scrollTop / ROW) - AROUND);
-    const last = Math.ceil((view.scrollTop + view.clientHeight) / ROW) + AROUND;
+    const first = Math.max(0, Math.floor(view.scrollTop / rowHeight()) - AROUND);
+    const last = Math.ceil((view.scrollTop + view.clientHeight) / rowHeight()) + AROUND;
     setRange((was) => (was[0] === first && was[1] === last ? was : [first, last]));
   };
   useEffect(() => {
@@ -204,8 +271,18 @@ function Table({ jobs, line, chosen, setChosen, query, viewer }) {
     return () => watcher.disconnect();
   }, []);
   const shown = jobs.slice(range[0], range[1]);
-  const above = Math.min(range[0], jobs.length) * ROW,
-    below = Math.max(0, jobs.length - range[1]) * ROW;
+  const above = Math.min(range[0], jobs.length) * rowHeight(),
+    below = Math.max(0, jobs.length - range[1]) * rowHeight();
+  const columns = useMemo(
+    () =>
+      COLUMNS.filter(
+        (one) =>
+          (!narrow.matches || ON_A_PHONE.has(one.key)) &&
+          (!one.has || jobs.some((job) => one.has(job, line))),
+      ),
+    [jobs, line, narrow.matches],
+  );
+  const wide = columns.length + (viewer ? 0 : 1);
   const all = jobs.length > 0 && jobs.every((job) => chosen.has(job.id));
   const pick = (id, on) =>
     setChosen((was) => {
@@ -221,16 +298,16 @@ function Table({ jobs, line, chosen, setChosen, query, viewer }) {
   return html`<div class="jobs-view" ref=${box} onScroll=${look} tabindex="0" role="region" aria-label="Table of jobs">
     <table aria-rowcount=${jobs.length + 1}>
       <thead><tr>${!viewer && html`<th class="c-pick" scope="col"><input type="checkbox" aria-label="Choose all" checked=${all} onChange=${(event) => setChosen(event.target.checked ? new Set(jobs.map((job) => job.id)) : new Set())} /></th>`}
-        ${COLUMNS.map(
+        ${columns.map(
           (
             one,
           ) => html`<th key=${one.key} scope="col" class="${one.cls} ${one.num ? "num" : ""}" aria-sort=${query.sort === one.key ? "ascending" : query.sort === `-${one.key}` ? "descending" : null}>
           <button onClick=${() => sort(one.key)}>${one.label}<span aria-hidden="true">${query.sort === one.key ? "↑" : query.sort === `-${one.key}` ? "↓" : ""}</span></button></th>`,
         )}</tr></thead>
       <tbody>
-        ${above > 0 && html`<tr class="filler" aria-hidden="true"><td colspan="11" style=${{ height: `${above}px` }}></td></tr>`}
-        ${shown.map((job, i) => html`<${Row} key=${job.id} job=${job} index=${range[0] + i} line=${line} chosen=${chosen.has(job.id)} pick=${viewer ? null : pick} />`)}
-        ${below > 0 && html`<tr class="filler" aria-hidden="true"><td colspan="11" style=${{ height: `${below}px` }}></td></tr>`}
+        ${above > 0 && html`<tr class="filler" aria-hidden="true"><td colspan=${wide} style=${{ height: `${above}px` }}></td></tr>`}
+        ${shown.map((job, i) => html`<${Row} key=${job.id} job=${job} index=${range[0] + i} columns=${columns} line=${line} chosen=${chosen.has(job.id)} pick=${viewer ? null : pick} />`)}
+        ${below > 0 && html`<tr class="filler" aria-hidden="true"><td colspan=${wide} style=${{ height: `${below}px` }}></td></tr>`}
       </tbody></table></div>`;
 }
 
@@ -244,21 +321,38 @@ export function startText(entry) {
   };
 }
 
-function Row({ job, index, line, chosen, pick }) {
-  const now = held(job),
-    entry = WAITING.has(job.state) ? line.get(job.id) : null,
-    start = startText(entry);
-  const why = reasonOf(job);
+const CELLS = {
+  name: (job, { why }) =>
+    html`<a class="name" href=${job.members ? link("sweep", [job.app]) : link("job", [job.id])}>${job.name}</a>${job.members ? html`<span class="dim"> ${count(job.members, "job")}</span>` : ""}<div class="below why">${why}</div>`,
+  state: (job) => html`<${State} state=${job.state} />`,
+  why: (_, { why }) => why,
+  gpus: (job, { now }) =>
+    now ? html`${number(now * job.share)}<span class="dim"> / ${asks(job)}</span>` : asks(job),
+  start: (_, { entry, start }) =>
+    entry
+      ? html`${start.text}${entry.place ? html` <span class="dim">#${entry.place}</span>` : ""}`
+      : "",
+  progress: (job) =>
+    job.progress == null
+      ? ""
+      : html`<div class="progress"><${Bar} part=${job.progress} label=${percent(job.progress)} /><span class="small">${percent(job.progress)}</span></div>`,
+  tenant: (job) => job.tenant,
+  goodput: (job) => number(job.goodput),
+  restarts: (job) => job.restarts || "",
+  age: (job) => duration((job.ended ?? clusterNow()) - job.submitted),
+};
+
+function Row({ job, index, columns, line, chosen, pick }) {
+  const entry = WAITING.has(job.state) ? line.get(job.id) : null;
+  const facts = { now: held(job), entry, start: startText(entry), why: reasonOf(job) };
+  const titles = {
+    name: job.id,
+    gpus: job.on.map((part) => `${part.node}: ${part.gpus.join(", ")}`).join("\n"),
+    start: facts.start.title,
+    why: facts.why,
+    age: "since it was handed in",
+  };
   return html`<tr aria-rowindex=${index + 2}>
     ${pick && html`<td class="c-pick"><input type="checkbox" aria-label=${`Choose ${job.name}`} checked=${chosen} onChange=${(event) => pick(job.id, event.target.checked)} /></td>`}
-    <td class="c-name" title=${job.id}><a class="name" href=${link("job", [job.id])}>${job.name}</a></td>
-    <td class="c-state"><${State} state=${job.state} /></td>
-    <td class="c-tenant">${job.tenant}</td>
-    <td class="c-gpus num" title=${job.on.map((part) => `${part.node}: ${part.gpus.join(", ")}`).join("\n")}>${now ? html`${number(now * job.share)}<span class="dim"> / ${asks(job)}</span>` : asks(job)}</td>
-    <td class="c-start num" title=${start.title}>${entry ? html`${start.text}${entry.place ? html` <span class="dim">#${entry.place}</span>` : ""}` : ""}</td>
-    <td class="c-why why" title=${why}>${why}</td>
-    <td class="c-good num">${number(job.goodput)}</td>
-    <td class="c-prog">${job.progress == null ? "" : html`<div class="progress"><${Bar} part=${job.progress} label=${percent(job.progress)} /><span class="small">${percent(job.progress)}</span></div>`}</td>
-    <td class="c-rest num">${job.restarts || ""}</td>
-    <td class="c-age num" title="since it was handed in">${duration((job.ended ?? clusterNow()) - job.submitted)}</td></tr>`;
+    ${columns.map((one) => html`<td key=${one.key} class="${one.cls} ${one.num ? "num" : ""} ${one.key === "why" ? "why" : ""}" title=${titles[one.key]}>${CELLS[one.key](job, facts)}</td>`)}</tr>`;
 }

@@ -4,7 +4,7 @@ import { clock, duration, number, percent } from "../format.js";
 import { html, useMemo, useState } from "../lib.js";
 import { link, setQuery } from "../route.js";
 import { useStore } from "../store.js";
-import { attempt, confirm, Empty, Field, Loading, Panel, Trouble, useAsk } from "../ui.js";
+import { attempt, confirm, Empty, Field, Loading, Panel, ticks, Trouble, useAsk } from "../ui.js";
 
 export function PoliciesView({ route, me }) {
   const store = useStore();
@@ -29,7 +29,7 @@ export function PoliciesView({ route, me }) {
     <${Panel} title="Policies" level=1 flush=${true} end=${html`<input type="search" aria-label="Find a policy" placeholder="Find: fair, sharing, deadline …" value=${route.query.q || ""} onInput=${(event) => setQuery({ q: event.target.value })} />`}>
       ${loading && !data ? html`<${Loading} />` : null}<${Trouble} error=${error} again=${again} />
       ${me.role === "admin" && html`<${Switch} active=${active} known=${data?.policies || []} />`}
-      ${data && shown.map((one) => html`<${Card} key=${one.name} policy=${one} active=${one.name === name} admin=${me.role === "admin"} />`)}
+      <div class="policies" tabindex="0" role="region" aria-label="Policies there are">${data && [...shown].sort((a, b) => (b.name === name) - (a.name === name)).map((one) => html`<${Card} key=${one.name} policy=${one} active=${one.name === name} admin=${me.role === "admin"} />`)}</div>
       ${data && !shown.length && html`<${Empty} title="No policy is like that">Search for fewer words.<//>`}<//>
     <${Decisions} decisions=${store.cluster.decisions} /></div>`;
 }
@@ -65,11 +65,11 @@ function Card({ policy, active, admin }) {
   return html`<article class="policy-card" data-active=${active ? "" : null}>
     <div class="line"><h3><code>${policy.name}</code></h3>${active ? html`<span class="badge running">decides now</span>` : null}
       ${admin && !active && html`<button class="quiet" disabled=${Boolean(policy.refused)} title=${policy.refused} onClick=${() => use(policy.name)}>Use …</button>`}</div>
-    <div>${policy.summary}</div>
-    ${policy.said.Objective && html`<div class="small"><span class="dim">optimises</span> ${policy.said.Objective}</div>`}
+    <div>${ticks(policy.summary)}</div>
+    ${policy.said.Objective && html`<div class="small"><span class="dim">optimises</span> ${ticks(policy.said.Objective)}</div>`}
     ${policy.refused && html`<div class="small dim">Not here: ${policy.refused}</div>`}
     <details class="small"><summary class="dim">Paper, parameters, deviations</summary>
-      <dl class="facts">${["Paper", "Needs", "Controls", "Cost", "Deviations"].filter((key) => policy.said[key]).map((key) => html`<dt key=${key}>${key.toLowerCase()}</dt><dd>${policy.said[key]}</dd>`)}
+      <dl class="facts">${["Paper", "Needs", "Controls", "Cost", "Deviations"].filter((key) => policy.said[key]).map((key) => html`<dt key=${key}>${key.toLowerCase()}</dt><dd>${ticks(policy.said[key])}</dd>`)}
       ${settable.length > 0 && html`<dt>parameters</dt><dd>${settable.map(([key, value]) => html`<div key=${key}><code>${key}=${value}</code></div>`)}</dd>`}</dl></details></article>`;
 }
 

@@ -42,10 +42,7 @@ function Shares({ shares, chosen }) {
     ? [chosen]
     : [...shares.tenants].sort((a, b) => sum(b.used_gpus) - sum(a.used_gpus)).slice(0, 8);
   const data = useMemo(
-    () => [
-      shares.at,
-      ...few.flatMap((one) => (chosen ? [one.used_gpus, one.entitled_gpus] : [one.used_gpus])),
-    ],
+    () => [shares.at, ...few.flatMap((one) => [one.used_gpus, one.entitled_gpus])],
     [shares, chosen?.tenant],
   );
   const series = few.flatMap((one, i) =>
@@ -59,10 +56,13 @@ function Shares({ shares, chosen }) {
           },
           { label: "entitled to", step: true, dash: [5, 4], colour: lineColour(1) },
         ]
-      : [{ label: one.tenant, step: true, colour: lineColour(i) }],
+      : [
+          { label: one.tenant, step: true, colour: lineColour(i) },
+          { label: `${one.tenant}, due`, step: true, dash: [4, 4], colour: lineColour(i) },
+        ],
   );
-  return html`<${Chart} key=${chosen?.tenant || "all"} data=${data} series=${series} height=${260} describe=${`GPUs of ${few.map((one) => one.tenant).join(", ")} over time`} />
-    <p class="dim small">GPUs on average in windows of ${duration(shares.window_s)}${chosen ? "; entitled: its part of the cluster by weight, no more than its jobs asked for" : ""}</p>`;
+  return html`<${Chart} key=${chosen?.tenant || "all"} data=${data} series=${series} height=${260} zero=${true} describe=${`GPUs of ${few.map((one) => one.tenant).join(", ")} over time`} />
+    <p class="dim small">GPUs on average in windows of ${duration(shares.window_s)}${chosen || few.length ? "; dashed, due: its part of the cluster by weight, no more than its jobs asked for" : ""}</p>`;
 }
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);

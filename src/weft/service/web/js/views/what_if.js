@@ -9,7 +9,15 @@ import { StreamCanvas } from "../stream.js";
 import { rowsOfSpans } from "../stream_canvas.js";
 import { Bar, Choice, Empty, Field, Panel, Trouble, useAsk } from "../ui.js";
 
-const FRESH = { start: "history", hours: "", policy: "", nodes: "", limits: "", weights: "", parameters: "" };
+const FRESH = {
+  start: "history",
+  hours: "",
+  policy: "",
+  nodes: "",
+  limits: "",
+  weights: "",
+  parameters: "",
+};
 
 /** One and four more machines of each sort there is. */
 function machinesLike(store) {

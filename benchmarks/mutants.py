@@ -1,0 +1,284 @@
+"""Plausible mistakes in a policy, one at a time, and whether its own tests notice them.
+
+`python -m benchmarks.mutants POLICY` draws changes of comparisons, arithmetic, numbers, signs,
+conditions, and least and most from the policy's sources, and runs its tests against each in a
+process of its own, quick tests first. What survives is printed with its line: kill it by a test in
+which the rule decides the outcome, or see that nothing can tell it from the original.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+QUICK_S = 0.6  # tests that take longer are run only against what the others let through
+COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.GtE,
+    ast.LtE: ast.Gt,
+    ast.Gt: ast.LtE,
+    ast.GtE: ast.Lt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Pow: ast.Mult,
+}
+NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum"}
+NAMES |= {"maximum": "minimum", "argmin": "argmax", "argmax": "argmin", "ceil": "floor"}
+SKIPPED = ("About", "Taxonomy", "classify", "InvalidConfig", "PlanError", "Reason")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A changed source: where, what it was and what it became."""
+
+    module: str
+    line: int
+    before: str
+    after: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.line}: {self.before}  ->  {self.after}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print what was caught and what survived."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants")
+    parser.add_argument("policy", help="a policy, or a module or package below weft")
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=300.0, help="CPU seconds at most")
+    parser.add_argument("--tests", nargs="*", help="files; by default those named after it")
+    given = parser.parse_args(argv)
+    _warm()
+    files = find_sources(given.policy)
+    tests = given.tests or find_tests(given.policy)
+    quick, slow, usual = _time_tests(tests)
+    drawn = [one for file in files for one in mutants_of(file)]
+    random.Random(given.seed).shuffle(drawn)
+    caught, survived, begun = 0, [], time.process_time() + _children_s()
+    for mutant in drawn[: given.count]:
+        if _children_s() + time.process_time() - begun > given.seconds:
+            break
+        noticed = _fails(mutant, quick, usual) or bool(slow and _fails(mutant, slow, usual))
+        caught += noticed
+        survived += [] if noticed else [mutant]
+    tried = caught + len(survived)
+    print(f"{given.policy}: {caught} of {tried} caught ({caught / max(tried, 1):.0%})")
+    for mutant in survived:
+        print(f"  survived {mutant}")
+    return 0
+
+
+def find_sources(name: str) -> list[Path]:
+    """The module of a policy, or all of its package."""
+    base = ROOT / "src" / "weft"
+    for below in (base / "policies" / name, base / name.replace(".", "/")):
+        if below.is_dir():
+            return sorted(one for one in below.rglob("*.py") if one.name != "__init__.py")
+        if below.with_suffix(".py").is_file():
+            return [below.with_suffix(".py")]
+    raise SystemExit(f"{name}: no policy and no module below weft")
+
+
+def find_tests(name: str) -> list[str]:
+    """Test files that are named after it."""
+    last = name.rpartition(".")[2].rpartition("/")[2]
+    found = sorted(ROOT.glob(f"tests/papers/test_{last}.py"))
+    found += sorted(ROOT.glob(f"tests/papers/test_{last}_*.py"))
+    found += sorted(ROOT.glob(f"tests/unit/**/test_{last}.py"))
+    if not found:
+        raise SystemExit(f"{name}: no tests are named after it; give --tests")
+    return [str(one) for one in found]
+
+
+def mutants_of(file: Path) -> Iterator[Mutant]:
+    """Every change of one node."""
+    tree = ast.parse(file.read_text())
+    module = ".".join(file.relative_to(ROOT / "src").with_suffix("").parts)
+    places = list(_places(tree))
+    for index, node in enumerate(places):
+        for changed in _changes(node):
+            fresh = copy.deepcopy(tree)
+            target = list(_places(fresh))[index]
+            _Replace(target, changed).visit(fresh)
+            source = ast.unparse(ast.fix_missing_locations(fresh))
+            yield Mutant(module, node.lineno, ast.unparse(node), ast.unparse(changed), source)
+
+
+def _places(tree: ast.AST) -> Iterator[ast.expr]:
+    """Expressions that decide something: no declarations, messages, annotations or parameters."""
+    if isinstance(tree, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom):
+        return
+    if isinstance(tree, ast.Call) and _called(tree) in SKIPPED:
+        return
+    if isinstance(tree, ast.expr):
+        yield tree
+    for name, value in ast.iter_fields(tree):
+        if name in ("annotation", "returns", "decorator_list", "args") and isinstance(
+            tree, ast.FunctionDef | ast.AnnAssign | ast.ClassDef
+        ):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and not _is_docstring(child):
+                yield from _places(child)
+
+
+def _changes(node: ast.expr) -> Iterator[ast.expr]:
+    """What a node may become by mistake."""
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARE:
+        yield ast.Compare(node.left, [COMPARE[type(node.ops[0])]()], node.comparators[:1])
+    elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+        yield ast.BinOp(node.left, ARITHMETIC[type(node.op)](), node.right)
+        yield node.left
+    elif isinstance(node, ast.BoolOp):
+        other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        yield ast.BoolOp(other, node.values)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Not | ast.Invert):
+        yield node.operand
+    elif isinstance(node, ast.IfExp):
+        yield ast.IfExp(node.test, node.orelse, node.body)
+    elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        yield ast.Constant(node.value * 2 if node.value not in (0, 0.0) else 1)
+    elif isinstance(node, ast.Name) and node.id in NAMES:
+        yield ast.Name(NAMES[node.id], node.ctx)
+    elif isinstance(node, ast.Attribute) and node.attr in NAMES:
+        yield ast.Attribute(node.value, NAMES[node.attr], node.ctx)
+
+
+class _Replace(ast.NodeTransformer):
+    """Put one node in the place of another."""
+
+    def __init__(self, target: ast.expr, by: ast.expr) -> None:
+        self._target, self._by = target, copy.deepcopy(by)
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """The node, or what replaces it."""
+        return self._by if node is self._target else self.generic_visit(node)
+
+
+def _called(call: ast.Call) -> str:
+    function = call.func
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return constant or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+class _Changed(MetaPathFinder, Loader):
+    """Imports one module from a changed source."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Ours for the module in question, else somebody else's."""
+        if name != self._mutant.module:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        assert spec is not None
+        return ModuleSpec(name, self, origin=spec.origin)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the changed source."""
+        exec(compile(self._mutant.source, self._mutant.module, "exec"), module.__dict__)
+
+
+def _warm() -> None:
+    """What every process needs; no policy is imported, so that each imports its own."""
+    import highspy  # noqa: F401
+    import scipy.optimize  # noqa: F401
+
+    import weft.app.simulate.api
+    import weft.perf.linear  # noqa: F401
+
+    sys.path.insert(0, str(ROOT))
+    os.chdir(ROOT)
+
+
+def _time_tests(files: Sequence[str]) -> tuple[list[str], list[str], float]:
+    """Quick and slow tests of these files, and the seconds of all; they must pass as they are."""
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        watch = _Watch()
+        code = _run([*files, "-m", "not slow and not data"], [watch])
+        text = "\n".join(f"{seconds} {test}" for test, seconds in watch.took.items())
+        with os.fdopen(write, "w") as pipe:
+            pipe.write(text)
+        os._exit(code)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        lines = [line.split(" ", 1) for line in pipe.read().splitlines()]
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        raise SystemExit(f"the tests do not pass as they are: {' '.join(files)}")
+    took = sorted((float(seconds), test) for seconds, test in lines)
+    quick = [test for seconds, test in took if seconds <= QUICK_S]
+    return quick, [test for seconds, test in took if seconds > QUICK_S], sum(s for s, _ in took)
+
+
+class _Watch:
+    """How long each test took."""
+
+    def __init__(self) -> None:
+        self.took: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Set-up and call together."""
+        self.took[report.nodeid] = self.took.get(report.nodeid, 0.0) + report.duration
+
+
+def _fails(mutant: Mutant, tests: Sequence[str], usual_s: float) -> bool:
+    """Whether a test fails, or does not come to an end."""
+    if not tests:
+        return False
+    if not (child := os.fork()):
+        signal.alarm(int(30 + 10 * usual_s))
+        sys.meta_path.insert(0, _Changed(mutant))
+        os._exit(_run(tests, []))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+
+
+def _run(tests: Sequence[str], plugins: Sequence[object]) -> int:
+    """Run pytest in silence; its exit code."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    options = ["-x", "-q", "-p", "no:cacheprovider"]
+    return int(pytest.main([*options, *tests], plugins=list(plugins)))
+
+
+def _children_s() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""Nodes of a live service that are put to sleep and woken: `weft serve --sleep-nodes`.
+
+A node that sleeps is drained, then the admin's command (or the cluster's own) switches it off; to
+wake it another command is run, and it is used again after its boot time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.app.serve.private_file import write_private
+from weft.core.errors import InvalidConfig, WeftError
+from weft.core.model.cluster import Node
+from weft.core.model.job import NodeId
+from weft.formulas.node_sleep import SleepRule
+from weft.formulas.node_sleeper import NodeSleeper
+from weft.runtime.loop.driver import Driver
+
+log = logging.getLogger(__name__)
+
+EVERY_S, LEAST_S = 10.0, 0.05  # of cluster time, and of the wall clock
+LIMIT_S = 120.0  # for a command
+FILE = "asleep.json"
+NODE = "{node}"
+# What clusters bring themselves: a command for sleep, one to wake.
+BY_ENGINE: Mapping[str, tuple[str, str]] = {
+    "slurm": (
+        "scontrol update NodeName={node} State=POWER_DOWN",
+        "scontrol update NodeName={node} State=POWER_UP",
+    ),
+    "kubernetes": ("kubectl cordon {node}", "kubectl uncordon {node}"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SleepSettings:
+    """How nodes sleep: `spare` idle ones stay awake, `boot_s` is how long one takes to come back.
+
+    `sleep` and `wake` are commands with `{node}`; without them nodes are drained alone, or by what
+    their cluster has for it.
+    """
+
+    spare: int
+    boot_s: float = 300.0
+    sleep: str = ""
+    wake: str = ""
+
+    def __post_init__(self) -> None:
+        if self.spare < 0 or self.boot_s < 0.0:
+            raise InvalidConfig(
+                f"sleep nodes: spare={self.spare}, boot_s={self.boot_s:g}",
+                hint="both are 0 or more",
+            )
+        if bool(self.sleep) != bool(self.wake):
+            raise InvalidConfig(
+                "nodes that are put to sleep by a command are woken by one",
+                hint="give both --sleep-command and --wake-command",
+            )
+        for text in (self.sleep, self.wake):
+            if text and NODE not in text:
+                raise InvalidConfig(f"the command {text!r} has no {NODE} in it")
+
+    def on(self, engine: str) -> SleepSettings:
+        """The same with the commands of an engine, where the admin gave none."""
+        if self.sleep or engine not in BY_ENGINE:
+            return self
+        return SleepSettings(self.spare, self.boot_s, *BY_ENGINE[engine])
+
+
+@dataclass
+class SleepNodes:
+    """Follows a driver; what sleeps is kept in `folder`, so that a restart wakes it."""
+
+    driver: Driver
+    settings: SleepSettings
+    folder: Path | None = None
+    sleeper: NodeSleeper = field(init=False)
+    _task: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        rule = SleepRule(spare=self.settings.spare)
+        self.sleeper = NodeSleeper(rule, self.settings.boot_s)
+
+    def open(self) -> None:
+        """Take up who sleeps, and begin."""
+        words = dict(self.driver.nodes())
+        drained = {node.id: node for node, word in words.items() if word == "drained"}
+        for name in self._read():
+            if (node := drained.get(NodeId(name))) is not None:
+                self.sleeper.asleep[node.id] = (node, self.driver.now)
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Look no more; who sleeps goes on sleeping."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(max(EVERY_S / self.driver.engine.speed, LEAST_S))
+            try:
+                await self.look()
+            except (WeftError, OSError) as error:
+                log.warning("nodes are not put to sleep or woken: %s", error)
+
+    async def look(self) -> None:
+        """Put to sleep, wake, and use again what has booted."""
+        driver, sleeper = self.driver, self.sleeper
+        for node in sleeper.take_booted(driver.now):
+            await driver.undrain(node.id)
+        turn = sleeper.step(driver.now, driver.scheduler.state)
+        for node in turn.sleep:
+            await driver.drain(node.id)
+        if turn.sleep or turn.wake:
+            self._write()
+        for nodes, command in ((turn.sleep, self.settings.sleep), (turn.wake, self.settings.wake)):
+            for node in nodes:
+                await self._call(command, node)
+
+    async def _call(self, command: str, node: Node) -> None:
+        """Run the admin's command; one that fails is said, and the node comes back by itself."""
+        words = [word.replace(NODE, node.id) for word in shlex.split(command)]
+        log.info("node=%s %s", node.id, " ".join(words) or "drained, or used again")
+        if not words:
+            return
+        child = await asyncio.create_subprocess_exec(
+            *words, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            _, said = await asyncio.wait_for(child.communicate(), LIMIT_S)
+        except TimeoutError:
+            child.kill()
+            await child.wait()
+            log.warning("node=%s %r took longer than %g s", node.id, command, LIMIT_S)
+            return
+        if child.returncode:
+            words_said = said.decode(errors="replace").strip()[-500:]
+            log.warning(
+                "node=%s %r exited with %s: %s", node.id, command, child.returncode, words_said
+            )
+
+    def _read(self) -> list[str]:
+        if self.folder is None or not (self.folder / FILE).exists():
+            return []
+        names: list[str] = json.loads((self.folder / FILE).read_text())
+        return names
+
+    def _write(self) -> None:
+        if self.folder is not None:
+            names = [*self.sleeper.asleep, *self.sleeper.booting]
+            write_private(self.folder / FILE, names)

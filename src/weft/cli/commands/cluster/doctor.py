@@ -1,0 +1,156 @@
+"""`weft doctor`: what a person would look at first when something is wrong, a line each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from weft.cli.options import shared as o
+from weft.cli.view.errors import user_errors
+
+if TYPE_CHECKING:
+    from weft.cli.connect.client import Client
+
+LOW_GB, FULL_GB = 10.0, 1.0
+CLOCK_S = 5.0
+QUERY_S = 20.0
+Verdict = Literal["ok", "note", "bad"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, whether it is well, and what was seen."""
+
+    what: str
+    verdict: Verdict
+    said: str
+
+
+def doctor(
+    state: Annotated[
+        Path, typer.Option(help="Folder of the service's state, if it is on this machine.")
+    ] = Path("weft-state"),
+    as_json: o.AsJson = False,
+) -> None:
+    """Check this machine and the service, a line each.
+
+    Ports, rights, GPU driver, MPS, checkpoints folder, clock, disk and engine. Exits with 1 if
+    something is bad.
+    """
+    from weft.cli.connect.client import Client
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        client = Client()
+        found = [*check_service(client), *check_folders(state), *check_gpus()]
+    if as_json:
+        print_json({"findings": found})
+    else:
+        marks = {"ok": "ok  ", "note": "note", "bad": "BAD "}
+        for one in found:
+            console().print(f"{marks[one.verdict]}  {one.what:<12} {one.said}", soft_wrap=True)
+    raise typer.Exit(1 if any(one.verdict == "bad" for one in found) else 0)
+
+
+def check_service(client: Client) -> Iterator[Finding]:
+    """Whether it answers, what its own checks say, and whether its clock is ours."""
+    import time
+
+    from weft.cli.connect.client import Refused, Unreachable
+    from weft.core.errors import WeftError
+    from weft.service.responses.answers import ClusterAnswer, Health, Nodes, Readiness
+
+    try:
+        health = client.health(Health, "/healthz")
+    except Unreachable:
+        yield _port(client.url)
+        return
+    yield Finding("service", "ok", f"{client.url} answers: policy {health.policy}")
+    try:
+        ready = client.health(Readiness, "/health/ready")
+        for one in ready.checks:
+            yield Finding(one.part, "ok" if one.ok else "bad", one.said or "well")
+    except WeftError as error:
+        yield Finding("readiness", "bad", error.what)
+    try:
+        cluster = client.get(ClusterAnswer, "/cluster")
+        nodes = client.get(Nodes, "/nodes").nodes
+    except Refused as error:
+        yield Finding("token", "note", f"{error.what}; {error.hint}")
+        return
+    if not cluster.engine.startswith("simulated"):  # which has a time of its own
+        late = abs(cluster.now - time.time())
+        said = f"{late:.1f} s from the service's"
+        yield Finding("clock", "ok" if late < CLOCK_S else "bad", said)
+    down = [node.id for node in nodes if node.state != "up"]
+    said = f"{len(nodes) - len(down)} of {len(nodes)} up"
+    said += f"; not: {', '.join(down)}" if down else ""
+    yield Finding("engine", "note" if down else "ok", f"{health.engine}: {said}")
+
+
+def _port(url: str) -> Finding:
+    """Nobody answers there: whether a service could be started."""
+    from urllib.parse import urlsplit
+
+    from weft.cli.connect.own_service import is_free
+
+    port = urlsplit(url).port or 80
+    if is_free(port):
+        said = f"none answers at {url}; port {port} is free for `weft serve`"
+        return Finding("service", "bad", said)
+    return Finding("service", "bad", f"{url} is taken by something that is no service of Weft")
+
+
+def check_folders(state: Path) -> Iterator[Finding]:
+    """Rights and room of the state and of checkpoints."""
+    if not state.exists():
+        yield Finding("state", "note", f"{state} is not on this machine")
+        yield _room("disk", Path())
+        return
+    mode = state.stat().st_mode & 0o077
+    open_to = "others may read it" if mode else "private"
+    yield Finding("state", "note" if mode else "ok", f"{state}, {open_to}")
+    checkpoints = state / "checkpoints"
+    folder = checkpoints if checkpoints.exists() else state
+    written = os.access(folder, os.W_OK | os.X_OK)
+    said = f"{folder} can{'' if written else 'not'} be written"
+    yield Finding("checkpoints", "ok" if written else "bad", said)
+    yield _room("disk", state)
+
+
+def _room(what: str, folder: Path) -> Finding:
+    free_gb = shutil.disk_usage(folder).free / 1e9
+    verdict: Verdict = "bad" if free_gb < FULL_GB else "note" if free_gb < LOW_GB else "ok"
+    return Finding(what, verdict, f"{free_gb:.0f} GB free at {folder.absolute()}")
+
+
+def check_gpus(run: Callable[[list[str]], str] | None = None) -> Iterator[Finding]:
+    """The driver, what it sees, and whether MPS is there."""
+    ask = run or _run
+    try:
+        told = ask(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
+    except FileNotFoundError:
+        yield Finding("GPU driver", "note", "no nvidia-smi: this machine schedules CPU slots")
+        return
+    except (subprocess.SubprocessError, OSError) as error:
+        yield Finding("GPU driver", "bad", f"nvidia-smi fails: {error}")
+        return
+    gpus = [line for line in told.splitlines() if line.strip()]
+    first = gpus[0].strip() if gpus else "none"
+    yield Finding("GPU driver", "ok" if gpus else "bad", f"{len(gpus)} GPUs, {first}")
+    there = shutil.which("nvidia-cuda-mps-control") is not None
+    said = "there for jobs that share" if there else "not installed: GPUs are shared in turns"
+    yield Finding("MPS", "ok" if there else "note", said)
+
+
+def _run(command: list[str]) -> str:
+    return subprocess.run(  # noqa: S603 - our own words
+        command, capture_output=True, text=True, check=True, timeout=QUERY_S
+    ).stdout

@@ -1,0 +1,165 @@
+"""`weft mcp`: what an assistant may ask of the service, by the Model Context Protocol.
+
+JSON-RPC, a line a message, on standard input and output. Everything but `submit` only looks, and
+that shows the plan first: it queues the job when it is asked again with `confirm`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.cli.connect.client import Client
+
+PROTOCOL = "2025-06-18"
+NO_METHOD, BAD_PARAMS = -32601, -32602
+JOB = {"job": {"type": "string", "description": "A job's id, name or unique beginning."}}
+FILE = {"file": {"type": "object", "description": "The fields of a job file: command, gpus, ..."}}
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """Something that can be asked for; `fields` are those of its arguments, as JSON Schema."""
+
+    about: str
+    fields: Mapping[str, Mapping[str, Any]]
+    needs: tuple[str, ...]
+    do: Callable[[Client, Mapping[str, Any]], Any]
+
+
+def mcp() -> None:
+    """Serve assistants by the Model Context Protocol, on standard input.
+
+    They can list jobs, explain why one waits, plan, compare what-ifs, and submit after a
+    confirmation. WEFT_URL and WEFT_TOKEN say where, and on whose behalf.
+    """
+    from weft.cli.connect.client import Client
+    from weft.cli.view.errors import user_errors
+
+    with user_errors():
+        client = Client()
+    for line in sys.stdin:
+        answer = reply(client, line)
+        if answer is not None:
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+
+
+def reply(client: Client, line: str) -> dict[str, Any] | None:
+    """The answer to a message; None for a notification."""
+    try:
+        asked = json.loads(line)
+        method, number = asked["method"], asked.get("id")
+    except (ValueError, KeyError, TypeError):
+        return {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "not JSON-RPC"}}
+    if number is None:
+        return None
+    head = {"jsonrpc": "2.0", "id": number}
+    params = asked.get("params") or {}
+    if method == "tools/call":
+        return {**head, **_call(client, params)}
+    known: dict[str, Callable[[], Any]] = {
+        "initialize": lambda: _introduce(params),
+        "ping": dict,
+        "tools/list": lambda: {"tools": [_describe(*one) for one in TOOLS.items()]},
+    }
+    if method not in known:
+        return {**head, "error": {"code": NO_METHOD, "message": f"no method {method!r}"}}
+    return {**head, "result": known[method]()}
+
+
+def _introduce(params: Mapping[str, Any]) -> dict[str, Any]:
+    from weft.version import __version__
+
+    return {
+        "protocolVersion": params.get("protocolVersion", PROTOCOL),
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "weft", "version": __version__},
+    }
+
+
+def _describe(name: str, tool: Tool) -> dict[str, Any]:
+    schema = {"type": "object", "properties": tool.fields, "required": [*tool.needs]}
+    looks = name != "submit"
+    hints = {"readOnlyHint": looks, "destructiveHint": False}
+    return {"name": name, "description": tool.about, "inputSchema": schema, "annotations": hints}
+
+
+def _call(client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+    from weft.core.errors import WeftError
+    from weft.service.responses.json_values import plain
+
+    tool, told = TOOLS.get(params.get("name", "")), params.get("arguments") or {}
+    if tool is None or any(name not in told for name in tool.needs):
+        return {"error": {"code": BAD_PARAMS, "message": "no such tool, or arguments are missing"}}
+    try:
+        text, failed = json.dumps(tool.do(client, told), default=plain), False
+    except WeftError as error:
+        text, failed = str(error), True
+    return {"result": {"content": [{"type": "text", "text": text}], "isError": failed}}
+
+
+def _list(client: Client, told: Mapping[str, Any]) -> Any:
+    from weft.service.responses.answers import JobList
+
+    return client.get(JobList, "/jobs", state=told.get("state"), limit=100).jobs
+
+
+def _explain(client: Client, told: Mapping[str, Any]) -> Any:
+    from weft.cli.connect.client import at
+    from weft.service.responses.answers import Explanation
+
+    return client.get(Explanation, at("jobs", told["job"], "explain"))
+
+
+def _plan(client: Client, told: Mapping[str, Any]) -> Any:
+    from weft.service.responses.plan import Planned
+
+    return client.post(Planned, "/plan", told["file"])
+
+
+def _what_if(client: Client, told: Mapping[str, Any]) -> Any:
+    from weft.service.responses.answers import Comparison
+
+    return client.post(Comparison, "/what-if", {"start": "now", **told})
+
+
+def _submit(client: Client, told: Mapping[str, Any]) -> Any:
+    from weft.service.responses.answers import Made
+
+    if told.get("confirm") is not True:
+        ask = "nothing is queued yet: show this to the person, then call again with confirm=true"
+        return {"plan": _plan(client, told), "next": ask}
+    return client.post(Made, "/jobs", told["file"])
+
+
+TOOLS: Mapping[str, Tool] = {
+    "list_jobs": Tool(
+        "Jobs with their state and why they wait.",
+        {"state": {"type": "string", "description": "Such as running or pending."}},
+        (),
+        _list,
+    ),
+    "explain": Tool("Why a job waits, who holds what it needs, and when.", JOB, ("job",), _explain),
+    "plan": Tool("What would happen to a job now; nothing is queued.", FILE, ("file",), _plan),
+    "what_if": Tool(
+        "When jobs start and end from now on if something were different.",
+        {
+            "policy": {"type": "string"},
+            "nodes": {"type": "string", "description": "More machines, such as 2x8:a100."},
+            "limits": {"type": "object", "description": "GPUs a tenant may hold, by tenant."},
+        },
+        (),
+        _what_if,
+    ),
+    "submit": Tool(
+        "Queue a job. Without confirm=true it only shows the plan.",
+        {**FILE, "confirm": {"type": "boolean"}},
+        ("file",),
+        _submit,
+    ),
+}

@@ -1,0 +1,111 @@
+"""Who is started before its turn: the next in line, beside a job whose devices it may get.
+
+What takes long is done while somebody else still has the devices: imports, a context, the first
+batch. The job sleeps from its first step on. It must be a program that was seen before, so that its
+memory is known, and that fits beside what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+
+from weft.core.asleep.choose import MARGIN, StopChoice
+from weft.core.asleep.rules import StopRules
+from weft.core.asleep.sleeping import Sleeping
+from weft.core.events.event import StartedAhead
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.programs import Programs
+from weft.core.model.job import Allocation, Job, NodeId, Sharing, Stage
+from weft.core.state.releasing import devices_of
+from weft.core.state.state import State
+from weft.core.state.table import Column
+from weft.core.stops import Rung
+
+Device = tuple[NodeId, int]
+
+
+def find_next(
+    state: State, knowledge: Knowledge, rules: StopRules, now: float
+) -> StartedAhead | None:
+    """The first in line that may be started now, with the devices; None if there is none.
+
+    The line is by priority and time of submission: which of them a policy takes next is its own
+    to say. One job at a time is started ahead, and at most one sleeps ahead on a device.
+    """
+    programs = knowledge.programs
+    if Rung.FREEZE not in rules.rungs or programs is None:
+        return None
+    if any(not one.there for one in state.asleep.sleepers.values()):
+        return None
+    first = _first_in_line(state)
+    if first is None:
+        return None
+    row, job = first
+    choice = StopChoice(rules, state, {}, knowledge, now)
+    attempt = int(state.table.get(row, Column.ATTEMPT)) + 1
+    for device, resident in _devices(state, job):
+        node = state.cluster.nodes[state.cluster.index[device[0]]]
+        needs = [_need_gb(programs, one, node.kind) for one in (job, resident)]
+        if sum(needs) > MARGIN * node.device_gb:
+            continue
+        on = _place(state, device, needs[0])
+        if choice.has_room(Sleeping(job.id, attempt, Rung.FREEZE, on, now)):
+            return StartedAhead(job.id, attempt, on)
+    return None
+
+
+def _need_gb(programs: Programs, job: Job, kind: str) -> float:
+    """Infinite where nobody knows, or where it must not have company."""
+    need_gb = programs.need_gb(job, kind)
+    alone = need_gb is None or programs.must_be_alone(job, kind) or not job.shareable
+    return inf if alone or need_gb is None else need_gb
+
+
+def is_ahead(state: State, one: Sleeping) -> bool:
+    """Whether an attempt has never run in its turn."""
+    row = state.table.find(one.job)
+    return row is not None and state.table.get(row, Column.STARTED) == inf
+
+
+def _first_in_line(state: State) -> tuple[int, Job] | None:
+    """Who waits for one GPU and for nothing else, and was never tried; None if nobody does."""
+    table = state.table
+    waits = (table.column(Column.STAGE) == Stage.PENDING) & (table.column(Column.HELD) == 0.0)
+    new = (table.column(Column.STARTED) == inf) & (table.column(Column.RETRIES) == 0.0)
+    rows = np.flatnonzero(waits & new & (table.gpus == 1.0))
+    for row in rows[np.argsort(-table.column(Column.PRIORITY)[rows], kind="stable")].tolist():
+        job = table.jobs[row]
+        free = job.id not in table.suspended and not job.after.jobs and not job.max_parallel
+        plain = job.demand.share == 1.0 and not job.demand.nodes and job.launch is not None
+        if free and plain and job.id not in state.asleep.sleepers:
+            return row, job
+    return None
+
+
+def _devices(state: State, job: Job) -> Iterator[tuple[Device, Job]]:
+    """Devices of its kinds, with who runs there; not where one sleeps ahead.
+
+    None at all while one is idle.
+    """
+    kinds = job.demand.kinds or state.cluster.kinds
+    index, nodes = state.cluster.index, state.cluster.nodes
+    if any(state.free.on(at) for at, node in enumerate(nodes) if node.kind in kinds):
+        return
+    ahead = [one for one in state.asleep.sleepers.values() if is_ahead(state, one)]
+    taken = {device for one in ahead for device in devices_of(one.on)}
+    for row, on in enumerate(state.table.allocations):
+        if on is None or state.table.get(row, Column.STAGE) != Stage.RUNNING:
+            continue
+        for node, gpu in devices_of(on):
+            if nodes[index[NodeId(node)]].kind in kinds and (node, gpu) not in taken:
+                yield (NodeId(node), gpu), state.table.jobs[row]
+
+
+def _place(state: State, device: Device, need_gb: float) -> Allocation:
+    at = state.cluster.index[device[0]]
+    part = state.free.slice_of(at, 1 << device[1])
+    return Allocation((part,), replace(Sharing(), gpu_mem_gb=need_gb))

@@ -1,0 +1,67 @@
+"""A regression tree in numpy: the split that leaves the least squared error, again and again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.state.table import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The mean of what came here."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Rows whose feature is not above the threshold go left."""
+
+    feature: int
+    threshold: float
+    left: Node
+    right: Node
+
+
+Node = Leaf | Split
+
+
+def grow(x: Floats, y: Floats, depth: int = 10, least: int = 5) -> Node:
+    """A tree of rows x features; a leaf has at least so many rows."""
+    found = _best_split(x, y, least) if depth > 0 and len(y) >= 2 * least else None
+    if found is None:
+        return Leaf(float(y.mean()))
+    feature, threshold = found
+    left = x[:, feature] <= threshold
+    return Split(
+        feature,
+        threshold,
+        grow(x[left], y[left], depth - 1, least),
+        grow(x[~left], y[~left], depth - 1, least),
+    )
+
+
+def follow(tree: Node, row: Floats) -> float:
+    """What the tree says of one row."""
+    while isinstance(tree, Split):
+        tree = tree.left if row[tree.feature] <= tree.threshold else tree.right
+    return tree.value
+
+
+def _best_split(x: Floats, y: Floats, least: int) -> tuple[int, float] | None:
+    best, found = 1e-12, None
+    count = np.arange(1, len(y))
+    mean = y.mean()
+    for feature in range(x.shape[1]):
+        order = np.argsort(x[:, feature], kind="stable")
+        values, sums = x[order, feature], np.cumsum(y[order] - mean)[:-1]
+        # What a split takes off the squared error, up to a constant.
+        gain = sums**2 / count + sums**2 / (len(y) - count)
+        gain[(values[:-1] >= values[1:]) | (count < least) | (len(y) - count < least)] = 0.0
+        at = int(np.argmax(gain))
+        if gain[at] > best:
+            best, found = float(gain[at]), (feature, float(values[at] + values[at + 1]) / 2.0)
+    return found

@@ -1,0 +1,85 @@
+"""Starts the next in line before its turn, and freezes it when it has begun to train.
+
+Who that is says `weft.core.asleep.ahead`; here is what takes time: looking for first steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from weft.core.asleep.ahead import find_next, is_ahead
+from weft.core.asleep.rules import rules_of
+from weft.core.asleep.sleeping import Sleeping
+from weft.core.errors import WeftError
+from weft.core.events.event import SleepFailed, Slept
+from weft.core.knowledge.measured import Sees
+from weft.core.stops import PLAN, Rung
+from weft.runtime.loop.driver import Driver
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 0.25
+LONGEST_S = 120.0  # without a step: it is frozen wherever it is
+
+
+class AheadStarts:
+    """Those of a driver's engine."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._task: asyncio.Task[None] | None = None
+        self._seen = -1
+
+    def open(self) -> None:
+        """Begin, where the engine sees steps and can freeze."""
+        engine = self._driver.engine
+        if engine.real and Sees.STEPS in engine.sees and Rung.FREEZE in engine.stops:
+            self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Start nobody any more; who is frozen stays so."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._look()
+            except WeftError as error:
+                log.warning("nobody is started ahead now: %s", error)
+            await asyncio.sleep(EVERY_S)
+
+    async def _look(self) -> None:
+        driver, state = self._driver, self._driver.scheduler.state
+        for one in [*state.asleep.sleepers.values()]:
+            if not one.there and is_ahead(state, one) and await self._is_ready(one):
+                await self._freeze(one)
+        rules = rules_of(driver.engine.stops)
+        if rules is None or driver.seq == self._seen:
+            return  # nothing has happened since nobody could be started
+        self._seen = driver.seq
+        found = find_next(state, driver.scheduler.knowledge, rules, driver.now)
+        if found is not None:
+            log.info("job=%s attempt=%d is started ahead", found.job, found.attempt)
+            await driver.write_down(found)
+
+    async def _is_ready(self, one: Sleeping) -> bool:
+        """Whether it steps, is wanted now, or takes too long."""
+        state, driver = self._driver.scheduler.state, self._driver
+        row = state.table.find(one.job)
+        if row is None or state.table.allocations[row] is not None:
+            return True
+        if driver.now - one.since > LONGEST_S:
+            return True
+        measured = await asyncio.to_thread(driver.engine.measured, one.job, one.attempt)
+        return bool(measured.steps)
+
+    async def _freeze(self, one: Sleeping) -> None:
+        try:
+            await self._driver.engine.freeze(one.job, one.attempt, by=PLAN)
+        except WeftError as error:
+            await self._driver.write_down(SleepFailed(one.job, one.attempt, str(error)))
+        else:
+            await self._driver.write_down(Slept(one.job, one.attempt, Rung.FREEZE))

@@ -1,0 +1,108 @@
+// One machine: what its GPUs did over time, who is on it, and taking it out of use.
+import { at, get, post, query } from "../api.js";
+import { Chart, lineColour } from "../charts.js";
+import { count, duration, percent } from "../format.js";
+import { html, useMemo } from "../lib.js";
+import { link } from "../route.js";
+import { clusterNow, useStore } from "../store.js";
+import { StreamCanvas } from "../stream.js";
+import { rowsOf } from "../stream_canvas.js";
+import { attempt, confirm, Empty, Panel, State, Trouble, useAsk } from "../ui.js";
+
+const HOURS = 6;
+const AGAIN_MS = 10_000;
+const COUNTERS = [
+  ["gpu_busy", "GPU use", percent],
+  ["gpu_mem_gb", "GPU memory, GB", (value) => value.toFixed(1)],
+];
+
+export function NodeView({ route, me }) {
+  const store = useStore();
+  const node = store.nodes.get(route.parts[0]);
+  const since = Math.max(0, Math.round(clusterNow() - HOURS * 3600));
+  const spans = useAsk(
+    (signal) => get("/timeline" + query({ since }), { signal }),
+    `node ${route.parts[0]}`,
+    { every: AGAIN_MS },
+  );
+  if (!node)
+    return html`<${Empty} title="There is no such node"><a href=${link("cluster")}>All nodes</a><//>`;
+  const here = [...store.jobs.values()].filter((job) =>
+    job.on.some((part) => part.node === node.id),
+  );
+  const drained = node.state === "drained" || node.state === "draining";
+  const turn = async () => {
+    const detail = drained
+      ? "Jobs may start on it again."
+      : "Jobs on it move or stop, and none starts.";
+    const word = drained ? "undrain" : "drain";
+    if (
+      await confirm(`${drained ? "Use" : "Drain"} ${node.id}?`, {
+        detail,
+        action: drained ? "Use it again" : "Drain it",
+      })
+    )
+      await attempt(
+        () => post(at("nodes", node.id, word)),
+        (told) => told.done,
+      );
+  };
+  return html`<div class="head"><h1>${node.id}</h1><span class="badge">${node.state}</span>
+      <span class="dim">${count(node.gpus, "GPU")} of kind ${node.kind}${node.links ? `, ${node.links}` : ""}${node.cpus ? `, ${count(node.cpus, "CPU")}` : ""}</span>
+      <div class="end">${me.role === "admin" && html`<button onClick=${turn}>${drained ? "Use it again …" : "Drain …"}</button>`}</div></div>
+    ${node.reason && html`<div class="note">${node.reason}</div>`}
+    <${Panel} title=${`Its GPUs in the last ${HOURS} hours`}><${Trouble} error=${spans.error} /><${Held} node=${node} spans=${spans.data?.spans || []} since=${since} /><//>
+    <${Panel} title="On it now" flush=${true}>${
+      here.length
+        ? html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs on it"><table><thead><tr><th scope="col">GPU</th><th scope="col">Job</th><th scope="col">State</th><th scope="col">Tenant</th><th class="num" scope="col">For</th></tr></thead>
+      <tbody>${here.map(
+        (job) =>
+          html`<tr key=${job.id}><td>${job.on
+            .filter((part) => part.node === node.id)
+            .flatMap((part) => part.gpus)
+            .join(
+              ", ",
+            )}</td><td><a href=${link("job", [job.id])}>${job.name}</a></td><td><${State} state=${job.state} /></td><td>${job.tenant}</td><td class="num">${job.started ? duration(clusterNow() - job.started) : ""}</td></tr>`,
+      )}</tbody></table></div>`
+        : html`<p class="dim">Nobody is on it.</p>`
+    }<//>
+    <${Measured} jobs=${here.filter((job) => job.state === "running").slice(0, 8)} />`;
+}
+
+function Held({ node, spans, since }) {
+  const layout = useMemo(() => rowsOf(new Map([[node.id, node]])), [node.id, node.gpus]);
+  const mine = useMemo(
+    () => spans.filter((span) => span.on.some((part) => part.node === node.id)),
+    [spans],
+  );
+  const now = clusterNow();
+  const first = Math.min(...mine.map((span) => span.start), now - 60);
+  return html`<${StreamCanvas} layout=${layout} spans=${mine} since=${Math.max(since, first)} until=${now} now=${now} />`;
+}
+
+/** What its jobs measured of their GPUs; engines that see no GPU tell nothing. */
+function Measured({ jobs }) {
+  const told = useAsk(
+    (signal) =>
+      Promise.all(
+        jobs.map((job) => get(at("jobs", job.id, "events") + query({ limit: 1000 }), { signal })),
+      ),
+    jobs.map((job) => job.id).join(" "),
+    { every: AGAIN_MS },
+  );
+  const fields = { gpu_busy: "sm", gpu_mem_gb: "held_gb" };
+  return COUNTERS.map(([key, title, format]) => {
+    const points = (told.data || []).map((one) =>
+      one.events
+        .filter((event) => event.report?.[fields[key]] != null)
+        .map((event) => [event.at, event.report[fields[key]]]),
+    );
+    if (!points.some((some) => some.length > 1)) return null;
+    const xs = [...new Set(points.flat().map(([x]) => x))].sort((a, b) => a - b);
+    const columns = points.map((some) => {
+      const known = new Map(some);
+      return xs.map((x) => known.get(x) ?? null);
+    });
+    return html`<${Panel} key=${key} title=${`${title} by job`}><${Chart} data=${[xs, ...columns]} zero=${true} format=${format} series=${jobs.map((job, i) => ({ label: job.name, colour: lineColour(i), span: true }))} describe=${`${title} of its jobs over time`} /><//>`;
+  });
+}

@@ -1,0 +1,65 @@
+// The jobs of a sweep side by side: what differs, their losses in one chart, the best marked.
+import { at, get, query } from "../api.js";
+import { Chart, lineColour } from "../charts.js";
+import { duration, number } from "../format.js";
+import { html, useMemo } from "../lib.js";
+import { link } from "../route.js";
+import { Empty, Loading, Panel, State, Trouble, useAsk } from "../ui.js";
+
+const DRAWN = 12;
+const AGAIN_MS = 10_000;
+
+export function SweepView({ route }) {
+  const app = route.parts[0] || "";
+  const { data, error, loading } = useAsk(
+    async (signal) => {
+      const { jobs } = await get("/jobs" + query({ app, limit: 1000 }), { signal });
+      const told = await Promise.all(
+        jobs
+          .slice(0, DRAWN)
+          .map((job) => get(at("jobs", job.id, "events") + query({ limit: 1000 }), { signal })),
+      );
+      return { jobs, reports: told.map((one) => one.events.filter((event) => event.report)) };
+    },
+    app,
+    { every: AGAIN_MS },
+  );
+  const found = useMemo(() => (data ? compare(data) : null), [data]);
+  if (loading && !data) return html`<${Loading} />`;
+  if (!data || !data.jobs.length)
+    return html`<${Trouble} error=${error} /><${Empty} title="There is no such sweep"><a href=${link("jobs")}>All jobs</a><//>`;
+  const { jobs } = data;
+  return html`<div class="head"><h1>${app}</h1><span class="dim">${jobs.length} jobs</span></div>
+    <${Panel} title="Loss">${found.xs.length > 1 ? html`<${Chart} data=${[found.xs, ...found.columns]} time=${false} xLabel="steps" height=${280} series=${jobs.slice(0, DRAWN).map((job, i) => ({ label: `${i === found.best ? "★ " : ""}${job.name}`, colour: lineColour(i), span: true }))} describe="Losses of the jobs over their steps" />` : html`<p class="dim">None of its jobs has reported a loss yet.</p>`}
+      ${jobs.length > DRAWN && html`<p class="dim small">The first ${DRAWN} of ${jobs.length} are drawn.</p>`}<//>
+    <${Panel} title="Side by side" flush=${true}><div class="scroll" tabindex="0" role="region" aria-label="Jobs side by side"><table>
+      <thead><tr><th scope="col">Job</th><th scope="col">State</th>${found.names.map((name) => html`<th key=${name} class="num" scope="col">${name}</th>`)}<th class="num" scope="col">Loss</th><th class="num" scope="col">Steps</th><th class="num" scope="col">Took</th></tr></thead>
+      <tbody>${jobs.map(
+        (
+          job,
+          i,
+        ) => html`<tr key=${job.id}><td><a href=${link("job", [job.id])}>${job.name}</a>${i === found.best ? html` <span class="badge running">best</span>` : ""}</td><td><${State} state=${job.state} /></td>
+        ${found.names.map((name) => html`<td key=${name} class="num">${String(job.parameters[name] ?? "")}</td>`)}<td class="num">${number(found.last[i])}</td><td class="num">${number(job.measured?.steps)}</td><td class="num">${job.started && job.ended ? duration(job.ended - job.started) : ""}</td></tr>`,
+      )}</tbody></table></div><//>`;
+}
+
+/** Losses over common steps, the last of each, who is best, and what differs. */
+function compare({ jobs, reports }) {
+  const points = reports.map((some) =>
+    some
+      .filter((event) => event.report.loss != null)
+      .map((event, i) => [event.report.steps ?? event.report.iteration ?? i, event.report.loss]),
+  );
+  const xs = [...new Set(points.flat().map(([x]) => x))].sort((a, b) => a - b);
+  const columns = points.map((some) => {
+    const known = new Map(some);
+    return xs.map((x) => known.get(x) ?? null);
+  });
+  const last = points.map((some) => some.at(-1)?.[1] ?? null);
+  const known = last.map((loss, i) => [loss, i]).filter(([loss]) => loss != null);
+  const best = known.length ? known.reduce((a, b) => (b[0] < a[0] ? b : a))[1] : -1;
+  const names = [...new Set(jobs.flatMap((job) => Object.keys(job.parameters)))].filter(
+    (name) => new Set(jobs.map((job) => JSON.stringify(job.parameters[name]))).size > 1,
+  );
+  return { xs, columns, last, best, names };
+}

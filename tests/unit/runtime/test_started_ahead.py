@@ -1,0 +1,187 @@
+"""The next in line is started before its turn where its memory fits, and sleeps until then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.strangers import World
+
+from weft.core.asleep.ahead import find_next
+from weft.core.asleep.rules import StopRules
+from weft.core.events.actions import Resume, Start, Stop
+from weft.core.events.event import (
+    Awoke,
+    Cancelled,
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    Reported,
+    Slept,
+    StartedAhead,
+    Submitted,
+)
+from weft.core.events.report import Report
+from weft.core.model.job import EXCLUSIVE, After, JobId, Stage
+from weft.core.state.table import Column
+from weft.core.stops import Rung
+from weft.runtime.loop.excuses import excuse
+from weft.runtime.records.ledger import Ledger
+
+RULES = StopRules(frozenset({Rung.FREEZE}))
+NEXT = JobId("next")
+
+
+class Line(World):
+    """One H200, a program that was seen to need 30 GB, one job that runs and others that wait."""
+
+    def __init__(self, cluster: str = "1x1:h200", gb: float = 30.0) -> None:
+        super().__init__(cluster, "fifo")
+        self.submit("known", script="a.py", preemptible=True)
+        self.report("known", gb)
+        self.observe("known", gb)
+        self.finish("known")
+        for name in ("runs", "next", "last"):
+            self.submit(name, script="a.py", preemptible=True, after=After())
+        self.tell(Reported(JobId("runs"), 1, Report(mem_gb=gb, steps=9.0)))
+
+    def find(self) -> StartedAhead | None:
+        return find_next(self.scheduler.state, self.scheduler.knowledge, RULES, self.now)
+
+    def start_ahead(self) -> StartedAhead:
+        found = self.find()
+        assert found is not None
+        (start,) = self.scheduler.step(self.now, [found])
+        assert isinstance(start, Start)
+        assert (start.job.id, start.on.sharing.gpu_mem_gb) == (NEXT, None)
+        return found
+
+    def stage(self, name: JobId = NEXT) -> float:
+        table = self.scheduler.state.table
+        return table.get(table.row(name), Column.STAGE)
+
+
+def test_the_first_in_line_is_started_beside_who_runs() -> None:
+    line = Line()
+
+    found = line.start_ahead()
+
+    assert (found.job, found.attempt) == (NEXT, 1)
+    assert found.on.devices == line.held()[0].devices
+    assert line.shares() == {"runs": 1.0}
+    assert line.find() is None  # one at a time
+
+
+def test_it_goes_on_at_once_when_its_turn_comes() -> None:
+    line = Line()
+    line.start_ahead()
+    line.scheduler.step(line.now, [Slept(NEXT, 1, Rung.FREEZE)])
+    assert line.find() is None  # one for a device
+
+    actions = line.scheduler.step(line.now + 60.0, [Finished(JobId("runs"), 1)])
+
+    (resume,) = (one for one in actions if isinstance(one, Resume))
+    assert (resume.job.id, resume.attempt) == (NEXT, 1)
+    line.scheduler.step(line.now + 60.1, [Awoke(NEXT, 1)])
+    assert line.stage() == Stage.RUNNING
+    # It is charged for its turn, not for what it did before.
+    view = line.scheduler.view(line.now + 70.1)
+    assert view.ran()[view.table.row(NEXT)] == pytest.approx(10.0)
+
+
+def test_who_is_wanted_before_it_sleeps_is_woken_once_it_does() -> None:
+    line = Line()
+    line.start_ahead()
+
+    early = line.scheduler.step(line.now + 1.0, [Finished(JobId("runs"), 1)])
+    later = line.scheduler.step(line.now + 2.0, [Slept(NEXT, 1, Rung.FREEZE)])
+
+    assert not [one for one in early if isinstance(one, (Resume, Start))]
+    assert [one.job.id for one in later if isinstance(one, Resume)] == [NEXT]
+
+
+def test_nobody_is_started_where_memory_is_short_or_not_known() -> None:
+    assert Line(gb=100.0).find() is None
+    unknown = World(policy="fifo")
+    for name in ("runs", "next"):
+        unknown.submit(name, preemptible=True)
+    unknown.report("runs", 10.0)
+    state, knowledge = unknown.scheduler.state, unknown.scheduler.knowledge
+    assert find_next(state, knowledge, RULES, unknown.now) is None
+
+
+def test_nobody_is_started_beside_an_idle_device_or_without_freezing() -> None:
+    assert Line("1x3:h200").find() is None
+    line = Line()
+    none = StopRules(frozenset({Rung.SUSPEND}))
+    assert find_next(line.scheduler.state, line.scheduler.knowledge, none, line.now) is None
+
+
+def test_a_cancelled_one_is_ended() -> None:
+    line = Line()
+    line.start_ahead()
+
+    actions = line.scheduler.step(line.now + 1.0, [Cancelled(NEXT)])
+
+    assert Stop(NEXT, 1) in actions
+    assert not line.scheduler.state.asleep
+
+
+def test_one_that_fails_ahead_waits_again_and_is_started_in_its_turn() -> None:
+    line = Line()
+    line.start_ahead()
+
+    line.scheduler.step(line.now + 1.0, [Failed(NEXT, 1, "it broke", retry=True)])
+    found = line.find()
+    line.finish("runs")
+
+    assert found is None or found.job != NEXT  # it is not tried ahead again
+    assert line.shares() == {"next": 1.0}
+    assert line.attempt("next") == 2
+
+
+def test_nobody_is_started_beside_one_that_must_be_alone() -> None:
+    line = Line()
+    runs = JobId("runs")
+    line.scheduler.step(
+        line.now, [Failed(runs, 1, "out of memory", retry=True, lost=True, out_of_memory=True)]
+    )
+
+    assert line.find() is None
+
+
+def test_who_runs_out_of_memory_beside_one_that_was_started_ahead_is_excused() -> None:
+    line = Line()
+    runs, state = JobId("runs"), line.scheduler.state
+    failed = Failed(runs, 1, "CUDA out of memory", out_of_memory=True)
+    before = excuse(failed, state, state.table.row(runs))
+
+    line.start_ahead()
+    after = [excuse(replace(failed, job=job), state, state.table.row(job)) for job in (runs, NEXT)]
+
+    assert isinstance(before, Failed)
+    assert not before.lost
+    assert all(isinstance(one, Failed) and one.lost for one in after)
+
+
+def test_its_record_has_no_gpu_time_and_no_start_before_its_turn() -> None:
+    line, ledger = Line(), Ledger()
+    job = line.scheduler.state.table.jobs[line.scheduler.state.table.row(NEXT)]
+    found = line.start_ahead()
+    on = replace(found.on, sharing=EXCLUSIVE)
+    story: list[tuple[float, Event]] = [
+        (0.0, Submitted(job)),
+        (10.0, found),
+        (20.0, Slept(NEXT, 1, Rung.FREEZE)),
+        (60.0, Decided(1, {NEXT: on})),
+    ]
+    for at, event in story:
+        ledger.fold(at, event)
+    waits = ledger.jobs[NEXT]
+    ledger.fold(61.0, Awoke(NEXT, 1))
+    runs = ledger.jobs[NEXT]
+
+    assert (waits.started, waits.running, waits.gpu_s.at(61.0)) == (None, None, 0.0)
+    assert (runs.started, runs.running, runs.restarts) == (61.0, 1, 0)
+    assert runs.gpu_s.at(71.0) == 10.0

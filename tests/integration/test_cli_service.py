@@ -154,7 +154,7 @@ def test_who_waits_is_told_why_and_what_would_start_it(known: Client) -> None:
     top = weft("top", "--once").stdout
 
     assert "is pending" in why
-    assert "first (2 GPUs" in why
+    assert "first (2) holds them" in why
     assert re.search(r"^\S+ +first +first", top, re.MULTILINE)
     assert second in top[top.index("queue") :]
     assert "would wait" in weft("plan", "--", "true").stdout

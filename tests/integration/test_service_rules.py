@@ -46,7 +46,7 @@ def test_idle_quota_is_lent_and_taken_back_and_survives_a_restart(tmp_path: Path
 def test_one_gpu_is_drained_and_the_others_of_its_node_are_used() -> None:
     with serving(STILL) as client:
         answer = client.post(f"{API}/nodes/a100-0/drain", params={"gpus": "1"})
-        assert answer.json() == {"done": "a100-0:1 is drained"}
+        assert answer.json() == {"done": "a100-0:1 is drained", "changed": True}
 
         jobs = [submit(client, gpus=1, share="never") for _ in range(7)]
         until(lambda: all(state(client, job) == "running" for job in jobs))

@@ -12,8 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from weft.core.asleep.align import decide_beside_sleepers
 from weft.core.asleep.choose import Stops
 from weft.core.asleep.rules import StopRules
@@ -44,20 +42,21 @@ from weft.core.events.event import (
 )
 from weft.core.events.event_history import REMEMBERED, EventHistory
 from weft.core.events.report import Report
+from weft.core.growing import Growing
 from weft.core.knowledge.costs import Attempt
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job, JobId
 from weft.core.plan.early_rounds import PAUSE_S, could_start
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
+from weft.core.plan.policy import Policy, may_rest
 from weft.core.plan.rules import check_plan
 from weft.core.plan.view import View
 from weft.core.spec.part_spec import PartSpec
 from weft.core.state.capacity import EPS
 from weft.core.state.saved_state import SavedScheduler, load_state, save_state
 from weft.core.state.state import State
-from weft.core.state.table import Column, Floats
+from weft.core.state.table import Column
 from weft.core.stops import Rung
 
 Journal = Callable[[float, Event], None]
@@ -91,10 +90,10 @@ class Scheduler:
         self.memory: object = None
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
         self.rested: Callable[[], None] | None = None
-        self._about, self._rests = policy.about, _may_rest(policy)
+        self._about, self._rests = policy.about, may_rest(policy)
         self._seed, self._weights = seed, dict(weights or {})
         self._journal, self._stops = journal, Stops(stops)
-        self._history = _Growing()
+        self._history = Growing()
         self._learned = 0
         self._asked: float | None = None
         self._early_rounds, self._decided_at = early_rounds, -math.inf
@@ -176,7 +175,7 @@ class Scheduler:
         if "predictor" in self.knowledge.load(saved.knowledge, lenient=lenient):
             for ended in self.state.ended:  # by another predictor: what is kept can be learnt again
                 self.knowledge.learn(ended)
-        self._history = _Growing(unpack_floats(saved.history))
+        self._history = Growing(unpack_floats(saved.history))
         self._learned = len(self.state.ended)
 
     def copied(self) -> tuple[Any, ...]:
@@ -191,7 +190,7 @@ class Scheduler:
         """Decide by another policy from now on; it starts without memory."""
         self.policy = policy
         self.memory = None
-        self._about, self._rests = policy.about, _may_rest(policy)
+        self._about, self._rests = policy.about, may_rest(policy)
 
     # ---- when
 
@@ -395,26 +394,3 @@ class Scheduler:
         if len(ended) > 2 * ENDED_KEPT:
             del ended[:-ENDED_KEPT]
         self._learned = len(ended)
-
-
-def _may_rest(policy: Policy) -> bool:
-    """Whether a policy says that it changes nothing, at no time, while every job holds devices."""
-    return bool(getattr(policy, "rests", False)) and policy.about.every is None
-
-
-class _Growing:
-    """A float column that grows at the end."""
-
-    def __init__(self, values: Floats | None = None) -> None:
-        self._cells: Floats = np.zeros(64) if values is None or not len(values) else values.copy()
-        self._size = 0 if values is None else len(values)
-
-    @property
-    def values(self) -> Floats:
-        return self._cells[: self._size]
-
-    def append(self, value: float) -> None:
-        if self._size == len(self._cells):
-            self._cells = np.concatenate([self._cells, np.zeros(self._size)])
-        self._cells[self._size] = value
-        self._size += 1

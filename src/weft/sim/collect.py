@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -13,9 +14,9 @@ from weft.core.state.table import Bools, Floats
 from weft.formulas.fairness.shares import Stretches, window_edges
 from weft.formulas.fragmentation import Held, Idle, count_idle, typical_classes
 from weft.formulas.metrics import measure
-from weft.formulas.run import Loaned, Run
+from weft.formulas.node_sleeper import NodeSleeper
+from weft.formulas.run import Loaned, NodesSlept, Run
 from weft.formulas.statistics import level, percentile
-from weft.sim.driver import Counts
 from weft.sim.loans import LoanCounts
 from weft.sim.milestones import worth
 from weft.sim.physics import Physics
@@ -27,6 +28,24 @@ SHARE_USERS = 12
 TIMELINE_BARS = 4000
 TIMELINE_GPUS = 128
 LENT = -1  # in the place of a node that is not the cluster's own
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened besides the jobs themselves."""
+
+    decisions: int = 0
+    events: int = 0
+    preemptions: int = 0
+    rejected: int = 0
+    decide_s: list[float] = field(default_factory=list)
+    loans: LoanCounts | None = None
+    nodes_slept: NodesSlept | None = None
+
+
+def count_slept(sleeper: NodeSleeper, now: float) -> NodesSlept:
+    """What nodes that slept saved, and what that cost."""
+    return NodesSlept(sleeper.node_seconds(now), sleeper.wake_ups, sleeper.woken, sleeper.delay_s)
 
 
 def collect(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from time import perf_counter
 from typing import assert_never
 
@@ -48,37 +47,16 @@ from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.state.live_changes import join
 from weft.formulas.node_sleeper import NodeSleeper
-from weft.formulas.run import NodesSlept
 from weft.sim.asleep import Nights
+from weft.sim.collect import Counts, count_slept
 from weft.sim.faults import Faults
-from weft.sim.loans import LoanCounts, Loans
+from weft.sim.loans import LoanCounts, Loans, recalls
 from weft.sim.physics import DEATH, NEVER, REVIEW, Milestone, Physics
 from weft.sim.stall import stall_error
 from weft.sim.switches import CostsOf, Switches
 
 Progress = Callable[[int, int], None]
 IDLE_DECISIONS = 100_000
-
-
-@dataclass(slots=True)
-class Counts:
-    """What happened besides the jobs themselves."""
-
-    decisions: int = 0
-    events: int = 0
-    preemptions: int = 0
-    rejected: int = 0
-    decide_s: list[float] = field(default_factory=list)
-    loans: LoanCounts | None = None
-    nodes_slept: NodesSlept | None = None
-
-
-def _slept(sleeper: NodeSleeper, now: float) -> NodesSlept:
-    return NodesSlept(sleeper.node_seconds(now), sleeper.wake_ups, sleeper.woken, sleeper.delay_s)
-
-
-def _recalls(events: list[Event]) -> bool:
-    return any(isinstance(event, LoanRecalled) for event in events)
 
 
 class Driver:
@@ -100,11 +78,8 @@ class Driver:
     ) -> None:
         self._nights, self._sleeper = nights, sleeper
         self._switches = None if live is None else Switches(live)
-        self.counts = Counts()
-        self._scheduler = scheduler
-        self._physics = physics
-        self._cluster = cluster
-        self._progress = progress
+        self.counts, self._progress = Counts(), progress
+        self._scheduler, self._physics, self._cluster = scheduler, physics, cluster
         self._outages = (faults or Faults()).outages(cluster, seed)
         self._next_outage = next(self._outages, None)
         self._loans = loans or Loans()
@@ -123,7 +98,8 @@ class Driver:
         self._arrived = 0
         self._left = len(physics.trace)
         self._idle = 0
-        scheduler.timed, scheduler.rested = self._time_decision, self._count_rest
+        scheduler.timed = self._time_decision
+        scheduler.rested = lambda: self._count(idle=not self._attempt)
 
     def run(self) -> None:
         """Until every job has left."""
@@ -139,7 +115,7 @@ class Driver:
                 self._progress(total - self._left, total)
         if self.counts.loans is not None:
             self.counts.loans.close(now)
-        self.counts.nodes_slept = None if self._sleeper is None else _slept(self._sleeper, now)
+        self.counts.nodes_slept = None if self._sleeper is None else count_slept(self._sleeper, now)
         if self._progress is not None:
             self._progress(total, total)
 
@@ -228,7 +204,7 @@ class Driver:
         if self._physics.interruption is not None:
             self._physics.interrupt(now)
         loans, before = self.counts.loans, None
-        if loans is not None and _recalls(events):
+        if loans is not None and recalls(events):
             before = self._scheduler.view(now).held()
         while events or (events := self._sleep_nodes(now)):
             self.counts.events += len(events)
@@ -416,9 +392,6 @@ class Driver:
         self.counts.decide_s.append(perf_counter() - began)
         self._count(idle=not plan.changes and not self._attempt and not plan.rejected)
         return plan
-
-    def _count_rest(self) -> None:
-        self._count(idle=not self._attempt)
 
     def _count(self, *, idle: bool) -> None:
         self.counts.decisions += 1

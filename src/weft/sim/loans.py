@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from weft.core.errors import InvalidConfig
+from weft.core.events.event import Event, LoanRecalled
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, JobId, NodeId
 
@@ -163,3 +164,8 @@ class LoanCounts:
             )
             self.stopped += kept == 0
             self.scaled_in += 0 < kept < was.gpus
+
+
+def recalls(events: list[Event]) -> bool:
+    """Whether loaned machines are wanted back."""
+    return any(isinstance(event, LoanRecalled) for event in events)

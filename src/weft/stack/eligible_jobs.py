@@ -9,6 +9,7 @@ import numpy as np
 
 from weft.core.model.job import Job, JobId
 from weft.core.plan.plan import Plan
+from weft.core.plan.policy import may_rest
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Table
 from weft.stack.ask_policy import ask
@@ -22,7 +23,7 @@ class EligibleJobs(Wrapper):
     @property
     def rests(self) -> bool:
         """Nobody waits for anything where all hold devices."""
-        return bool(getattr(self.inner, "rests", False))
+        return may_rest(self.inner)
 
     def decide(self, view: View) -> Plan:
         """What the policy decides about jobs that may start; the others wait unseen."""

@@ -24,7 +24,7 @@ from weft.core.model.job import Allocation, BatchRange, Demand, Job, JobId, Node
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
+from weft.core.plan.policy import Policy, may_rest
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import EPS
@@ -282,7 +282,7 @@ class Watched:
         self._check_busy(view, plan)
         if not self.about.idles and (idle := find_idle(view, plan, self.about.controls)):
             raise AssertionError(f"{name} leaves GPUs idle and does not say why: {idle}")
-        if getattr(self.inner, "rests", False) and view.table.held.all():
+        if may_rest(self.inner) and view.table.held.all():
             rest = plan == Plan(memory=view.memory)
             assert rest, f"{name} says that it rests, but acts although every job holds devices"
         return plan

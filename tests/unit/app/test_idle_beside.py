@@ -91,7 +91,7 @@ def test_an_opportunistic_job_starts_beside_one_that_waits_for_more() -> None:
         play(policy, people)
 
 
-@pytest.mark.parametrize(("seed", "policy"), enumerate(names("policy")))
+@pytest.mark.parametrize(("seed", "policy"), list(enumerate(names("policy"))))
 def test_under_no_policy_an_opportunistic_job_waits_beside_what_it_could_use(
     seed: int, policy: str
 ) -> None:

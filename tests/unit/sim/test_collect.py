@@ -14,8 +14,8 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
 from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
-from weft.sim.collect import SERIES_POINTS, collect
-from weft.sim.driver import Counts, Driver
+from weft.sim.collect import SERIES_POINTS, Counts, collect
+from weft.sim.driver import Driver
 from weft.sim.physics import Physics
 from weft.sim.result import Outcome, Result
 

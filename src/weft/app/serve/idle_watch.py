@@ -1,4 +1,4 @@
-"""Looks at running jobs now and then: says of idle ones that they are, and may stop them."""
+"""Polls running jobs: says of idle ones that they are, and may stop them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ MOST = 3  # that run or wait
 
 
 def feed(client: Client, pause: Callable[[float], object] = time.sleep) -> int:
-    """Submit one of the workload now and then, until the service has gone; how many it were."""
+    """Submit one of the workload from time to time, until the service has gone; how many."""
     scripts, made = find_scripts(), 0
     for number in count():
         later = WORKLOAD[number % len(WORKLOAD)]

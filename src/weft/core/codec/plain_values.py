@@ -90,6 +90,9 @@ def _is_default(held: Any, default: Any) -> bool:
         return False
     if isinstance(held, np.ndarray):
         return np.array_equal(held, default)
+    if is_dataclass(held):
+        both = ((getattr(held, f.name), getattr(default, f.name)) for f in fields(held))
+        return all(_is_default(ours, theirs) for ours, theirs in both)
     return bool(held == default)
 
 

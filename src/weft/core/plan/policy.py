@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
@@ -16,9 +16,6 @@ class Policy(Protocol):
     work. `decide` reads the view and returns a plan. It does no I/O, reads no clock, draws
     no global random numbers and keeps nothing between calls: what it wants to remember goes
     into `Plan.memory` and comes back in the next `View.memory`. Same view, same plan.
-
-    A policy with a true attribute `rests` changes nothing, asks for nothing and keeps its memory
-    while every job holds devices; simulations then do not ask it.
     """
 
     @property
@@ -29,3 +26,21 @@ class Policy(Protocol):
     def decide(self, view: View) -> Plan:
         """What should change now. A job the plan does not name keeps what it holds."""
         ...
+
+
+@runtime_checkable
+class Resting(Policy, Protocol):
+    """A policy that says whether it rests while every job holds devices.
+
+    Then it changes nothing, asks for nothing and keeps its memory; simulations do not ask it.
+    """
+
+    @property
+    def rests(self) -> bool:
+        """Whether it does so with these parameters."""
+        ...
+
+
+def may_rest(policy: Policy) -> bool:
+    """Whether a policy need not be asked while every job holds devices."""
+    return isinstance(policy, Resting) and policy.rests and policy.about.every is None

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import inf
-from struct import Struct
 
 from weft.core.errors import InvalidConfig, PlanError
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import EXCLUSIVE, Allocation, Sharing, Slice, Tier
+from weft.core.state.bit_sets import walk_bits
 
 EPS = 1e-9
 RESIDENTS = 4  # opportunistic jobs on one device at most
@@ -21,7 +21,6 @@ RESIDENTS = 4  # opportunistic jobs on one device at most
 # restores exactly what was there, and a ledger read from the log equals the one that wrote it.
 WHOLE = 10**12
 SLACK = round(EPS * WHOLE)
-WORDS = Struct("<Q")  # bit sets are walked in words of 64 bits
 
 
 class Capacity:
@@ -109,12 +108,7 @@ class Capacity:
     def nodes_with(self, kind: str, free: int) -> Iterator[int]:
         """The nodes with exactly `free` free devices now, in order; costs what is walked."""
         bits = self._bits[self.kinds.index(kind)][free]
-        size = (bits.bit_length() + 63) // 64 * 8
-        for at, (word,) in enumerate(WORDS.iter_unpack(bits.to_bytes(size, "little"))):
-            while word:
-                low = word & -word
-                yield at * 64 + low.bit_length() - 1
-                word ^= low
+        return walk_bits(bits)
 
     def count_nodes_with(self, kind: str, free: int) -> int:
         """How many nodes have exactly `free` free devices."""

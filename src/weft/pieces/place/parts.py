@@ -146,6 +146,7 @@ class WholeNodes:
     about = About(
         "whole-nodes",
         "Jayaram Subramanya et al. 2023",
+        idles="a gang waits for whole nodes",
         taxonomy=Taxonomy(topology=Topology.CONSOLIDATED, preemption=Preemption.MOVES),
     )
     moves = True

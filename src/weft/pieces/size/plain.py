@@ -59,6 +59,7 @@ class EqualPart:
         return About(
             "equal",
             "baseline",
+            idles="GPUs are divided again once an interval",
             controls=Controls.COUNT,
             every=self.interval,
             taxonomy=Taxonomy(

@@ -66,8 +66,8 @@ def demo(
                 if stay.wanted:
                     keep_feeding(client.url)
                     said = (
-                        f"the service goes on and a job comes now and then; `kill {stay.pid}` ends "
-                        f"both, {folder} is its state"
+                        "the service goes on and a job comes from time to time; "
+                        f"`kill {stay.pid}` ends both, {folder} is its state"
                     )
                     screen.print(said, soft_wrap=True)
                     screen.print(what_next(client.url, jobs_of(client)), soft_wrap=True)

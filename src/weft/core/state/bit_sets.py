@@ -1,0 +1,18 @@
+"""Sets of small numbers as the bits of one integer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+WORDS = Struct("<Q")
+
+
+def walk_bits(bits: int) -> Iterator[int]:
+    """The numbers in a set, in order; costs what is walked, as words of 64 bits are taken apart."""
+    size = (bits.bit_length() + 63) // 64 * 8
+    for at, (word,) in enumerate(WORDS.iter_unpack(bits.to_bytes(size, "little"))):
+        while word:
+            low = word & -word
+            yield at * 64 + low.bit_length() - 1
+            word ^= low

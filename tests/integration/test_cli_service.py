@@ -386,7 +386,7 @@ def test_the_demonstration_runs_to_its_end_and_leaves_its_page(tmp_path: Path) -
     assert re.search(r"running on 1 cpu x 0.5", ran.stdout)
     address = ran.stdout.strip().rpartition("the page: ")[2]
     with urllib.request.urlopen(f"{address}/api/v1/jobs", timeout=30) as answer:
-        assert len(json.load(answer)["jobs"]) == 6
+        assert len(json.load(answer)["jobs"]) >= 6  # it goes on
     left = re.search(r"`kill (\d+)` ends it", ran.stdout)
     assert left is not None
     os.kill(int(left[1]), signal.SIGTERM)

@@ -69,6 +69,7 @@ class Watchdog:
 
     def open(self, environment: Mapping[str, str] = os.environ) -> None:
         """Begin to look, and to tell systemd; from the event loop."""
+        environment = dict(environment)  # as we were started: who changes it later means others
         tell(environment, "READY=1\nSTATUS=serving")
         self._task = asyncio.create_task(self._beat(environment))
 

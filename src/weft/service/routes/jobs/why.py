@@ -94,9 +94,11 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
         lambda: partial(explain_within, ANSWER_CPU_S, present, record.job.id, waits, more)
     )
     advice = why.advice
+    moved = record.said if record.blocker is Blocker.MOVED else ""
+    holds = "; ".join(filter(None, (why.reason, moved)))
     answer = replace(
         answer,
-        reason=answer.reason if record.reason or waits is not None else why.reason,
+        reason=answer.reason if record.reason or waits is not None else holds,
         blocked_by="" if waits is None else waits.blocker.value,
         decided_by="" if waits is None else _decided_by(service, waits.blocker),
         numbers=dict(why.numbers),

@@ -6,7 +6,7 @@ decision on a copy with one thing changed, so what is advised is what would happ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 from typing import Any
@@ -20,7 +20,7 @@ from weft.app.insight.present import BOUNDLESS, Estimate, Present
 from weft.app.insight.purse import Purse
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.plan.plan import Plan
-from weft.core.plan.reasons import Blocker, Reason, asks_for
+from weft.core.plan.reasons import Blocker, Reason, asks_for, name_some
 from weft.runtime.deciding.waiting import Waits
 
 AHEAD_SHOWN = 20
@@ -306,7 +306,16 @@ def _holding(present: Present, row: int, on: Allocation) -> Why:
     numbers |= _figures(present, job.id, BOUNDLESS)
     held_now = asks_for(on.gpus, (kind,), on.sharing.share)
     wanted = "" if job.demand.rigid else f"; it takes {job.demand.min} to {job.demand.max}"
-    return Why(f"holds {held_now}{wanted}", numbers)
+    return Why(f"holds {held_now}{wanted}{_name_neighbours(job, beside)}", numbers)
+
+
+def _name_neighbours(job: Job, beside: Sequence[Job]) -> str:
+    """Who shares its devices: its own tenant's jobs by name, how many of others."""
+    names = [other.id for other in beside if other.tenant == job.tenant]
+    others = len(beside) - len(names)
+    if others:
+        names.append(JobId(f"{others} of other tenants"))
+    return f"; shares its devices with {name_some(names)}" if names else ""
 
 
 def _asks(demand: Demand) -> str:

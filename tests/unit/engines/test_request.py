@@ -33,7 +33,7 @@ CPUS = Machine(Node(NodeId("n"), "cpu", 3), (), ((0,), (1,), (2,)))
 JOB = Job(
     JobId("a/b"),
     mem_gb=8.0,
-    launch=Launch(("python", "t.py"), workdir="/work", env={"X": "1"}, checkpoint="ckpt"),
+    launch=Launch(("python", "t.py"), workdir="/home/ada", env={"X": "1"}, checkpoint="ckpt"),
 )
 
 
@@ -49,7 +49,7 @@ def test_devices_are_named_by_the_drivers_numbers() -> None:
     assert spec.cpus == pytest.approx(8.0)
     assert (spec.attempt, spec.world_size, spec.kind) == (3, 2, "h200")
     assert spec.batch == (32, 4)
-    assert spec.checkpoints == "/work/ckpt"
+    assert spec.checkpoints == "/home/ada/ckpt"
 
 
 def test_slots_need_no_visible_devices() -> None:
@@ -91,7 +91,7 @@ def test_a_time_shift_is_told_at_the_start_and_taken_back_later() -> None:
 
 
 def test_a_job_without_a_checkpoint_folder_gets_one() -> None:
-    job = Job(JobId("j"), launch=Launch(("true",), workdir="/work"))
+    job = Job(JobId("j"), launch=Launch(("true",), workdir="/home/ada"))
 
     assert attempt_spec(job, on(0), 1, CPUS, SITE).checkpoints == "/state/jobs/j/checkpoints"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from weft.core.events.job_end import Ended
@@ -11,10 +13,10 @@ from weft.core.model.job import Job, JobId
 from weft.core.state.table import Floats, Table
 
 
-class ByJob(PointPredictor):
+class ByJob(PointPredictor, ABC):
     """Estimated length less time executed; who outlives the estimate needs as long again.
 
-    `frozen` keeps the first estimate of a job for good, else it is made again after every end.
+    An estimate is made again after every end, unless `keeps_estimates` says that the first stays.
     """
 
     asks = Asks()
@@ -22,13 +24,13 @@ class ByJob(PointPredictor):
     def __init__(self) -> None:
         self._made: dict[JobId, float] = {}
 
+    @abstractmethod
     def estimate(self, job: Job) -> float:
         """Seconds in all; infinite where nothing is known."""
-        raise NotImplementedError
 
+    @abstractmethod
     def note_end(self, ended: Ended) -> None:
         """Learn from an end that was the job's own."""
-        raise NotImplementedError
 
     @property
     def keeps_estimates(self) -> bool:

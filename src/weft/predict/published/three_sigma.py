@@ -76,6 +76,11 @@ class ThreeSigma(ByJob):
         self._known: dict[str, Attribute] = {}
         self._chosen: dict[JobId, Attribute | None] = {}
 
+    def estimate(self, job: Job) -> float:
+        """The mean of what is known of jobs alike; infinite where nothing is."""
+        sample = self._sample(self._best(job), 0.0)
+        return np.inf if sample is None else mean(sample)
+
     def remaining(self, table: Table, now: float) -> Floats:
         """The mean of what exceeds the time executed."""
         return np.array(

@@ -350,7 +350,7 @@ function Row({ job, index, columns, line, chosen, pick }) {
     gpus: job.on.map((part) => `${part.node}: ${part.gpus.join(", ")}`).join("\n"),
     start: facts.start.title,
     why: facts.why,
-    age: "since it was handed in",
+    age: "since it was submitted",
   };
   return html`<tr aria-rowindex=${index + 2}>
     ${pick && html`<td class="c-pick"><input type="checkbox" aria-label=${`Choose ${job.name}`} checked=${chosen} onChange=${(event) => pick(job.id, event.target.checked)} /></td>`}

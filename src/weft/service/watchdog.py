@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.app.serve.live import Live
+from weft.runtime.loop.background import end_task
 
 log = logging.getLogger(__name__)
 
@@ -75,9 +76,7 @@ class Watchdog:
 
     async def close(self, environment: Mapping[str, str] = os.environ) -> None:
         """Say that we leave; nothing is said after that."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_task(self._task)
         tell(environment, "STOPPING=1")
 
     async def _beat(self, environment: Mapping[str, str]) -> None:

@@ -19,6 +19,7 @@ from weft.core.plan.about import Controls
 from weft.core.plan.reasons import Blocker
 from weft.pieces.place.gangs import fewest_nodes
 from weft.runtime.deciding.waiting import waits_of, why_waits
+from weft.runtime.loop.background import end_task
 from weft.runtime.loop.driver import Driver
 from weft.stack.windows import Window, kept_away, read_window
 
@@ -56,9 +57,7 @@ class IdleBeside:
 
     async def close(self) -> None:
         """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_task(self._task)
 
     async def _run(self) -> None:
         while True:

@@ -8,6 +8,7 @@ import logging
 from weft.core.errors import WeftError
 from weft.core.events.event import Cancelled, Noticed
 from weft.core.model.job import JobId
+from weft.runtime.loop.background import end_task
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.idle_jobs import IdleJobs, describe_idle
 
@@ -35,9 +36,7 @@ class IdleWatch:
 
     async def close(self) -> None:
         """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_task(self._task)
 
     async def _run(self) -> None:
         while True:

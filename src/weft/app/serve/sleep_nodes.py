@@ -20,6 +20,7 @@ from weft.core.model.cluster import Node
 from weft.core.model.job import NodeId
 from weft.formulas.node_sleep import SleepRule
 from weft.formulas.node_sleeper import NodeSleeper
+from weft.runtime.loop.background import end_task
 from weft.runtime.loop.driver import Driver
 
 log = logging.getLogger(__name__)
@@ -98,9 +99,7 @@ class SleepNodes:
 
     async def close(self) -> None:
         """Look no more; who sleeps goes on sleeping."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_task(self._task)
 
     async def _run(self) -> None:
         while True:

@@ -15,6 +15,7 @@ from math import inf
 
 from weft.core.errors import InvalidConfig, WeftError
 from weft.core.model.job import JobId
+from weft.runtime.loop.background import end_task
 from weft.runtime.loop.driver import Driver
 
 log = logging.getLogger(__name__)
@@ -116,9 +117,7 @@ class Retention:
 
     async def close(self) -> None:
         """End, wherever it is."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_task(self._task)
 
     async def _run(self) -> None:
         while True:

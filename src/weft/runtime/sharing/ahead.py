@@ -15,6 +15,7 @@ from weft.core.errors import WeftError
 from weft.core.events.event import SleepFailed, Slept
 from weft.core.knowledge.measured import Sees
 from weft.core.stops import PLAN, Rung
+from weft.runtime.loop.background import end_task
 from weft.runtime.loop.driver import Driver
 
 log = logging.getLogger(__name__)
@@ -39,9 +40,7 @@ class AheadStarts:
 
     async def close(self) -> None:
         """Start nobody any more; who is frozen stays so."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_task(self._task)
 
     async def _run(self) -> None:
         while True:

@@ -21,6 +21,7 @@ from weft.core.model.job import Discipline, Job, JobId, NodeId, Stage
 from weft.core.plan.about import Controls
 from weft.core.state.table import Column
 from weft.core.stops import Rung
+from weft.runtime.loop.background import end_task
 from weft.runtime.loop.driver import Driver
 from weft.runtime.sharing.device import DeviceControl, Standing
 from weft.runtime.sharing.speeds import Predict, Resident, predict_nothing
@@ -78,9 +79,7 @@ class SharingGuard:
 
     async def close(self) -> None:
         """Wake everybody and leave."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_task(self._task)
         for task in self._saying:
             task.cancel()
         await asyncio.gather(*self._saying, return_exceptions=True)

@@ -26,6 +26,7 @@ from weft.core.events.event import (
     Suspended,
 )
 from weft.core.model.job import Allocation, JobId, name_of
+from weft.runtime.loop.background import end_task
 from weft.runtime.loop.driver import Driver
 from weft.service.responses.timeline import EndWord
 
@@ -233,9 +234,7 @@ class TimelineReader:
 
     async def close(self) -> None:
         """Read no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_task(self._task)
 
     async def _read(self) -> None:
         async for rows in self._driver.subscribe(0):

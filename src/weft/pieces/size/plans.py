@@ -9,30 +9,25 @@ import numpy as np
 
 from weft.core.knowledge.plans import Plans
 from weft.core.model.execution import Execution
+from weft.core.model.gang_nodes import count_large_nodes
 from weft.core.model.job import Allocation, Config
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.table import Bools, Floats
+from weft.pieces.size.configs import find_acceptable
 
 
-def find_planned(view: View) -> tuple[Plans, list[int]] | None:
-    """What is known of plans, and the rows that have any; None where there are none."""
-    plans = view.knowledge.plans
+def overlay_plans(view: View, configs: tuple[Config, ...], goodput: Floats) -> tuple[Floats, Bools]:
+    """Goodputs in which rows with plans have the best at each size, 0 where none runs; which."""
+    plans, planned = view.knowledge.plans, np.zeros(len(view.table), dtype=np.bool_)
     if plans is None:
-        return None
-    rows = [row for row, job in enumerate(view.table.jobs) if plans.knows(job)]
-    return (plans, rows) if rows else None
-
-
-def with_plans(view: View, configs: tuple[Config, ...], goodput: Floats) -> Floats:
-    """Goodputs in which rows with plans have the best at each size; 0 where none runs."""
-    found = find_planned(view)
-    if found is None:
-        return goodput
-    plans, rows = found
-    goodput = goodput.copy()
-    for row in rows:
-        goodput[row] = best_rates(plans, view, row, configs)
-    return goodput
+        return goodput, planned
+    for row, job in enumerate(view.table.jobs):
+        planned[row] = plans.knows(job)
+    if planned.any():
+        goodput = goodput.copy()
+        for row in np.flatnonzero(planned).tolist():
+            goodput[row] = best_rates(plans, view, row, configs)
+    return goodput, planned
 
 
 def best_rates(plans: Plans, view: View, row: int, configs: tuple[Config, ...]) -> Floats:
@@ -60,3 +55,15 @@ def _with_plan(plans: Plans, view: View, row: int, on: Allocation) -> Allocation
     found = plans.choices(job, config)
     best: Execution | None = found[0].plan if found else None
     return replace(on, plan=best)
+
+
+def find_fitting(view: View, configs: tuple[Config, ...]) -> Bools:
+    """Rows x sizes: which ones jobs take, on kinds that have the nodes they ask for."""
+    gpus = np.array([float(config.gpus) for config in configs])
+    fits = np.array([find_acceptable(job.demand, configs, gpus) for job in view.table.jobs])
+    for row, job in enumerate(view.table.jobs):
+        for kind in view.cluster.kinds if job.demand.nodes else ():
+            nodes = [node for node in view.cluster.nodes if node.kind == kind]
+            if count_large_nodes(job.demand, nodes) < job.demand.nodes:
+                fits[row] &= [config.kind != kind for config in configs]
+    return fits

@@ -27,8 +27,8 @@ from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
 from weft.pieces.parts import Sizes
 from weft.pieces.place.whole_nodes import place_configs
-from weft.pieces.size.configs import find_acceptable, rigid_configs, valid_configs
-from weft.pieces.size.plans import attach_plans, with_plans
+from weft.pieces.size.configs import rigid_configs, valid_configs
+from weft.pieces.size.plans import attach_plans, find_fitting, overlay_plans
 from weft.policies.rubick.ladders import Ladder, build_ladders, is_guaranteed
 
 WHERE = tax.classify(
@@ -80,9 +80,12 @@ class Rubick:
         valid = valid_configs(view.cluster, self.max_gpus)
         configs = (*valid, *rigid_configs(view, valid))
         goodput = view.believed().goodputs(view.table, configs)
-        asked = _asked(view, configs, goodput)
-        rates = np.nan_to_num(with_plans(view, configs, goodput))
-        rates[~_find_fitting(view, configs)] = 0.0
+        rates, planned = overlay_plans(view, configs, goodput)
+        for row in np.flatnonzero(np.isnan(goodput[:, 0]) & ~planned).tolist():
+            wish = view.job(row).demand.gpus  # nothing is known: what it asks for
+            rates[row] = [float(config.gpus == wish) for config in configs]
+        rates = np.where(find_fitting(view, configs), rates, 0.0)
+        asked = _asked(view, configs, np.where(np.isnan(goodput), rates, goodput))
         ladders = build_ladders(view, configs, rates, asked)
         rungs = _Rungs(view, ladders, self._movable(view))
         rungs.start_waiting()
@@ -102,13 +105,8 @@ def _asked(view: View, configs: tuple[Config, ...], goodput: Floats) -> Floats:
     found = np.zeros(len(view.table))
     for row, job in enumerate(view.table.jobs):
         same = [at for at, config in enumerate(configs) if config.gpus == job.demand.gpus]
-        found[row] = np.nan_to_num(goodput[row, same]).max(initial=0.0)
+        found[row] = goodput[row, same].max(initial=0.0)
     return found
-
-
-def _find_fitting(view: View, configs: tuple[Config, ...]) -> Bools:
-    gpus = np.array([float(config.gpus) for config in configs])
-    return np.array([find_acceptable(job.demand, configs, gpus) for job in view.table.jobs])
 
 
 @dataclass(slots=True)

@@ -62,7 +62,7 @@ def decide_plain(
     plan = pack(view, raise_gang(view, order, rate, int(bound.sum())))
     after = running_after(view, plan)
     reasons = _explain(view, plan, after, left.seconds * view.table.need, told)
-    wake_at = _next_look(view, after, service, left)
+    wake_at = _next_look(view, after, service, left, patience - waited)
     rows = {view.table.row(name): to for name, to in plan.changes.items()}
     plan = replace(plan, wake_at=wake_at, reasons=reasons, blockers=gave_way(view, rows))
     return plan, left.estimates
@@ -86,14 +86,15 @@ def _known_seconds(view: View, *, pooled: bool) -> Floats:
     return seconds
 
 
-def _next_look(view: View, running: Bools, service: Floats, left: PlainLeft) -> float | None:
+def _next_look(
+    view: View, running: Bools, service: Floats, left: PlainLeft, late_in: Floats
+) -> float | None:
     """When a running job is thought to need more than one that waits, or one that waits is late."""
     if running.all():
         return None
     above = float(service[~running].min()) / np.maximum(view.table.need, 1e-9)
     soonest = next_rise(view, left, running & view.preemptible(), above)
-    until = (find_patience(view) - view.waited())[~running]
-    until = until[until > 0.0]
+    until = late_in[~running & (late_in > 0.0)]
     soonest = min(soonest, max(float(until.min(initial=np.inf)), MINUTE))
     return view.now + max(soonest, 1e-6) if np.isfinite(soonest) else None
 

@@ -78,13 +78,15 @@ def _look_ahead(ages: tuple[float, ...]) -> Ahead:
 
 def _reach(ages: Floats) -> Floats:
     """Rows x horizons: lengths up to which an end is looked for; no single sample decides."""
-    return ages[:, None] + np.maximum(HORIZONS, 0.25 * ages[:, None])
+    reach: Floats = ages[:, None] + np.maximum(HORIZONS, 0.25 * ages[:, None])
+    return reach
 
 
 def _prior_of(ages: Floats) -> Floats:
     """Rows x deciles: what is thought of jobs that nobody is like."""
     tail = ages[:, None] + np.maximum(ages, PARETO_LEAST_S)[:, None] * PARETO
-    return np.where(ages[:, None] > 0.0, tail, LOG_NORMAL)
+    prior: Floats = np.where(ages[:, None] > 0.0, tail, LOG_NORMAL)
+    return prior
 
 
 class Blend:

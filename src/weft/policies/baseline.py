@@ -37,7 +37,12 @@ class Baseline:
 
     def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
         """Whoever is alone and fits starts; no order is needed."""
-        return welcome(job, free, placer(self.packed.name, self.place))
+        return welcome_in(find_place(self.packed.name, self.place), job, free)
+
+
+def welcome_in(place: Place, job: Job, free: Capacity) -> Plan | None:
+    """Start a lone newcomer there; None where its place depends on more."""
+    return None if place.reads_view else welcome(job, free, place.place)
 
 
 @cache

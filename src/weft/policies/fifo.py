@@ -24,9 +24,8 @@ from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.pieces.admit.starting import Backfill, InTurn
 from weft.pieces.order.keys import Arrival
-from weft.pieces.pack import welcome
 from weft.pieces.parts import run_order
-from weft.policies.baseline import add_place, find_place
+from weft.policies.baseline import add_place, find_place, welcome_in
 
 ARRIVAL, BACKFILL, IN_TURN = Arrival(), Backfill(), InTurn()
 WHERE = classify(Objective.IN_ORDER, Knowledge.NOTHING, Preemption.NEVER)
@@ -54,7 +53,7 @@ class Fifo:
 
     def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
         """Whoever fits and is alone starts."""
-        return welcome(job, free, placer("fifo", self.place))
+        return welcome_in(find_place("fifo", self.place), job, free)
 
     def decide(self, view: View) -> Plan:
         """Rows are in order of submission already."""

@@ -26,9 +26,8 @@ from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import AttainedService
-from weft.pieces.pack import welcome
 from weft.pieces.parts import run_order
-from weft.policies.baseline import add_place, find_place
+from weft.policies.baseline import add_place, find_place, welcome_in
 
 PREEMPT = Preempt()
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.NOTHING, Preemption.STOPS)
@@ -62,7 +61,7 @@ class Las:
 
     def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:
         """Whoever is alone and fits starts; without queues all are looked at in a quantum."""
-        plan = welcome(job, free, placer("las", self.place))
+        plan = welcome_in(find_place("las", self.place), job, free)
         return plan if self.thresholds else plan and Plan(plan.changes, wake_at=now + self.quantum)
 
     def decide(self, view: View) -> Plan:

@@ -153,6 +153,27 @@ def test_a_late_job_is_not_stopped_before_it_ran_twice_as_long(ran: float, stays
     assert running(view) == ({"late"} if stays else {"short"})
 
 
+def view_of_two_late(waited: float) -> View:
+    """A gang on all GPUs that waited 1.2 times as long as it may, and one that came after it."""
+    view = view_of_ran(("gang", 8, 90_000.0, 1_000.0), ("short", 1, 10.0, 0.0), gpus=8)
+    view.table.set(0, Column.SUBMITTED, NOW - 1_000.0 - 1.2 * 3.0 * 500.0 * 2.0)
+    view.table.set(1, Column.SUBMITTED, NOW - waited)
+    return view
+
+
+def test_of_two_late_jobs_the_later_one_goes_first_however_large_the_other() -> None:
+    # One GPU is no more than its part: 20 s of running may wait for 60 s.
+    assert running(view_of_two_late(waited=71.0)) == {"gang"}
+    assert running(view_of_two_late(waited=73.0)) == {"short"}
+
+
+def test_it_looks_again_when_a_late_job_becomes_the_later_one() -> None:
+    wake_at = Weft().decide(view_of_two_late(waited=60.0)).wake_at
+
+    assert wake_at is not None
+    assert NOW + 12.0 <= wake_at <= NOW + 60.0
+
+
 def test_where_there_is_room_for_all_nobody_is_predicted() -> None:
     view = view_of_ran(("a", 1, 600.0, 100.0), ("b", 1, 800.0, 0.0), gpus=2)
 

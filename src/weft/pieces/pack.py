@@ -17,8 +17,12 @@ from weft.pieces.place.gangs import Placer, fewest_nodes
 Alike = tuple[Demand, str, float | None]
 
 
-def pack(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
-    """Run the first of `order` that fit together; stop running jobs that stand in their way."""
+def pack(view: View, order: Rows, place: Placer = fewest_nodes, late: Bools | None = None) -> Plan:
+    """Run the first of `order` that fit together; stop running jobs that stand in their way.
+
+    Parts of devices may be free all over while no whole ones are: for rows that are `late` jobs
+    behind them are stopped even though all would fit by number.
+    """
     held = view.table.held[order]
     if held.all():
         return Plan()
@@ -27,8 +31,13 @@ def pack(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
     for row in order[(held > 0.0) & ~chosen]:
         draft.release(row)
     starved = [row for row in order[(held == 0.0) & chosen] if not draft.start(row)]
+    if late is not None:
+        for row in starved:
+            if late[row]:
+                behind = order[int(np.flatnonzero(order == row)[0]) :]
+                draft.clear_for(row, behind[view.table.held[behind] > 0.0][::-1])
     if starved or len(view.cluster.kinds) > 1:
-        draft.refill(order[~chosen])
+        draft.refill(order[~chosen | draft.is_stopped(order)])
     return Plan(draft.changes)
 
 
@@ -107,6 +116,21 @@ class Draft:
         self._view.free.take(on)
         self.changes[job.id] = on
         return True
+
+    def clear_for(self, row: int, others: Rows) -> None:
+        """Place a row, if it finds one once the first of these others have left."""
+        mark, before = self._view.free.mark(), (dict(self.changes), dict(self._released))
+        for other in others.tolist():
+            if other not in self._released:
+                self.release(other)
+                if self.start(row):
+                    return
+        self._view.free.rollback(mark)
+        self.changes, self._released = before
+
+    def is_stopped(self, rows: Rows) -> Bools:
+        """Which of these hold nothing any more."""
+        return np.isin(rows, list(self._released))
 
     def refill(self, order: Rows) -> None:
         """Offer what is free to rows that hold nothing, those just released first to stay."""

@@ -98,6 +98,10 @@ class Place(Part, Protocol):
         """Devices for one job as it asks for them; None if it must wait. Nothing is taken."""
         ...
 
+    def placer(self, view: View) -> Placer:
+        """`place` for the jobs of one decision; it may read the view."""
+        ...
+
     def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
         """What changes if the rows of `wanted`, and no others, hold these sizes."""
         ...

@@ -11,7 +11,6 @@ from weft.core.plan.about import About, may_idle
 from weft.core.plan.taxonomy import Knowledge
 from weft.core.spec.registry import get_part
 from weft.pieces.parts import Place
-from weft.pieces.place.gangs import Placer
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class Baseline:
     packed: ClassVar[About]
 
     def __post_init__(self) -> None:
-        placer(self.packed.name, self.place)
+        find_place(self.packed.name, self.place)
 
     @property
     def about(self) -> About:
@@ -34,7 +33,7 @@ class Baseline:
 
 
 @cache
-def placer(who: str, name: str) -> Placer:
+def find_place(who: str, name: str) -> Place:
     """The place of that name, for one job after the other."""
     part: Place = get_part("place", name)
     if part.moves:
@@ -42,7 +41,7 @@ def placer(who: str, name: str) -> Placer:
             f"{who}: place={name} places all jobs together and moves some of them",
             hint=f"compose:order={who},place={name} does that",
         )
-    return part.place
+    return part
 
 
 @cache

@@ -23,7 +23,7 @@ from weft.core.plan.view import View
 from weft.pieces.admit.starting import Backfill, InTurn
 from weft.pieces.order.keys import Arrival
 from weft.pieces.parts import run_order
-from weft.policies.baseline import add_place, placer
+from weft.policies.baseline import add_place, find_place
 
 ARRIVAL, BACKFILL, IN_TURN = Arrival(), Backfill(), InTurn()
 WHERE = classify(Objective.IN_ORDER, Knowledge.NOTHING, Preemption.NEVER)
@@ -42,7 +42,7 @@ class Fifo:
     rests: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        placer("fifo", self.place)
+        find_place("fifo", self.place)
 
     @property
     def about(self) -> About:
@@ -52,7 +52,7 @@ class Fifo:
     def decide(self, view: View) -> Plan:
         """Rows are in order of submission already."""
         admit = BACKFILL if self.backfill else IN_TURN
-        return run_order(view, ARRIVAL, admit, placer("fifo", self.place))
+        return run_order(view, ARRIVAL, admit, find_place("fifo", self.place).placer(view))
 
 
 @cache

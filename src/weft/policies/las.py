@@ -25,7 +25,7 @@ from weft.core.plan.view import View
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import AttainedService
 from weft.pieces.parts import run_order
-from weft.policies.baseline import add_place, placer
+from weft.policies.baseline import add_place, find_place
 
 PREEMPT = Preempt()
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.NOTHING, Preemption.STOPS)
@@ -49,7 +49,7 @@ class Las:
     rests: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        placer("las", self.place)
+        find_place("las", self.place)
         self._order()
 
     @property
@@ -59,7 +59,7 @@ class Las:
 
     def decide(self, view: View) -> Plan:
         """Rank by attained service, whole or by queue, then pack."""
-        return run_order(view, self._order(), PREEMPT, placer("las", self.place))
+        return run_order(view, self._order(), PREEMPT, find_place("las", self.place).placer(view))
 
     def _order(self) -> AttainedService:
         return _order(self.by, self.thresholds, self.rule, self.quantum)

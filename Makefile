@@ -40,8 +40,9 @@ lint: $(READY)   ## style and types
 	$(BIN)/mypy
 
 SCRIPTS := "src/weft/service/web/js/**/*.js" src/weft/report/page.js
-lint-js:         ## style of the web page's scripts; needs npx
+lint-js:         ## style and mistakes of the web page's scripts; needs npx
 	npx --yes prettier@3.9.10 --check $(SCRIPTS)
+	npx --yes eslint@9.39.5 --config .ci/eslint.config.mjs --max-warnings 0 $(SCRIPTS)
 
 bench: $(READY)  ## speed and fidelity, ours beside baselines
 	$(BIN)/python -m benchmarks

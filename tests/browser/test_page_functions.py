@@ -128,7 +128,13 @@ def test_the_form_advises_a_box_where_a_file_needs_other_words(call: Call) -> No
 
 def test_what_is_filled_in_becomes_a_job(call: Call) -> None:
     empty = dict.fromkeys(("name", "max", "workdir", "tenant", "batch", "batchMax", "duration"), "")
-    form: dict[str, Any] = {**empty, "command": "python a.py", "script": False, "min": "1", "kinds": []}
+    form: dict[str, Any] = {
+        **empty,
+        "command": "python a.py",
+        "script": False,
+        "min": "1",
+        "kinds": [],
+    }
     form |= {"share": "allowed", "priority": "normal", "env": "A=1\nB=x=y\n"}
 
     plain = call("views/submit", "bodyOf", form)
@@ -168,8 +174,14 @@ def test_the_best_of_a_sweep_is_the_one_with_the_least_loss(call: Call) -> None:
 
 
 def test_jobs_are_found_by_state_tenant_kind_and_words(call: Call) -> None:
-    job: dict[str, Any] = {"name": "Bert", "id": "bert-1", "user": "ann", "tenant": "nlp", "app": ""}
-    job |= {"state": "running", "kinds": [], "on": [{"node": "n", "kind": "a100"}], "why": -1}
+    job: dict[str, Any] = {"name": "Bert", "id": "bert-1", "user": "ann", "tenant": "nlp"}
+    job |= {
+        "app": "",
+        "state": "running",
+        "kinds": [],
+        "on": [{"node": "n", "kind": "a100"}],
+        "why": -1,
+    }
 
     def is_wanted(**query: str) -> bool:
         return bool(call("views/jobs", "wanted", job, query))

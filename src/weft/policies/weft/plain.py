@@ -22,7 +22,6 @@ from weft.pieces.order.gangs_first import raise_gang
 from weft.pieces.order.plain_jobs import charged_service, find_patience, find_plain
 from weft.pieces.order.plain_left import (
     LEAST_S,
-    MINUTE,
     Estimates,
     PlainLeft,
     next_rise,
@@ -34,6 +33,7 @@ from weft.pieces.size.choice_reasons import gave_way, say_gave_way
 from weft.pieces.size.configs import rigid_configs
 from weft.policies.weft.values import find_goodputs
 
+PAUSE_S = 10.0  # between looks at who is late
 EPS_S = 1e-3
 
 
@@ -49,7 +49,7 @@ def decide_plain(
 
     `told` are jobs that waited before. The plan has no memory; estimates are to be kept.
     """
-    if not view.waiting().any():
+    if not view.table.waiting:
         return Plan(), before
     if not view.asked and (plan := start_all(view)) is not None:
         return plan, before
@@ -103,7 +103,7 @@ def _next_look(
     above = float(service[~running].min()) / np.maximum(view.table.need, 1e-9)
     soonest = next_rise(view, left, running & view.preemptible(), above)
     until = late_in[~running & (late_in > 0.0)]
-    soonest = min(soonest, max(float(until.min(initial=np.inf)), MINUTE))
+    soonest = min(soonest, max(float(until.min(initial=np.inf)), PAUSE_S))
     return view.now + max(soonest, 1e-6) if np.isfinite(soonest) else None
 
 

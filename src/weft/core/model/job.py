@@ -36,6 +36,14 @@ class Tier(IntEnum):
     OPPORTUNISTIC = 1
 
 
+class Or(StrEnum):
+    """What becomes of a job whose deadline cannot be promised."""
+
+    UNSAID = ""  # a policy that makes promises declines it
+    DECLINE = "decline"
+    WARN = "warn"  # it runs all the same, and people are told
+
+
 class Stage(IntEnum):
     """Where an unfinished job stands between wish and fact."""
 
@@ -144,9 +152,9 @@ class Job:
     is a part of, such as a hyper-parameter search; empty where it stands alone. At most
     `max_parallel` of an app's jobs hold devices at once, 0 for any number. It is not started before
     the jobs of `after` have ended as they should. `traffic` is what its workers say to each other,
-    None where nobody told. `plans` are the execution plans that it can run, the one it runs by
-    itself first; empty where it has one way only. Raises InvalidConfig for numbers that mean
-    nothing.
+    None where nobody told. `deadline_or` says whether it may be declined where its deadline cannot
+    be promised. `plans` are the execution plans that it can run, the one it runs by itself first;
+    empty where it has one way only. Raises InvalidConfig for numbers that mean nothing.
     """
 
     id: JobId
@@ -171,6 +179,7 @@ class Job:
     traffic: Traffic | None = None
     slowdown: float | None = None
     gpu_mem_gb: float | None = None
+    deadline_or: Or = Or.UNSAID
     plans: tuple[Execution, ...] = ()
 
     def __post_init__(self) -> None:

@@ -268,8 +268,8 @@ class _Turn:
 
     def _entitled_at_all(self) -> Bools:
         """Waiting rows that are within their own, or their groups'."""
-        masks = [self._entitled(level) for level in range(self._tree.depth)]
-        return np.logical_or.reduce(masks)
+        found: Bools = np.any([self._entitled(one) for one in range(self._tree.depth)], axis=0)
+        return found
 
     def _take_back(self, rows: Bools, victims: list[int]) -> None:
         """Start these on what others hold beyond their own, if that can be done."""
@@ -297,8 +297,8 @@ class _Turn:
         if not self._waiting(rows).any():
             return
         self._take_back(self._waiting(rows), self._victims(level))
-        waits = [self._view.job(row).demand.kinds for row in np.flatnonzero(self._waiting(rows))]
-        for kinds in sorted({*waits} - {()}):
+        waits = map(int, np.flatnonzero(self._waiting(rows)))
+        for kinds in sorted({self._view.job(row).demand.kinds for row in waits} - {()}):
             victims, jobs = self._victims(level, kinds=kinds), self._view.table.jobs
             alike = np.array([job.demand.kinds == kinds for job in jobs], dtype=bool)
             self._take_back(self._waiting(rows) & alike, victims)

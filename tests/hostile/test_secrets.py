@@ -102,7 +102,8 @@ def test_what_is_starred_out_stays_as_it_was_for_whoever_chose_it_alone(people: 
 
     def ask(who: str, env: dict[str, str]) -> int:
         body = {"change": {"env": env}}
-        return client.post(f"{API}/jobs/{job}/again", json=body, headers=found[who]).status_code
+        made = client.post(f"{API}/jobs/{job}/again", json=body, headers=found[who])
+        return int(made.status_code)
 
     assert ask("ann", {**stars, **values}) == 201
     assert ask("ann", stars) == 422

@@ -170,7 +170,11 @@ class Live:
         self.bad_nodes = BadNodes(self._owner_of)
         self._watching: asyncio.Task[None] | None = None
         self._deadlines = Deadlines(self.driver)
-        self.sharing, self._ahead = SharingGuard(self.driver), AheadStarts(self.driver)
+        self.sharing = SharingGuard(self.driver)
+        self._ahead = AheadStarts(
+            self.driver,
+            lambda *ask: self.quotas.allow(*ask, self.driver.scheduler.state, self.driver.now),
+        )
         self.sleep_nodes = _sleep_nodes(settings, self.driver, self.engine.name)
         self.idle_beside = IdleBeside(self.driver, lambda: self.quotas)
         self.idle_watch = IdleWatch(self.driver, settings.stop_idle_s)

@@ -45,6 +45,7 @@ TOGETHER = (
     "cassini|fifo:backfill=true",
     "compose:order=allox,place=packed,admit=worst-off",
     "compose:order=ftf,size=optimus,admit=in-turn",
+    "compose:order=gavel",
     "compose:order=gittins,size=sia",
     "compose:order=las,place=spread",
     "compose:order=las,size=equal",
@@ -119,7 +120,7 @@ def _variants(spec: str) -> Iterator[str]:
     yield spec
     policy = build("policy", spec)
     hints = get_type_hints(type(policy))
-    for field in fields(policy):  # type: ignore[arg-type]
+    for field in fields(policy):
         now, kind = getattr(policy, field.name), hints[field.name]
         others: tuple[object, ...] = ()
         if kind is bool:

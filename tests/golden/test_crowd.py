@@ -22,8 +22,9 @@ GOLDEN = Path(__file__).parent / "crowd.txt"
 @pytest.mark.parametrize("spec", every_spec())
 def test_a_policy_still_does_what_it_did_in_a_crowd(spec: str, ground: str, tmp_path: Path) -> None:
     log, name = tmp_path / "events", f"{spec} in {ground}"
-    more = {"restart_cost": 20.0, "loans": LOANS[ground], "events": log}
-    result = weft.simulate(draw(ground), spec, GROUNDS[ground], **more)
+    result = weft.simulate(
+        draw(ground), spec, GROUNDS[ground], restart_cost=20.0, loans=LOANS[ground], events=log
+    )
 
     numbers = result.outcomes[spec][0].metrics
     line = f"{numbers['avg_jct_h']:.4f} {numbers['makespan_h']:.4f} {_fingerprint(log)}"

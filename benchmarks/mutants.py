@@ -14,11 +14,13 @@ import copy
 import os
 import random
 import re
-import signal
+import resource
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -27,7 +29,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[1]
-CROWD_S = 20.0  # what a policy's crowds take at most, on a busy machine
+CROWD_S = 4.0  # CPU seconds of a policy's crowds
 QUICK_S = 0.6  # tests that take longer are run only against what the others let through
 COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.GtE,
@@ -53,7 +55,6 @@ NAMES |= {"maximum": "minimum", "argmin": "argmax", "argmax": "argmin", "ceil": 
 TINY = 1e-6  # a tolerance: twice as much of it decides nothing
 TOLERANCES = {"EPS", "PRECISION", "TINY"}
 CROWD = ROOT / "tests" / "golden" / "crowd.txt"
-CROWDED = "tests/golden/test_crowd.py::test_a_policy_still_does_what_it_did_in_a_crowd"
 # Tests of what has none of its own name.
 TESTS = {
     "pieces.order": ("unit/pieces/test_queues", "unit/pieces/test_plain_left"),
@@ -105,21 +106,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     _warm()
     files = find_sources(given.policy)
-    tests = given.tests or find_tests(given.policy)
-    crowd = [test for test in tests if test.startswith(CROWDED)]
-    others = [] if given.crowd else [test for test in tests if test not in crowd]
+    crowds = [] if given.tests else find_crowds(given.policy)
+    others = given.tests or ([] if given.crowd else find_tests(given.policy))
+    if not crowds and not others:
+        raise SystemExit(f"{given.policy}: no tests are named after it; give --tests")
+    if _fails(None, partial(_try_crowds, crowds), CROWD_S):
+        raise SystemExit(f"{given.policy}: crowds are not served as they were: pytest tests/golden")
     times: _Times | None = None  # of the others, once something was let through
-    drawn = [one for file in files for one in mutants_of(file)]
+    drawn = [one for file in files for one in changes_of(file)]
     random.Random(given.seed).shuffle(drawn)
     caught, survived, begun = 0, [], time.process_time() + _children_s()
-    for mutant in drawn[: given.count]:
+    for change in drawn[: given.count]:
         if _children_s() + time.process_time() - begun > given.seconds:
             break
-        noticed = _fails(mutant, crowd, CROWD_S)
+        mutant = make_mutant(*change)
+        noticed = bool(crowds) and _fails(mutant, partial(_try_crowds, crowds), CROWD_S)
         if not noticed and others:
             times = times or _time_tests(others)
             quick, slow, usual = times
-            noticed = _fails(mutant, quick, usual) or _fails(mutant, slow, usual)
+            noticed = _fails(mutant, partial(_run, quick, []), usual)
+            noticed = noticed or _fails(mutant, partial(_run, slow, []), usual)
         caught += noticed
         survived += [] if noticed else [mutant]
     tried = caught + len(survived)
@@ -141,41 +147,38 @@ def find_sources(name: str) -> list[Path]:
 
 
 def find_tests(name: str) -> list[str]:
-    """What it does in a crowd, and test files that are named after it."""
-    last = name.rpartition(".")[2].rpartition("/")[2]
-    asked = {last, *CROWDS.get(name, ())}
-    crowds = [_crowd_id(line) for line in CROWD.read_text().splitlines() if _is_of(line, asked)]
+    """Test files that are named after it."""
+    last = name.rpartition(".")[2]
     found = sorted(ROOT.glob(f"tests/papers/test_{last}.py"))
     found += sorted(ROOT.glob(f"tests/papers/test_{last}_*.py"))
     found += sorted(ROOT.glob(f"tests/unit/**/test_{last}.py"))
     found += [ROOT / "tests" / f"{path}.py" for path in TESTS.get(name, ())]
-    if not found and not crowds:
-        raise SystemExit(f"{name}: no tests are named after it; give --tests")
-    return [*crowds, *map(str, found)]
+    return [str(one) for one in found]
 
 
-def _is_of(line: str, names: set[str]) -> bool:
-    """Whether a line of the crowd's results is of one of these policies, wrappers or parts."""
-    return not names.isdisjoint(re.split(r"[:|,= ]", line.split("  ")[0]))
+def find_crowds(name: str) -> list[str]:
+    """Of the crowds that policies are held to, those that try this policy, wrapper or part."""
+    asked = {name.rpartition(".")[2], *CROWDS.get(name, ())}
+    known = [line.split("  ")[0] for line in CROWD.read_text().splitlines()]
+    return [one for one in known if not asked.isdisjoint(re.split(r"[:|,= ]", one))]
 
 
-def _crowd_id(line: str) -> str:
-    spec, ground = line.split("  ")[0].split(" in ")
-    return f"{CROWDED}[{spec}-{ground}]"
+def changes_of(file: Path) -> Iterator[tuple[Path, int, int]]:
+    """Every change of one node: the file, which expression, and which of its changes."""
+    for index, node in enumerate(_places(ast.parse(file.read_text()))):
+        for number, _ in enumerate(() if _is_tolerance(node) else _changes(node)):
+            yield file, index, number
 
 
-def mutants_of(file: Path) -> Iterator[Mutant]:
-    """Every change of one node."""
+def make_mutant(file: Path, index: int, number: int) -> Mutant:
+    """The source with one change."""
     tree = ast.parse(file.read_text())
+    node = list(_places(tree))[index]
+    changed, before = list(_changes(node))[number], ast.unparse(node)
+    fresh = _Replace(node, changed).visit(tree)
+    source = ast.unparse(ast.fix_missing_locations(fresh))
     module = ".".join(file.relative_to(ROOT / "src").with_suffix("").parts)
-    places = list(_places(tree))
-    for index, node in enumerate(places):
-        for changed in () if _is_tolerance(node) else _changes(node):
-            fresh = copy.deepcopy(tree)
-            target = list(_places(fresh))[index]
-            _Replace(target, changed).visit(fresh)
-            source = ast.unparse(ast.fix_missing_locations(fresh))
-            yield Mutant(module, node.lineno, ast.unparse(node), ast.unparse(changed), source)
+    return Mutant(module, node.lineno, before, ast.unparse(changed), source)
 
 
 def _places(tree: ast.AST) -> Iterator[ast.expr]:
@@ -315,15 +318,31 @@ class _Watch:
         self.took[report.nodeid] = self.took.get(report.nodeid, 0.0) + report.duration
 
 
-def _fails(mutant: Mutant, tests: Sequence[str], usual_s: float) -> bool:
-    """Whether a test fails, or does not come to an end."""
-    if not tests:
-        return False
+def _fails(mutant: Mutant | None, tests: Callable[[], int], usual_s: float) -> bool:
+    """Whether a test fails, or does not come to an end within ten times what it takes."""
     if not (child := os.fork()):
-        signal.alarm(int(30 + 10 * usual_s))
-        sys.meta_path.insert(0, _Changed(mutant))
-        os._exit(_run(tests, []))
+        limit = int(10 + 10 * usual_s)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+        if mutant is not None:
+            sys.meta_path.insert(0, _Changed(mutant))
+        os._exit(tests())
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+
+
+def _try_crowds(crowds: Sequence[str]) -> int:
+    """1 if a crowd is served otherwise than it was, or not at all."""
+    try:
+        from tests.golden.crowd import describe, read_golden
+
+        known = read_golden()
+        with tempfile.TemporaryDirectory() as folder:
+            for one in crowds:
+                spec, ground = one.split(" in ")
+                if describe(spec, ground, Path(folder)) != known[one]:
+                    return 1
+    except BaseException:
+        return 1
+    return 0
 
 
 def _run(tests: Sequence[str], plugins: Sequence[object]) -> int:

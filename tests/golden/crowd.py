@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from hashlib import sha256
+from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+import weft
 from tests.cheap import CHEAP
 from weft.core.errors import WeftError
 from weft.core.knowledge.traffic import Traffic
@@ -17,6 +21,7 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.spec.registry import build, names
 from weft.sim.loans import Loans, Recorded
 
+GOLDEN = Path(__file__).parent / "crowd.txt"
 GROUNDS = {"kinds": "2x8:v100@dgx-1v/nic=25/rack=1:25+2x4:t4", "sizes": "3x4:v100"}
 LENT = tuple(
     replace(node, id=NodeId(f"lent-{i}"), loaned=True)
@@ -108,6 +113,24 @@ def draw(ground: str) -> Trace:
         )
         jobs.append((job, Truth(float(np.ceil(rng.lognormal(6.5, 1.2))))))
     return Trace(ground, tuple(jobs))
+
+
+def describe(spec: str, ground: str, folder: Path) -> str:
+    """Mean completion time and makespan in hours, and a fingerprint of who got what when."""
+    log = folder / "events"
+    result = weft.simulate(
+        draw(ground), spec, GROUNDS[ground], restart_cost=20.0, loans=LOANS[ground], events=log
+    )
+    numbers = result.outcomes[spec][0].metrics
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    kept = [e | {"at": round(e["at"], 1)} for e in events if e["event"] != "Reported"]
+    mark = sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+    return f"{numbers['avg_jct_h']:.4f} {numbers['makespan_h']:.4f} {mark}"
+
+
+def read_golden() -> dict[str, str]:
+    """What is known, by `SPEC in GROUND`."""
+    return dict(text.split("  ", 1) for text in GOLDEN.read_text().splitlines())
 
 
 def every_spec() -> list[str]:

@@ -14,7 +14,7 @@ from tests.integration.serving import API, get, serving, submit
 
 pytest.importorskip("fastapi")
 
-TWO = "local:slots=2,warm=false,cpu=true,sleep=false,name=here"
+TWO = "local:slots=2,warm=false,cpu=true,name=here"
 LIMIT_S = 180.0
 TURN_S = 1.0
 ENDLESS: dict[str, Any] = {"command": ["sleep", "10000"], "preemptible": True}

@@ -21,6 +21,7 @@ SAMPLE = (
     "compose:order=gittins-predicted,place=packed",
     "compose:order=gavel,place=packed",
     "compose:order=las,place=mapa:rule=greedy",
+    "compose:order=fifo,place=fgd,admit=backfill",
     "compose:order=las,size=equal:interval=300,place=beside",
     "compose:order=gittins,size=asked,place=consolidated,share=alone",
     "compose:order=tiresias,size=sia:interval=1800,place=tiresias",

@@ -7,11 +7,14 @@ from functools import cache
 from typing import ClassVar
 
 from weft.core.errors import InvalidConfig
+from weft.core.model.job import Job
 from weft.core.plan.about import About, may_idle
+from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge
 from weft.core.spec.registry import get_part
+from weft.core.state.capacity import Capacity
+from weft.pieces.pack import welcome
 from weft.pieces.parts import Place
-from weft.pieces.place.gangs import Placer
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +28,25 @@ class Baseline:
     packed: ClassVar[About]
 
     def __post_init__(self) -> None:
-        placer(self.packed.name, self.place)
+        find_place(self.packed.name, self.place)
 
     @property
     def about(self) -> About:
         """A place may need to know more."""
         return add_place(self.packed, self.place)
 
+    def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
+        """Whoever is alone and fits starts; no order is needed."""
+        return welcome_in(find_place(self.packed.name, self.place), job, free)
+
+
+def welcome_in(place: Place, job: Job, free: Capacity) -> Plan | None:
+    """Start a lone newcomer there; None where its place depends on more."""
+    return None if place.reads_view else welcome(job, free, place.place)
+
 
 @cache
-def placer(who: str, name: str) -> Placer:
+def find_place(who: str, name: str) -> Place:
     """The place of that name, for one job after the other."""
     part: Place = get_part("place", name)
     if part.moves:
@@ -42,7 +54,7 @@ def placer(who: str, name: str) -> Placer:
             f"{who}: place={name} places all jobs together and moves some of them",
             hint=f"compose:order={who},place={name} does that",
         )
-    return part.place
+    return part
 
 
 @cache

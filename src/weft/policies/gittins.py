@@ -27,7 +27,7 @@ from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import GittinsIndex, PredictedIndex
 from weft.pieces.order.gittins import PRIOR_MEDIAN, PRIOR_SIGMA
 from weft.pieces.parts import run_order
-from weft.policies.baseline import add_place, placer
+from weft.policies.baseline import add_place, find_place
 
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.PAST_JOBS, Preemption.STOPS)
 
@@ -49,7 +49,7 @@ class Gittins:
     predicted: bool = False
 
     def __post_init__(self) -> None:
-        placer("gittins", self.place)
+        find_place("gittins", self.place)
         self._order()
 
     @property
@@ -59,7 +59,9 @@ class Gittins:
 
     def decide(self, view: View) -> Plan:
         """Rank by index, highest first, then pack; wake when a running job climbs a step."""
-        return run_order(view, self._order(), Preempt(), placer("gittins", self.place))
+        return run_order(
+            view, self._order(), Preempt(), find_place("gittins", self.place).placer(view)
+        )
 
     def _order(self) -> GittinsIndex | PredictedIndex:
         if self.predicted:

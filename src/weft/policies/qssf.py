@@ -23,7 +23,7 @@ from weft.core.plan.view import View
 from weft.pieces.admit.starting import BEHIND, InTurn
 from weft.pieces.order.keys import RemainingService
 from weft.pieces.parts import run_order
-from weft.policies.baseline import Baseline, placer
+from weft.policies.baseline import Baseline, find_place
 
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.PAST_JOBS, Preemption.NEVER)
 
@@ -46,4 +46,6 @@ class Qssf(Baseline):
 
     def decide(self, view: View) -> Plan:
         """Rank by predicted GPU-seconds, then start until one does not fit."""
-        return run_order(view, RemainingService(), InTurn(), placer("qssf", self.place))
+        return run_order(
+            view, RemainingService(), InTurn(), find_place("qssf", self.place).placer(view)
+        )

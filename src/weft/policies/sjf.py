@@ -22,7 +22,7 @@ from weft.core.plan.view import View
 from weft.pieces.admit.starting import Backfill
 from weft.pieces.order.keys import JobLength
 from weft.pieces.parts import run_order
-from weft.policies.baseline import Baseline, placer
+from weft.policies.baseline import Baseline, find_place
 
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.NEVER)
 
@@ -40,4 +40,4 @@ class Sjf(Baseline):
 
     def decide(self, view: View) -> Plan:
         """Rank the waiting by estimated length, then start what fits."""
-        return run_order(view, JobLength(), Backfill(), placer("sjf", self.place))
+        return run_order(view, JobLength(), Backfill(), find_place("sjf", self.place).placer(view))

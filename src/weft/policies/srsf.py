@@ -22,7 +22,7 @@ from weft.core.plan.view import View
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.keys import RemainingService
 from weft.pieces.parts import run_order
-from weft.policies.baseline import Baseline, placer
+from weft.policies.baseline import Baseline, find_place
 
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.STOPS)
 
@@ -46,4 +46,6 @@ class Srsf(Baseline):
 
     def decide(self, view: View) -> Plan:
         """Rank by estimated remaining GPU-seconds, then pack."""
-        return run_order(view, RemainingService(), Preempt(), placer("srsf", self.place))
+        return run_order(
+            view, RemainingService(), Preempt(), find_place("srsf", self.place).placer(view)
+        )

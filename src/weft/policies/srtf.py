@@ -22,7 +22,7 @@ from weft.core.plan.view import View
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.keys import RemainingTime
 from weft.pieces.parts import run_order
-from weft.policies.baseline import Baseline, placer
+from weft.policies.baseline import Baseline, find_place
 
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.STOPS)
 
@@ -42,4 +42,6 @@ class Srtf(Baseline):
 
     def decide(self, view: View) -> Plan:
         """Rank by estimated remaining time, then pack."""
-        return run_order(view, RemainingTime(), Preempt(), placer("srtf", self.place))
+        return run_order(
+            view, RemainingTime(), Preempt(), find_place("srtf", self.place).placer(view)
+        )

@@ -180,6 +180,8 @@ class _Play:
         for one in driver.jobs():
             if one.state in ("pending", "preempted"):
                 why = why_waits(waits, driver.scheduler, one.record)
+                if why is not None and why.blocker is Blocker.SPARED:
+                    return f"{one.record.job.id} is sound, and yet {why.text}"
                 kept = [read_window(name, text) for name, text in self._drained.items()]
                 with kept_away(driver.scheduler.state.free, kept):
                     holds = why is None or _true(driver, one.record, why)

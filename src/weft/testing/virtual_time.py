@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 Result = TypeVar("Result")
+BEGAN = 1_800_000_000.0  # a whole hour: rounds follow the wall clock, and tests must not
 Watched = list[tuple[selectors.SelectorKey, int]]
 
 
 def run_virtually(main: Callable[[Callable[[], float]], Coroutine[Any, Any, Result]]) -> Result:
     """Run `main` to its end, given the time to pass on as `seconds`.
 
-    Nothing sleeps: when nobody has anything to do, time jumps. What is sent to a thread is done at
+    Nothing sleeps: when nobody has anything to do, time jumps, and the wall clock with it from
+    `BEGAN` on, so that a run is the same whenever it is made. What is sent to a thread is done at
     once in this one.
     """
     loop = _Jumping()
     loop.set_default_executor(_AtOnce(1))
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+    with (
+        patch.object(time, "time", lambda: BEGAN + loop.time()),
+        asyncio.Runner(loop_factory=lambda: loop) as runner,
+    ):
         return runner.run(main(loop.time))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from tests.strangers import World
@@ -108,6 +109,16 @@ def test_nobody_is_started_where_memory_is_short_or_not_known() -> None:
         unknown.submit(name, preemptible=True)
     unknown.report("runs", 10.0)
     state, knowledge = unknown.scheduler.state, unknown.scheduler.knowledge
+    assert find_next(state, knowledge, RULES, unknown.now) is None
+
+
+def test_nobody_unknown_is_started_where_memory_has_no_bound() -> None:
+    # A CPU slot has no device memory to run out of: what nobody knows must not pass for fitting.
+    unknown = World("1x1:cpu", "fifo")
+    for name in ("runs", "next"):
+        unknown.submit(name, script="a.py", preemptible=True, after=After())
+    state, knowledge = unknown.scheduler.state, unknown.scheduler.knowledge
+    assert state.cluster.nodes[0].device_gb == inf
     assert find_next(state, knowledge, RULES, unknown.now) is None
 
 

@@ -49,20 +49,21 @@ def find_next(
     attempt = int(state.table.get(row, Column.ATTEMPT)) + 1
     for device, resident in _devices(state, job):
         node = state.cluster.nodes[state.cluster.index[device[0]]]
-        needs = [_need_gb(programs, one, node.kind) for one in (job, resident)]
-        if sum(needs) > MARGIN * node.device_gb:
+        need_gb, beside_gb = (_need_gb(programs, one, node.kind) for one in (job, resident))
+        if need_gb is None or beside_gb is None:
             continue
-        on = _place(state, device, needs[0])
+        if need_gb + beside_gb > MARGIN * node.device_gb:
+            continue
+        on = _place(state, device, need_gb)
         if choice.has_room(Sleeping(job.id, attempt, Rung.FREEZE, on, now)):
             return StartedAhead(job.id, attempt, on)
     return None
 
 
-def _need_gb(programs: Programs, job: Job, kind: str) -> float:
-    """Infinite where nobody knows, or where it must not have company."""
-    need_gb = programs.need_gb(job, kind)
-    alone = need_gb is None or programs.must_be_alone(job, kind) or not job.shareable
-    return inf if alone or need_gb is None else need_gb
+def _need_gb(programs: Programs, job: Job, kind: str) -> float | None:
+    """None where nobody knows, or where it must not have company."""
+    alone = programs.must_be_alone(job, kind) or not job.shareable
+    return None if alone else programs.need_gb(job, kind)
 
 
 def is_ahead(state: State, one: Sleeping) -> bool:

@@ -1,16 +1,19 @@
-"""Places by name: packed, spread, consolidated, in gaps, by skew, in whole nodes."""
+"""Places by name: packed, spread, consolidated, in gaps, by skew or fragments, whole nodes."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from weft.core.model.job import Allocation, Config, Job
 from weft.core.plan.about import About, Needs, Ties
 from weft.core.plan.taxonomy import Knowledge, Preemption, Taxonomy, Topology
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
+from weft.formulas.fragmentation import typical_classes
+from weft.pieces.place.fragmentation import among_typical, place_by_fragments
 from weft.pieces.place.gangs import Placer, consolidate, fewest_nodes, in_gaps, most_nodes
 from weft.pieces.place.matching import Rule, match
 from weft.pieces.place.resize import resize_all
@@ -27,14 +30,19 @@ class OneByOne(ABC):
 
     __slots__ = ()
     moves = False
+    reads_view: ClassVar[bool] = False
 
     @abstractmethod
     def place(self, job: Job, free: Capacity) -> Allocation | None:
         """Devices for one job."""
 
+    def placer(self, view: View) -> Placer:  # noqa: ARG002 - what some places read
+        """The same for all jobs of a decision."""
+        return self.place
+
     def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
         """Rows of the same size stay; the others find a place, small ones first."""
-        return assign_each(view, wanted, self.place)
+        return assign_each(view, wanted, self.placer(view))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +148,26 @@ class Matched(OneByOne):
 
 
 @dataclass(frozen=True, slots=True)
+class LeastFragmented(OneByOne):
+    """Where the idle GPUs that a typical job cannot use grow least; for parts of GPUs above all.
+
+    Typical are the jobs that run or wait now.
+    """
+
+    about = About("fgd", "Weng et al. 2023", ties=Ties.NONE, taxonomy=FEW)
+
+    def place(self, job: Job, free: Capacity) -> Allocation | None:
+        """As if all jobs were like this one."""
+        return place_by_fragments(job, free, typical_classes((job.demand,)))
+
+    reads_view: ClassVar[bool] = True
+
+    def placer(self, view: View) -> Placer:
+        """By the jobs of the view."""
+        return among_typical(view)
+
+
+@dataclass(frozen=True, slots=True)
 class WholeNodes:
     """Inside a node or on whole nodes; who is in the way moves, the fewest GPUs first."""
 
@@ -150,10 +178,15 @@ class WholeNodes:
         taxonomy=Taxonomy(topology=Topology.CONSOLIDATED, preemption=Preemption.MOVES),
     )
     moves = True
+    reads_view: ClassVar[bool] = False
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
         """Alone, without moving anybody."""
         return consolidate(job, free)
+
+    def placer(self, view: View) -> Placer:  # noqa: ARG002 - what some places read
+        """The same for all jobs of a decision."""
+        return self.place
 
     def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
         """All together, as Sia does."""

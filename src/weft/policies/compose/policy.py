@@ -77,10 +77,11 @@ class Compose:
 
 def _decide_rigid(view: View, parts: Joined) -> Plan:
     """Everybody in the size it asks for, one after the other."""
-    if not parts.shares and (plan := parts.order.settle(view, parts.place.place)) is not None:
+    place = parts.place.placer(view)
+    if not parts.shares and (plan := parts.order.settle(view, place)) is not None:
         return plan
     ranking = parts.order.rank(view)
-    plan = parts.share.start(view, ranking, parts.admit, parts.place.place)
+    plan = parts.share.start(view, ranking, parts.admit, place)
     return follow(view, ranking, plan)
 
 

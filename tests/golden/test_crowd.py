@@ -12,21 +12,21 @@ import pytest
 
 from tests.golden.crowd import GOLDEN, GROUNDS, describe, every_spec, read_golden
 
+UPDATE = bool(os.environ.get("WEFT_UPDATE_GOLDEN"))
+TRIED = sorted(f"{spec} in {ground}" for spec in every_spec() for ground in GROUNDS)
 
-@pytest.mark.parametrize("ground", GROUNDS)
-@pytest.mark.parametrize("spec", every_spec())
-def test_a_policy_still_does_what_it_did_in_a_crowd(spec: str, ground: str, tmp_path: Path) -> None:
-    name, known = f"{spec} in {ground}", read_golden()
+
+@pytest.mark.parametrize("name", TRIED if UPDATE else read_golden())
+def test_a_policy_still_does_what_it_did_in_a_crowd(name: str, tmp_path: Path) -> None:
+    known, (spec, ground) = read_golden(), name.split(" in ")
 
     line = describe(spec, ground, tmp_path)
 
-    if os.environ.get("WEFT_UPDATE_GOLDEN"):
-        known[name] = line
-        GOLDEN.write_text("".join(f"{one}  {known[one]}\n" for one in sorted(known)))
-    assert line == known[name]
+    if UPDATE:
+        lines = {one: known[one] for one in TRIED if one in known} | {name: line}
+        GOLDEN.write_text("".join(f"{one}  {lines[one]}\n" for one in sorted(lines)))
+    assert line == read_golden()[name]
 
 
 def test_nothing_is_known_of_what_is_not_tried() -> None:
-    tried = sorted(f"{spec} in {ground}" for spec in every_spec() for ground in GROUNDS)
-
-    assert list(read_golden()) == tried
+    assert set(read_golden()) <= set(TRIED)

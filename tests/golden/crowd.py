@@ -116,7 +116,7 @@ def draw(ground: str) -> Trace:
 
 
 def describe(spec: str, ground: str, folder: Path) -> str:
-    """Mean completion time and makespan in hours, and a fingerprint of who got what when."""
+    """Mean completion time and makespan in hours, and a fingerprint of what it says and did."""
     log = folder / "events"
     result = weft.simulate(
         draw(ground), spec, GROUNDS[ground], restart_cost=20.0, loans=LOANS[ground], events=log
@@ -124,7 +124,9 @@ def describe(spec: str, ground: str, folder: Path) -> str:
     numbers = result.outcomes[spec][0].metrics
     events = [json.loads(line) for line in log.read_text().splitlines()]
     kept = [e | {"at": round(e["at"], 1)} for e in events if e["event"] != "Reported"]
-    mark = sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+    about = build("policy", spec).about
+    declared = [about.starves, about.idles, str(about.needs), str(about.controls), about.every]
+    mark = sha256(json.dumps([declared, kept], sort_keys=True).encode()).hexdigest()[:12]
     return f"{numbers['avg_jct_h']:.4f} {numbers['makespan_h']:.4f} {mark}"
 
 

@@ -267,8 +267,14 @@ class Live:
         self.driver.ledger.weights = dict(quotas.weights)
         await self.driver.set_policy(spec)
 
+    async def drain(self, node: NodeId) -> None:
+        """Move every job off a machine and give it no more until a person says so."""
+        await self.driver.drain(node)
+        if self.sleep_nodes is not None:
+            self.sleep_nodes.keep_drained(node)
+
     async def use_again(self, node: NodeId) -> None:
-        """Use a machine again, with all its devices, whatever kept them unused."""
+        """Use a machine again, with all its devices; one that sleeps, once it has booted."""
         names = [
             name
             for name in self.quotas.windows
@@ -278,7 +284,8 @@ class Live:
         self.bad_nodes.forget(node)
         if names:
             await self.set_quotas(self.quotas.without_windows(*names))
-        await self.driver.undrain(node)
+        if self.sleep_nodes is None or not await self.sleep_nodes.wake(node):
+            await self.driver.undrain(node)
 
     async def _watch_nodes(self) -> None:
         """Set machines aside where one job after the other fails at its start."""

@@ -1,4 +1,4 @@
-"""Ended jobs as rows of numbers, for models that are fitted again now and then.
+"""Ended jobs as rows of numbers, for models that are fitted again from time to time.
 
 Words (user, tenant, name) become the mean length of the ends before that share them: a row that
 knew its own end, or later ones, would tell it to the model. The rest is GPUs and submission time.

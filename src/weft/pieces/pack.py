@@ -10,6 +10,7 @@ import numpy as np
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
 from weft.core.state.table import Bools, Rows
 from weft.pieces.fit import fit
 from weft.pieces.place.gangs import Placer, fewest_nodes
@@ -43,9 +44,8 @@ def pack(view: View, order: Rows, place: Placer = fewest_nodes, late: Bools | No
 
 def backfill(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
     """Start every waiting job of `order` that fits in what is free; stop nobody."""
-    waiting = order[view.table.held[order] == 0.0]
     draft = Draft(view, place)
-    draft.refill(waiting)
+    draft.refill(order[view.table.held[order] == 0.0])
     return Plan(draft.changes)
 
 
@@ -63,23 +63,28 @@ def start_newcomer(view: View, place: Placer = fewest_nodes) -> Plan | None:
 
     None where several wait, or one has to, or kinds of GPU are to choose from.
     """
-    waiting = np.flatnonzero(view.table.held == 0.0)
-    if not waiting.size:
+    table = view.table
+    if not table.waiting:
         return Plan()
-    if waiting.size > 1 or len(view.cluster.kinds) > 1:
+    if table.waiting > 1 or len(view.cluster.kinds) > 1:
         return None
-    row = int(waiting[0])
+    row = int(table.waiting_rows()[0])
     if view.table.need[row] > view.free.room():
         return None
-    on = place(view.job(row), view.free)
-    return None if on is None else Plan({view.job(row).id: on})
+    return welcome(view.job(row), view.free, place)
+
+
+def welcome(job: Job, free: Capacity, place: Placer = fewest_nodes) -> Plan | None:
+    """Start a job where there is a place for it; None if there is none."""
+    on = place(job, free)
+    return None if on is None else Plan({job.id: on})
 
 
 def start_all(view: View, place: Placer = fewest_nodes) -> Plan | None:
     """Start every waiting job beside those that run; None if somebody would have to wait."""
-    waiting = np.flatnonzero(view.table.held == 0.0)
-    if not waiting.size:
+    if not view.table.waiting:
         return Plan()
+    waiting = view.table.waiting_rows()
     if view.table.need[waiting].sum() > view.free.room():
         return None
     draft, mark = Draft(view, place), view.free.mark()

@@ -49,7 +49,7 @@ def decide_plain(
 
     `told` are jobs that waited before. The plan has no memory; estimates are to be kept.
     """
-    if not view.waiting().any():
+    if not view.table.waiting:
         return Plan(), before
     if not view.asked and (plan := start_all(view)) is not None:
         return plan, before

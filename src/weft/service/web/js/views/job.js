@@ -58,26 +58,35 @@ export function JobView({ route, me }) {
     <${History} job=${job} row=${row} />`;
 }
 
+const HIDDEN = "********"; // a value that stays as it was, for whoever chose it
+
 function Actions({ job, me }) {
+  const file = () =>
+    get(at("jobs", job.id, "file")).catch((error) => {
+      toast(error.message, true);
+      return null;
+    });
   const again = async () => {
-    if (
-      !(await confirm(`Hand in ${job.name} again?`, {
-        detail: "A new job with the same file, behind those that wait.",
-        action: "Hand in again",
-      }))
-    )
-      return;
+    const found = await file();
+    if (!found) return;
+    const names = Object.keys(found.job.env || {});
+    const values = await confirm(`Submit ${job.name} again?`, {
+      detail: names.length
+        ? "A new job with the same file, behind those that wait. Secrets are not copied: bring your own. What you leave empty stays as it was if you chose it."
+        : "A new job with the same file, behind those that wait.",
+      action: "Submit again",
+      values: names,
+    });
+    if (!values) return;
+    const env = Object.fromEntries(names.map((name) => [name, values[name] || HIDDEN]));
     const made = await attempt(
-      () => post(at("jobs", job.id, "again")),
-      (told) => `handed in as ${told.id}`,
+      () => post(at("jobs", job.id, "again"), names.length ? { change: { env } } : {}),
+      (told) => `submitted as ${told.id}`,
     );
     if (made) go("job", [made.id]);
   };
   const copy = async () => {
-    const found = await get(at("jobs", job.id, "file")).catch((error) => {
-      toast(error.message, true);
-      return null;
-    });
+    const found = await file();
     if (!found) return;
     try {
       await navigator.clipboard.writeText(found.yaml);
@@ -126,13 +135,13 @@ function Facts({ job, row }) {
     ["speed", job.speed == null ? "" : `${number(job.speed)} samples/s`],
     ...measuredFacts(job.measured, ENDED.has(job.state)),
     ["pace", row?.pace == null ? "" : `${percent(row.pace)} of what it does alone`],
-    ["handed in", clock(job.submitted)],
+    ["submitted", clock(job.submitted)],
     [
       "started",
       job.started ? `${clock(job.started)}, after ${duration(job.started - job.submitted)}` : "",
     ],
     ["ended", job.ended ? `${clock(job.ended)}, after ${duration(job.ended - job.submitted)}` : ""],
-    ["waits for", !job.started && !job.ended ? duration(now - job.submitted) : ""],
+    ["has waited", !job.started && !job.ended ? duration(now - job.submitted) : ""],
     ["used", job.gpu_seconds ? gpuHours(job.gpu_seconds) : ""],
     [
       "restarts",
@@ -197,7 +206,7 @@ function Why({ job, me }) {
     (signal) => get(at("jobs", job.id, "explain"), { signal }),
     `${job.id} ${job.state} ${job.suspended_by}`,
   );
-  const end = html`<button class="quiet" disabled=${loading} onClick=${again}>Look again</button>`;
+  const end = html`<button class="quiet" disabled=${loading} onClick=${again}>Ask again</button>`;
   return html`<${Panel} title=${waits || job.suspended_by ? "Why it waits" : "Why it holds this"} end=${end}>
     ${loading && !data ? html`<${Loading} what=${waits ? "Simulating from the present state" : "Asking"} />` : null}
     <${Trouble} error=${error} again=${again} />
@@ -268,12 +277,12 @@ function Cheapest({ job, change, me }) {
       if (await confirm(`Start now: ${change.text}?`, { detail, action: "Change and start" }))
         await attempt(() => put(at("jobs", job.id, "priority"), change.fields));
     } else if (own) {
-      const detail = `${job.name} leaves the queue and is handed in anew with this change. As things are, it starts at once.`;
+      const detail = `${job.name} leaves the queue and is submitted anew with this change. As things are, it starts at once.`;
       if (!(await confirm(`Start now: ${change.text}?`, { detail, action: "Change and start" })))
         return;
       const made = await attempt(
         () => post(at("jobs", job.id, "again"), { change: change.fields, replace: true }),
-        (told) => `handed in as ${told.id}`,
+        (told) => `submitted as ${told.id}`,
       );
       if (made) go("job", [made.id]);
     } else if (node && (await confirm(`Use node ${node} again?`, { action: "Use it again" }))) {

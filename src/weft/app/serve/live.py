@@ -22,6 +22,7 @@ from weft.app.serve.private_file import write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
 from weft.app.serve.sleep_nodes import SleepNodes, SleepSettings
 from weft.app.serve.standby import describe_process
+from weft.app.serve.taken import TakenDevices
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
 from weft.core.asleep.ahead import Device
 from weft.core.errors import InvalidConfig
@@ -176,6 +177,7 @@ class Live:
         self.sleep_nodes = _sleep_nodes(settings, self.driver, self.engine.name)
         self.idle_beside = IdleBeside(self.driver, lambda: self.quotas)
         self.idle_watch = IdleWatch(self.driver, settings.stop_idle_s)
+        self._taken = TakenDevices(engine, lambda: self.quotas, self.set_quotas)
 
     @property
     def isolation(self) -> Literal["users", "none", ""]:
@@ -215,6 +217,7 @@ class Live:
             if self.sleep_nodes is not None:
                 self.sleep_nodes.open()
             self.idle_watch.open()
+            self._taken.open()
         except BaseException:
             await self._leading.close()
             self.store.close()
@@ -232,6 +235,7 @@ class Live:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
+        await self._taken.close()
         await self._deadlines.close()
         await self.idle_beside.close()
         if self.sleep_nodes is not None:

@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO := $(VENV)/.demo
+REPORT := $(VENV)/.report
 # Many tests wait for real jobs: half as many workers again as there are cores.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile everything anew
@@ -16,7 +17,7 @@ help:            ## show the targets
 up: $(DEMO)      ## the service on this machine with real training jobs, live; KEEP=1 leaves its page running
 	@$(BIN)/weft demo $(if $(KEEP),--keep)
 
-compare: $(DEMO) ## compare four policies on a built-in workload, with a report
+compare: $(REPORT) ## compare four policies on a built-in workload, with a report
 	@mkdir -p out
 	$(BIN)/weft compare philly --jobs 400 --load 1.1 --report out/report.html
 	@echo "open out/report.html in a browser; more: $(BIN)/weft --help"
@@ -39,8 +40,9 @@ lint: $(READY)   ## style and types
 	$(BIN)/mypy
 
 SCRIPTS := "src/weft/service/web/js/**/*.js" src/weft/report/page.js
-lint-js:         ## style of the web page's scripts; needs npx
+lint-js:         ## style and mistakes of the web page's scripts; needs npx
 	npx --yes prettier@3.9.10 --check $(SCRIPTS)
+	npx --yes eslint@9.39.5 --config .ci/eslint.config.mjs --max-warnings 0 $(SCRIPTS)
 
 bench: $(READY)  ## speed and fidelity, ours beside baselines
 	$(BIN)/python -m benchmarks
@@ -53,18 +55,27 @@ docs: $(READY)   ## make the reference pages from the code
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("Weft needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	@echo "making an environment for Python in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
 
-# What running Weft needs; the tools of its developers are not among it.
+# What running Weft needs and no more: not the tools of its developers, and nothing compiled that is never imported.
+# Without a GPU PyTorch's own build for CPUs will do, which is much smaller; if its index does not answer, any build.
+INSTALL = $(BIN)/python -m pip install --no-compile --constraint tests/constraints.txt
+CPU_INDEX := https://download.pytorch.org/whl/cpu
 $(DEMO): pyproject.toml tests/constraints.txt | $(BIN)/python
-	@echo "installing Weft with its service, reports and PyTorch into $(VENV); PyTorch is the largest part"
-	$(BIN)/python -m pip install --editable '.[report,serve,train]' --constraint tests/constraints.txt
+	@echo "installing Weft, its service and PyTorch, which is the largest part"
+	@test "$$(uname -s)" != Linux || command -v nvidia-smi >/dev/null || \
+	  $(INSTALL) --timeout 10 --retries 0 torch --index-url $(CPU_INDEX) || echo "not from $(CPU_INDEX)"
+	@$(INSTALL) --editable '.[serve,train]'
+	@touch $@
+
+$(REPORT): $(DEMO)
+	@$(INSTALL) --quiet --editable '.[report]'
 	@touch $@
 
 $(READY): pyproject.toml tests/constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint tests/constraints.txt
-	@touch $@ $(DEMO)
+	@touch $@ $(DEMO) $(REPORT)
 
 clean:           ## remove what was built
 	rm -rf $(VENV) out .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -187,7 +187,7 @@ def test_a_form_tells_what_would_happen_before_it_is_sent(
 ) -> None:
     page = open_page(f"{client.base_url}#/submit")
     page.get_by_label("Name", exact=True).fill("from-the-page")
-    page.get_by_label("Command, read by no shell").fill("python train.py --lr '1 e-3'")
+    page.get_by_label("Command, not run by a shell").fill("python train.py --lr '1 e-3'")
     page.get_by_label("Tenant").fill("vision")
 
     page.get_by_label("GPUs", exact=True).fill("9")

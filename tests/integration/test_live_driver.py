@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError
+from weft.core.errors import EngineError, InvalidConfig, Superseded, UnknownName, WeftError
 from weft.core.events.event import Cancelled, Decided, Event, Failed, NodeDown, Started, Submitted
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.job import Demand, Job, JobId, NodeId
@@ -26,6 +26,7 @@ from weft.runtime.deciding.replay import decide_again
 from weft.runtime.loop.driver import Driver
 from weft.runtime.loop.requests import AGAIN_S
 from weft.sim.engine import SimulatedEngine
+from weft.store import lease
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
 from weft.wire.processes import start_time
@@ -439,5 +440,44 @@ def test_jobs_are_counted_before_anything_else_happens() -> None:
 
             assert counted == ["one", "two"]
             assert not driver.incoming
+
+    asyncio.run(run())
+
+
+def test_who_no_longer_waits_for_a_driver_does_not_end_it() -> None:
+    async def run() -> None:
+        async with driving(
+            SimulatedEngine("1x4:a100", speed=3600.0, perf=Replay()), MemoryStore()
+        ) as driver:
+            waiting = asyncio.create_task(driver.wait())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+            await driver.submit(passing("later", 60.0))
+
+            assert (await driver.ended(JobId("later"))).state == "succeeded"
+
+    asyncio.run(run())
+
+
+def test_a_driver_whose_log_another_service_took_over_does_nothing_more(tmp_path: Path) -> None:
+    async def run() -> None:
+        path = tmp_path / "events.db"
+        store = SqliteStore(path)
+        driver = Driver(local(tmp_path), store, policy="fifo")
+        await driver.open()
+        last = store.last()
+        assert lease.take_from(path, lease.read(path))
+
+        with pytest.raises(Superseded):
+            await driver.submit(shell("late", "true"))
+        with pytest.raises(Superseded):
+            await driver.wait()
+
+        await driver.close()
+        assert store.last() == last
+        assert not (tmp_path / "jobs" / "late").exists()
+        store.close()
 
     asyncio.run(run())

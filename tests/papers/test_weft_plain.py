@@ -133,16 +133,16 @@ def view_of_late(ran: float = 40_000.0, waited: float = 0.0) -> View:
 
 
 def test_who_waited_for_too_long_goes_first_until_it_has_run_for_twice_as_long() -> None:
-    # Of two jobs on one GPU each has half of it: 20 s of running may wait for 3 x 20 x 2 s.
-    assert running(view_of_late(waited=119.0)) == {"short"}
-    assert running(view_of_late(waited=121.0)) == {"late"}
+    # Of two jobs on one GPU each has half of it: 10 s of running may wait for 3 x 10 x 2 s.
+    assert running(view_of_late(waited=59.0)) == {"short"}
+    assert running(view_of_late(waited=61.0)) == {"late"}
 
 
-@pytest.mark.parametrize("waited", [0.0, 50.0])
+@pytest.mark.parametrize("waited", [0.0, 40.0])
 def test_it_looks_again_when_the_first_that_waits_is_late(waited: float) -> None:
     wake_at = Weft().decide(view_of_late(waited=waited)).wake_at
 
-    assert wake_at == pytest.approx(NOW + 120.0 - waited)
+    assert wake_at == pytest.approx(NOW + 60.0 - waited)
 
 
 @pytest.mark.parametrize(("ran", "stays"), [(30.0, True), (41.0, False)])
@@ -151,6 +151,30 @@ def test_a_late_job_is_not_stopped_before_it_ran_twice_as_long(ran: float, stays
     view.table.set(0, Column.SUBMITTED, NOW - ran - 121.0)
 
     assert running(view) == ({"late"} if stays else {"short"})
+
+
+def view_of_two_late(waited: float) -> View:
+    """A gang on all GPUs that waited 1.2 times as long as it may, and one that came after it."""
+    view = view_of_ran(("gang", 8, 90_000.0, 1_000.0), ("short", 1, 10.0, 0.0), gpus=8)
+    view.table.set(0, Column.SUBMITTED, NOW - 1_000.0 - 1.2 * 3.0 * 500.0 * 2.0)
+    view.table.set(1, Column.SUBMITTED, NOW - waited)
+    return view
+
+
+def test_of_two_late_jobs_the_later_one_goes_first_however_large_the_other() -> None:
+    # One GPU is no more than its part: 10 s of running may wait for 30 s.
+    assert running(view_of_two_late(waited=35.0)) == {"gang"}
+    assert running(view_of_two_late(waited=37.0)) == {"short"}
+
+
+def test_it_looks_again_when_a_late_job_becomes_the_later_one() -> None:
+    wake_at = Weft().decide(view_of_two_late(waited=20.0)).wake_at
+
+    assert wake_at is not None
+    assert wake_at == pytest.approx(NOW + 10.0)
+    late = Weft().decide(view_of_two_late(waited=30.0)).wake_at
+    assert late is not None
+    assert NOW + 6.0 <= late <= NOW + 10.0
 
 
 def test_where_there_is_room_for_all_nobody_is_predicted() -> None:

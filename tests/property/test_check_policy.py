@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from weft.core.errors import PlanError
-from weft.core.model.job import Allocation, Batch, Demand, JobId, NodeId, Slice
+from weft.core.model.job import Allocation, Batch, Demand, Job, JobId, NodeId, Slice
 from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
 from weft.core.state.table import Column
 from weft.pieces.pack import backfill
+from weft.pieces.place.gangs import most_nodes
 from weft.policies.fifo import Fifo
 from weft.testing import check_policy
 
@@ -86,6 +88,15 @@ class NeverRests:
     def decide(self, view: View) -> Plan:
         """Says that it rests, and wants to be asked again and again."""
         return replace(sound(view), wake_at=view.now + 3600.0)
+
+
+@dataclass(frozen=True)
+class WelcomesElsewhere(Fifo):
+    def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:
+        """Says of a newcomer that it spreads, and packs it."""
+        del now
+        on = most_nodes(job, free)
+        return on and Plan({job.id: on})
 
 
 @dataclass(frozen=True)
@@ -335,6 +346,7 @@ class Fails:
         (StarvesHosts(), "sets the host part of .* without declaring Controls.HOST"),
         (WakesInThePast(), "asked at .* to be woken at"),
         (NeverRests(), "says that it rests, but acts"),
+        (WelcomesElsewhere(), "decides otherwise about a newcomer than it welcomes"),
         (Sleeper(), "leaves a lone job waiting"),
         (Hoards(), r"leaves GPUs idle and does not say why: \w+ waits although it could start"),
         (NeverGrows(), r"leaves GPUs idle and does not say why: \w+ holds \d+ of \d+"),

@@ -7,6 +7,7 @@ WeftError
 ├── PlanError        a policy returned a plan that cannot be carried out: a bug in the policy
 ├── StateError       an event that cannot follow from those before it, with the job's story
 ├── StoreError       the store could not be written: a full disk, mostly
+│   └── Superseded   another service has taken over the log
 ├── UnreadableEvent  an event that the log refuses: it could not be read back
 └── EngineError      an engine could not do what it was asked
 
@@ -54,6 +55,10 @@ class UnknownName(WeftError):  # noqa: N818 - reads better at the call site
 
 class StoreError(WeftError):
     """The store could not be written; nothing of what was to be written is there."""
+
+
+class Superseded(StoreError):  # noqa: N818
+    """Another service has taken over the log: this one may write and do nothing more."""
 
 
 class InvalidConfig(WeftError):  # noqa: N818

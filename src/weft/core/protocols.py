@@ -336,10 +336,7 @@ class Store(Protocol):
         ...
 
     def append(self, events: Sequence[tuple[float, Event]]) -> int:
-        """Keep `(at, event)` pairs, all or none; durable on return. The last one's number.
-
-        Raises UnreadableEvent for one that could not be read back.
-        """
+        """Keep `(at, event)` pairs, all or none, durably; the last's number. UnreadableEvent."""
         ...
 
     def since(self, seq: int, limit: int | None = None) -> list[tuple[int, float, Event]]:
@@ -364,10 +361,7 @@ class Store(Protocol):
     def about_job(
         self, job: JobId, limit: int, until: float | None = None
     ) -> list[tuple[int, float, Event]]:
-        """The last `limit` events that name a job, oldest first; from any thread.
-
-        `until` is when it ended, if it has. Holds up nobody who appends meanwhile.
-        """
+        """The last events that name a job, which ended at `until`; from any thread."""
         ...
 
     def save(self, seq: int, snapshot: bytes) -> None:
@@ -392,6 +386,10 @@ class Store(Protocol):
 
     def compact(self, seq: int) -> None:
         """Cut the log: drop all events up to `seq`, of which there must be a base."""
+        ...
+
+    def beat(self) -> None:
+        """Say that its owner is well; Superseded once another owns it. From any thread."""
         ...
 
     def close(self) -> None:

@@ -48,8 +48,9 @@ from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job, JobId
 from weft.core.plan.early_rounds import PAUSE_S, could_start
+from weft.core.plan.newcomer import welcome_newcomer
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy, may_rest
+from weft.core.plan.policy import Policy, may_rest, welcome_of
 from weft.core.plan.rules import check_plan
 from weft.core.plan.view import View
 from weft.core.spec.part_spec import PartSpec
@@ -61,10 +62,10 @@ from weft.core.stops import Rung
 
 Journal = Callable[[float, Event], None]
 ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
-QUIET = (
+QUIET = {
     *(Started, Stopped, Reported, Resizable, Resized),
     *(Saved, Noticed, DeadlineMissed, Slept, SleepFailed, Awoke, StartedAhead),
-)  # after these there is nothing to decide
+}  # after these there is nothing to decide
 
 
 class Scheduler:
@@ -83,14 +84,12 @@ class Scheduler:
         stops: StopRules | None = None,
         early_rounds: bool = False,
     ) -> None:
-        self.policy = policy
+        self.use(policy)
         self.knowledge = knowledge or Knowledge()
         self.state = State(cluster)
         self.state.story = EventHistory(remembered)
-        self.memory: object = None
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
-        self.rested: Callable[[], None] | None = None
-        self._about, self._rests = policy.about, may_rest(policy)
+        self.rested: Callable[[bool], None] | None = None
         self._seed, self._weights = seed, dict(weights or {})
         self._journal, self._stops = journal, Stops(stops)
         self._history = Growing()
@@ -125,7 +124,7 @@ class Scheduler:
             actions += self.recall(now, event)
             if self.state.dependencies.in_vain:
                 actions += self._cancel_in_vain(now)
-            news = news or not isinstance(event, QUIET)
+            news = news or type(event) not in QUIET
         return actions, news and self._due(round_of)
 
     def put_off(self, until: float) -> None:
@@ -142,6 +141,8 @@ class Scheduler:
 
     def recall(self, now: float, event: Event) -> list[Action]:
         """Take in one fact, deciding nothing: how a log brings a scheduler up to date."""
+        if type(event) is Started:
+            return self.state.fold(now, event)
         if isinstance(event, Failed) and event.lost:
             self._observe_lost(event)
         actions = self.state.fold(now, event)
@@ -188,9 +189,9 @@ class Scheduler:
 
     def use(self, policy: Policy) -> None:
         """Decide by another policy from now on; it starts without memory."""
-        self.policy = policy
-        self.memory = None
-        self._about, self._rests = policy.about, may_rest(policy)
+        self.policy, self._about = policy, policy.about
+        self.memory: object = None
+        self._rests, self._welcome = may_rest(policy), welcome_of(policy)
 
     # ---- when
 
@@ -224,19 +225,22 @@ class Scheduler:
 
     def decide(self, now: float) -> list[Action]:
         """The second half of a step: ask the policy, check its plan, turn it into actions."""
-        if self._rests and self._journal is None and self.state.table.held.all():
-            return self._rest(now)
+        if self._rests and self._journal is None:
+            plan = welcome_newcomer(self.state, now, self._welcome, self._about)
+            if plan is not None:
+                return self._rest(now, plan)
         return self.adopt(now, self.propose(now))
 
-    def _rest(self, now: float) -> list[Action]:
-        """Count a decision that changes nothing, without asking for it."""
-        self._decided_at = now
-        self.state.decisions += 1
-        self.state.wake_at = None
-        self.state.free.commit()
+    def _rest(self, now: float, plan: Plan) -> list[Action]:
+        """Count a decision that stops nobody, made without a view; memory stays as it is."""
+        state, self._decided_at = self.state, now
+        state.decisions += 1
+        state.wake_at = plan.wake_at
+        actions = state.promise_all(plan.changes) if plan.changes else []
+        state.free.commit()
         if self.rested is not None:
-            self.rested()
-        return []
+            self.rested(not actions)
+        return actions
 
     def propose(self, now: float, policy: Policy | None = None) -> Plan:
         """What the policy, or another one without memory, wishes: checked, and nothing is done."""

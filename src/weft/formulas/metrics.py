@@ -49,6 +49,7 @@ WORTH = "; only where jobs say what they are worth"
 LOSS = "of all that the loss falls in the job; only where losses are followed"
 LENT = "; only where machines are lent"
 SLEPT = "; only where nodes can sleep"
+DUE = "; only where jobs have deadlines"
 ELEMENT = "of the n sorted completion times, from 0"
 
 METRICS: tuple[Metric, ...] = (
@@ -276,6 +277,26 @@ METRICS: tuple[Metric, ...] = (
         f"jobs that started before their target time, over those that have one{WORTH}",
         ALL,
         better="more",
+    ),
+    Metric(
+        "deadlines_met",
+        lambda run: None if run.deadlines is None else run.deadlines[0] / sum(run.deadlines),
+        f"jobs that ended by their deadline, over all that have one{DUE}",
+        ALL,
+        "percent",
+        better="more",
+    ),
+    Metric(
+        "deadlines_missed",
+        lambda run: None if run.deadlines is None else run.deadlines[1],
+        f"jobs that were not declined and ended after their deadline{DUE}",
+        ALL,
+    ),
+    Metric(
+        "deadlines_declined",
+        lambda run: None if run.deadlines is None else run.deadlines[2],
+        f"jobs with a deadline that were declined{DUE}",
+        ALL,
     ),
     Metric(
         "node_hours_asleep",

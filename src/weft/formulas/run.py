@@ -66,8 +66,8 @@ class Run:
     `weights` what users and tenants are entitled to, 1 where none is named. `utility` and
     `admitted` are there where jobs say what they are worth, `reached` where losses are followed:
     seconds from submission to a part of all that the loss falls. `loaned` is there where machines
-    were lent, `nodes_slept` where they could sleep. `idle` tells what nobody held, where somebody
-    knows which devices were held.
+    were lent, `nodes_slept` where they could sleep, `deadline` where jobs have
+    any (NaN: none). `idle` tells what nobody held, where somebody knows which devices were held.
     """
 
     submitted: Floats
@@ -90,6 +90,7 @@ class Run:
     loaned: Loaned | None = None
     idle: Idle = NEVER_IDLE
     nodes_slept: NodesSlept | None = None
+    deadline: Floats = field(default_factory=lambda: np.zeros(0))
 
     @cached_property
     def done(self) -> Bools:
@@ -112,6 +113,17 @@ class Run:
     def crowd(self) -> tuple[float, int]:
         """Unfinished jobs: time average and maximum."""
         return contention(self.submitted[self.done], self.ended[self.done])
+
+    @cached_property
+    def deadlines(self) -> tuple[int, int, int] | None:
+        """Jobs that ended by their deadline, later, and never; None where nobody has one."""
+        firm = np.isfinite(self.deadline)
+        if not firm.any():
+            return None
+        ended = self.ended[firm]
+        met = int((ended <= self.deadline[firm] + 1e-6).sum())
+        never = int(np.isnan(ended).sum())
+        return met, len(ended) - met - never, never
 
     @cached_property
     def makespan(self) -> float:

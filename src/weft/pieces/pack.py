@@ -10,6 +10,7 @@ import numpy as np
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
 from weft.core.state.table import Bools, Rows
 from weft.pieces.fit import fit
 from weft.pieces.place.gangs import Placer, fewest_nodes
@@ -17,8 +18,12 @@ from weft.pieces.place.gangs import Placer, fewest_nodes
 Alike = tuple[Demand, str, float | None]
 
 
-def pack(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
-    """Run the first of `order` that fit together; stop running jobs that stand in their way."""
+def pack(view: View, order: Rows, place: Placer = fewest_nodes, late: Bools | None = None) -> Plan:
+    """Run the first of `order` that fit together; stop running jobs that stand in their way.
+
+    Parts of devices may be free all over while no whole ones are: for rows that are `late` jobs
+    behind them are stopped even though all would fit by number.
+    """
     held = view.table.held[order]
     if held.all():
         return Plan()
@@ -27,16 +32,20 @@ def pack(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
     for row in order[(held > 0.0) & ~chosen]:
         draft.release(row)
     starved = [row for row in order[(held == 0.0) & chosen] if not draft.start(row)]
+    if late is not None:
+        for row in starved:
+            if late[row]:
+                behind = order[int(np.flatnonzero(order == row)[0]) :]
+                draft.clear_for(row, behind[view.table.held[behind] > 0.0][::-1])
     if starved or len(view.cluster.kinds) > 1:
-        draft.refill(order[~chosen])
+        draft.refill(order[~chosen | draft.is_stopped(order)])
     return Plan(draft.changes)
 
 
 def backfill(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
     """Start every waiting job of `order` that fits in what is free; stop nobody."""
-    waiting = order[view.table.held[order] == 0.0]
     draft = Draft(view, place)
-    draft.refill(waiting)
+    draft.refill(order[view.table.held[order] == 0.0])
     return Plan(draft.changes)
 
 
@@ -54,23 +63,28 @@ def start_newcomer(view: View, place: Placer = fewest_nodes) -> Plan | None:
 
     None where several wait, or one has to, or kinds of GPU are to choose from.
     """
-    waiting = np.flatnonzero(view.table.held == 0.0)
-    if not waiting.size:
+    table = view.table
+    if not table.waiting:
         return Plan()
-    if waiting.size > 1 or len(view.cluster.kinds) > 1:
+    if table.waiting > 1 or len(view.cluster.kinds) > 1:
         return None
-    row = int(waiting[0])
+    row = int(table.waiting_rows()[0])
     if view.table.need[row] > view.free.room():
         return None
-    on = place(view.job(row), view.free)
-    return None if on is None else Plan({view.job(row).id: on})
+    return welcome(view.job(row), view.free, place)
+
+
+def welcome(job: Job, free: Capacity, place: Placer = fewest_nodes) -> Plan | None:
+    """Start a job where there is a place for it; None if there is none."""
+    on = place(job, free)
+    return None if on is None else Plan({job.id: on})
 
 
 def start_all(view: View, place: Placer = fewest_nodes) -> Plan | None:
     """Start every waiting job beside those that run; None if somebody would have to wait."""
-    waiting = np.flatnonzero(view.table.held == 0.0)
-    if not waiting.size:
+    if not view.table.waiting:
         return Plan()
+    waiting = view.table.waiting_rows()
     if view.table.need[waiting].sum() > view.free.room():
         return None
     draft, mark = Draft(view, place), view.free.mark()
@@ -107,6 +121,21 @@ class Draft:
         self._view.free.take(on)
         self.changes[job.id] = on
         return True
+
+    def clear_for(self, row: int, others: Rows) -> None:
+        """Place a row, if it finds one once the first of these others have left."""
+        mark, before = self._view.free.mark(), (dict(self.changes), dict(self._released))
+        for other in others.tolist():
+            if other not in self._released:
+                self.release(other)
+                if self.start(row):
+                    return
+        self._view.free.rollback(mark)
+        self.changes, self._released = before
+
+    def is_stopped(self, rows: Rows) -> Bools:
+        """Which of these hold nothing any more."""
+        return np.isin(rows, list(self._released))
 
     def refill(self, order: Rows) -> None:
         """Offer what is free to rows that hold nothing, those just released first to stay."""

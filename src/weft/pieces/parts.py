@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from weft.core.model.job import Allocation, Config, Job
 from weft.core.plan.about import About
@@ -87,7 +87,12 @@ class Size(Part, Protocol):
 
 
 class Place(Part, Protocol):
-    """Which devices. `moves` says that who runs may be moved to make room."""
+    """Which devices. `moves` says that who runs may be moved to make room.
+
+    `reads_view` says that `placer` reads more than the job and what is free.
+    """
+
+    reads_view: ClassVar[bool]
 
     @property
     def moves(self) -> bool:

@@ -7,9 +7,13 @@ from functools import cache
 from typing import ClassVar
 
 from weft.core.errors import InvalidConfig
+from weft.core.model.job import Job
 from weft.core.plan.about import About, may_idle
+from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge
 from weft.core.spec.registry import get_part
+from weft.core.state.capacity import Capacity
+from weft.pieces.pack import welcome
 from weft.pieces.parts import Place
 
 
@@ -30,6 +34,15 @@ class Baseline:
     def about(self) -> About:
         """A place may need to know more."""
         return add_place(self.packed, self.place)
+
+    def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
+        """Whoever is alone and fits starts; no order is needed."""
+        return welcome_in(find_place(self.packed.name, self.place), job, free)
+
+
+def welcome_in(place: Place, job: Job, free: Capacity) -> Plan | None:
+    """Start a lone newcomer there; None where its place depends on more."""
+    return None if place.reads_view else welcome(job, free, place.place)
 
 
 @cache

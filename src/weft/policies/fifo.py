@@ -16,14 +16,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
+from weft.core.model.job import Job
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
 from weft.pieces.admit.starting import Backfill, InTurn
 from weft.pieces.order.keys import Arrival
 from weft.pieces.parts import run_order
-from weft.policies.baseline import add_place, find_place
+from weft.policies.baseline import add_place, find_place, welcome_in
 
 ARRIVAL, BACKFILL, IN_TURN = Arrival(), Backfill(), InTurn()
 WHERE = classify(Objective.IN_ORDER, Knowledge.NOTHING, Preemption.NEVER)
@@ -48,6 +50,10 @@ class Fifo:
     def about(self) -> About:
         """Strict FIFO starves nobody; with backfill large jobs may be overtaken for ever."""
         return _about(self.place, backfill=self.backfill)
+
+    def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
+        """Whoever fits and is alone starts."""
+        return welcome_in(find_place("fifo", self.place), job, free)
 
     def decide(self, view: View) -> Plan:
         """Rows are in order of submission already."""

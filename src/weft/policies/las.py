@@ -18,14 +18,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, Literal
 
+from weft.core.model.job import Job
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import AttainedService
 from weft.pieces.parts import run_order
-from weft.policies.baseline import add_place, find_place
+from weft.policies.baseline import add_place, find_place, welcome_in
 
 PREEMPT = Preempt()
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.NOTHING, Preemption.STOPS)
@@ -56,6 +58,11 @@ class Las:
     def about(self) -> About:
         """A place may need to know more."""
         return _about(self.place)
+
+    def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:
+        """Whoever is alone and fits starts; without queues all are looked at in a quantum."""
+        plan = welcome_in(find_place("las", self.place), job, free)
+        return plan if self.thresholds else plan and Plan(plan.changes, wake_at=now + self.quantum)
 
     def decide(self, view: View) -> Plan:
         """Rank by attained service, whole or by queue, then pack."""

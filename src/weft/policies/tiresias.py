@@ -18,12 +18,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from weft.core.model.job import Job
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import QueuedService
+from weft.pieces.pack import welcome
 from weft.pieces.parts import run_order
 from weft.pieces.place.parts import Skewed
 from weft.pieces.place.skew import by_skew
@@ -70,6 +73,10 @@ class Tiresias:
     def rests(self) -> bool:
         """Who waited too long is promoted also while everybody runs."""
         return self.knob is None
+
+    def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
+        """Whoever is alone and fits starts; who sank is worked out when an order matters."""
+        return welcome(job, free, by_skew(self.pack_limit))
 
     def decide(self, view: View) -> Plan:
         """Scan the queues, first fit, each job where its skew lets it be."""

@@ -136,6 +136,7 @@ def _run(
         None if counts.loans is None else _loaned(counts.loans, physics),
         _idle(physics, cluster, submit, held),
         nodes_slept=counts.nodes_slept,
+        deadline=np.array([job.deadline for job, _ in physics.trace], dtype=float),
     )
 
 

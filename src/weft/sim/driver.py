@@ -99,7 +99,7 @@ class Driver:
         self._left = len(physics.trace)
         self._idle = 0
         scheduler.timed = self._time_decision
-        scheduler.rested = lambda: self._count(idle=not self._attempt)
+        scheduler.rested = lambda nothing: self._count(idle=nothing and not self._attempt)
 
     def run(self) -> None:
         """Until every job has left."""

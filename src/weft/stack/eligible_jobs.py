@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.core.model.job import Job, JobId
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import may_rest
+from weft.core.plan.policy import Welcome, may_rest, welcome_of
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Table
 from weft.stack.ask_policy import ask
@@ -24,6 +24,11 @@ class EligibleJobs(Wrapper):
     def rests(self) -> bool:
         """Nobody waits for anything where all hold devices."""
         return may_rest(self.inner)
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """As the policy does it."""
+        return welcome_of(self.inner)
 
     def decide(self, view: View) -> Plan:
         """What the policy decides about jobs that may start; the others wait unseen."""

@@ -84,5 +84,8 @@ class MemoryStore:
         self._cut = seq
         self._bases = {one: kept for one, kept in self._bases.items() if one >= seq}
 
+    def beat(self) -> None:
+        """Nobody else can take it."""
+
     def close(self) -> None:
         """Nothing to let go of."""

@@ -1,8 +1,9 @@
 """The event log in one SQLite file: `events(seq, at, json)`, appended to and never changed.
 
 Write-ahead logging with a full sync at each commit: what `append` returned for survives
-`kill -9` and a power cut. One process at a time owns the file; a second one is refused. Rows that
-cannot be read are moved to `set_aside`, with the reason, and the rest is read.
+`kill -9` and a power cut. One process at a time owns the file; a second one is refused, and every
+transaction checks the token of its lease. Rows that cannot be read are moved to `set_aside`, with
+the reason, and the rest is read.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from weft.core.codec.event_lines import read_event, readable_line
-from weft.core.errors import InvalidConfig, StoreError, WeftError
+from weft.core.errors import InvalidConfig, StoreError, Superseded, WeftError
 from weft.core.events.event import Event, names
 from weft.core.latency import Latency
 from weft.core.model.job import JobId
+from weft.store import lease
 from weft.store.ended_jobs import TABLE, SqliteEnded
 from weft.store.job_events import INDEXES, lines_about
 from weft.store.reading import Reading
@@ -49,9 +51,9 @@ Row = tuple[int, float, Event]
 
 
 class SqliteStore:
-    """The log in the file `path`; its folder must be there."""
+    """The log in the file `path`; its folder must be there. `holder` is for a standby to read."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, holder: str = "") -> None:
         self.path = Path(path)
         self.appends = Latency()
         self._lock = threading.Lock()
@@ -61,6 +63,7 @@ class SqliteStore:
             self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
             self.path.chmod(0o600)  # jobs' variables are in the log
             self._open()
+            self._token = lease.take(self._db, holder)
             self._reading = Reading(self.path, self._db, self._lock)
             self.ended = SqliteEnded(self._reading, self._db, self._all_or_nothing)
         except (sqlite3.DatabaseError, OSError) as error:
@@ -80,7 +83,7 @@ class SqliteStore:
             )
         if found == 2:  # had no bases yet, and no time in them
             self._db.execute("DROP TABLE IF EXISTS bases")
-        self._db.executescript(_TABLES + TABLE + INDEXES)
+        self._db.executescript(_TABLES + TABLE + INDEXES + lease.TABLE)
         self._db.execute(f"PRAGMA user_version={VERSION}")
 
     # ---- the log
@@ -211,8 +214,12 @@ class SqliteStore:
         with self._lock:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
+                lease.check(self._db, self._token)
                 yield
                 self._db.execute("COMMIT")
+            except Superseded:
+                self._db.execute("ROLLBACK")
+                raise
             except sqlite3.Error as error:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
@@ -220,6 +227,10 @@ class SqliteStore:
                     f"{what} could not be written to {self.path}: {error}",
                     hint="is the disk full?",
                 ) from error
+
+    def beat(self) -> None:
+        """Say that its owner is well; Superseded if another has taken the lease."""
+        lease.beat(self.path, self._token)
 
     def close(self) -> None:
         """Let go of the file, so that another process may own it."""

@@ -24,7 +24,7 @@ from weft.core.model.job import Allocation, BatchRange, Demand, Job, JobId, Node
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy, may_rest
+from weft.core.plan.policy import Policy, may_rest, welcome_of
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import EPS
@@ -285,7 +285,18 @@ class Watched:
         if may_rest(self.inner) and view.table.held.all():
             rest = plan == Plan(memory=view.memory)
             assert rest, f"{name} says that it rests, but acts although every job holds devices"
+        self._check_welcome(view, plan)
         return plan
+
+    def _check_welcome(self, view: View, plan: Plan) -> None:
+        table, welcome = view.table, welcome_of(self.inner)
+        if welcome is None or table.waiting != 1 or len(view.cluster.kinds) > 1:
+            return
+        row = int(table.waiting_rows()[0])
+        said = welcome(table.jobs[row], view.free, view.now)
+        if said is not None and table.need[row] <= view.free.room():
+            alike = replace(said, memory=view.memory) == plan
+            assert alike, f"{self.about.name} decides otherwise about a newcomer than it welcomes"
 
     def _check_busy(self, view: View, plan: Plan) -> None:
         idle = len(view.table) and not plan.changes and not plan.rejected and not view.held()

@@ -57,6 +57,27 @@ def test_the_first_that_fit_together_run() -> None:
     assert who(view, pack(view, rows(0, 1, 2, 3))) == "ac"
 
 
+def scattered() -> View:
+    """Eight GPUs, a quarter of each taken by `a`, half of one by `b`; `c` wants four whole ones."""
+    jobs = job("a", 8, share=0.25), job("b", share=0.5), job("c", 4)
+    return view_with(8, *jobs, running="ab")
+
+
+def test_parts_all_over_keep_whole_devices_from_a_gang_unless_it_is_late() -> None:
+    view = scattered()
+    late = np.array([False, False, True])
+
+    assert who(view, pack(view, rows(2, 1, 0))) == "ab"
+    view = scattered()
+    assert who(view, pack(view, rows(2, 1, 0), late=late)) == "bc"
+
+
+def test_nobody_ahead_of_a_late_gang_is_stopped_for_it() -> None:
+    view = scattered()
+
+    assert who(view, pack(view, rows(0, 2, 1), late=np.array([False, False, True]))) == "ab"
+
+
 def test_those_who_stand_in_the_way_give_way_and_the_others_stay() -> None:
     view = view_with(8, job("a", 4), job("b", 4), job("c", 4), running="ab")
 

@@ -80,6 +80,19 @@ def test_all_rows_at_once_are_what_each_row_is_by_itself() -> None:
         assert means[row] == pytest.approx(max(mean_of(blended) - ran, 1.0), rel=1e-9)
 
 
+def test_an_index_of_few_rows_is_that_of_many() -> None:
+    predictor, jobs = taught()
+    rows = [(one, 0.0) for one in jobs[:60]]
+    ages = np.random.default_rng(3).lognormal(5.0, 3.0, (60, 4))
+    ages[::3, 0] = 0.0
+
+    together = predictor.index_at(table_of(*rows), 0.0, ages)
+
+    for i, row in enumerate(rows):
+        alone = predictor.index_at(table_of(row), 0.0, ages[i : i + 1])
+        assert alone[0].tolist() == pytest.approx(together[i].tolist(), rel=1e-9)
+
+
 def test_what_is_kept_between_calls_never_shows() -> None:
     warm, jobs = taught()
     rows = [(one, 0.0) for one in jobs[:50]]

@@ -109,7 +109,13 @@ def test_it_fits_and_the_policy_decides_at_its_next_round() -> None:
 
     why = waits(about=every, wake_at=120.0).because(job(2))
 
-    assert why.text == "waits for the next round, in 20 s; 2 GPUs are free for it"
+    assert why.text == "waits for the next decision, in 20 s; 2 GPUs are free for it"
+
+
+def test_it_fits_and_the_policy_is_asked_again_in_a_moment() -> None:
+    why = waits(wake_at=101.0).because(job(2))
+
+    assert why.text == "waits for the next decision, in 1 s; 2 GPUs are free for it"
 
 
 def test_it_fits_and_the_policy_keeps_it_back() -> None:

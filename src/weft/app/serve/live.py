@@ -21,6 +21,7 @@ from weft.app.serve.limits import Limits
 from weft.app.serve.private_file import write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
 from weft.app.serve.sleep_nodes import SleepNodes, SleepSettings
+from weft.app.serve.standby import describe_process
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.knowledge import Knowledge
@@ -46,6 +47,7 @@ from weft.runtime.loop.clock import Seconds
 from weft.runtime.loop.deadlines import Deadlines
 from weft.runtime.loop.driver import Driver
 from weft.runtime.loop.file_limit import raise_file_limit
+from weft.runtime.loop.leading import Leading
 from weft.runtime.recovery.retention import FOR_EVER, Keep, Retention
 from weft.runtime.sharing.ahead import AheadStarts
 from weft.runtime.sharing.guard import SharingGuard
@@ -139,7 +141,9 @@ class Live:
             users=self.users,
             seconds=seconds,
         )
-        self.store: Store = MemoryStore() if folder is None else SqliteStore(folder / LOG)
+        self.store: Store = (
+            MemoryStore() if folder is None else SqliteStore(folder / LOG, describe_process())
+        )
         if not self.store.last():
             policy = policy or _first_policy(settings.default, engine)
         elif before is not None and before.policy == self._configured.policy:
@@ -161,6 +165,7 @@ class Live:
             end_unknown=settings.end_unknown,
             decider=_decider(settings),
         )
+        self._leading = Leading(self.store, self.driver.broken)
         self.retention = Retention(self.driver, settings.keep)
         self.bad_nodes = BadNodes(self._owner_of)
         self._watching: asyncio.Task[None] | None = None
@@ -185,6 +190,7 @@ class Live:
     async def open(self) -> None:
         """Replay, reconcile, begin; nothing stays open if that fails."""
         raise_file_limit()
+        self._leading.open()
         try:
             if self.settings.state is not None and not self.store.last():
                 refuse_beside_jobs(self.settings.state, "the log has no events")
@@ -208,6 +214,7 @@ class Live:
                 self.sleep_nodes.open()
             self.idle_watch.open()
         except BaseException:
+            await self._leading.close()
             self.store.close()
             raise
 
@@ -232,6 +239,7 @@ class Live:
         await self.sharing.close()
         await self.retention.close()
         await self.driver.close()
+        await self._leading.close()
         self.store.close()
 
     def check(self, job: Job) -> None:

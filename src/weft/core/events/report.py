@@ -87,6 +87,8 @@ class Report:
     - `sm`: part of the device's time in which a kernel of the job ran
     - `cpus`: CPU cores that were busy for it
     - `read_mb_s`, `write_mb_s`: what it moved from and to disks
+    - `power_w`, `temp_c`: watts of all its devices, and degrees Celsius of the hottest
+    - `device_errors`: memory errors of its devices since they were reset that could not be mended
 
     `user` is what the script measures of its own, by name.
     """
@@ -130,6 +132,9 @@ class Report:
     cpus: float | None = None
     read_mb_s: float | None = None
     write_mb_s: float | None = None
+    power_w: float | None = None
+    temp_c: float | None = None
+    device_errors: float | None = None
     user: Mapping[str, float] = NO_METRICS
 
     if not TYPE_CHECKING:
@@ -217,7 +222,10 @@ class Report:
 FIELDS = frozenset(f.name for f in fields(Report))
 NAMES = tuple(f.name for f in fields(Report) if f.name != "user")
 NO_REPORT = Report()
-_FROM_OUTSIDE = ("mem_gb", "held_gb", "sm", "cpus", "read_mb_s", "write_mb_s")
+_FROM_OUTSIDE = (
+    *("mem_gb", "held_gb", "sm", "cpus", "read_mb_s", "write_mb_s"),
+    *("power_w", "temp_c", "device_errors"),
+)
 # Least and most of each number; whatever is not here is 0 or more.
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "loss": (-MOST, MOST),

@@ -35,6 +35,14 @@ class Tier(IntEnum):
     OPPORTUNISTIC = 1
 
 
+class Or(StrEnum):
+    """What becomes of a job whose deadline cannot be promised."""
+
+    UNSAID = ""  # a policy that makes promises declines it
+    DECLINE = "decline"
+    WARN = "warn"  # it runs all the same, and people are told
+
+
 class Stage(IntEnum):
     """Where an unfinished job stands between wish and fact."""
 
@@ -143,7 +151,8 @@ class Job:
     is a part of, such as a hyper-parameter search; empty where it stands alone. At most
     `max_parallel` of an app's jobs hold devices at once, 0 for any number. It is not started before
     the jobs of `after` have ended as they should. `traffic` is what its workers say to each other,
-    None where nobody told. Raises InvalidConfig for numbers that mean nothing.
+    None where nobody told. `deadline_or` says whether it may be declined where its deadline cannot
+    be promised. Raises InvalidConfig for numbers that mean nothing.
     """
 
     id: JobId
@@ -168,6 +177,7 @@ class Job:
     traffic: Traffic | None = None
     slowdown: float | None = None
     gpu_mem_gb: float | None = None
+    deadline_or: Or = Or.UNSAID
 
     def __post_init__(self) -> None:
         if self.slowdown is not None:

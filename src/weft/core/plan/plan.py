@@ -67,6 +67,9 @@ class Plan:
         return cls(changes)
 
 
+NOTHING = Plan()
+
+
 def merge(plans: Iterable[Plan]) -> Plan:
     """The union of plans for disjoint sets of jobs."""
     changes: dict[JobId, Allocation | None] = {}

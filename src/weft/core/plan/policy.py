@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+from weft.core.model.job import Job
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
+
+Welcome = Callable[[Job, Capacity, float], Plan | None]
 
 
 class Policy(Protocol):
@@ -41,6 +46,24 @@ class Resting(Policy, Protocol):
         ...
 
 
+@runtime_checkable
+class Welcoming(Resting, Protocol):
+    """A policy that rests, and says where a lone newcomer goes that fits beside all who run.
+
+    Simulations take its word instead of a whole decision, which would have to be the same.
+    """
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """The plan for it, without memory; None where the policy has to be asked."""
+        ...
+
+
 def may_rest(policy: Policy) -> bool:
     """Whether a policy need not be asked while every job holds devices."""
     return isinstance(policy, Resting) and policy.rests and policy.about.every is None
+
+
+def welcome_of(policy: Policy) -> Welcome | None:
+    """How a policy starts a lone newcomer; None where it has to be asked."""
+    return policy.welcome if may_rest(policy) and isinstance(policy, Welcoming) else None

@@ -47,7 +47,7 @@ class Blocker(StrEnum):
     CPU_JOBS = "cpu_jobs"  # it asks for no device, and others without any have its CPUs or memory
     MEMORY = "memory"  # devices are free, the host memory beside them is not
     CLASS = "class"  # it fits, and would be in the way of a job of higher priority that waits
-    ROUND = "round"  # it fits, and the policy decides at its next round
+    ROUND = "round"  # it fits, and the policy decides at its next round, or is asked again soon
     FALLBACK = "fallback"  # it fits, and a safe order that stands in for the policy keeps it back
     TURN = "turn"  # it fits, and the policy keeps it back
 
@@ -104,7 +104,7 @@ WORDS: Mapping[Blocker, str] = {
     Blocker.MEMORY: "waits for {asks} with {need:g} GB of host memory; GPUs are free, but the "
     "memory beside them is taken",
     Blocker.CLASS: "waits behind {job}, which has a higher priority and waits for {asks}",
-    Blocker.ROUND: "waits for the next round, in {seconds:.0f} s; {asks} {are} free for it",
+    Blocker.ROUND: "waits for the next decision, in {seconds:.0f} s; {asks} {are} free for it",
     Blocker.FALLBACK: "waits its turn; {asks} {are} free for it, but the safe order that stands in "
     "for policy {policy!r} keeps it back ({trouble})",
     Blocker.TURN: "waits its turn; {asks} {are} free for it, but policy {policy!r} keeps it back",

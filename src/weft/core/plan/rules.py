@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.core.errors import PlanError
+from weft.core.model.cluster import Cluster
 from weft.core.model.gang_nodes import describe_nodes, describe_parts, keeps_nodes
 from weft.core.model.job import Allocation, Discipline, Job, JobId, Tier
 from weft.core.plan.about import About, Controls
@@ -45,7 +46,13 @@ class _Check:
         last = len(plan.changes)
         for number, (job, to) in enumerate(plan.changes.items(), start=1):
             if to is not None:
-                self._one(table.jobs[table.row(job)], to)
+                check_allocation(
+                    table.jobs[table.row(job)],
+                    to,
+                    self.view.cluster,
+                    self.about,
+                    self.view.decision,
+                )
                 if problem := free.objection(to):
                     what = f"gives {job!r} what is not there: {problem}"
                     raise self._wrong(what, job) from PlanError(problem)
@@ -60,48 +67,59 @@ class _Check:
             if job in table.suspended:
                 raise self._wrong(f"names {job!r}, which is suspended", job)
 
-    def _one(self, job: Job, to: Allocation) -> None:
-        demand, cluster = job.demand, self.view.cluster
-        if not job.shareable and to.sharing.share < demand.share:
-            what = f"lets {job.id!r} share devices, which its submitter ruled out"
-            raise self._wrong(what, job.id)
-        low, high = demand.gpus, demand.gpus
-        if Controls.COUNT in self.about.controls:
+    def _wrong(self, what: str, job: JobId | None = None) -> PlanError:
+        return _wrong(self.about, self.view.decision, what, job)
+
+
+def check_allocation(
+    job: Job, to: Allocation, cluster: Cluster, about: About, decision: int
+) -> None:
+    """Raise PlanError unless this is what the job asks for, set as the policy declared."""
+    if problem := _find_problem(job, to, cluster, about) or _undeclared(job, to, about.controls):
+        raise _wrong(about, decision, problem, job.id)
+
+
+def _find_problem(job: Job, to: Allocation, cluster: Cluster, about: About) -> str:
+    demand = job.demand
+    if not job.shareable and to.sharing.share < demand.share:
+        return f"lets {job.id!r} share devices, which its submitter ruled out"
+    if to.gpus != demand.gpus:
+        low = high = demand.gpus
+        if Controls.COUNT in about.controls:
             low, high = demand.min, demand.max
         if not low <= to.gpus <= high:
-            raise self._wrong(f"gives {job.id!r} {to.gpus} GPUs; it takes {low} to {high}", job.id)
-        kinds = {
-            cluster.nodes[cluster.index[s.node]].kind for s in to.slices if s.node in cluster.index
-        }
-        if len(kinds) > 1 or (demand.kinds and not kinds <= set(demand.kinds)):
-            what = f"puts {job.id!r} on {sorted(kinds)}; it takes {demand.kinds or 'one'}"
-            raise self._wrong(what, job.id)
-        if not keeps_nodes(demand, to):
-            what = f"puts {job.id!r} on {describe_parts(to)}; it takes {describe_nodes(demand)}"
-            raise self._wrong(what, job.id)
-        if undeclared := self._undeclared(job, to):
-            raise self._wrong(undeclared, job.id)
+            return f"gives {job.id!r} {to.gpus} GPUs; it takes {low} to {high}"
+    kinds = {
+        cluster.nodes[cluster.index[s.node]].kind for s in to.slices if s.node in cluster.index
+    }
+    if len(kinds) > 1 or (demand.kinds and not kinds <= set(demand.kinds)):
+        return f"puts {job.id!r} on {sorted(kinds)}; it takes {demand.kinds or 'one'}"
+    if not keeps_nodes(demand, to):
+        return f"puts {job.id!r} on {describe_parts(to)}; it takes {describe_nodes(demand)}"
+    return ""
 
-    def _undeclared(self, job: Job, to: Allocation) -> str:  # noqa: PLR0911 - one return a field
-        """What a policy sets without having said that it does."""
-        controls, sharing = self.about.controls, to.sharing
-        if sharing.share != job.demand.share and Controls.SHARE not in controls:
-            return f"sets the share of {job.id!r} without declaring Controls.SHARE"
-        if sharing.tier is not Tier.GUARANTEED and Controls.TIER not in controls:
-            return f"sets the tier of {job.id!r} without declaring Controls.TIER"
-        if sharing.discipline is not Discipline.NONE and not controls & SHARED:
-            return f"sets a discipline for {job.id!r} without declaring Controls.SHARE"
-        if sharing.phase and Controls.PHASE not in controls:
-            return f"sets the phase of {job.id!r} without declaring Controls.PHASE"
-        if to.batch is not None and Controls.BATCH not in controls:
-            return f"sets the batch of {job.id!r} without declaring Controls.BATCH"
-        if to.time_shift is not None and Controls.SHIFT not in controls:
-            return f"shifts the iterations of {job.id!r} without declaring Controls.SHIFT"
-        return ""
 
-    def _wrong(self, what: str, job: JobId | None = None) -> PlanError:
-        return PlanError(
-            f"policy {self.about.name!r}, decision {self.view.decision}: {what}",
-            hint="this is a bug in the policy; weft.testing.check_policy finds such plans",
-            job=job,
-        )
+def _undeclared(job: Job, to: Allocation, controls: Controls) -> str:  # noqa: PLR0911 - one return a field
+    """What a policy sets without having said that it does."""
+    sharing = to.sharing
+    if sharing.share != job.demand.share and Controls.SHARE not in controls:
+        return f"sets the share of {job.id!r} without declaring Controls.SHARE"
+    if sharing.tier is not Tier.GUARANTEED and Controls.TIER not in controls:
+        return f"sets the tier of {job.id!r} without declaring Controls.TIER"
+    if sharing.discipline is not Discipline.NONE and not controls & SHARED:
+        return f"sets a discipline for {job.id!r} without declaring Controls.SHARE"
+    if sharing.phase and Controls.PHASE not in controls:
+        return f"sets the phase of {job.id!r} without declaring Controls.PHASE"
+    if to.batch is not None and Controls.BATCH not in controls:
+        return f"sets the batch of {job.id!r} without declaring Controls.BATCH"
+    if to.time_shift is not None and Controls.SHIFT not in controls:
+        return f"shifts the iterations of {job.id!r} without declaring Controls.SHIFT"
+    return ""
+
+
+def _wrong(about: About, decision: int, what: str, job: JobId | None) -> PlanError:
+    return PlanError(
+        f"policy {about.name!r}, decision {decision}: {what}",
+        hint="this is a bug in the policy; weft.testing.check_policy finds such plans",
+        job=job,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from struct import Struct
 
 WORDS = Struct("<Q")
@@ -16,3 +17,11 @@ def walk_bits(bits: int) -> Iterator[int]:
             low = word & -word
             yield at * 64 + low.bit_length() - 1
             word ^= low
+
+
+@lru_cache(maxsize=1 << 16)
+def bits_of(numbers: tuple[int, ...]) -> int:
+    """Such numbers as a set; empty where one is listed twice, or is below 0."""
+    if min(numbers, default=-1) < 0 or len(set(numbers)) < len(numbers):
+        return 0
+    return sum(1 << number for number in numbers)

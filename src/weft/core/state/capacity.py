@@ -13,7 +13,7 @@ from math import inf
 from weft.core.errors import InvalidConfig, PlanError
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import EXCLUSIVE, Allocation, Sharing, Slice, Tier
-from weft.core.state.bit_sets import walk_bits
+from weft.core.state.bit_sets import bits_of, walk_bits
 
 EPS = 1e-9
 RESIDENTS = 4  # opportunistic jobs on one device at most
@@ -30,6 +30,7 @@ class Capacity:
         "_bits",
         "_claimed",
         "_claims",
+        "_fitting",
         "_full",
         "_host",
         "_hosted",
@@ -64,6 +65,7 @@ class Capacity:
         self._hosted: dict[int, tuple[int, int]] = {}
         self._slices: dict[tuple[int, int], Slice] = {}
         self._undo: list[tuple[bool, Allocation]] = []
+        self._fitting: Allocation | None = None  # seen to fit since anything moved
 
     # ---- reading
 
@@ -230,6 +232,13 @@ class Capacity:
 
     def objection(self, allocation: Allocation) -> str:
         """What keeps an allocation from being promised now; empty where nothing does."""
+        if allocation is self._fitting:
+            return ""
+        problem = self._objection(allocation)
+        self._fitting = None if problem else allocation
+        return problem
+
+    def _objection(self, allocation: Allocation) -> str:
         slices, sharing = allocation.slices, allocation.sharing
         if not slices:
             return "an allocation without slices"
@@ -248,9 +257,9 @@ class Capacity:
         node = self.cluster.index.get(part.node)
         if node is None:
             return f"node {part.node!r} is not in the cluster"
-        if not part.gpus or min(part.gpus) < 0 or len(set(part.gpus)) < len(part.gpus):
+        if not (devices := bits_of(part.gpus)):
             return f"{part.node} lists devices {part.gpus}"
-        if _bits_of(part.gpus) & ~self._mask[node] or sharing.tier is Tier.OPPORTUNISTIC:
+        if devices & ~self._mask[node] or sharing.tier is Tier.OPPORTUNISTIC:
             for gpu in part.gpus:
                 if problem := self._device_objection(node, gpu, sharing):
                     return f"GPU {gpu} of {part.node} {problem}"
@@ -301,7 +310,7 @@ class Capacity:
         return "" if fits else f"is claimed to {claim / WHOLE:.2f} already"
 
     def _move(self, allocation: Allocation, *, taking: bool) -> None:
-        sharing = allocation.sharing
+        self._fitting, sharing = None, allocation.sharing
         whole = sharing is EXCLUSIVE or (
             sharing.share >= 1.0 - EPS and sharing.tier is Tier.GUARANTEED
         )
@@ -311,7 +320,7 @@ class Capacity:
                 self._move_hosted(node, part, 1 if taking else -1)
                 continue
             if whole:
-                devices, mask = _bits_of(part.gpus), self._mask[node]
+                devices, mask = bits_of(part.gpus), self._mask[node]
                 self._set_mask(node, mask & ~devices if taking else mask | devices)
             elif sharing.tier is Tier.OPPORTUNISTIC:
                 self._move_residents(node, part.gpus, 1 if taking else -1)
@@ -380,20 +389,11 @@ def _sound(sharing: Sharing) -> bool:
 
 
 def _find_listed_twice(slices: tuple[Slice, ...]) -> str:
-    seen: set[str] = set()
-    for part in slices:
-        if part.node in seen:
-            return part.node
-        seen.add(part.node)
-    return ""
+    nodes = [part.node for part in slices]
+    if len(set(nodes)) == len(nodes):
+        return ""
+    return next(node for at, node in enumerate(nodes) if node in nodes[:at])
 
 
 def _parts(share: float) -> int:
     return round(share * WHOLE)
-
-
-def _bits_of(gpus: tuple[int, ...]) -> int:
-    devices = 0
-    for gpu in gpus:
-        devices |= 1 << gpu
-    return devices

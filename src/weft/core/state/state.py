@@ -6,6 +6,7 @@ policies see) and what is not yet vacated (which holds back starts).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import assert_never
 
 from weft.core.asleep import fold as asleep
@@ -260,6 +261,10 @@ class State:
         return actions
 
     # ---- promises
+
+    def promise_all(self, starts: Mapping[JobId, Allocation | None]) -> list[Action]:
+        """Start jobs that hold nothing, where a decision is made and not recorded."""
+        return [a for job, on in starts.items() if on for a in self._promise(job, on)]
 
     def _promise(self, job: JobId, to: Allocation) -> list[Action]:
         row = self.table.row(job)

@@ -26,6 +26,7 @@ ColumnNumber = NewType("ColumnNumber", int)
 # Rows to move from which it is quicker column by column: numpy copies an overlapping matrix
 # aside first, an overlapping row of it not.
 LONG_MOVE = 2000
+FEW_WAITING = 64  # rows that are quicker found one by one
 
 
 class Column:
@@ -71,6 +72,7 @@ class Table:
         "_cells",
         "_known",
         "_row_of_seq",
+        "_waiting",
         "allocations",
         "conditional",
         "jobs",
@@ -82,6 +84,7 @@ class Table:
         self._cells: Floats = np.zeros((len(COLUMNS), capacity))
         self._row_of_seq: list[int] = []
         self._known: dict[JobId, int] | None = {}
+        self._waiting: set[int] | None = set()
         self.size = 0
         self.conditional = 0  # rows whose jobs may be kept back by more than devices
         self.suspended: set[JobId] = set()  # whom no policy is asked about
@@ -100,6 +103,26 @@ class Table:
             ids = (job.id for job in self.jobs)
             self._known = dict(zip(ids, self._row_of_seq, strict=True))
         return self._known
+
+    @property
+    def _waiting_seqs(self) -> set[int]:
+        """Submission numbers of the rows that hold nothing; counted once, then kept."""
+        if self._waiting is None:
+            self._waiting = set(self.seq[self.held == 0.0].astype(np.int64).tolist())
+        return self._waiting
+
+    @property
+    def waiting(self) -> int:
+        """How many rows hold nothing; costs nothing to ask."""
+        return len(self._waiting_seqs)
+
+    def waiting_rows(self) -> Rows:
+        """The rows that hold nothing, in order; where few do, it costs what those cost."""
+        waiting = self._waiting_seqs
+        if len(waiting) > FEW_WAITING:
+            return np.flatnonzero(self.held == 0.0)
+        rows = [bisect_left(self._row_of_seq, seq) for seq in sorted(waiting)]
+        return np.array(rows, dtype=np.intp)
 
     def column(self, which: ColumnNumber) -> Floats:
         """One column."""
@@ -169,6 +192,7 @@ class Table:
         self._write_demand(n, job, seq)
         self._seq_of[job.id] = seq
         self._row_of_seq.append(seq)
+        self._waiting_seqs.add(seq)
         self.conditional += job.conditional
         self.jobs.append(job)
         self.allocations.append(None)
@@ -203,7 +227,7 @@ class Table:
         self.suspended.discard(job.id)
         if self.conditional:
             self.conditional -= job.conditional
-        del self._seq_of[job.id]
+        self._waiting_seqs.discard(self._seq_of.pop(job.id))
         del self._row_of_seq[row]
         del self.jobs[row]
         del self.allocations[row]
@@ -220,7 +244,7 @@ class Table:
         table.jobs, table.allocations = list(jobs), list(held)
         table.conditional = sum(job.conditional for job in jobs)
         table._row_of_seq = table.seq.astype(np.int64).tolist()
-        table._known = None
+        table._known = table._waiting = None
         return table
 
     def cells(self) -> Floats:
@@ -234,6 +258,11 @@ class Table:
     def set(self, row: int, which: ColumnNumber, value: float) -> None:
         """Write one cell; only the state does this."""
         self._cells[which, row] = value
+        if which == Column.HELD and self._waiting is not None:
+            if value:
+                self._waiting.discard(self._row_of_seq[row])
+            else:
+                self._waiting.add(self._row_of_seq[row])
 
     def set_priority(self, row: int, priority: float, tier: Tier) -> Job:
         """Give a job another priority; the job as it is then."""
@@ -281,5 +310,5 @@ class Table:
         if self.suspended:
             part.suspended = {job.id for job in part.jobs if job.id in self.suspended}
         part._row_of_seq = part.seq.astype(np.int64).tolist()
-        part._known = None  # most parts are never asked for a job by name
+        part._known = part._waiting = None  # most parts are never asked for a job by name
         return part

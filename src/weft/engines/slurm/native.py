@@ -11,6 +11,7 @@ from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
 from weft.core.plan.about import Controls
 from weft.engines.fleet.port import Abilities, Gang, Key, Machine, Observation
+from weft.engines.slurm.accounts import Charges
 from weft.engines.slurm.answers import (
     JOBS,
     NODES,
@@ -33,10 +34,12 @@ CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT
 
 
 class NativeSlurm:
-    """A `Manager` by sbatch, squeue and scancel."""
+    """A `Manager` by sbatch, squeue and scancel; `as_users` needs agents that are root."""
 
-    def __init__(self, wishes: SbatchOptions, slots: int, pass_env: tuple[str, ...]) -> None:
-        self._wishes, self._slots, self._pass_env = wishes, slots, pass_env
+    def __init__(
+        self, charges: Charges, slots: int, pass_env: tuple[str, ...], *, as_users: bool = False
+    ) -> None:
+        self._charges, self._slots, self._as_users = charges, slots, as_users
         self._clients = Clients(pass_env)
         self._nodes: Mapping[NodeId, SlurmNode] = {}
         self._jobs: dict[Key, list[SlurmJob]] = {}
@@ -50,9 +53,29 @@ class NativeSlurm:
         config = read_config(await self._clients.ask("scontrol", "show", "config"))
         memory = "MEMORY" in config.get("SelectTypeParameters", "").upper()
         binds = config.get("TaskPlugin", "task/none") not in ("task/none", "")
-        self._wishes = replace(self._wishes, owner=owner, counts_memory=memory)
+        if self._as_users and config.get("DisableRootJobs", "No").lower() == "yes":
+            raise EngineError(
+                "this site runs no jobs of root (DisableRootJobs), so none can become its user",
+                hint="drop --users",
+            )
+        wishes = replace(self._wishes, owner=owner, counts_memory=memory)
+        self._charges = replace(self._charges, others=wishes)
+        for tenant, options in self._charges.combinations():
+            await self._try(tenant, options)
         self.abilities = replace(self.abilities, limits_host=binds)
         await self.look()
+
+    async def _try(self, tenant: str, options: SbatchOptions) -> None:
+        """Raise EngineError for what Slurm would refuse a tenant's jobs."""
+        script = "#!/bin/sh\n"
+        try:
+            await self._clients.order("sbatch", "--test-only", *options.options(), script=script)
+        except EngineError as error:
+            raise EngineError(f"tenant {tenant!r}: {error.what}", hint=error.hint) from error
+
+    @property
+    def _wishes(self) -> SbatchOptions:
+        return self._charges.others
 
     async def close(self) -> None:
         """Jobs go on."""
@@ -71,7 +94,8 @@ class NativeSlurm:
         return [one.machine for one in self._nodes.values()]
 
     def check(self, job: Job) -> None:
-        """Refuse shares of devices: Slurm gives whole ones to a job."""
+        """Refuse shares of devices, and accounts of others: Slurm gives whole GPUs to a job."""
+        self._charges.options(job.tenant, {} if job.launch is None else job.launch.env)
         if job.demand.share < 1.0:
             raise InvalidConfig(
                 f"job {job.id!r}: share is {job.demand.share:g}, but Slurm gives whole GPUs to "
@@ -89,7 +113,8 @@ class NativeSlurm:
             if part.node not in self._nodes:
                 raise EngineError(f"node {part.node!r} is not in Slurm any more")
         self._uncertain.add(gang.key)
-        script = batch_script(gang, self._nodes, self._wishes)
+        options = self._charges.options(gang.tenant, gang.asked)
+        script = batch_script(gang, self._nodes, options)
         name = await self._clients.order("sbatch", "--parsable", script=script, for_job=True)
         self._uncertain.discard(gang.key)
         number = name.strip().split(";")[0]

@@ -94,6 +94,9 @@ class Measurer:
             "cpus": seen.cpus,
             "read_mb_s": seen.read_mb_s,
             "write_mb_s": seen.write_mb_s,
+            "power_w": seen.health.power_w,
+            "temp_c": seen.health.temp_c,
+            "device_errors": seen.health.errors,
         }
         if samples := counts.samples:
             steps, total = samples[-1][1], counts.total_steps

@@ -1,4 +1,4 @@
-"""Device memory and utilisation of processes, asked of the driver's own library.
+"""Device memory and utilisation of processes, and how devices are, asked of the driver's library.
 
 By ctypes: the library comes with the driver, a package for it may not be there. Utilisation is
 told for each process where the driver shares time between them; under MPS it is the server's.
@@ -10,9 +10,11 @@ import ctypes
 import time
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass
 
 LIBRARY = "libnvidia-ml.so.1"
 OK, TOO_SMALL = 0, 7
+DIE, UNCORRECTED, SINCE_BOOT = 0, 1, 0  # which sensor, which errors, since when
 MOST_PROCESSES = 1024
 UNKNOWN_BYTES = (1 << 64) - 1
 
@@ -35,6 +37,21 @@ class _Utilisation(ctypes.Structure):
         ("encoder", ctypes.c_uint),
         ("decoder", ctypes.c_uint),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Power of all devices, the hottest one's temperature, and memory errors that were not mended.
+
+    None where a device does not tell.
+    """
+
+    power_w: float | None = None
+    temp_c: float | None = None
+    errors: float | None = None
+
+
+NO_HEALTH = Health()
 
 
 class Devices:
@@ -74,6 +91,32 @@ class Devices:
                 busy = sum(sum(each) / len(each) for each in own.values())
                 parts.append(min(busy / 100.0, 1.0))
         return max(parts, default=None)
+
+    def health(self) -> Health:
+        """How they are now."""
+        power = self._every("nvmlDeviceGetPowerUsage", ctypes.c_uint)
+        heat = self._every("nvmlDeviceGetTemperature", ctypes.c_uint, DIE)
+        errors = self._every(
+            "nvmlDeviceGetTotalEccErrors", ctypes.c_ulonglong, UNCORRECTED, SINCE_BOOT
+        )
+        return Health(
+            sum(power) / 1e3 if power else None,
+            float(max(heat)) if heat else None,
+            float(sum(errors)) if errors else None,
+        )
+
+    def _every(
+        self, name: str, kind: type[ctypes.c_uint] | type[ctypes.c_ulonglong], *which: int
+    ) -> list[int]:
+        """A number of each device that tells it; many tell nothing of errors."""
+        found = []
+        for handle in self._handles.values():
+            value = kind(0)
+            asked = [ctypes.c_uint(one) for one in which]
+            with suppress(OSError):
+                self._call(name, handle, *asked, ctypes.byref(value))
+                found.append(int(value.value))
+        return found
 
     def close(self) -> None:
         """Let go of the library."""

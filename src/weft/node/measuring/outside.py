@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.node.measuring.nvml import Devices
+from weft.node.measuring.nvml import NO_HEALTH, Devices, Health
 from weft.wire.attempt import AttemptSpec
 from weft.wire.processes import PROC, skip_gone
 
@@ -28,6 +28,7 @@ class Observation:
     cpus: float | None = None
     read_mb_s: float | None = None
     write_mb_s: float | None = None
+    health: Health = NO_HEALTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,8 @@ class Outside:
         """Everything since the last look."""
         pids = [*self._pids()]
         cpus, read, written = self._host(pids)
-        held, sm = self._device(pids)
-        return Observation(held, sm, cpus, read, written)
+        held, sm, health = self._device(pids)
+        return Observation(held, sm, cpus, read, written, health)
 
     def _host(self, pids: Collection[int]) -> tuple[float | None, float | None, float | None]:
         now = time.monotonic()
@@ -76,7 +77,7 @@ class Outside:
             written += max(used.written - was.written, 0)
         return cpu_s / took, read / 1e6 / took, written / 1e6 / took
 
-    def _device(self, pids: Collection[int]) -> tuple[float | None, float | None]:
+    def _device(self, pids: Collection[int]) -> tuple[float | None, float | None, Health]:
         if not self._tried:
             self._tried = True
             try:
@@ -84,13 +85,14 @@ class Outside:
             except (OSError, AttributeError) as error:
                 log.info("devices are not measured: %s", error)
         if self._devices is None:
-            return None, None
+            return None, None, NO_HEALTH
         try:
-            return self._devices.memory(pids), self._devices.utilisation(pids)
+            devices = self._devices
+            return devices.memory(pids), devices.utilisation(pids), devices.health()
         except OSError as error:
             log.info("devices are not measured any more: %s", error)
             self._devices = None
-            return None, None
+            return None, None, NO_HEALTH
 
 
 def read_usage(pid: int) -> Usage:

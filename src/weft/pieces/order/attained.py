@@ -165,7 +165,7 @@ class GittinsIndex(Resting):
 
     def settle(self, view: View, _place: Placer) -> Plan | None:
         """Only the past is followed where nobody waits."""
-        return None if view.waiting().any() else Plan(memory=self._past(view))
+        return None if view.table.waiting else Plan(memory=self._past(view))
 
     def rank(self, view: View) -> Ranking:
         """By index, highest first; looked at again when a running job climbs a step."""

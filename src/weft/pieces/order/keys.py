@@ -26,7 +26,7 @@ class Resting:
 
     def settle(self, view: View, _place: Placer) -> Plan | None:
         """Nothing to do where nobody waits."""
-        return None if view.waiting().any() else Plan()
+        return None if view.table.waiting else Plan()
 
 
 class Keyed:

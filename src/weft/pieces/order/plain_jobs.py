@@ -12,7 +12,7 @@ from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
 
 LATE = 3.0  # times what a job ran on its part of the cluster that it may wait
-BEGUN_S = 20.0  # who ran for less is thought to have run for as long
+BEGUN_S = 10.0  # who ran for less is thought to have run for as long
 STARTS = 2.0  # times that a start counts for who waits: it is lost, and somebody stops for it
 
 

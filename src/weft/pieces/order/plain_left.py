@@ -59,8 +59,9 @@ def plain_left(view: View, known: Floats, before: Estimates) -> PlainLeft:
     predictor, seconds = view.knowledge.predictor, np.full(len(view.table), inf)
     predicted, past = before.predicted, before.past
     if predictor is not None:
-        predicted = _predict(view, predictor, predicted)
-        seconds = _read(view, predicted)
+        number = steps_passed(view.ran(), MINUTE)
+        predicted = _predict(view, predictor, predicted, number)
+        seconds = _read(view, predicted, number)
     reported, guessed = np.isfinite(known), ~np.isfinite(seconds)
     if guessed.any():
         past = _read_past(view, past)
@@ -90,18 +91,20 @@ def next_rise(view: View, left: PlainLeft, rows: Bools, above: Floats) -> float:
 def _foresee(ran: Floats, predicted: Floats) -> tuple[Floats, Floats]:
     """Rows x changes: in how many seconds of running, and what is left then; it ends unknown."""
     length, later = predicted[:, LENGTH], np.arange(AHEAD + 1.0)
-    certain = np.isfinite(length)
-    first = np.where(certain, steps_passed(np.maximum(length, ran), MINUTE), predicted[:, FIRST])
+    certain, first, then = np.isfinite(length), predicted[:, FIRST], predicted[:, SECONDS:]
+    if certain.any():
+        first = np.where(certain, steps_passed(np.maximum(length, ran), MINUTE), first)
     steps = step_at(first[:, None] + later, MINUTE)
-    times, then = steps - ran[:, None], np.full(steps.shape, inf)
-    then[:, :-1] = np.where(certain[:, None], steps[:, 1:], predicted[:, SECONDS:])
-    times[certain, 0] = (length - ran)[certain]
-    return times, then
+    times = steps - ran[:, None]
+    if certain.any():
+        then = np.where(certain[:, None], steps[:, 1:], then)
+        times[certain, 0] = (length - ran)[certain]
+    return times, np.column_stack([then, np.full(len(ran), inf)])
 
 
-def _predict(view: View, predictor: Predictor, before: Floats) -> Floats:
-    """Of all rows, what was predicted before where that still holds."""
-    seq, number = view.table.seq, steps_passed(view.ran(), MINUTE)
+def _predict(view: View, predictor: Predictor, before: Floats, number: Floats) -> Floats:
+    """Of all rows, come to so many steps, what was predicted before where that still holds."""
+    seq = view.table.seq
     if not len(before):
         return _ask(view, predictor, np.ones(len(seq), dtype=bool), number)
     at = np.searchsorted(before[:, SEQ], seq)
@@ -127,10 +130,9 @@ def _ask(view: View, predictor: Predictor, which: Bools, number: Floats) -> Floa
     return rows
 
 
-def _read(view: View, predicted: Floats) -> Floats:
+def _read(view: View, predicted: Floats, number: Floats) -> Floats:
     """Seconds for one more end; infinite where nobody knows."""
     ran, length = view.ran(), predicted[:, LENGTH]
-    number = steps_passed(ran, MINUTE)
     column = (SECONDS + number - predicted[:, FIRST]).astype(np.intp)
     seconds = predicted[np.arange(len(ran)), column]
     certain = np.isfinite(length)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from weft.core.model.job import Allocation, Config, Job
 from weft.core.plan.about import About, Needs, Ties
@@ -29,6 +30,7 @@ class OneByOne(ABC):
 
     __slots__ = ()
     moves = False
+    reads_view: ClassVar[bool] = False
 
     @abstractmethod
     def place(self, job: Job, free: Capacity) -> Allocation | None:
@@ -158,6 +160,8 @@ class LeastFragmented(OneByOne):
         """As if all jobs were like this one."""
         return place_by_fragments(job, free, typical_classes((job.demand,)))
 
+    reads_view: ClassVar[bool] = True
+
     def placer(self, view: View) -> Placer:
         """By the jobs of the view."""
         return among_typical(view)
@@ -174,6 +178,7 @@ class WholeNodes:
         taxonomy=Taxonomy(topology=Topology.CONSOLIDATED, preemption=Preemption.MOVES),
     )
     moves = True
+    reads_view: ClassVar[bool] = False
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
         """Alone, without moving anybody."""

@@ -78,7 +78,7 @@ class Smd:
 
     def decide(self, view: View) -> Plan:
         """Sizes, admission, places."""
-        if not view.cluster.nodes or not view.waiting().any():
+        if not view.cluster.nodes or not view.table.waiting:
             return Plan()
         room = Room(view, self.node_gbps)
         found = offers_of(view, Ladder(self.rungs, self.eps, self.exact, self.node_gbps))

@@ -22,7 +22,6 @@ from weft.pieces.order.gangs_first import raise_gang
 from weft.pieces.order.plain_jobs import charged_service, find_patience, find_plain
 from weft.pieces.order.plain_left import (
     LEAST_S,
-    MINUTE,
     Estimates,
     PlainLeft,
     next_rise,
@@ -33,6 +32,9 @@ from weft.pieces.size.change_seconds import read_costs
 from weft.pieces.size.choice_reasons import gave_way, say_gave_way
 from weft.pieces.size.configs import rigid_configs
 from weft.policies.weft.values import find_goodputs
+
+PAUSE_S = 10.0  # between looks at who is late
+EPS_S = 1e-3
 
 
 def is_all_plain(view: View) -> bool:
@@ -47,7 +49,7 @@ def decide_plain(
 
     `told` are jobs that waited before. The plan has no memory; estimates are to be kept.
     """
-    if not view.waiting().any():
+    if not view.table.waiting:
         return Plan(), before
     if not view.asked and (plan := start_all(view)) is not None:
         return plan, before
@@ -55,14 +57,17 @@ def decide_plain(
     service = charged_service(view, left.seconds, read_costs(view))
     waited, patience = view.waited(), find_patience(view)
     first = LEAST_S * patience / np.maximum(waited, LEAST_S)
-    service = np.where(waited > patience, first, service)
+    late: Bools = waited >= patience - EPS_S
+    service = np.where(late, first, service)
     bound = view.running() & ~view.preemptible()
-    order = view.ranked((~bound).astype(float), service)
+    order = view.ranked((~bound).astype(float), (~late).astype(float), service)
     rate = view.table.need / np.maximum(service, 1e-9)
-    plan = pack(view, raise_gang(view, order, rate, int(bound.sum())))
+    order = raise_gang(view, order, rate, int((bound | late).sum()))
+    plan = pack(view, order, late=late)
     after = running_after(view, plan)
     reasons = _explain(view, plan, after, left.seconds * view.table.need, told)
-    wake_at = _next_look(view, after, service, left)
+    late_in = np.where(late, _overtake_in(waited, patience, late & after), patience - waited)
+    wake_at = _next_look(view, after, service, left, late_in)
     rows = {view.table.row(name): to for name, to in plan.changes.items()}
     plan = replace(plan, wake_at=wake_at, reasons=reasons, blockers=gave_way(view, rows))
     return plan, left.estimates
@@ -86,16 +91,27 @@ def _known_seconds(view: View, *, pooled: bool) -> Floats:
     return seconds
 
 
-def _next_look(view: View, running: Bools, service: Floats, left: PlainLeft) -> float | None:
-    """When a running job is thought to need more than one that waits, or one that waits is late."""
+def _next_look(
+    view: View, running: Bools, service: Floats, left: PlainLeft, late_in: Floats
+) -> float | None:
+    """When a running job is thought to need more than one that waits, or one that waits is late.
+
+    `late_in` are the seconds until it is, or until it is the later one.
+    """
     if running.all():
         return None
     above = float(service[~running].min()) / np.maximum(view.table.need, 1e-9)
     soonest = next_rise(view, left, running & view.preemptible(), above)
-    until = (find_patience(view) - view.waited())[~running]
-    until = until[until > 0.0]
-    soonest = min(soonest, max(float(until.min(initial=np.inf)), MINUTE))
+    until = late_in[~running & (late_in > 0.0)]
+    soonest = min(soonest, max(float(until.min(initial=np.inf)), PAUSE_S))
     return view.now + max(soonest, 1e-6) if np.isfinite(soonest) else None
+
+
+def _overtake_in(waited: Floats, patience: Floats, running: Bools) -> Floats:
+    """Seconds that each row has to wait before it goes before one of those late ones that run."""
+    least = float((waited / patience)[running].min(initial=np.inf))
+    seconds: Floats = least * patience - waited + EPS_S
+    return seconds
 
 
 def _explain(

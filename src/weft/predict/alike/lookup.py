@@ -93,19 +93,23 @@ class Lookup:
 
     def block(self, key: Key) -> Block:
         """The samples of a group that was refreshed."""
-        number = self._ids[key]
-        start, size = int(self._start[number]), int(self._size[number])
-        x, w, w2, _ = self._cells[:, start : start + size + 1]
+        x, w, w2, _ = self.cells(self._ids[key])
         return Block(x, w, w2)
+
+    def cells(self, number: int) -> Floats:
+        """The block of a group: lengths and the three sums."""
+        start, size = int(self._start[number]), int(self._size[number])
+        return self._cells[:, start : start + size + 1]
 
     def sums(self, ids: Ids) -> Sums:
         """All of each group."""
         at = self._start[ids] + self._size[ids]
-        return Sums(*self._cells[1:, at])
+        return Sums(*self._cells[1:].take(at, axis=1))
 
     def sums_to(self, ids: Ids, x: Floats) -> Sums:
         """Of each group what is not above a length; `x` has the shape of `ids`."""
-        return Sums(*self._cells[1:, self._start[ids] + self._counts(ids, x)])
+        at = self._start.take(ids) + self._counts(ids, x)
+        return Sums(*self._cells[1:].take(at, axis=1))
 
     def next_above(self, ids: Ids, x: Floats) -> Floats:
         """Of each group the shortest length above a length; infinite where there is none."""
@@ -116,13 +120,13 @@ class Lookup:
 
     def _counts(self, ids: Ids, x: Floats) -> Ids:
         """How many lengths of each group are not above `x`: by halving, everywhere at once."""
-        start, size = self._start[ids], self._size[ids]
+        start, size = self._start.take(ids), self._size.take(ids)
         count = np.zeros(ids.shape, dtype=np.intp)
         lengths = self._cells[0]
         step = 1 << max(int(size.max(initial=0)).bit_length() - 1, 0)
         while step:
             there = count + step
-            fits = (there <= size) & (lengths[start + np.minimum(there, size)] <= x)
+            fits = (there <= size) & (lengths.take(start + np.minimum(there, size)) <= x)
             count = np.where(fits, there, count)
             step >>= 1
         return count

@@ -13,7 +13,7 @@ import numpy as np
 from weft.core.knowledge.prediction import LEAST_S
 from weft.core.model.job import Job
 from weft.core.state.table import Bools, Floats, Table
-from weft.predict.alike.blend import Blend
+from weft.predict.alike.blend import Blend, index_of_one
 from weft.predict.alike.lookup import NOBODY, Ids, Lookup
 from weft.predict.alike.mixture import Block, Sample
 from weft.predict.alike.rings import Rings
@@ -21,7 +21,7 @@ from weft.predict.alike.rows import Groups, Rows
 from weft.predict.traits import Key, Level
 
 Ask = Callable[[Blend], Floats]
-FEW = 32  # rows that are sooner asked for than compared
+FEW = 8  # chains that are sooner asked for one by one
 MOST_GROUPS = 400_000  # that were asked for: then all that is derived is dropped and made again
 
 
@@ -64,17 +64,22 @@ class Many:
     def index_at(self, table: Table, attained: Floats) -> Floats:
         """The index of each row when it has executed for so long, rows x times."""
         groups = self._groups_of(table)
-        asked: Floats = np.column_stack([groups.of_row, attained])
-        where: Ids = np.arange(len(table))
-        if len(table) > FEW:  # rows that are alike are asked for once
-            asked, where = np.unique(asked, axis=0, return_inverse=True)
-        chains = groups.chains[asked[:, 0].astype(np.intp)]
+        first, where = _find_alike(np.column_stack([groups.of_row, attained]))
+        chains = groups.chains[groups.of_row[first]]
         chains = chains[:, (chains != NOBODY).any(axis=0)]
-        ids = np.repeat(chains, attained.shape[1], axis=0)
-        found = Blend(self._lookup, ids, asked[:, 1:].ravel(), self._shrink).index()
-        index = found.reshape(len(asked), -1)[where]
+        index = self._index_of(chains, attained[first])[where]
         # By its time limit a job ends.
         return np.maximum(index, 1.0 / np.maximum(groups.limits_s[:, None] - attained, LEAST_S))
+
+    def _index_of(self, chains: Ids, ages: Floats) -> Floats:
+        """Of each chain at each of its ages, chains x ages."""
+        if len(chains) <= FEW:
+            blocks = [[self._lookup.cells(i) for i in chain] for chain in chains.tolist()]
+            index = [index_of_one(*one, self._shrink) for one in zip(blocks, ages, strict=True)]
+            return np.array(index).reshape(ages.shape)
+        ids = np.repeat(chains, ages.shape[1], axis=0)
+        found = Blend(self._lookup, ids, ages.ravel(), self._shrink).index()
+        return found.reshape(ages.shape)
 
     def blocks(self, levels: Sequence[Level]) -> list[Block]:
         """The samples of some groups, in order."""
@@ -112,3 +117,13 @@ class Many:
             values[stale], stamps[stale] = ask(blend), state
         self._kept[what] = (stamps, values)
         return values
+
+
+def _find_alike(rows: Floats) -> tuple[Ids, Ids]:
+    """Which rows are the first of their kind, and of each row which of these it is like."""
+    seen: dict[bytes, int] = {}
+    whole = rows.view(f"V{rows.itemsize * rows.shape[1]}").ravel().tolist()
+    where = np.array([seen.setdefault(row, len(seen)) for row in whole], dtype=np.intp)
+    first = np.zeros(len(seen), dtype=np.intp)
+    first[where[::-1]] = np.arange(len(where))[::-1]
+    return first, where

@@ -7,10 +7,11 @@ takes something away each time is asked less and less often.
 
 from __future__ import annotations
 
+from weft.core.plan.early_rounds import could_start
 from weft.core.plan.plan import Plan
 from weft.core.state.state import State
 
-FIRST_S, LONGEST_S = 15.0, 960.0
+AT_ONCE_S, FIRST_S, LONGEST_S = 1.0, 15.0, 960.0  # at once where somebody fits into what is free
 
 
 class SecondLook:
@@ -24,10 +25,11 @@ class SecondLook:
         """When to look again after a decision that `state` has taken in; None if not at all."""
         looked, self._at = now >= self._at, float("inf")
         waits = len(state.table) - len(state.table.suspended) > state.table.held.astype(bool).sum()
+        first = AT_ONCE_S if waits and could_start(state.table, state.free) else FIRST_S
         if not waits or not _takes_away(plan, state):
-            self._pause_s = FIRST_S
+            self._pause_s = first
             return None
-        self._pause_s = min(2.0 * self._pause_s, LONGEST_S) if looked else FIRST_S
+        self._pause_s = min(2.0 * self._pause_s, LONGEST_S) if looked else first
         self._at = now + self._pause_s
         return self._at
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from weft.runtime.loop.driver import Driver
 
 DOWN = "down"
+SOON_S = 2.0  # until the policy is asked again: nobody is kept back for that
 FITS = (Blocker.TURN, Blocker.ROUND, Blocker.FALLBACK)  # said of jobs that what is free is for
 
 
@@ -237,8 +239,9 @@ class Waits:
         told = {"asks": asks, "are": "is" if one else "are", "policy": self.policy}
         if self.failing:
             return Reason(Blocker.FALLBACK, {**told, "trouble": self.failing})
-        if self.about.every is not None and self.wake_at is not None:
-            return Reason(Blocker.ROUND, {**told, "seconds": max(self.wake_at - self.now, 0.0)})
+        seconds = math.inf if self.wake_at is None else max(self.wake_at - self.now, 0.0)
+        if seconds <= SOON_S or (self.about.every is not None and self.wake_at is not None):
+            return Reason(Blocker.ROUND, {**told, "seconds": seconds})
         return Reason(Blocker.TURN, told)
 
     def _least(self, demand: Demand) -> int:

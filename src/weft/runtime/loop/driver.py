@@ -6,8 +6,7 @@ not acted, or left a record of what it was about to do; the next one reads the l
 engine what really runs, and repeats what was not answered.
 
 A service calls it from the event loop's thread: `open` replays, reconciles and begins to decide;
-`submit`, `cancel`, `drain` and `set_policy` are on disk when they return; `subscribe` yields rows
-of (seq, at, event); after `close` jobs go on running, and the next `open` adopts them.
+what is asked is on disk on return; after `close` jobs go on, and the next `open` adopts them.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ class Driver:
             raise
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._listen())]
         for task in self._tasks:
-            task.add_done_callback(self._broken)
+            task.add_done_callback(self.broken)
 
     async def close(self) -> None:
         """Stop deciding and let go; what runs goes on running."""
@@ -154,8 +153,8 @@ class Driver:
         await self.engine.close()
 
     async def wait(self) -> None:
-        """Until the driver is closed; raises whatever broke it."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Until the driver is closed; raises whatever broke it. Who waits no more ends nothing."""
+        await asyncio.wait(self._tasks)
         if self._error is not None:
             raise self._error
 
@@ -319,7 +318,7 @@ class Driver:
             return
         for event in events:
             if isinstance(event, PolicyChanged):
-                self.saver.take_base(self._known, self._broken)
+                self.saver.take_base(self._known, self.broken)
                 self.scheduler.use(live_policy(event.policy))
                 self.decisions.change(event)
             elif isinstance(event, NodeUp):
@@ -361,8 +360,8 @@ class Driver:
         for seq, (at, event) in enumerate(noted, start=last - len(noted) + 1):
             self._known.note(seq, at, event)
             self._tail.add(seq, at, event)
-        self.saver.look(self._known, self._broken)
-        self._shelf.look(self.ledger.jobs, self._broken)
+        self.saver.look(self._known, self.broken)
+        self._shelf.look(self.ledger.jobs, self.broken)
         self._announce()
 
     async def _listen(self) -> None:
@@ -388,7 +387,8 @@ class Driver:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _broken(self, task: asyncio.Task[None]) -> None:
+    def broken(self, task: asyncio.Task[None]) -> None:
+        """Stop for good if a task that everything needs has failed."""
         if task.cancelled() or not (error := task.exception()):
             return
         log.error("the driver stopped: %s", error, exc_info=error)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from weft.core.errors import EngineError, StoreError, UnreadableEvent, WeftError
+from weft.core.errors import EngineError, StoreError, Superseded, UnreadableEvent, WeftError
 from weft.core.events.event import Event
 from weft.core.protocols import Store
 from weft.core.scheduler import Scheduler
@@ -39,6 +39,8 @@ async def append(store: Store, noted: Sequence[tuple[float, Event]]) -> int:
     """Keep the events, all or none; the number of the last. Raises Unwritten."""
     try:
         return await asyncio.to_thread(store.append, noted)
+    except Superseded:
+        raise
     except UnreadableEvent as error:
         if find_blamed(noted, error) is not None:
             raise
@@ -60,7 +62,7 @@ async def read_again(
             known = await asyncio.to_thread(recover, store, make)
             break
         except StoreError as error:
-            if closing():
+            if closing() or isinstance(error, Superseded):
                 raise
             log.error("the log is read again later: %s", error.what)  # noqa: TRY400
             await asyncio.sleep(AGAIN_S)

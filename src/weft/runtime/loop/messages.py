@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from weft.core.codec.event_lines import readable_line
-from weft.core.errors import UnreadableEvent
+from weft.core.errors import Superseded, UnreadableEvent
 from weft.core.events.event import Event, Failed, Noticed, Reported, Saved, StartFailed
 from weft.core.events.report import Report
 from weft.core.model.job import JobId
@@ -79,7 +79,7 @@ def find_blamed(noted: Sequence[tuple[float, Event]], error: BaseException) -> S
 
     An event is noted, then taken in: if that failed it was the last one.
     """
-    if not isinstance(error, Exception) or not noted:
+    if not isinstance(error, Exception) or isinstance(error, Superseded) or not noted:
         return None
     event = noted[-1][1]
     if isinstance(error, UnreadableEvent):

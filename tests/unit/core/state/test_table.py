@@ -176,3 +176,21 @@ def test_nothing_can_be_picked() -> None:
 
 def test_columns_are_numbered_without_gaps() -> None:
     assert sorted(COLUMNS.values()) == list(range(len(COLUMNS)))
+
+
+@pytest.mark.parametrize("few", [0, 64])
+def test_who_waits_is_kept_as_rows_come_go_and_hold_devices(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.core.state.table.FEW_WAITING", few)
+    table = table_of("a", "b", "c", "d")
+
+    table.set(0, Column.HELD, 2.0)
+    table.remove(1)
+    table.set(2, Column.HELD, 1.0)
+    table.release(0, now=9.0)
+    part = table.pick(np.array([True, True, False]))
+
+    assert (table.waiting, table.waiting_rows().tolist()) == (2, [0, 1])
+    assert (part.waiting, part.waiting_rows().tolist()) == (2, [0, 1])
+    assert table.waiting_rows().tolist() == np.flatnonzero(table.held == 0.0).tolist()

@@ -56,7 +56,7 @@ def demo(
         folder = Path(tempfile.mkdtemp(prefix="weft-demo-"))
         cleanup.callback(lambda: None if stay.wanted else rmtree(folder, ignore_errors=True))
         screen.print("starting the service and a process that has PyTorch loaded", style="dim")
-        told = ("--engine", f"local:cpu=true,slots={slots}", "--policy", policy or GROW)
+        told = ("--engine", f"local:cpu=true,slots={slots},sleep=false", "--policy", policy or GROW)
         with own_service(folder, port, *told, stay=stay) as client:
             show = Show(client, attended=attended, fixed=bool(policy))
             try:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from weft.cli.options.from_fields import options_from_fields
 from weft.cli.options.serve import ServeOptions
 from weft.cli.view.errors import user_errors
+
+if TYPE_CHECKING:
+    from weft.app.serve.standby import Standby
 
 DAYS_KEPT = 30
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -48,6 +52,10 @@ def serve(
         ),
     ] = None,
     options: ServeOptions,
+    standby: Annotated[
+        bool,
+        typer.Option("--standby", help="Wait while another service leads; take over from it."),
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
     log_folder: Annotated[
         Path | None,
@@ -89,7 +97,26 @@ def serve(
         if log_folder is not None:
             logging.getLogger().addHandler(daily_log(log_folder))
         settings = options.settings(table)
-        run(settings, ready=lambda url: announce(url, settings.state), invite=announce_joining)
+        turn = _wait_for_turn(options.state) if standby else None
+
+        def ready(url: str) -> None:
+            if turn is not None:
+                turn.release()
+            announce(url, settings.state)
+
+        run(settings, ready=ready, invite=announce_joining)
+
+
+def _wait_for_turn(state: Path) -> Standby:
+    """Stand by until nobody leads; whoever started us hears that we are well."""
+    from weft.app.serve.standby import Standby
+    from weft.service.watchdog import tell
+
+    typer.echo(f"standing by for the service of {state}")
+    tell(os.environ, "READY=1\nSTATUS=standing by")
+    turn = Standby(state, lambda: tell(os.environ, "WATCHDOG=1"))
+    turn.wait()
+    return turn
 
 
 def daily_log(folder: Path) -> logging.Handler:

@@ -84,7 +84,7 @@ class Lend(Wrapper):
         kept = view.memory if isinstance(view.memory, LendMemory) else LendMemory(at=view.now)
         used = self._used(view, kept)
         seen = replace(view, memory=kept.inner)
-        if not self.own or not view.waiting().any():
+        if not self.own or not view.table.waiting:
             plan = ask(self.inner, seen)
             return replace(plan, memory=LendMemory(plan.memory, used=used, at=view.now))
         turn = _Turn(self, seen, read_tree(self.own, self.parents), used)

@@ -1,6 +1,6 @@
 // Charts by uPlot, which is loaded when the first one is drawn.
 import { token } from "./colours.js";
-import { clock, number } from "./format.js";
+import { clock, number, timeMarks } from "./format.js";
 import { html, useEffect, useRef, useState } from "./lib.js";
 import { useTheme } from "./theme.js";
 
@@ -31,7 +31,6 @@ const LINES = [
 const WHOLE = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]; // of what comes in pieces, such as GPUs
 export const lineColour = (i) => LINES[i % LINES.length];
 
-const isToday = (at) => new Date().toDateString() === new Date((at ?? 0) * 1000).toDateString();
 const fromZero = (_, low, high) => [Math.min(low ?? 0, 0), high > 0 ? high * 1.05 : 1];
 
 /**
@@ -92,12 +91,9 @@ export function Chart({
         axes: [
           {
             ...axis,
-            size: 26,
-            space: (plot) => (time && !isToday(plot.scales.x.min) ? 130 : 80), // with the day
-            values: time
-              ? (_, all) =>
-                  all.map((one) => clock(one, { seconds: all.length > 1 && all[1] - all[0] < 60 }))
-              : axis.values,
+            size: (_, labels) => (labels?.some((one) => one.includes("\n")) ? 40 : 26), // with the day
+            space: 80,
+            values: time ? (_, all) => timeMarks(all) : axis.values,
             label: xLabel,
             labelFont: "11px system-ui",
             labelSize: xLabel ? 16 : 0,

@@ -10,7 +10,7 @@ const UNITS = [
 export function duration(seconds) {
   if (seconds == null || !Number.isFinite(seconds)) return "";
   const sign = seconds < 0 ? "−" : "";
-  let left = Math.abs(seconds);
+  const left = Math.abs(seconds);
   if (left < 1)
     return left === 0
       ? "0 s"
@@ -45,14 +45,30 @@ export const count = (n, word, many = word + "s") => `${number(n)} ${n === 1 ? w
 
 const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short" });
 
-/** A time of day; with the day where that is not today's. */
-export function clock(at, { seconds = true, day = false } = {}) {
-  if (at == null) return "";
+const dayOf = (at) => new Date(at * 1000).toDateString();
+
+function timeOfDay(at, seconds) {
   const date = new Date(at * 1000),
     pad = (n) => String(n).padStart(2, "0");
-  const time = `${pad(date.getHours())}:${pad(date.getMinutes())}${seconds ? ":" + pad(date.getSeconds()) : ""}`;
-  const today = new Date().toDateString() === date.toDateString();
-  return day || !today ? `${DAY.format(date)} ${time}` : time;
+  return `${pad(date.getHours())}:${pad(date.getMinutes())}${seconds ? ":" + pad(date.getSeconds()) : ""}`;
+}
+
+/** A time of day; with the day where that is not today's. */
+export function clock(at, { seconds = true } = {}) {
+  if (at == null) return "";
+  const time = timeOfDay(at, seconds);
+  return dayOf(at) === new Date().toDateString() ? time : `${DAY.format(at * 1000)} ${time}`;
+}
+
+/** Labels of an axis of times: the day stands below the first of each day, and nowhere if all is today. */
+export function timeMarks(all) {
+  const seconds = all.length > 1 && all[1] - all[0] < 60;
+  let day = new Date().toDateString();
+  return all.map((at) => {
+    const same = dayOf(at) === day;
+    day = dayOf(at);
+    return timeOfDay(at, seconds) + (same ? "" : `\n${DAY.format(at * 1000)}`);
+  });
 }
 
 /** "2 × a100", or the kinds that will do. */

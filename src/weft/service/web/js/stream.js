@@ -28,9 +28,9 @@ function useSpans(since, until, live) {
   const key = live ? `live ${Math.round(until - since)}` : `${since} ${until}`;
   useEffect(() => {
     const abort = new AbortController();
+    const from = since;
     let timer = 0,
-      after = 0,
-      from = since;
+      after = 0;
     held.current = new Map();
     const ask = async () => {
       try {
@@ -108,7 +108,7 @@ export function Stream({ route }) {
     <${Trouble} error=${error} />
     ${part < 0.999 && html`<p class="dim" role="status">Reading the log: ${percent(part)}</p>`}
     <${StreamCanvas} nodes=${store.nodes} nodesVersion=${store.nodesVersion} spans=${spans} since=${since} until=${until} now=${clusterNow()} />
-    <div class="legend"><span>a row a GPU, a colour a job, empty where idle</span><span>dark edge: goes on after a restart</span><span>red end: failed</span>${store.nodes.size > 1 ? html`<span>more nodes below: scroll</span>` : null}${left ? html`<span>${count(left, "short span")} left out</span>` : null}</div><//>`;
+    <div class="legend"><span>a row a GPU, a colour a job, empty where idle</span><span>dark edge: goes on after a restart</span><span>red end: failed</span>${left ? html`<span>${count(left, "short span")} left out</span>` : null}</div><//>`;
 }
 
 function localTime(at) {
@@ -164,6 +164,7 @@ export function StreamCanvas({
       <canvas ref=${canvas} onMouseMove=${point} onMouseLeave=${() => setOver(null)} onClick=${() => open && over?.span?.job && go("job", [over.span.job])}></canvas>
       <div aria-hidden="true" style=${{ height: `${Math.max(0, rows.length * rowHeight - height + AXIS)}px` }}></div>
     </div>
+    ${AXIS + rows.length * rowHeight > height && html`<p class="dim small">Scroll for more nodes.</p>`}
     ${
       over &&
       html`<div class="tip" style=${{ left: `${Math.max(0, Math.min(over.x + 12, width - 290))}px`, top: `${over.y + 14}px` }}>

@@ -1,6 +1,6 @@
 // One row a GPU, time to the right, a colour a job, nothing where it is idle.
 import { colourOf, token } from "./colours.js";
-import { clock, duration } from "./format.js";
+import { duration, timeMarks } from "./format.js";
 import { byKind } from "./gpu_map.js";
 
 export const AXIS = 22,
@@ -172,14 +172,18 @@ export function draw(
   ctx.restore();
   const marks = ticks(since, until, wide);
   ctx.font = `11px ${font}`;
+  const texts =
+    zero === undefined
+      ? timeMarks(marks.found).map((text) => text.split("\n").reverse().join(" "))
+      : marks.found.map((at) => duration(at - zero));
   let free = -Infinity;
-  for (const at of marks.found) {
-    const left = x(at);
+  for (const [i, at] of marks.found.entries()) {
+    const left = x(at),
+      text = texts[i];
     ctx.fillStyle = ink.line;
     ctx.globalAlpha = 0.7;
     ctx.fillRect(left, AXIS - 4, 1, height - AXIS + 4);
     ctx.globalAlpha = 1;
-    const text = zero === undefined ? clock(at, { seconds: marks.step < 60 }) : duration(at - zero);
     if (left < free || left + ctx.measureText(text).width > width) continue;
     ctx.fillStyle = ink.dim;
     ctx.fillText(text, left + 3, 13);

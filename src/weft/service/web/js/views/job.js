@@ -61,15 +61,15 @@ export function JobView({ route, me }) {
 function Actions({ job, me }) {
   const again = async () => {
     if (
-      !(await confirm(`Hand in ${job.name} again?`, {
+      !(await confirm(`Submit ${job.name} again?`, {
         detail: "A new job with the same file, behind those that wait.",
-        action: "Hand in again",
+        action: "Submit again",
       }))
     )
       return;
     const made = await attempt(
       () => post(at("jobs", job.id, "again")),
-      (told) => `handed in as ${told.id}`,
+      (told) => `submitted as ${told.id}`,
     );
     if (made) go("job", [made.id]);
   };
@@ -126,13 +126,13 @@ function Facts({ job, row }) {
     ["speed", job.speed == null ? "" : `${number(job.speed)} samples/s`],
     ...measuredFacts(job.measured, ENDED.has(job.state)),
     ["pace", row?.pace == null ? "" : `${percent(row.pace)} of what it does alone`],
-    ["handed in", clock(job.submitted)],
+    ["submitted", clock(job.submitted)],
     [
       "started",
       job.started ? `${clock(job.started)}, after ${duration(job.started - job.submitted)}` : "",
     ],
     ["ended", job.ended ? `${clock(job.ended)}, after ${duration(job.ended - job.submitted)}` : ""],
-    ["waits for", !job.started && !job.ended ? duration(now - job.submitted) : ""],
+    ["has waited", !job.started && !job.ended ? duration(now - job.submitted) : ""],
     ["used", job.gpu_seconds ? gpuHours(job.gpu_seconds) : ""],
     [
       "restarts",
@@ -197,7 +197,7 @@ function Why({ job, me }) {
     (signal) => get(at("jobs", job.id, "explain"), { signal }),
     `${job.id} ${job.state} ${job.suspended_by}`,
   );
-  const end = html`<button class="quiet" disabled=${loading} onClick=${again}>Look again</button>`;
+  const end = html`<button class="quiet" disabled=${loading} onClick=${again}>Ask again</button>`;
   return html`<${Panel} title=${waits || job.suspended_by ? "Why it waits" : "Why it holds this"} end=${end}>
     ${loading && !data ? html`<${Loading} what=${waits ? "Simulating from the present state" : "Asking"} />` : null}
     <${Trouble} error=${error} again=${again} />
@@ -268,12 +268,12 @@ function Cheapest({ job, change, me }) {
       if (await confirm(`Start now: ${change.text}?`, { detail, action: "Change and start" }))
         await attempt(() => put(at("jobs", job.id, "priority"), change.fields));
     } else if (own) {
-      const detail = `${job.name} leaves the queue and is handed in anew with this change. As things are, it starts at once.`;
+      const detail = `${job.name} leaves the queue and is submitted anew with this change. As things are, it starts at once.`;
       if (!(await confirm(`Start now: ${change.text}?`, { detail, action: "Change and start" })))
         return;
       const made = await attempt(
         () => post(at("jobs", job.id, "again"), { change: change.fields, replace: true }),
-        (told) => `handed in as ${told.id}`,
+        (told) => `submitted as ${told.id}`,
       );
       if (made) go("job", [made.id]);
     } else if (node && (await confirm(`Use node ${node} again?`, { action: "Use it again" }))) {

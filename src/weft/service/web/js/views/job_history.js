@@ -112,14 +112,14 @@ function Allocations({ job, spans }) {
     ${
       found.length
         ? html`<${Chart} data=${chart} series=${[{ label: "GPUs", step: true, fill: "oklch(58% 0.15 262 / 15%)" }]} height=${150} whole=${true} describe=${`GPUs held over time: ${found.length} spans`} />
-      <div class="scroll events" tabindex="0" role="region" aria-label="Spans"><table><thead><tr><th scope="col">From</th><th scope="col">To</th><th class="num" scope="col">For</th><th class="num" scope="col">Attempt</th><th scope="col">Where</th><th scope="col">Ended</th><th class="num" scope="col">Work lost</th></tr></thead>
+      <div class="scroll events" tabindex="0" role="region" aria-label="Spans"><table><thead><tr><th scope="col">From</th><th scope="col">To</th><th class="num" scope="col">For</th><th class="num roomy" scope="col">Attempt</th><th scope="col">Where</th><th scope="col">Ended</th><th class="num" scope="col">Work lost</th></tr></thead>
       <tbody>${[...found]
         .reverse()
         .slice(0, 100)
         .map(
           (
             span,
-          ) => html`<tr key=${span.start}><td class="nowrap">${clock(span.start)}</td><td class="nowrap">${span.end === null ? "now" : clock(span.end)}</td><td class="num nowrap">${duration((span.end ?? clusterNow()) - span.start)}</td><td class="num">${span.attempt}</td>
+          ) => html`<tr key=${span.start}><td class="nowrap">${clock(span.start)}</td><td class="nowrap">${span.end === null ? "now" : clock(span.end)}</td><td class="num nowrap">${duration((span.end ?? clusterNow()) - span.start)}</td><td class="num roomy">${span.attempt}</td>
         <td>${span.on.map((part) => `${part.node}: ${part.gpus.join(", ")}`).join("; ")}${span.share < 1 ? `, ${number(span.share)} of each` : ""}</td><td>${span.how}</td><td class="num nowrap">${span.lost_gpu_s == null ? "" : gpuHours(span.lost_gpu_s)}</td></tr>`,
         )}</tbody></table></div>`
         : spans.loading
@@ -168,7 +168,7 @@ function Measures({ events }) {
 }
 
 const TELL = {
-  Submitted: () => "handed in",
+  Submitted: () => "submitted",
   Started: (one) => `attempt ${one.attempt} runs`,
   Stopped: (one) => `attempt ${one.attempt} has left its devices`,
   Finished: () => "finished",

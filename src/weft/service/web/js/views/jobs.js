@@ -44,10 +44,10 @@ const COLUMNS = [
   { key: "state", label: "State", cls: "c-state", by: (job) => ORDER.indexOf(job.state) },
   {
     key: "why",
-    label: "Why",
+    label: "Why or where",
     cls: "c-why",
-    by: (job) => reasonOf(job),
-    has: (job) => reasonOf(job),
+    by: (job) => whyOrWhere(job),
+    has: (job) => whyOrWhere(job),
   },
   {
     key: "gpus",
@@ -91,13 +91,17 @@ const COLUMNS = [
   { key: "age", label: "Age", cls: "c-age", num: true, by: (job) => -job.submitted },
 ];
 
+/** Why it waits, or the nodes that it is on. */
+export const whyOrWhere = (job) =>
+  reasonOf(job) || (job.on.length ? `on ${job.on.map((part) => part.node).join(", ")}` : "");
+
 function ofState(job, state) {
   if (state === "active") return !ENDED.has(job.state);
   if (state === "waiting") return WAITING.has(job.state);
   return state === "recent" || state === "all" || job.state === state;
 }
 
-function wanted(job, { q = "", state = "recent", tenant = "", kind = "" }) {
+export function wanted(job, { q = "", state = "recent", tenant = "", kind = "" }) {
   if (!ofState(job, state)) return false;
   if (tenant && job.tenant !== tenant) return false;
   if (
@@ -163,7 +167,7 @@ export function JobsView({ route, me }) {
 }
 
 /** Of each sweep one row: its first job that is not done, with how many there are. */
-function foldSweeps(jobs) {
+export function foldSweeps(jobs) {
   const first = new Map();
   for (const job of jobs) if (job.app) first.set(job.app, [...(first.get(job.app) || []), job]);
   for (const [app, members] of first) {
@@ -344,7 +348,7 @@ const CELLS = {
 
 function Row({ job, index, columns, line, chosen, pick }) {
   const entry = WAITING.has(job.state) ? line.get(job.id) : null;
-  const facts = { now: held(job), entry, start: startText(entry), why: reasonOf(job) };
+  const facts = { now: held(job), entry, start: startText(entry), why: whyOrWhere(job) };
   const titles = {
     name: job.id,
     gpus: job.on.map((part) => `${part.node}: ${part.gpus.join(", ")}`).join("\n"),

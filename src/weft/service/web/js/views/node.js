@@ -1,7 +1,7 @@
 // One machine: what its GPUs did over time, who is on it, and taking it out of use.
 import { at, get, post, query } from "../api.js";
 import { Chart, lineColour } from "../charts.js";
-import { count, duration, percent } from "../format.js";
+import { count, duration, number, percent } from "../format.js";
 import { html, useMemo } from "../lib.js";
 import { link } from "../route.js";
 import { clusterNow, useStore } from "../store.js";
@@ -12,8 +12,11 @@ import { attempt, confirm, Empty, Panel, State, Trouble, useAsk } from "../ui.js
 const HOURS = 6;
 const AGAIN_MS = 10_000;
 const COUNTERS = [
-  ["gpu_busy", "GPU use", percent],
-  ["gpu_mem_gb", "GPU memory, GB", (value) => value.toFixed(1)],
+  ["sm", "GPU use", percent],
+  ["held_gb", "GPU memory, GB", (value) => value.toFixed(1)],
+  ["power_w", "Power, W", number],
+  ["temp_c", "Temperature, °C", number],
+  ["device_errors", "Memory errors not mended", number],
 ];
 
 export function NodeView({ route, me }) {
@@ -54,7 +57,7 @@ export function NodeView({ route, me }) {
     <${Panel} title=${`Its GPUs in the last ${HOURS} hours`}><${Trouble} error=${spans.error} /><${Held} node=${node} spans=${spans.data?.spans || []} since=${since} /><//>
     <${Panel} title="On it now" flush=${true}>${
       here.length
-        ? html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs on it"><table><thead><tr><th scope="col">GPU</th><th scope="col">Job</th><th scope="col">State</th><th scope="col">Tenant</th><th class="num" scope="col">For</th></tr></thead>
+        ? html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs on it"><table><thead><tr><th scope="col">GPU</th><th scope="col">Job</th><th scope="col">State</th><th class="roomy" scope="col">Tenant</th><th class="num" scope="col">For</th></tr></thead>
       <tbody>${here.map(
         (job) =>
           html`<tr key=${job.id}><td>${job.on
@@ -62,7 +65,7 @@ export function NodeView({ route, me }) {
             .flatMap((part) => part.gpus)
             .join(
               ", ",
-            )}</td><td><a href=${link("job", [job.id])}>${job.name}</a></td><td><${State} state=${job.state} /></td><td>${job.tenant}</td><td class="num">${job.started ? duration(clusterNow() - job.started) : ""}</td></tr>`,
+            )}</td><td class="wrap"><a href=${link("job", [job.id])}>${job.name}</a></td><td><${State} state=${job.state} /></td><td class="roomy">${job.tenant}</td><td class="num">${job.started ? duration(clusterNow() - job.started) : ""}</td></tr>`,
       )}</tbody></table></div>`
         : html`<p class="dim">Nobody is on it.</p>`
     }<//>
@@ -90,12 +93,11 @@ function Measured({ jobs }) {
     jobs.map((job) => job.id).join(" "),
     { every: AGAIN_MS },
   );
-  const fields = { gpu_busy: "sm", gpu_mem_gb: "held_gb" };
   return COUNTERS.map(([key, title, format]) => {
     const points = (told.data || []).map((one) =>
       one.events
-        .filter((event) => event.report?.[fields[key]] != null)
-        .map((event) => [event.at, event.report[fields[key]]]),
+        .filter((event) => event.report?.[key] != null)
+        .map((event) => [event.at, event.report[key]]),
     );
     if (!points.some((some) => some.length > 1)) return null;
     const xs = [...new Set(points.flat().map(([x]) => x))].sort((a, b) => a - b);

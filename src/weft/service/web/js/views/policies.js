@@ -96,10 +96,13 @@ function DecisionCard({ decision }) {
       ${gap != null && html`<span class="dim small">at most ${percent(gap)} from the best</span>`}
       ${decision.by && html`<span class="badge failed">decided by ${decision.by} instead</span>`}</div>
     ${prices.length > 0 && html`<details class="small dim"><summary>numbers of the policy</summary>a GPU is worth ${prices.map(([key, value]) => `${number(value)} (${key.slice(6)})`).join(", ")}</details>`}
-    <ul class="small">${decision.moves.slice(0, 12).map((move) => html`<li key=${move.job}><a href=${link("job", [move.job])}>${move.name}</a> ${tell(move)}${move.why ? html`<span class="dim"> – ${move.why}</span>` : ""}</li>`)}</ul>
+    <ul class="small">${decision.moves.slice(0, 12).map((move) => html`<li key=${move.job}><a href=${link("job", [move.job])}>${move.name}</a> ${startsLike(move) ? move.why : html`${tell(move)}${move.why ? html`<span class="dim"> – ${move.why}</span>` : ""}`}</li>`)}</ul>
     ${decision.more_moves + Math.max(decision.moves.length - 12, 0) > 0 && html`<div class="small dim">and ${number(decision.more_moves + Math.max(decision.moves.length - 12, 0))} more</div>`}
     ${decision.rejected > 0 && html`<div class="small">${number(decision.rejected)} rejected</div>`}</article>`;
 }
+
+/** Whether the policy's own words say no less than ours. */
+const startsLike = (move) => !move.before_gpus && /^starts (at once )?on /.test(move.why || "");
 
 function tell(move) {
   const [from, to] = [number(move.before_gpus), number(move.after_gpus)];

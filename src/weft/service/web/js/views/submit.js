@@ -1,4 +1,4 @@
-// Handing in a job: a command or a job file, with the plan's answer before it is sent.
+// Submitting a job: a command or a job file, with the plan's answer before it is sent.
 import { post } from "../api.js";
 import { duration, number } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../lib.js";
@@ -36,7 +36,14 @@ export function words(line) {
   return found;
 }
 
-function bodyOf(form) {
+/** A problem as the form has it: where a job file needs other words, here a box is ticked. */
+export function inWordsOf(way, error) {
+  const advice = "write the line as a script: `run: |`";
+  if (way !== "form" || !error?.message.includes(advice)) return error;
+  return { ...error, message: error.message.replace(advice, "tick “it is a script” below it") };
+}
+
+export function bodyOf(form) {
   const body = {};
   if (form.name.trim()) body.name = form.name.trim();
   if (form.script) body.run = form.command;
@@ -112,7 +119,7 @@ export function SubmitView({ route, me }) {
     setError(null);
     try {
       const made = await post("/jobs", body);
-      await attempt(async () => made, `handed in as ${made.id}`);
+      await attempt(async () => made, `submitted as ${made.id}`);
       if (made.jobs.length) go("jobs", [], { q: made.id, state: "all" });
       else go("job", [made.id]);
     } catch (problem) {
@@ -138,11 +145,11 @@ export function SubmitView({ route, me }) {
           <${Field} label="Or one of this machine"><input type="file" accept=".yaml,.yml,.json" onChange=${upload} /><//>
           <${Trouble} error=${file.error} />`
         }
-        <${Trouble} error=${error} />
-        <div class="row"><button class="main" type="submit" disabled=${busy || !body}>${busy ? "Handing in …" : "Submit"}</button>
+        <${Trouble} error=${inWordsOf(way, error)} />
+        <div class="row"><button class="main" type="submit" disabled=${busy || !body}>${busy ? "Submitting …" : "Submit"}</button>
           <span class="dim small">The same with the command line: <code>weft submit job.yaml</code></span></div>
       </form><//>
-    <aside><${Plan} body=${body} /></aside></div>`;
+    <aside><${Plan} body=${body} way=${way} /></aside></div>`;
 }
 
 function Form({ form, set, kinds, me }) {
@@ -150,8 +157,8 @@ function Form({ form, set, kinds, me }) {
     html`<input value=${form[key]} onInput=${(event) => set(key, event.target.value)} ...${more} />`;
   return html`
     <${Field} label="Name">${input("name", { placeholder: "resnet18", maxlength: 128 })}<//>
-    <${Field} label=${form.script ? "Script, read by bash" : "Command, read by no shell"}><textarea rows="3" spellcheck="false" required value=${form.command} onInput=${(event) => set("command", event.target.value)}></textarea><//>
-    <label class="check small"><input type="checkbox" checked=${form.script} onChange=${(event) => set("script", event.target.checked)} /> it is a script: pipes, variables, several lines</label>
+    <${Field} label=${form.script ? "Script, run by bash" : "Command, not run by a shell"}><textarea rows="3" spellcheck="false" required value=${form.command} onInput=${(event) => set("command", event.target.value)}></textarea><//>
+    <label class="check small"><input type="checkbox" checked=${form.script} onChange=${(event) => set("script", event.target.checked)} /> it is a script, with pipes, variables or several lines</label>
     <div class="fields">
       <${Field} label="GPUs">${input("min", { type: "number", min: 0, required: true })}<//>
       <${Field} label="and up to (elastic)">${input("max", { type: "number", min: form.min, placeholder: form.min })}<//>
@@ -170,7 +177,7 @@ function Form({ form, set, kinds, me }) {
 }
 
 /** What would happen to the job now; asked when it has not changed for a moment. */
-function Plan({ body }) {
+function Plan({ body, way }) {
   const [found, setFound] = useState({ data: null, error: null, busy: false });
   const asked = body ? JSON.stringify(body) : "";
   useEffect(() => {
@@ -198,7 +205,7 @@ function Plan({ body }) {
   const { data, error, busy } = found;
   return html`<${Panel} title="What would happen" end=${busy ? html`<span class="dim small" role="status">asking …</span>` : null}>
     ${!asked && html`<p class="dim">Fill in the form: the answer appears here before anything is sent.</p>`}
-    <${Trouble} error=${error} />
+    <${Trouble} error=${inWordsOf(way, error)} />
     ${
       data &&
       html`<div class=${data.starts_now ? "good" : "note"} role="status"><b>${data.starts_now ? "Would start now" : "Would wait"}</b><small>${data.reason}</small></div>

@@ -44,7 +44,7 @@ export function SweepView({ route }) {
 }
 
 /** Losses over common steps, the last of each, who is best, and what differs. */
-function compare({ jobs, reports }) {
+export function compare({ jobs, reports }) {
   const points = reports.map((some) =>
     some
       .filter((event) => event.report.loss != null)

@@ -1,0 +1,294 @@
+"""Deadlines as promises: who is admitted, and the least that each of them must hold from now on.
+
+A job that has been promised its deadline keeps it: who comes later is admitted only if everybody
+still ends in time, as far as their speeds and lengths are known. How long a job takes is what its
+predictor says, where that is one number; where it is a range, what nine of ten such jobs stay
+within. Restarts are planned for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, inf, isfinite
+
+import numpy as np
+
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Config, Demand, JobId, Or
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
+from weft.pieces.place.gangs import acceptable
+from weft.pieces.size.min_share import Ask, Promises, Schedule, fill_all, shift
+from weft.pieces.wrap.restart_costs import restart_seconds
+
+MORE_GPUS = tuple(2**i for i in range(10))
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a job was promised: a schedule on GPUs of one kind."""
+
+    kind: str
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseMemory:
+    """Promises by job, and deadlines that could not be promised to jobs that run all the same."""
+
+    promises: Mapping[JobId, Promise] = field(default_factory=dict)
+    refused: tuple[JobId, ...] = ()
+    inner: object = None
+    told: Mapping[JobId, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How promises are made: slots of so many seconds, and what is kept in reserve.
+
+    A deadline is promised only if it is met with `restarts` restarts more than planned.
+    `quantile` is of the predicted range of lengths that is believed.
+    """
+
+    slot_s: float = 60.0
+    quantile: float = 0.9
+    restarts: int = 2
+
+
+class Book:
+    """Promises of one decision: those made before, looked at anew, and those to who came since."""
+
+    def __init__(self, view: View, memory: PromiseMemory, terms: Terms) -> None:
+        self.view, self.terms = view, terms
+        self.asks = Asks(view, terms)
+        self.tables: dict[str, Promises] = {}
+        self.kept: dict[int, Promise] = {}
+        self.declined: dict[JobId, str] = {}
+        self.warned: dict[JobId, str] = {}
+        self.refused = {job for job in memory.refused if job in view.table}
+        rows: dict[int, Promise] = {}
+        for job, promise in memory.promises.items():
+            if (row := view.table.find(job)) is None:
+                continue
+            if (view.job(row).deadline or inf) <= view.now:
+                self.refused.add(job)  # broken: it goes on with what the others leave
+            else:
+                rows[row] = promise
+        self.room = _room(view, rows)
+        for kind in view.cluster.kinds:
+            self._keep(kind, {row: one for row, one in rows.items() if one.kind == kind})
+
+    def admit(self, rows: Iterable[int]) -> None:
+        """Promise the deadlines of those who came, the earliest first, or say what is possible."""
+        jobs = self.view.table.jobs
+        for row in sorted(rows, key=lambda row: (jobs[row].deadline or inf, row)):
+            if any(self._try(row, kind) for kind in self._kinds(row)):
+                continue
+            job = jobs[row]
+            text = self._refuse(row)
+            if job.deadline_or is Or.WARN or self.view.allocation(row) is not None:
+                self.refused.add(job.id)
+                self.warned[job.id] = text
+            else:
+                self.declined[job.id] = text
+
+    def due(self) -> float | None:
+        """When the first schedule changes."""
+        now = self.view.now
+        steps = ((*(at for at, _ in one.steps), one.end) for one in self.schedules().values())
+        return min((at for one in steps for at in one if now < at < inf), default=None)
+
+    def newcomers(self) -> list[int]:
+        """Rows with a deadline about which nothing was said yet."""
+        jobs = enumerate(self.view.table.jobs)
+        return [
+            row
+            for row, job in jobs
+            if job.deadline is not None and row not in self.kept and job.id not in self.refused
+        ]
+
+    def schedules(self) -> dict[int, Schedule]:
+        """What has been promised, by row."""
+        return {row: one.schedule for row, one in self.kept.items()}
+
+    def memory(self, inner: object = None) -> PromiseMemory:
+        """What to remember."""
+        jobs = self.view.table.jobs
+        return PromiseMemory(
+            {jobs[row].id: one for row, one in sorted(self.kept.items())},
+            tuple(sorted(self.refused)),
+            inner,
+        )
+
+    def _keep(self, kind: str, rows: Mapping[int, Promise]) -> None:
+        """Fill anew by what is left; where that would break a promise, go on as promised."""
+        table = Promises(self.view.now, self.room[kind], self.terms.slot_s)
+        asks = [self.asks.of(row, kind, self.room[kind]) for row in rows]
+        found = fill_all(table, asks)
+        if any(
+            was.schedule.met and not new.met for was, new in zip(rows.values(), found, strict=True)
+        ):
+            again = Promises(self.view.now, self.room[kind], self.terms.slot_s)
+            old = [shift(one.schedule, self.view.now) for one in rows.values()]
+            for one in old:
+                again.add(one)
+            if min(again.free) >= 0 and all(one.end > self.view.now for one in old):
+                table, found = again, old
+        self.tables[kind] = table
+        self.kept |= {row: Promise(kind, one) for row, one in zip(rows, found, strict=True)}
+
+    def _try(self, row: int, kind: str) -> bool:
+        room = self.room[kind]
+        new = self.asks.of(row, kind, room)
+        tight = replace(new, deadline=new.deadline - self.terms.restarts * new.restart_s)
+        others = [r for r, one in self.kept.items() if one.kind == kind]
+        table = Promises(self.view.now, room, self.terms.slot_s)
+        found = fill_all(table, [*(self.asks.of(r, kind, room) for r in others), tight])
+        if all(
+            one.met or not self.kept[r].schedule.met for r, one in zip(others, found, strict=False)
+        ):
+            fits = found[-1].met
+            if fits:
+                self.tables[kind] = table
+                for r, one in zip((*others, row), found, strict=True):
+                    self.kept[r] = Promise(kind, one)
+                return True
+        alone = self.tables[kind].fill(tight)
+        if alone.met:
+            self.tables[kind].add(alone)
+            self.kept[row] = Promise(kind, alone)
+        return alone.met
+
+    def _kinds(self, row: int) -> Sequence[str]:
+        kinds = acceptable(self.view.job(row), self.view.free)
+        return sorted(kinds, key=lambda kind: -self.asks.of(row, kind, self.room[kind]).rates[-1])
+
+    def _refuse(self, row: int) -> str:
+        """Why not: when it could end at the earliest, and with how many more GPUs in time."""
+        job, now = self.view.job(row), self.view.now
+        asks = {k: self.asks.of(row, k, self.room[k]) for k in acceptable(job, self.view.free)}
+        within = _span((job.deadline or inf) - now)
+        if not asks or not any(isfinite(one.work) for one in asks.values()):
+            return f"no deadline can be promised: nothing is known of how long {job.id} takes"
+        ends = [self.tables[kind].fill(ask).real_end for kind, ask in asks.items()]
+        text = f"it cannot end within {within}: not before {_span(min(ends) - now)} from now"
+        for more in MORE_GPUS:
+            for kind in asks:
+                table = self.tables[kind].copy()
+                table.free = [free + more for free in table.free]
+                if table.fill(self.asks.of(row, kind, self.room[kind] + more)).met:
+                    several = f" {kind}" if len(self.tables) > 1 else ""
+                    return f"{text}, or in time with {more} more{several} GPU{'s' * (more > 1)}"
+        return text
+
+
+class Asks:
+    """What jobs need, by what is believed of their speeds and lengths."""
+
+    def __init__(self, view: View, terms: Terms) -> None:
+        self._view = view
+        self._left = seconds_left(view, terms.quantile)
+        self._restart = restart_seconds(view)
+        self._restoring, self._ran = view.restoring(), view.ran()
+        self._known: dict[tuple[int, str, int], Ask] = {}
+
+    def of(self, row: int, kind: str, room: int, deadline: float | None = None) -> Ask:
+        """One job on one kind; `deadline` where it is not its own."""
+        key = (row, kind, room)
+        if key not in self._known:
+            self._known[key] = self._make(row, kind, room)
+        found = self._known[key]
+        return found if deadline is None else replace(found, deadline=deadline)
+
+    def _make(self, row: int, kind: str, room: int) -> Ask:
+        view, job = self._view, self._view.job(row)
+        on = view.allocation(row)
+        held = 0 if on is None else on.gpus
+        fixed = on is not None and not job.preemptible
+        levels = (held,) if fixed else levels_of(job.demand, view.cluster, kind, room)
+        asked = max(job.demand.gpus, 1)
+        rates = _rates(view, row, kind, (*levels, asked))
+        speeds = _rising(levels, rates[:-1])
+        restart = 0.0 if fixed else float(self._restart[row])
+        return Ask(
+            float(self._left[row]) * rates[-1],
+            inf if job.deadline is None else job.deadline,
+            tuple(speeds),
+            tuple(speeds.values()),
+            -1 if self._restoring[row] else held,
+            restart if held or self._ran[row] > 0.0 else 0.0,
+        )
+
+
+def config_of(cluster: Cluster, kind: str, gpus: int) -> Config:
+    """A size on as few nodes as it needs."""
+    return Config(kind, ceil(gpus / max(cluster.node_size(kind), 1)), gpus)
+
+
+def levels_of(demand: Demand, cluster: Cluster, kind: str, room: int) -> tuple[int, ...]:
+    """Powers of two inside a node and of whole nodes that a job takes; its size if it has one."""
+    if demand.rigid:
+        return (demand.gpus,)
+    size = max(cluster.node_size(kind), 1)
+    inside = [2**i for i in range(size.bit_length()) if 2**i <= size]
+    whole = [size * 2**i for i in range(1, 20)]
+    most = min(demand.max, max(room, demand.min))
+    return tuple(n for n in (*inside, *whole) if demand.min <= n <= most) or (demand.gpus,)
+
+
+def seconds_left(view: View, quantile: float) -> Floats:
+    """Seconds that rows still take on what they asked for: as they count, or as predicted."""
+    told = np.array(view.remaining())
+    predictor = view.predictor()
+    sure = np.isfinite(predictor.known_lengths(view.table, view.now))
+    for job in view.knowledge.counted:
+        if (row := view.table.find(job)) is not None:
+            sure[row] = True
+    if sure.all():
+        return told
+    far = predictor.quantiles(view.table, view.now, (quantile,))[:, 0]
+    return np.where(sure, told, far)
+
+
+def _rates(view: View, row: int, kind: str, sizes: Sequence[int]) -> list[float]:
+    """Believed speeds; in proportion to GPUs where nothing is."""
+    if view.beliefs is None:
+        return [float(size) for size in sizes]
+    mask = np.zeros(len(view.table), dtype=bool)
+    mask[row] = True
+    configs = [config_of(view.cluster, kind, size) for size in sizes]
+    found = view.beliefs.goodputs(view.table.pick(mask), configs)[0]
+    known = np.isfinite(found) & (found > 0.0)
+    return found.tolist() if known[-1] and known.any() else [float(size) for size in sizes]
+
+
+def _rising(levels: Sequence[int], rates: Sequence[float]) -> dict[int, float]:
+    """Levels up to where the speed is highest, each faster than the one below."""
+    found: dict[int, float] = {}
+    for level, rate in zip(levels, rates, strict=True):
+        if isfinite(rate) and rate > max(found.values(), default=0.0):
+            found[level] = rate
+    return found or {levels[0]: 1e-12}
+
+
+def _room(view: View, rows: Mapping[int, Promise]) -> dict[str, int]:
+    """Devices of each kind that promises can be made of: idle, or held by who may be stopped."""
+    room = dict(zip(view.free.kinds, view.free.idle_by_kind(), strict=True))
+    seen: set[tuple[str, int]] = set()
+    for row, on in enumerate(view.table.allocations):
+        if on is None or not (row in rows or view.job(row).preemptible):
+            continue
+        for part in on.slices:
+            kind = view.cluster.nodes[view.cluster.index[part.node]].kind
+            fresh = {(part.node, gpu) for gpu in part.gpus} - seen
+            seen |= fresh
+            room[kind] += len(fresh)
+    return room
+
+
+def _span(seconds: float) -> str:
+    """So long in words."""
+    if seconds >= 2 * 3600.0:
+        return f"{seconds / 3600.0:.1f} h"
+    return f"{seconds / 60.0:.0f} min" if seconds >= 120.0 else f"{max(seconds, 0.0):.0f} s"

@@ -1,0 +1,134 @@
+"""ElasticFlow: deadlines are admitted or declined, kept by the least share, and spare GPUs grow.
+
+Paper       Gu et al., "ElasticFlow: An elastic serverless training platform for distributed deep
+            learning", ASPLOS 2023.
+Objective   the number of jobs that end by their deadlines; then GPU time spent well.
+Needs       how long each job still takes, and beliefs about goodput; a job of which nothing is
+            believed is taken to speed up linearly.
+Controls    who is admitted, and how many GPUs.
+Cost        O(jobs x levels x changes to come) to fill; as much for each level that somebody grows.
+Deviations  the paper's simulator judges deadlines by planned ends, without what restarts cost: here
+            restarts are planned for, and two more kept in reserve. Spare GPUs go to who needs the
+            fewest GPU-seconds more, as the paper says; its code does the opposite (`worst_first`).
+            Arrivals are admitted one by one, the earliest deadline first, not all or none. Who
+            would be late takes what others leave. Lengths are as predicted, `quantile` of a range.
+            Several kinds of GPU: each job is promised GPUs of one kind, the fastest where it fits.
+            Jobs move only when their size changes or they are in the way. A job with `or: warn`
+            whose deadline cannot be promised runs like those without a deadline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isfinite
+
+from weft.core.errors import InvalidConfig
+from weft.core.model.job import Config
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Needs
+from weft.core.plan.memory import recall
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.pieces.place.gangs import acceptable
+from weft.pieces.place.whole_nodes import place_configs
+from weft.pieces.size.min_share import Ask, Schedule, grow_shares
+from weft.pieces.size.promised import Book, Promise, PromiseMemory, Terms, config_of
+
+WHERE = tax.classify(
+    tax.Objective.DEADLINES | tax.Objective.GUARANTEES,
+    tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS,
+    tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
+    elasticity=tax.Elasticity.GPUS,
+    topology=tax.Topology.CONSOLIDATED,
+)
+NO_WORK = 1.0  # of a job that nobody knows anything of
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticFlow:
+    """Promise deadlines, keep them with the least GPUs, and let jobs grow on what is spare.
+
+    `slot` is the length of a slot of promises in seconds, `quantile` of predicted lengths, and
+    `restarts` how many unplanned restarts a promise survives.
+    """
+
+    slot: float = 60.0
+    quantile: float = 0.9
+    restarts: int = 2
+    worst_first: bool = False
+
+    about = About(
+        "elasticflow",
+        "Gu et al. 2023",
+        needs=Needs.REMAINING,
+        controls=Controls.COUNT,
+        starves="jobs without a deadline wait for what deadlines leave",
+        idles="nobody gets a size that is not a level, or that would make it late",
+        taxonomy=WHERE,
+    )
+
+    def __post_init__(self) -> None:
+        if not (self.slot > 0.0 and 0.0 < self.quantile < 1.0 and self.restarts >= 0):
+            raise InvalidConfig(
+                f"elasticflow: slot={self.slot:g}, quantile={self.quantile:g}, "
+                f"restarts={self.restarts}",
+                hint="slot is above 0, quantile between 0 and 1, restarts 0 or more",
+            )
+
+    def decide(self, view: View) -> Plan:
+        """Admit, fill, grow, place."""
+        if not len(view.table) or not view.cluster.nodes:
+            return Plan(memory=view.memory)
+        terms = Terms(self.slot, self.quantile, self.restarts)
+        book = Book(view, recall(view, PromiseMemory), terms)
+        book.admit(book.newcomers())
+        wanted = self._grow(view, book)
+        changes = place_configs(view, wanted)
+        return Plan(
+            {view.job(row).id: on for row, on in changes.items()},
+            rejected=book.declined,
+            wake_at=book.due(),
+            reasons=book.warned,
+            memory=book.memory(),
+        )
+
+    def _grow(self, view: View, book: Book) -> dict[int, Config]:
+        """Sizes of all, with what is spare handed out."""
+        wanted: dict[int, Config] = {}
+        open_rows: dict[str, list[int]] = {kind: [] for kind in view.cluster.kinds}
+        for row, job in enumerate(view.table.jobs):
+            if row in book.kept or job.id in book.declined:
+                continue
+            on = view.allocation(row)
+            if on is not None and not job.preemptible:
+                wanted[row] = config_of(view.cluster, view.cluster.kind_of(on), on.gpus)
+            elif (kind := _kind(view, row, book)) is not None:
+                open_rows[kind].append(row)
+        for kind, rows in open_rows.items():
+            table = book.tables[kind]
+            kept = [row for row, one in book.kept.items() if one.kind == kind]
+            asks = [book.asks.of(row, kind, book.room[kind]) for row in kept]
+            asks += [_open(book.asks.of(row, kind, book.room[kind])) for row in rows]
+            idle = Schedule(((view.now, 0),), view.now, view.now, met=True)
+            begin = [*(book.kept[row].schedule for row in kept), *(idle for _ in rows)]
+            grown = grow_shares(table, asks, begin, worst_first=self.worst_first)
+            for row, one in zip((*kept, *rows), grown, strict=True):
+                if row in book.kept:
+                    book.kept[row] = Promise(kind, one)
+                if gpus := one.at(view.now):
+                    wanted[row] = config_of(view.cluster, kind, gpus)
+        return wanted
+
+
+def _open(ask: Ask) -> Ask:
+    """The same without a deadline."""
+    work = ask.work if isfinite(ask.work) else NO_WORK
+    return Ask(work, inf, ask.levels, ask.rates, ask.held, ask.restart_s)
+
+
+def _kind(view: View, row: int, book: Book) -> str | None:
+    """Where a job without a promise runs: on its kind, else where most is spare."""
+    if (on := view.allocation(row)) is not None:
+        return view.cluster.kind_of(on)
+    kinds = acceptable(view.job(row), view.free)
+    return max(kinds, key=lambda kind: book.tables[kind].free[0], default=None)

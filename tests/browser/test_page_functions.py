@@ -1,0 +1,194 @@
+"""Functions of the page's scripts that take values and give values, in a real browser.
+
+The scripts are served as files on loopback: no service is needed, and none is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+WEB = Path(__file__).resolve().parents[2] / "src" / "weft" / "service" / "web"
+HOUR, DAY = 3600, 86400
+Call = Callable[..., Any]
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: a test that fails says what it asked for."""
+
+
+@pytest.fixture(scope="module")
+def call(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
+    """Calls a function of a script by name: call("format", "duration", 90)."""
+    root = tmp_path_factory.mktemp("page")
+    (root / "web").symlink_to(WEB)
+    (root / "index.html").write_text("<!doctype html><title>scripts</title>")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(root)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    context = browser.new_context(timezone_id="UTC", locale="en-GB")
+    context.set_default_timeout(60_000)
+    try:
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_port}/index.html")
+
+        def ask(script: str, name: str, *values: Any) -> Any:
+            code = f"import('/web/js/{script}.js').then(m => m[{name!r}](...{json.dumps(values)}))"
+            return page.evaluate(code)
+
+        yield ask
+    finally:
+        context.close()
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.25, "250 ms"),
+        (59, "59 s"),
+        (4000, "1 h 6 min"),
+        (3600 * 30, "1 d 6 h"),
+        (86400 * 12.5, "12 d"),
+        (-90, "\u22121 min 30 s"),
+        (None, ""),
+    ],
+)
+def test_durations_have_two_units_at_most(call: Call, seconds: float | None, text: str) -> None:
+    assert call("format", "duration", seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1234, "1,234"), (0.001234, "0.00123"), (12345.6, "12,346"), (2.5e9, "2.50 G"), (None, "")],
+)
+def test_numbers_have_three_figures(call: Call, value: float | None, text: str) -> None:
+    assert call("format", "number", value) == text
+
+
+def test_parts_and_counts(call: Call) -> None:
+    assert [call("format", "percent", part) for part in (0, 0.031, 0.5, 1)] == [
+        *("0 %", "3.1 %", "50 %", "100 %")
+    ]
+    assert call("format", "count", 1, "GPU") == "1 GPU"
+    assert call("format", "count", 0, "job") == "0 jobs"
+    asked = {"gpus": {"min": 1, "max": 8, "asked": 1}, "share": 1}
+    assert call("format", "asks", asked) == "1\u20138"
+    half = {"gpus": {"min": 1, "max": 1, "asked": 1}, "share": 0.5}
+    assert call("format", "asks", half) == "0.5"
+
+
+def test_an_axis_of_another_day_names_the_day_once(call: Call) -> None:
+    midnight = 20_000 * DAY  # 4 October 2024
+
+    marks = call("format", "timeMarks", [midnight - HOUR, midnight, midnight + HOUR])
+
+    assert marks == ["23:00\nThu 3 Oct", "00:00\nFri 4 Oct", "01:00"]
+
+
+def test_an_axis_in_seconds_shows_them(call: Call) -> None:
+    marks = call("format", "timeMarks", [20_000 * DAY, 20_000 * DAY + 10])
+
+    assert marks[1] == "00:00:10"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("python train.py --lr '1 e-3'", ["python", "train.py", "--lr", "1 e-3"]),
+        ('say "a \\"b\\"" c\\ d', ["say", 'a "b"', "c d"]),
+        ("  ''  ", [""]),
+        ("", []),
+    ],
+)
+def test_a_command_is_split_as_a_shell_would(call: Call, line: str, words: list[str]) -> None:
+    assert call("views/submit", "words", line) == words
+
+
+def test_the_form_advises_a_box_where_a_file_needs_other_words(call: Call) -> None:
+    told = {"message": "no shell reads it; write the line as a script: `run: |`", "hint": ""}
+
+    assert call("views/submit", "inWordsOf", "file", told) == told
+    form = call("views/submit", "inWordsOf", "form", told)["message"]
+    assert form == "no shell reads it; tick “it is a script” below it"
+    assert call("views/submit", "inWordsOf", "form", None) is None
+
+
+def test_what_is_filled_in_becomes_a_job(call: Call) -> None:
+    empty = dict.fromkeys(("name", "max", "workdir", "tenant", "batch", "batchMax", "duration"), "")
+    form: dict[str, Any] = {
+        **empty,
+        "command": "python a.py",
+        "script": False,
+        "min": "1",
+        "kinds": [],
+    }
+    form |= {"share": "allowed", "priority": "normal", "env": "A=1\nB=x=y\n"}
+
+    plain = call("views/submit", "bodyOf", form)
+    asked = call(
+        "views/submit",
+        "bodyOf",
+        {**form, "script": True, "max": "4", "share": "0.5", "duration": "2", "batch": "32"},
+    )
+
+    assert plain == {"command": ["python", "a.py"], "gpus": 1, "env": {"A": "1", "B": "x=y"}}
+    assert asked["run"] == "python a.py"
+    assert asked["gpus"] == {"min": 1, "max": 4}
+    assert asked["share"] == 0.5
+    assert asked["hints"] == {"duration_s": 120}
+    assert asked["batch"] == {"init": 32, "max": 32}
+
+
+def test_an_address_has_what_was_chosen_and_nothing_else(call: Call) -> None:
+    found = call("route", "link", "jobs", ["a/b"], {"state": "running", "q": "", "tenant": None})
+
+    assert found == "#/jobs/a%2Fb?state=running"
+
+
+def test_the_best_of_a_sweep_is_the_one_with_the_least_loss(call: Call) -> None:
+    jobs = [{"parameters": {"lr": lr, "seed": 1}} for lr in (0.1, 0.2)]
+    reports = [
+        [{"report": {"steps": 10, "loss": 2.0}}, {"report": {"steps": 20, "loss": 0.5}}],
+        [{"report": {"steps": 10, "loss": 1.0}}, {"report": {"steps": 30, "loss": 0.7}}],
+    ]
+
+    found = call("views/sweep", "compare", {"jobs": jobs, "reports": reports})
+
+    assert found["best"] == 0
+    assert found["names"] == ["lr"]
+    assert found["xs"] == [10, 20, 30]
+    assert found["columns"] == [[2.0, 0.5, None], [1.0, None, 0.7]]
+
+
+def test_jobs_are_found_by_state_tenant_kind_and_words(call: Call) -> None:
+    job: dict[str, Any] = {"name": "Bert", "id": "bert-1", "user": "ann", "tenant": "nlp"}
+    job |= {
+        "app": "",
+        "state": "running",
+        "kinds": [],
+        "on": [{"node": "n", "kind": "a100"}],
+        "why": -1,
+    }
+
+    def is_wanted(**query: str) -> bool:
+        return bool(call("views/jobs", "wanted", job, query))
+
+    assert is_wanted()
+    assert is_wanted(state="active", tenant="nlp", kind="a100", q="BERT ann")
+    assert not is_wanted(state="waiting")
+    assert not is_wanted(kind="h200")
+    assert not is_wanted(q="bert bob")
+    assert call("views/jobs", "whyOrWhere", job) == "on n"

@@ -1,0 +1,74 @@
+"""ElasticFlow: who is admitted, what is kept, and where spare GPUs go."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from weft.core.model.job import Demand, Job, JobId, Or
+from weft.core.model.trace import Trace, Truth
+from weft.policies.elasticflow import ElasticFlow
+from weft.testing.build import view_of
+
+ELASTIC = Demand(1, min=1, max=8)
+
+
+def job(
+    name: str, seconds: float, deadline: float | None, demand: Demand = ELASTIC, **more: object
+) -> Job:
+    hints = {"duration_s": seconds}
+    return Job(JobId(name), demand=demand, deadline=deadline, hints=hints, **more)  # type: ignore[arg-type]
+
+
+def test_three_jobs_of_which_two_fit() -> None:
+    # 8 GPUs do 4,800 GPU-seconds in 600 s: two jobs of 2,400, not three.
+    jobs = [job(name, 2400.0, 660.0) for name in "abc"]
+    view = view_of(8, *jobs)
+
+    plan = ElasticFlow(restarts=0).decide(view)
+
+    assert {one: on.gpus for one, on in view.after(plan).items()} == {"a": 4, "b": 4}
+    assert set(plan.rejected) == {"c"}
+    assert "not before" in plan.rejected[JobId("c")]
+    assert "with 4 more GPUs" in plan.rejected[JobId("c")]
+
+
+def test_who_would_rather_be_late_is_warned_and_waits() -> None:
+    jobs = [job("a", 4800.0, 600.0), job("b", 4800.0, 600.0, deadline_or=Or.WARN)]
+    view = view_of(8, *jobs)
+
+    plan = ElasticFlow().decide(view)
+
+    assert not plan.rejected
+    assert "cannot end within" in plan.reasons[JobId("b")]
+    assert set(view.after(plan)) == {"a"}
+
+
+def test_jobs_without_a_deadline_live_on_what_is_left() -> None:
+    jobs = [job("open", 9000.0, None), job("due", 4000.0, 1000.0)]
+    view = view_of(8, *jobs)
+
+    held = view.after(ElasticFlow().decide(view))
+
+    assert held[JobId("due")].gpus == 4
+    assert held[JobId("open")].gpus == 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_promise_is_broken_where_lengths_are_known(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = []
+    for i, at in enumerate(np.cumsum(rng.exponential(150.0, 40)).tolist()):
+        length = float(rng.lognormal(7.5, 1.0))
+        due = None if i % 4 == 0 else at + length * float(rng.uniform(0.3, 1.5))
+        size = int(rng.choice([1, 2, 4]))
+        demand = Demand(size, min=1, max=16) if i % 3 else Demand(size)
+        rows.append((Job(JobId(f"j{i}"), at, demand, deadline=due), Truth(length)))
+
+    result = weft.simulate(Trace("due", tuple(rows)), "elasticflow", "2x8:v100", predictor="oracle")
+    metrics = result.outcomes["elasticflow"][0].metrics
+
+    assert metrics["deadlines_missed"] == 0
+    assert metrics["deadlines_met"] > 0.3
+    assert metrics["finished"] + metrics["deadlines_declined"] == 40

@@ -4,9 +4,9 @@ The authors' simulator played again with this project's promises (`weft.pieces.s
 events on slots, admission of all arrivals of an event or none, spare GPUs to the worst first, and
 their overheads, charged afterwards. A deadline counts as they count it, by the planned end; beside
 it is the ratio by completions. EDF: everybody takes what is free, by deadline, and is charged no
-overhead. One rule is ours: a job whose planned slot is over ends, late by its last overhead; planned
-anew for ever, jobs of a few seconds would never end. Without that lateness the ratio is 0.779. Data:
-shared/data/elasticflow.
+overhead. One rule is ours: a job whose planned slot is over ends, late by its last overhead.
+Planned anew for ever, jobs of a few seconds would never end; without that lateness the ratio is
+0.779. Data: shared/data/elasticflow.
 """
 
 from __future__ import annotations

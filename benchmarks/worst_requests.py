@@ -22,6 +22,8 @@ BODIES: Mapping[str, Sequence[Any]] = {
     "POST /jobs": (
         SWEEP,
         {"command": ["x" * 400] * 4096},
+        {"run": "a" * 130_000},
+        {"run": "1" * 130_000 + "x"},
         {"env": {f"V{i}": "y" * 1500 for i in range(1024)}},
         {"after": {"ok": ["nothing"] * 1000}},
         {"sweep": {"list": [{f"p{i}": None for i in range(64)}] * 1000}},

@@ -31,10 +31,10 @@ from weft.engines.attempts.spawn import spawn_command
 from weft.engines.ray.starting import (
     NodeSetup,
     head_command,
-    make_token,
     ray_environment,
     worker_command,
 )
+from weft.engines.ray.token import make_token
 from weft.wire.processes import descendants, kill_all, start_time
 
 PORT = 26379

@@ -11,6 +11,10 @@ from benchmarks.loop_stalls import PREFIX, Service, Steps, routes, send
 from benchmarks.worst_requests import BODIES, worst_requests
 
 from weft.app.serve.live import Settings
+from weft.core.knowledge.programs import program_of
+from weft.core.model.job import Job, JobId
+from weft.core.model.launch import Launch
+from weft.predict.traits import levels_of
 from weft.service.main import create_app
 
 UNTYPED = {"params", "change"}  # read by their own readers, of a counted body
@@ -56,6 +60,22 @@ def test_no_route_keeps_the_loop_at_its_worst_input() -> None:
     late = {name: cpu_s for name, cpu_s in measured.items() if cpu_s > allowed}
     assert len(measured) > 100
     assert not late, (late, allowed)
+
+
+@pytest.mark.parametrize(
+    "unit", ["a", "1", "1.", "2024-01-", "+-", "/", "0e", "deadbeef", "--x=1 "]
+)
+def test_how_a_job_is_known_again_is_read_from_any_command_at_once(unit: str) -> None:
+    """16 KB of one letter took nine seconds of the loop, and eight times as many 600."""
+    text = (unit * 130_000)[:130_000] + "x"
+    job = Job(JobId("j"), launch=Launch(("sh", "-c", text, *["x" * 400] * 1000), workdir="/"))
+
+    began = time.thread_time()
+    levels_of(job)
+    program_of(job)
+    spent = time.thread_time() - began
+
+    assert spent < 10 * spend_about_100_ms()
 
 
 def test_the_worst_inputs_are_of_routes_that_there_are() -> None:

@@ -96,7 +96,7 @@ class WelcomesElsewhere(Fifo):
         """Says of a newcomer that it spreads, and packs it."""
         del now
         on = most_nodes(job, free)
-        return on and Plan({job.id: on})
+        return None if on is None else Plan({job.id: on})
 
 
 @dataclass(frozen=True)

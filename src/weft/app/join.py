@@ -11,7 +11,8 @@ from pathlib import Path
 
 from weft.core.errors import EngineError, InvalidConfig
 from weft.engines.ray.joining import check_address, join, unit_path, unit_text, write_unit
-from weft.engines.ray.starting import NodeSetup, find_setup, write_token
+from weft.engines.ray.starting import NodeSetup, find_setup
+from weft.engines.ray.token import check_token, read_token, write_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +53,18 @@ class Joining:
         return [sys.executable, "-m", "weft", "join", self.address, *told, "--no-unit"]
 
 
-def find_token(given: Path | None, usual: Path, ask: Callable[[], str]) -> Path:
+def find_token(given: Path | None, usual: Path, ask: Callable[[], bytes]) -> Path:
     """The file with a cluster's token: the one named, or one that is written from `ask`."""
-    if given is not None:
-        if not given.is_file():
-            raise InvalidConfig(f"there is no file {given}", hint="--token-file names the token's")
-        return given
-    token = "" if sys.stdin is None else ask().strip()
-    if token:
-        write_token(usual, token)
-    elif not usual.is_file():
+    said = b"" if given is not None or sys.stdin is None else ask().strip()
+    if said:
+        write_token(usual, check_token(said))
+    elif given is None and not usual.is_file():
         raise InvalidConfig(
             "no token was given",
             hint="pipe it in, as `weft serve --engine ray` prints it, or use --token-file",
         )
-    return usual
+    read_token(given or usual)
+    return given or usual
 
 
 def join_cluster(joining: Joining, say: Callable[[str], None]) -> None:

@@ -8,7 +8,7 @@ never enter.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import PurePosixPath
@@ -19,10 +19,12 @@ from weft.core.model.launch import Launch
 Key = tuple[str, ...]
 Generalise = Callable[[str], str]
 
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
+# Each reads a text in time that grows as its length does, whatever it holds.
+NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 DATE = re.compile(r"\d{4}[-_.]?\d{2}[-_.]?\d{2}([-_.T]?\d{2}[-_.:]?\d{2}([-_.:]?\d{2})?)?")
-HEX = re.compile(r"(?=[0-9a-f]*\d)[0-9a-f]{8,}", re.IGNORECASE)
+HEX = re.compile(r"[0-9a-f]{8,}", re.IGNORECASE)
 DIGITS = 12
+MOST_TEXT = 20_000  # characters of a command in which numbers, paths and dates are looked for
 # What jobs of a group have in common, the most telling first; a key begins with its name.
 GROUPS = ("exact", "group", "model", "user gpus", "user", "tenant gpus", "gpus", "all")
 OF_TENANT = frozenset(GROUPS[:6])  # the second part of their keys is the tenant
@@ -90,12 +92,12 @@ def size_bucket(gpus: float) -> str:
 
 def group_of(launch: Launch) -> str:
     """The same experiment with other numbers, paths and dates: 12 hex digits."""
-    return _digest(launch, _generalise)
+    return _digest(launch, _generalise, MOST_TEXT)
 
 
 def exact_of(launch: Launch) -> str:
     """The very same command."""
-    return _digest(launch, lambda word: word)
+    return _digest(launch, lambda word: word, None)
 
 
 def script_of(launch: Launch) -> str:
@@ -107,8 +109,8 @@ def script_of(launch: Launch) -> str:
     return PurePosixPath(launch.command[0]).name
 
 
-def _digest(launch: Launch, shorten: Generalise) -> str:
-    program, *words = launch.command
+def _digest(launch: Launch, shorten: Generalise, most: int | None) -> str:
+    program, *words = launch.command if most is None else _cut(launch.command, most)
     plain, flags = [PurePosixPath(program).name], []
     position = 0
     while position < len(words):
@@ -126,6 +128,15 @@ def _digest(launch: Launch, shorten: Generalise) -> str:
     return sha1(text.encode(), usedforsecurity=False).hexdigest()[:DIGITS]
 
 
+def _cut(words: Sequence[str], most: int) -> Iterator[str]:
+    """The first of the words, with so many characters together."""
+    for word in words:
+        yield word[:most]
+        most -= len(word) + 1
+        if most <= 0:
+            return
+
+
 def _generalise(word: str) -> str:
     """A word without what changes from run to run."""
     if NUMBER.fullmatch(word):
@@ -133,7 +144,13 @@ def _generalise(word: str) -> str:
     if "/" in word:
         path = PurePosixPath(word)
         word = path.name if path.suffix else path.parent.name or path.name
-    return NUMBER.sub("#", HEX.sub("*", DATE.sub("*", word)))
+    return NUMBER.sub("#", HEX.sub(_hide_digits, DATE.sub("*", word)))
+
+
+def _hide_digits(hexadecimal: re.Match[str]) -> str:
+    """A star for what has a digit; `feedface` may be a word."""
+    text = hexadecimal[0]
+    return text if text.isalpha() else "*"
 
 
 def _count_gpus(job: Job) -> str:

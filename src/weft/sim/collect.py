@@ -45,7 +45,13 @@ class Counts:
 
 def count_slept(sleeper: NodeSleeper, now: float) -> NodesSlept:
     """What nodes that slept saved, and what that cost."""
-    return NodesSlept(sleeper.node_seconds(now), sleeper.wake_ups, sleeper.woken, sleeper.delay_s)
+    return NodesSlept(
+        sleeper.node_seconds(now),
+        sleeper.wake_ups,
+        sleeper.woken,
+        sleeper.delay_s,
+        sleeper.joules(now),
+    )
 
 
 def collect(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from weft.app.simulate.finished_runs import KeptRuns
 from weft.app.simulate.run import run_all
 from weft.app.simulate.setup import Setup
 from weft.core.errors import InvalidConfig
@@ -46,9 +47,12 @@ def compare(
     seeds: int | Iterable[int] = (0,),
     processes: int | None = 1,
     progress: Progress | None = None,
+    keep: str | Path = "",
     **more: Any,
 ) -> Result:
     """Replay a workload under several policies, or one, and seeds; `seeds=3` are 0, 1 and 2.
+
+    `keep` is a folder for runs that have ended: what is there is read, not run again.
 
     `progress` is told the part done of each run; notebooks show a line without it.
     More `processes` (None: one a core) need a script whose own work is under
@@ -63,7 +67,8 @@ def compare(
         raise InvalidConfig("there is no seed to simulate with", hint="seeds=3, or a list of them")
     setups = [replace(base, policy=p, seed=s) for p in chosen for s in every]
     shown = progress or (_show_line if "ipykernel" in sys.modules else None)
-    return run_all(setups, processes=processes, progress=shown)
+    run = KeptRuns(Path(keep).expanduser()) if keep else None
+    return run_all(setups, processes=processes, progress=shown, run=run)
 
 
 def _show_line(done: Sequence[float]) -> None:

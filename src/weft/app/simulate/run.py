@@ -38,6 +38,7 @@ from weft.traces.options import Options, Request
 from weft.version import __version__
 
 Report = Callable[[float], None]
+Run = Callable[[Setup, Report | None], Outcome]
 DESCRIBED = (str, PartSpec, Mapping)
 
 
@@ -47,10 +48,12 @@ def run_all(
     processes: int | None = None,
     progress: Progress | None = None,
     on: str = "",
+    run: Run | None = None,
 ) -> Result:
     """Run every setup (same workload and cluster, any policies and seeds) into one result.
 
-    `on` is the address of a Ray cluster that runs them; empty for this machine.
+    `on` is the address of a Ray cluster that runs them; empty for this machine. `run` is what
+    runs one of them here, where that is not `run_one`.
     """
     first = setups[0]
     policies = [policy_of(setup) for setup in setups]  # a misspelt name is answered at once
@@ -64,7 +67,7 @@ def run_all(
         outcomes = spread(run_one, [_travelling(s) for s in setups], on, progress=progress)
     else:
         shared = processes if all(isinstance(s.policy, DESCRIBED) for s in setups) else 1
-        outcomes = sweep(run_one, setups, processes=shared, progress=progress)
+        outcomes = _by_seed(run or run_one, setups, shared, progress)
     by_policy: dict[str, list[Outcome]] = {}
     for label, outcome in zip(labels(setups), outcomes, strict=True):
         by_policy.setdefault(label, []).append(outcome)
@@ -76,6 +79,21 @@ def run_all(
         {policy: tuple(done) for policy, done in by_policy.items()},
         {"gpus": cluster.gpus, "offered_load": trace.load(cluster.gpus)},
     )
+
+
+def _by_seed(
+    run: Run, setups: Sequence[Setup], processes: int | None, progress: Progress | None
+) -> list[Outcome]:
+    """Seed after seed, so that a process reads or draws few workloads; results as asked for."""
+    order = sorted(range(len(setups)), key=lambda i: setups[i].seed)
+    place = sorted(order, key=order.__getitem__)
+
+    def shown(done: Sequence[float]) -> None:
+        if progress is not None:
+            progress([done[i] for i in place])
+
+    outcomes = sweep(run, [setups[i] for i in order], processes=processes, progress=shown)
+    return [outcomes[i] for i in place]
 
 
 def labels(setups: Sequence[Setup]) -> list[str]:
@@ -133,8 +151,11 @@ def prepare(setup: Setup) -> tuple[Trace, Cluster]:
     if isinstance(setup.workload, Trace):
         trace, cluster = setup.workload, find_cluster(setup.cluster or DEFAULT_CLUSTER)
     else:
+        # A file is the same for every seed, unless some of its jobs are drawn.
+        drawn = setup.options.sample is not None or setup.workload in names("trace")
+        seed = setup.seed if drawn else 0
         trace, cluster = _load(
-            setup.workload, setup.cluster, setup.seed, setup.jobs, setup.load, setup.options
+            setup.workload, setup.cluster, seed, setup.jobs, setup.load, setup.options
         )
     check_fits(trace, cluster)
     return trace, cluster

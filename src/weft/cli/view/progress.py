@@ -20,8 +20,11 @@ def progress_bars(labels: Sequence[str], *, quiet: bool) -> Iterator[Callable[..
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Remaining())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         tasks = [bars.add_task(label, total=1.0) for label in labels]
+        whole = bars.add_task("all", total=len(labels)) if len(labels) > 1 else None
 
         def update(done: Sequence[float]) -> None:
+            if whole is not None:
+                bars.update(whole, completed=sum(done))
             for task, fraction in zip(tasks, done, strict=True):
                 bars.update(task, completed=fraction)
 

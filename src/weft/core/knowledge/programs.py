@@ -16,7 +16,7 @@ from weft.core.knowledge.costs import Attempt
 from weft.core.model.job import Job
 
 _NUMBER = re.compile(r"\d+(\.\d+)?([eE][+-]?\d+)?")
-_LONGEST = 500  # characters of a program's name
+_LONGEST, _LOOKED_AT = 500, 10_000  # characters of a program's name, and of its command
 
 
 def program_of(job: Job) -> str:
@@ -25,7 +25,7 @@ def program_of(job: Job) -> str:
     if launch is None or not launch.command:
         return f"model {job.model}" if job.model else f"job {job.id}"
     words = [PurePosixPath(launch.command[0]).name, *launch.command[1:]]
-    plain = _NUMBER.sub("#", " ".join((launch.workdir, *words)))
+    plain = _NUMBER.sub("#", " ".join((launch.workdir, *words))[:_LOOKED_AT])
     return f"{plain[:_LONGEST]} {job.model}".strip()
 
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from weft.core.errors import EngineError, InvalidConfig, WeftError
@@ -39,8 +40,10 @@ from weft.engines.fleet.gang import GangWatch
 from weft.engines.fleet.port import Away, Channel, Gang, Key, Manager, SharedFolder
 from weft.engines.fleet.requests import Site, make_gang, make_specs
 from weft.engines.machine.software import check_software
+from weft.engines.machine.users import let_through, user_of
 from weft.wire.attempt import folder_of
 from weft.wire.errors import WireError
+from weft.wire.identity import Identity
 
 log = logging.getLogger(__name__)
 
@@ -52,14 +55,21 @@ SUBMITTING = 8  # requests at once
 class FleetEngine(NoLiveResize, NoSleep):
     """What `weft.core.protocols.Engine` asks for, on whatever `manager` runs agents with.
 
-    `what` is the controller in words for people.
+    `what` is the controller in words for people. With `users` ranks run as their tenants' users,
+    by agents that are root.
     """
 
     wants = Wants.STATE
 
     def __init__(
-        self, manager: Manager, state: Path, what: str, channel: Channel | None = None
+        self,
+        manager: Manager,
+        state: Path,
+        what: str,
+        channel: Channel | None = None,
+        users: Mapping[str, Identity] | None = None,
     ) -> None:
+        self._users = users or {}
         self._manager, self._what = manager, what
         self._root = Path(state).absolute()
         self._channel: Channel = channel or SharedFolder()
@@ -113,7 +123,7 @@ class FleetEngine(NoLiveResize, NoSleep):
 
         What is more than any node has is the driver's to refuse.
         """
-        check_launch(job)
+        check_launch(job, user_of(self._users, job))
         if not self._manager.abilities.images:
             check_software(job)
         if job.launch is not None and job.launch.pty:
@@ -153,6 +163,8 @@ class FleetEngine(NoLiveResize, NoSleep):
             return
         for folder in ("jobs", "live"):
             (self._root / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._users:
+            let_through(self._root)
         until = time.monotonic() + PATIENCE_S
         while not self._opened:
             try:
@@ -246,7 +258,8 @@ class FleetEngine(NoLiveResize, NoSleep):
         site = self._site()
         gang = make_gang(job, on, attempt, site)
         cores = {} if site.abilities.limits_host else self._cores.take(gang, site)
-        specs = make_specs(job, on, gang, site, cores)
+        user = user_of(self._users, job)
+        specs = [replace(one, user=user) for one in make_specs(job, on, gang, site, cores)]
         try:
             files = await asyncio.to_thread(prepare, self._root, gang, specs)
         except OSError as error:

@@ -16,6 +16,7 @@ from weft.engines.attempts.watch import nudge, rank_logs, revoke
 from weft.engines.fleet.port import Gang
 from weft.engines.fleet.requests import Cores, Site, coordinator_of, read_gang, write_gang
 from weft.engines.machine.measuring import join_measured, read_measured
+from weft.engines.machine.users import make_folder
 from weft.wire.attempt import (
     ADJUST,
     CURRENT,
@@ -62,6 +63,9 @@ def prepare(root: Path, gang: Gang, specs: Sequence[AttemptSpec]) -> list[Path]:
     written = []
     for part, spec in zip(gang.parts, specs, strict=True):
         part.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if spec.user is not None:
+            for folder in (whole, part.folder):
+                make_folder(folder, root, gang.job, Path(spec.checkpoints), spec.user)
         spec.write(part.folder)
         if spec.coordinator:
             want_coordinator(root, part.node, Discipline(spec.discipline))

@@ -8,7 +8,7 @@ and graceful stops to logs and adoption, is done through the folders by `FleetEn
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -47,7 +47,7 @@ class Gang:
 
     `name` is what people call the job. A `time_limit_s` of 0 is none; it bounds the attempt with
     all its grace times, so that a manager may end it then. `image` is a container's, empty for the
-    nodes' own software.
+    nodes' own software. `asked` are variables of the job that its manager reads as requests.
     """
 
     job: JobId
@@ -58,6 +58,7 @@ class Gang:
     time_limit_s: float = 0.0
     grace_s: float = 30.0
     image: str = ""
+    asked: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> Key:
@@ -99,12 +100,16 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node as the manager sees it; `address` is how the others reach it."""
+    """A node as the manager sees it; `address` is how the others reach it.
+
+    `taken` of its GPUs are held by jobs that are not ours.
+    """
 
     node: Node
     health: Health = Health.UP
     reason: str = ""
     address: str = "127.0.0.1"
+    taken: int = 0
 
 
 @dataclass(frozen=True, slots=True)

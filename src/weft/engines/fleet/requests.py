@@ -17,6 +17,7 @@ from weft.engines.machine.host_part import Asked, HostPart, host_part, read_aske
 from weft.wire.attempt import AttemptSpec, folder_of, part_folder, token_socket
 
 Cores = tuple[tuple[int, ...], ...]
+ASKS = "SBATCH_"  # how variables begin that a manager reads as requests
 SLACK_S = 60.0  # beyond a job's own time limit, before a manager may end it
 
 
@@ -57,6 +58,7 @@ def make_gang(job: Job, on: Allocation, attempt: int, site: Site) -> Gang:
         time_limit_s=limit + launch.grace_s + SLACK_S if limit else 0.0,
         grace_s=launch.grace_s,
         image=launch.software.name if image and launch.software else "",
+        asked={name: value for name, value in launch.env.items() if name.startswith(ASKS)},
     )
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from weft.core.errors import InvalidConfig
 from weft.core.plan.about import Wants
 from weft.engines.fleet.engine import FleetEngine
 from weft.engines.machine.job_environment import check_names
 from weft.engines.ray.agents import ABILITIES, RayManager
 from weft.engines.ray.channel import RayChannel
 from weft.engines.ray.starting import PORT, find_setup
+from weft.engines.ray.token import read_token
 
 
 @dataclass
@@ -47,8 +47,8 @@ class RayEngine(FleetEngine):
 
     def __post_init__(self) -> None:
         check_names(self.pass_env)
-        if self.token and not Path(self.token).is_file():
-            raise InvalidConfig(f"token: there is no file {self.token}", hint="name its file")
+        if self.token:
+            read_token(Path(self.token))
         self.state = Path(self.state).absolute()
         address = self.address or os.environ.get("RAY_ADDRESS", "")
         gpus = None if self.gpus < 0 else self.gpus

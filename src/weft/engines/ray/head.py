@@ -20,9 +20,9 @@ from weft.engines.ray.starting import (
     NodeSetup,
     find_address,
     head_command,
-    make_token,
     ray_environment,
 )
+from weft.engines.ray.token import make_token
 from weft.wire.attempt import read_json, write_whole
 from weft.wire.processes import alive, find_tagged, kill_all, start_time
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import socket
 import sys
 from dataclasses import dataclass
@@ -128,20 +127,6 @@ def ray_environment(token: Path | None, setup: NodeSetup | None = None) -> dict[
         if setup.own:
             env[OWN] = setup.own
     return env
-
-
-def make_token(path: Path) -> Path:
-    """A file that only its owner reads, with a token that nobody could guess; kept if there."""
-    if not path.exists():
-        write_token(path, secrets.token_hex(32))
-    return path
-
-
-def write_token(path: Path, token: str) -> None:
-    """Keep a token where only its owner reads it."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-        out.write(token)
 
 
 def find_address() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,11 +12,14 @@ from weft.core.plan.about import Wants
 from weft.engines.fleet.engine import FleetEngine
 from weft.engines.fleet.port import Manager
 from weft.engines.machine.job_environment import check_names
+from weft.engines.machine.users import check_users
+from weft.engines.slurm.accounts import Charges, read_lists
 from weft.engines.slurm.native import CONTROLS as NATIVE
 from weft.engines.slurm.native import NativeSlurm
 from weft.engines.slurm.pilot import CONTROLS as PILOT
 from weft.engines.slurm.pilot import PilotSlurm
 from weft.engines.slurm.script import SbatchOptions
+from weft.wire.identity import Identity
 
 MODES = ("native", "pilot")
 
@@ -26,9 +30,11 @@ class SlurmEngine(FleetEngine):
 
     `mode` native submits one batch job for each attempt; pilot holds whole nodes (`nodes`, joined
     by `/`, or all of the partition) and runs jobs inside as steps, with exact devices.
-    `partition`, `account`, `qos` and `reservation` are handed to sbatch. `time_min` is the time
-    limit in minutes of jobs that have none, or of pilots. `slots` is for nodes without GPUs, 0 for
-    one a core. `python` is an interpreter with Weft on the nodes, by default this one.
+    `partition`, `account`, `qos` and `reservation` are handed to sbatch; `accounts`, `qoses` and
+    `partitions` say which a tenant has (`TENANT:NAME+NAME/TENANT:NAME`), the usual one first.
+    `time_min` is the time limit in minutes of jobs that have none, or of pilots. `slots` is for
+    nodes without GPUs, 0 for one a core. `python` is an interpreter with Weft on the nodes, by
+    default this one. With `users` ranks run as their tenants' users, where the service is root.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -38,16 +44,22 @@ class SlurmEngine(FleetEngine):
     qos: str = ""
     reservation: str = ""
     time_min: int = 0
+    accounts: str = ""
+    qoses: str = ""
+    partitions: str = ""
     held: str = field(default="", metadata={"name": "nodes"})
     slots: int = 0
     python: str = ""
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
+    users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})
 
-    wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES
+    wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS
     declares = (("", NATIVE), (":mode=pilot", PILOT))
 
     def __post_init__(self) -> None:
         check_names(self.pass_env)
+        self.state = Path(self.state).absolute()
+        check_users(self.users, self.state)
         if self.mode not in MODES:
             raise InvalidConfig(
                 f"slurm: mode is {self.mode!r}", hint=f"mode is one of {', '.join(MODES)}"
@@ -61,10 +73,19 @@ class SlurmEngine(FleetEngine):
             reservation=self.reservation,
             time_min=self.time_min,
         )
+        written = {"account": self.accounts, "qos": self.qoses, "partition": self.partitions}
+        lists = {name: read_lists(text, name) for name, text in written.items() if text}
+        if lists and self.mode == "pilot":
+            raise InvalidConfig(
+                "slurm: a pilot's node is everybody's, so tenants have no accounts of their own",
+                hint="drop accounts=, qoses= and partitions=, or use mode=native",
+            )
         manager: Manager
         if self.mode == "pilot":
-            folder = Path(self.state).absolute() / "pilots"
+            folder = self.state / "pilots"
             manager = PilotSlurm(wishes, folder, self.held, self.slots, self.pass_env)
         else:
-            manager = NativeSlurm(wishes, self.slots, self.pass_env)
-        super().__init__(manager, self.state, "slurmctld")
+            manager = NativeSlurm(
+                Charges(wishes, lists), self.slots, self.pass_env, as_users=bool(self.users)
+            )
+        super().__init__(manager, self.state, "slurmctld", users=self.users)

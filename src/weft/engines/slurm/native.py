@@ -11,9 +11,11 @@ from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
 from weft.core.plan.about import Controls
 from weft.engines.fleet.port import Abilities, Gang, Key, Machine, Observation
+from weft.engines.slurm.accounts import Charges
 from weft.engines.slurm.answers import (
     JOBS,
     NODES,
+    USED,
     WORDS,
     SlurmJob,
     SlurmNode,
@@ -22,6 +24,7 @@ from weft.engines.slurm.answers import (
     read_jobs,
     read_nodes,
     read_tag,
+    read_taken,
     see,
 )
 from weft.engines.slurm.clients import Clients
@@ -33,15 +36,19 @@ CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT
 
 
 class NativeSlurm:
-    """A `Manager` by sbatch, squeue and scancel."""
+    """A `Manager` by sbatch, squeue and scancel; `as_users` needs agents that are root."""
 
-    def __init__(self, wishes: SbatchOptions, slots: int, pass_env: tuple[str, ...]) -> None:
-        self._wishes, self._slots, self._pass_env = wishes, slots, pass_env
+    def __init__(
+        self, charges: Charges, slots: int, pass_env: tuple[str, ...], *, as_users: bool = False
+    ) -> None:
+        self._charges, self._slots, self._as_users = charges, slots, as_users
         self._clients = Clients(pass_env)
         self._nodes: Mapping[NodeId, SlurmNode] = {}
         self._jobs: dict[Key, list[SlurmJob]] = {}
         self._uncertain: set[Key] = set()
         self._codes: dict[Key, int | None] = {}
+        self._taken: dict[NodeId, int] = {}
+        self._seen_taken: dict[NodeId, int] | None = None
         self.abilities = Abilities(CONTROLS)
 
     async def open(self, owner: str) -> None:
@@ -50,9 +57,29 @@ class NativeSlurm:
         config = read_config(await self._clients.ask("scontrol", "show", "config"))
         memory = "MEMORY" in config.get("SelectTypeParameters", "").upper()
         binds = config.get("TaskPlugin", "task/none") not in ("task/none", "")
-        self._wishes = replace(self._wishes, owner=owner, counts_memory=memory)
+        if self._as_users and config.get("DisableRootJobs", "No").lower() == "yes":
+            raise EngineError(
+                "this site runs no jobs of root (DisableRootJobs), so none can become its user",
+                hint="drop --users",
+            )
+        wishes = replace(self._wishes, owner=owner, counts_memory=memory)
+        self._charges = replace(self._charges, others=wishes)
+        for tenant, options in self._charges.combinations():
+            await self._try(tenant, options)
         self.abilities = replace(self.abilities, limits_host=binds)
         await self.look()
+
+    async def _try(self, tenant: str, options: SbatchOptions) -> None:
+        """Raise EngineError for what Slurm would refuse a tenant's jobs."""
+        script = "#!/bin/sh\n"
+        try:
+            await self._clients.order("sbatch", "--test-only", *options.options(), script=script)
+        except EngineError as error:
+            raise EngineError(f"tenant {tenant!r}: {error.what}", hint=error.hint) from error
+
+    @property
+    def _wishes(self) -> SbatchOptions:
+        return self._charges.others
 
     async def close(self) -> None:
         """Jobs go on."""
@@ -68,10 +95,23 @@ class NativeSlurm:
                 else "Slurm shows no nodes",
                 hint="`sinfo -s` lists partitions: --engine slurm:partition=NAME",
             )
-        return [one.machine for one in self._nodes.values()]
+        await self._note_taken(only)
+        return [
+            replace(one.machine, taken=min(self._taken.get(name, 0), one.machine.node.gpus))
+            for name, one in self._nodes.items()
+        ]
+
+    async def _note_taken(self, only: tuple[str, ...]) -> None:
+        """What others hold: believed once it was seen twice, for ours come and go in between."""
+        ours = (one for jobs in self._jobs.values() for one in jobs)
+        seen = read_taken(await self._clients.ask(*USED, *only), ours)
+        if self._seen_taken is None or seen == self._seen_taken:
+            self._taken = seen
+        self._seen_taken = seen
 
     def check(self, job: Job) -> None:
-        """Refuse shares of devices: Slurm gives whole ones to a job."""
+        """Refuse shares of devices, and accounts of others: Slurm gives whole GPUs to a job."""
+        self._charges.options(job.tenant, {} if job.launch is None else job.launch.env)
         if job.demand.share < 1.0:
             raise InvalidConfig(
                 f"job {job.id!r}: share is {job.demand.share:g}, but Slurm gives whole GPUs to "
@@ -89,7 +129,8 @@ class NativeSlurm:
             if part.node not in self._nodes:
                 raise EngineError(f"node {part.node!r} is not in Slurm any more")
         self._uncertain.add(gang.key)
-        script = batch_script(gang, self._nodes, self._wishes)
+        options = self._charges.options(gang.tenant, gang.asked)
+        script = batch_script(gang, self._nodes, options)
         name = await self._clients.order("sbatch", "--parsable", script=script, for_job=True)
         self._uncertain.discard(gang.key)
         number = name.strip().split(";")[0]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 
 from weft.node.tokens.disciplines import NEVER, Discipline
-from weft.node.tokens.members import Grant, Key, Member, Request, TokenState
+from weft.node.tokens.members import MOST_TOKENS, Grant, Key, Member, Request, TokenState
 from weft.wire.errors import WireError
 from weft.wire.tokens import (
     ALIVE_S,
@@ -25,8 +26,9 @@ from weft.wire.tokens import (
 Out = list[tuple[Key, FromCoordinator]]
 
 LEASE_S = 1.0  # how long a lease without end may be used before it is asked for again
-FIRST_S = 60.0  # patience with a member whose stages nobody has seen yet
+FIRST_S = 60.0  # patience with a member whose stages nobody has seen yet, and with anybody
 LEAST_S = 2.0
+LIGHTEST, HEAVIEST = 1e-3, 1e3  # weights
 TIMES = 4.0  # patience with the others: so many times their longest stage
 
 
@@ -82,7 +84,9 @@ class Coordinator:
 
     def _join(self, now: float, key: Key, message: Join) -> None:
         self._joined += 1
-        weight = message.weight if message.weight > 0 else 1.0
+        meant = isfinite(message.weight) and message.weight > 0
+        weight = min(max(message.weight, LIGHTEST), HEAVIEST) if meant else 1.0
+        phase = message.phase if isfinite(message.phase) else 0.0
         self.book.members[key] = Member(
             key,
             message.job,
@@ -90,14 +94,16 @@ class Coordinator:
             message.tier,
             weight,
             self._joined,
-            message.phase,
-            message.gpus,
+            phase,
+            message.gpus[:MOST_TOKENS],
             seen=now,
         )
 
     def _ask(self, now: float, key: Key, message: Ask) -> Out:
         if not message.tokens:
             raise WireError("an ask names no tokens")
+        if why := self.book.too_much(key, message.stage, message.tokens):
+            raise WireError(why)
         self.book.asked(Request(key, message.stage, message.tokens, now))
         if self._alive_at == NEVER:
             self._alive_at = now + ALIVE_S
@@ -127,8 +133,9 @@ class Coordinator:
         pace = self.book.members[request.key].pace(request.tokens)
         iterations = self._discipline.iterations(request, now, self.book)
         patience = max(TIMES * pace.longest_s, LEAST_S) if pace.longest_s else FIRST_S
+        patience = min(patience, FIRST_S)
         expected = 2.0 * iterations * (pace.stage_s + pace.gap_s)
-        for_s = LEASE_S if iterations == 0 else max(expected, LEASE_S)
+        for_s = LEASE_S if iterations == 0 else min(max(expected, LEASE_S), FIRST_S)
         self.book.granted(request, now, now + for_s + patience, endless=iterations == 0)
         return Granted(request.stage, iterations, for_s)
 

@@ -12,6 +12,7 @@ RECENT_S = 10.0  # a token's users are those that asked for it this lately
 BEHIND_S = 1.0  # nobody may save up more than this for later
 SHORT_S = 0.005  # iterations below are leased several at a time
 MOST = 64
+MOST_WAITING, MOST_TOKENS = 64, 256  # asks of a member at once, and tokens it ever named
 
 
 @dataclass(slots=True)
@@ -145,6 +146,17 @@ class TokenState:
         member.seen = now
         self.waiting.append(request)
 
+    def too_much(self, key: Key, stage: int, tokens: tuple[str, ...]) -> str:
+        """Why a member may not ask for this as well; empty if it may."""
+        stages = [request.stage for request in self.waiting if request.key == key]
+        if stage in stages or (key, stage) in self.grants:
+            return f"stage {stage} was asked for before"
+        if len(stages) >= MOST_WAITING:
+            return f"it waits for {MOST_WAITING} stages already"
+        if len(self.members[key].asked.keys() | set(tokens)) > MOST_TOKENS:
+            return f"it has named {MOST_TOKENS} tokens already"
+        return ""
+
     def granted(self, request: Request, now: float, until: float, endless: bool) -> Grant:
         """A member gets what it waited for."""
         member = self.members[request.key]
@@ -156,12 +168,13 @@ class TokenState:
         return grant
 
     def freed(self, grant: Grant, now: float, used_s: float, uses: int) -> None:
-        """A member gave back what it held."""
+        """A member gave back what it held; it cannot have worked for longer than that."""
         request = grant.request
         del self.grants[request.key, request.stage]
         member, held = self.members.get(request.key), now - grant.at
         if member is None:
             return
+        used_s = min(max(0.0, used_s), held)  # also where it says NaN
         for token in request.tokens:
             member.attained[token] = member.attained.get(token, 0.0) + held / member.weight
             member.held_s[token] = member.held_s.get(token, 0.0) + held

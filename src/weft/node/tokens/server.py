@@ -10,6 +10,7 @@ import os
 import signal
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from weft.node.errors import NodeError
@@ -23,6 +24,7 @@ from weft.wire.tokens import FROM_COORDINATOR, Ask, FromMember, Join, Look, from
 
 log = logging.getLogger(__name__)
 
+MOST_UNREAD = 1 << 20  # bytes that are kept for a member that does not read
 LONGEST_PATH = 107  # bytes that a Unix socket's address can hold
 
 
@@ -102,9 +104,10 @@ class Server:
         """What a member said, on the engine's terms; WireError for devices that are not its own."""
         if isinstance(message, Join) and self._state is not None:
             terms = read_terms(self._state, message.job)
-            if terms is not None:
-                self._gpus[key] = frozenset(terms.gpus)
-                return terms.of(message)
+            if terms is None:  # nobody's word for what it claims but its own
+                return replace(message, weight=1.0, phase=0.0)
+            self._gpus[key] = frozenset(terms.gpus)
+            return terms.of(message)
         if isinstance(message, Ask) and key in self._gpus:
             others = [t for t in message.tokens if t.startswith(GPU) and t not in self._gpus[key]]
             if others:
@@ -117,8 +120,13 @@ class Server:
 
     def _send(self, out: Out) -> None:
         for key, message in out:
-            if key in self._writers:
-                self._writers[key].write(FROM_COORDINATOR.encode(message))
+            if key not in self._writers:
+                continue
+            transport = self._writers[key].transport
+            if transport.get_write_buffer_size() > MOST_UNREAD:
+                transport.abort()  # it asks and does not read
+            else:
+                transport.write(FROM_COORDINATOR.encode(message))
         self._changed.set()
 
     async def _timer(self) -> None:

@@ -63,8 +63,8 @@ def join(
         join_cluster(joining, typer.echo)
 
 
-def _read_token() -> str:
-    """From a pipe, or asked of a person."""
+def _read_token() -> bytes:
+    """From a pipe, or asked of a person; no more of it than any token has."""
     if sys.stdin.isatty():
-        return str(typer.prompt("token of the cluster", hide_input=True))
-    return sys.stdin.read()
+        return str(typer.prompt("token of the cluster", hide_input=True)).encode(errors="replace")
+    return sys.stdin.buffer.read(1 << 16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -41,6 +42,14 @@ def compare(
             metavar="ADDRESS",
         ),
     ] = "",
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep runs that have ended in this folder: one that is there is not run again, "
+            "and a comparison that was stopped goes on.",
+            metavar="FOLDER",
+        ),
+    ] = None,
     output: OutputOptions,
 ) -> None:
     """Replay WORKLOAD under several policies, side by side."""
@@ -48,11 +57,16 @@ def compare(
 
     from weft.app.policy_file import read_policy
     from weft.app.policy_sets import choose_sensible, expand_sets
+    from weft.app.simulate.finished_runs import KeptRuns
     from weft.app.simulate.run import run_all
+    from weft.core.errors import InvalidConfig
 
     with user_errors():
         check_output(output)
         base = options.setup(DEFAULT[0])
+        if keep is not None and on:
+            raise InvalidConfig("--keep and --on: runs are kept on this machine alone")
+        run = None if keep is None else KeptRuns(keep)
         sets = [choose_sensible(expand_sets(text)) for text in policy or DEFAULT]
         chosen = dict.fromkeys(text for kept, _ in sets for text in kept)
         left_out = {text: why for _, others in sets for text, why in others.items()}
@@ -63,7 +77,7 @@ def compare(
         ]
         labels = [f"{s.policy_name}" + (f" seed {s.seed}" if seeds > 1 else "") for s in setups]
         with progress_bars(labels, quiet=output.quiet or output.as_json) as progress:
-            result = run_all(setups, processes=processes, progress=progress, on=on)
+            result = run_all(setups, processes=processes, progress=progress, on=on, run=run)
     for text, why in left_out.items():
         typer.echo(f"left out {text}: {why}", err=True)
     show_result(result, output)

@@ -17,7 +17,7 @@ def verify(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check RESULT: GPUs in use, all jobs counted, the same jobs, costs, knowledge, seeds.
+    """Check RESULT: GPUs in use, all jobs counted, costs, seeds.
 
     Exits with 1 if something is wrong; what the file does not say is listed, and is no error.
     """

@@ -24,6 +24,7 @@ from weft.app.serve.sleep_nodes import SleepNodes, SleepSettings
 from weft.app.serve.standby import describe_process
 from weft.app.serve.taken import TakenDevices
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
+from weft.core.asleep.ahead import Device
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.measured import Sees
@@ -171,7 +172,8 @@ class Live:
         self.bad_nodes = BadNodes(self._owner_of)
         self._watching: asyncio.Task[None] | None = None
         self._deadlines = Deadlines(self.driver)
-        self.sharing, self._ahead = SharingGuard(self.driver), AheadStarts(self.driver)
+        self.sharing = SharingGuard(self.driver)
+        self._ahead = AheadStarts(self.driver, self._allow)
         self.sleep_nodes = _sleep_nodes(settings, self.driver, self.engine.name)
         self.idle_beside = IdleBeside(self.driver, lambda: self.quotas)
         self.idle_watch = IdleWatch(self.driver, settings.stop_idle_s)
@@ -294,6 +296,10 @@ class Live:
                 node = self.bad_nodes.note(at, event)
                 if node is not None and self._can_spare(node):
                     await self._set_aside(node)
+
+    def _allow(self, job: Job, device: Device, beside: Job) -> bool:
+        """Whether rules let a job have a device in the place of who runs there."""
+        return self.quotas.allow(job, device, beside, self.driver.scheduler.state, self.driver.now)
 
     def _owner_of(self, job: JobId) -> str:
         """Whose job it is: the tenant, and the person where that is known."""

@@ -9,7 +9,7 @@ REPORT := $(VENV)/.report
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile everything anew
 
-.PHONY: help up compare test test-all test-engines lint lint-js bench docs mutants clean
+.PHONY: help up compare test test-all test-engines lint lint-js packages bench docs mutants clean
 
 help:            ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s:
@@ -43,6 +43,9 @@ SCRIPTS := "src/weft/service/web/js/**/*.js" src/weft/report/page.js
 lint-js:         ## style and mistakes of the web page's scripts; needs npx
 	npx --yes prettier@3.9.10 --check $(SCRIPTS)
 	npx --yes eslint@9.39.5 --config .ci/eslint.config.mjs --max-warnings 0 $(SCRIPTS)
+
+packages:        ## build the wheel and the sdist and try them in an empty environment
+	PYTHON=$(PYTHON) bash .ci/packages
 
 bench: $(READY)  ## speed and fidelity, ours beside baselines
 	$(BIN)/python -m benchmarks

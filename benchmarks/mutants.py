@@ -13,11 +13,14 @@ import ast
 import copy
 import os
 import random
-import signal
+import re
+import resource
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -26,6 +29,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[1]
+MOST_S = 100.0  # CPU seconds of a policy's crowds
 QUICK_S = 0.6  # tests that take longer are run only against what the others let through
 COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.GtE,
@@ -48,6 +52,31 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum"}
 NAMES |= {"maximum": "minimum", "argmin": "argmax", "argmax": "argmin", "ceil": "floor"}
+TINY = 1e-6  # a tolerance: twice as much of it decides nothing
+TOLERANCES = {"EPS", "PRECISION", "TINY"}
+CROWD = ROOT / "tests" / "golden" / "crowd.txt"
+# Tests of what has none of its own name.
+TESTS = {
+    "pieces.order": ("unit/pieces/test_queues", "unit/pieces/test_plain_left"),
+    "pieces.place": ("unit/pieces/test_places", "unit/pieces/test_whole_nodes"),
+    "pieces.share": ("unit/pieces/test_share_pairs", "unit/pieces/test_strangers"),
+    "pieces.size": ("unit/pieces/test_restart_value", "papers/test_optimus"),
+    "pieces.reclaim": ("papers/test_lyra",),
+}
+# Policies of which a crowd tries what has no name of its own there.
+CROWDS = {
+    "pieces.order": ("las", "srtf", "tiresias", "gittins", "qssf", "srsf", "weft"),
+    "pieces.place": ("fifo", "themis", "cassini", "synergy", "gandiva", "mapa", "sia"),
+    "pieces.share": ("lucid", "weft", "antman", "muri"),
+    "pieces.size": ("sia", "weft", "optimus", "slaq"),
+    "pieces.admit": ("fifo", "las", "allox", "sjf"),
+    "pieces.pack": ("fifo", "las", "mapa", "allox"),
+    "pieces.fit": ("fifo", "quota", "lend", "hived"),
+    "pieces.reclaim": ("lyra",),
+    "pieces.users": ("allox", "gandiva_fair", "astraea"),
+    "pieces.wrap.no_preempt": ("firm",),
+    "pieces.wrap.skip_failing": ("spare",),
+}
 SKIPPED = ("About", "Taxonomy", "classify", "InvalidConfig", "PlanError", "Reason")
 
 
@@ -73,18 +102,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=300.0, help="CPU seconds at most")
     parser.add_argument("--tests", nargs="*", help="files; by default those named after it")
+    parser.add_argument("--crowd", action="store_true", help="what it does in a crowd alone")
     given = parser.parse_args(argv)
     _warm()
     files = find_sources(given.policy)
-    tests = given.tests or find_tests(given.policy)
-    quick, slow, usual = _time_tests(tests)
-    drawn = [one for file in files for one in mutants_of(file)]
+    crowds = [] if given.tests else find_crowds(given.policy)
+    others = given.tests or ([] if given.crowd else find_tests(given.policy))
+    if not crowds and not others:
+        raise SystemExit(f"{given.policy}: no tests are named after it; give --tests")
+    before = _children_s()
+    if _fails(None, partial(_try_crowds, crowds), MOST_S):
+        raise SystemExit(f"{given.policy}: crowds are not served as they were: pytest tests/golden")
+    crowd_s = _children_s() - before
+    times: _Times | None = None  # of the others, once something was let through
+    drawn = [one for file in files for one in changes_of(file)]
     random.Random(given.seed).shuffle(drawn)
     caught, survived, begun = 0, [], time.process_time() + _children_s()
-    for mutant in drawn[: given.count]:
+    for change in drawn[: given.count]:
         if _children_s() + time.process_time() - begun > given.seconds:
             break
-        noticed = _fails(mutant, quick, usual) or bool(slow and _fails(mutant, slow, usual))
+        mutant = make_mutant(*change)
+        noticed = bool(crowds) and _fails(mutant, partial(_try_crowds, crowds), crowd_s)
+        if not noticed and others:
+            times = times or _time_tests(others)
+            quick, slow, usual = times
+            noticed = _fails(mutant, partial(_run, quick, []), usual)
+            noticed = noticed or _fails(mutant, partial(_run, slow, []), usual)
         caught += noticed
         survived += [] if noticed else [mutant]
     tried = caught + len(survived)
@@ -107,27 +150,37 @@ def find_sources(name: str) -> list[Path]:
 
 def find_tests(name: str) -> list[str]:
     """Test files that are named after it."""
-    last = name.rpartition(".")[2].rpartition("/")[2]
+    last = name.rpartition(".")[2]
     found = sorted(ROOT.glob(f"tests/papers/test_{last}.py"))
     found += sorted(ROOT.glob(f"tests/papers/test_{last}_*.py"))
     found += sorted(ROOT.glob(f"tests/unit/**/test_{last}.py"))
-    if not found:
-        raise SystemExit(f"{name}: no tests are named after it; give --tests")
+    found += [ROOT / "tests" / f"{path}.py" for path in TESTS.get(name, ())]
     return [str(one) for one in found]
 
 
-def mutants_of(file: Path) -> Iterator[Mutant]:
-    """Every change of one node."""
+def find_crowds(name: str) -> list[str]:
+    """Of the crowds that policies are held to, those that try this policy, wrapper or part."""
+    asked = {name.rpartition(".")[2], *CROWDS.get(name, ())}
+    known = [line.split("  ")[0] for line in CROWD.read_text().splitlines()]
+    return [one for one in known if not asked.isdisjoint(re.split(r"[:|,= ]", one))]
+
+
+def changes_of(file: Path) -> Iterator[tuple[Path, int, int]]:
+    """Every change of one node: the file, which expression, and which of its changes."""
+    for index, node in enumerate(_places(ast.parse(file.read_text()))):
+        for number, _ in enumerate(() if _is_tolerance(node) else _changes(node)):
+            yield file, index, number
+
+
+def make_mutant(file: Path, index: int, number: int) -> Mutant:
+    """The source with one change."""
     tree = ast.parse(file.read_text())
+    node = list(_places(tree))[index]
+    changed, before = list(_changes(node))[number], ast.unparse(node)
+    fresh = _Replace(node, changed).visit(tree)
+    source = ast.unparse(ast.fix_missing_locations(fresh))
     module = ".".join(file.relative_to(ROOT / "src").with_suffix("").parts)
-    places = list(_places(tree))
-    for index, node in enumerate(places):
-        for changed in _changes(node):
-            fresh = copy.deepcopy(tree)
-            target = list(_places(fresh))[index]
-            _Replace(target, changed).visit(fresh)
-            source = ast.unparse(ast.fix_missing_locations(fresh))
-            yield Mutant(module, node.lineno, ast.unparse(node), ast.unparse(changed), source)
+    return Mutant(module, node.lineno, before, ast.unparse(changed), source)
 
 
 def _places(tree: ast.AST) -> Iterator[ast.expr]:
@@ -168,6 +221,14 @@ def _changes(node: ast.expr) -> Iterator[ast.expr]:
         yield ast.Name(NAMES[node.id], node.ctx)
     elif isinstance(node, ast.Attribute) and node.attr in NAMES:
         yield ast.Attribute(node.value, NAMES[node.attr], node.ctx)
+
+
+def _is_tolerance(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        sides = (node.left, node.right)
+        return any(isinstance(one, ast.Name) and one.id in TOLERANCES for one in sides)
+    number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
+    return number and 0.0 < abs(node.value) <= TINY
 
 
 class _Replace(ast.NodeTransformer):
@@ -224,12 +285,16 @@ def _warm() -> None:
     os.chdir(ROOT)
 
 
-def _time_tests(files: Sequence[str]) -> tuple[list[str], list[str], float]:
+_Times = tuple[list[str], list[str], float]
+
+
+def _time_tests(files: Sequence[str]) -> _Times:
     """Quick and slow tests of these files, and the seconds of all; they must pass as they are."""
     read, write = os.pipe()
     if not (child := os.fork()):
         watch = _Watch()
-        code = _run([*files, "-m", "not slow and not data"], [watch])
+        # Contracts take long and hold for most mistakes.
+        code = _run([*files, "-m", "not slow and not data", "-k", "not contract"], [watch])
         text = "\n".join(f"{seconds} {test}" for test, seconds in watch.took.items())
         with os.fdopen(write, "w") as pipe:
             pipe.write(text)
@@ -255,15 +320,31 @@ class _Watch:
         self.took[report.nodeid] = self.took.get(report.nodeid, 0.0) + report.duration
 
 
-def _fails(mutant: Mutant, tests: Sequence[str], usual_s: float) -> bool:
-    """Whether a test fails, or does not come to an end."""
-    if not tests:
-        return False
+def _fails(mutant: Mutant | None, tests: Callable[[], int], usual_s: float) -> bool:
+    """Whether a test fails, or does not come to an end within some times what it takes."""
     if not (child := os.fork()):
-        signal.alarm(int(30 + 10 * usual_s))
-        sys.meta_path.insert(0, _Changed(mutant))
-        os._exit(_run(tests, []))
+        limit = int(5 + 4 * usual_s)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+        if mutant is not None:
+            sys.meta_path.insert(0, _Changed(mutant))
+        os._exit(tests())
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+
+
+def _try_crowds(crowds: Sequence[str]) -> int:
+    """1 if a crowd is served otherwise than it was, or not at all."""
+    try:
+        from tests.golden.crowd import describe, read_golden
+
+        known = read_golden()
+        with tempfile.TemporaryDirectory() as folder:
+            for one in crowds:
+                spec, ground = one.split(" in ")
+                if describe(spec, ground, Path(folder)) != known[one]:
+                    return 1
+    except BaseException:
+        return 1
+    return 0
 
 
 def _run(tests: Sequence[str], plugins: Sequence[object]) -> int:

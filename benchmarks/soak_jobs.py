@@ -63,10 +63,10 @@ HARM = {
     "leaves a process behind": "env -i setsid sh -c 'sleep 300; : {folder}' & sleep 0.2",
     "reports garbage": '"{python}" -c "$GARBAGE"',
 }
-# Forged, and its agent killed in that very moment: nobody can tell it from the truth any more. It
-# lied of itself alone, and its processes are ended all the same.
 # Clusters only look whether there is a claim: whoever spoils it there harms nobody, and goes on.
 LOCAL_ONLY = ("spoils its claim",)
+# Forged, and its agent killed in that very moment: nobody can tell it from the truth any more. It
+# lied of itself alone, and its processes are ended all the same.
 MAY_BE_BELIEVED = ("says that it ended",)
 HARMLESS_TO_ITSELF = ("leaves a process behind", "reports garbage")
 

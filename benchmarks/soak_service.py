@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import json
 import os
 import resource
@@ -25,6 +26,7 @@ from weft.store.sqlite import SqliteStore
 
 OPEN_FILES = 512
 GONE_S = 60.0  # for the last agents
+LATE_S = 120.0  # after which a start says what it waits for
 
 
 def knowledge() -> Knowledge:
@@ -40,7 +42,11 @@ async def serve(state: Path, engine: str) -> None:
     driver = Driver(
         build_engine(engine, state=state), store, knowledge=knowledge, snapshot_every=100
     )
-    await driver.open()
+    opening = asyncio.create_task(driver.open())
+    done, _ = await asyncio.wait([opening], timeout=LATE_S)
+    if not done:
+        _tell_where_it_stands()
+    await opening
     _say({"ready": [node.id for node, _ in driver.nodes()]})
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
@@ -88,6 +94,13 @@ async def _use_up_files(seconds: float) -> None:
     await asyncio.sleep(seconds)
     for handle in taken:
         os.close(handle)
+
+
+def _tell_where_it_stands() -> None:
+    """A start that takes for ever: every task and thread, into the log."""
+    for task in asyncio.all_tasks():
+        task.print_stack(file=sys.stderr)
+    faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
 
 
 def _say(what: object) -> None:

@@ -118,8 +118,8 @@ def policy_index() -> str:
         "\n## GPUs left idle\n",
         "No GPU is idle while a job in the cluster could use it, under every policy but these in",
         "their default form; `weft.testing.check_policy` holds each to it. Wrappers that keep",
-        "GPUs for somebody else add theirs: `easy`, `hived`, `lend`, `priority`, `quota` and",
-        "`reserve`. Policies with rounds start nobody between them.\n",
+        "GPUs for somebody else add theirs: `easy`, `hived`, `lend`, `locality`, `priority`,",
+        "`quota`, `reserve` and `scarce`. Policies with rounds start nobody between them.\n",
         "| policy | why a GPU may be idle that a job could use |",
         "|---|---|",
     ]

@@ -35,7 +35,7 @@ RIVALS = {
     "fifo": ("fifo", "none"),
     "backfill": ("fifo:backfill=true", "none"),
     "tiresias": ("tiresias", "none"),
-    "lucid": ("lucid", "alike"),
+    "lucid": ("lucid", "lucid"),
     "gittins": ("gittins", "none"),
     "qssf": ("qssf", "qssf"),
 }
@@ -77,12 +77,11 @@ def main() -> int:
         for column in columns
     }
     if not asked.cached:
-        missing = (cell for cells in grid.values() for cell in cells)
-        for cell in store.fill(missing, asked.processes):
+        missing = [cell for cells in grid.values() for cell in cells if store.get(cell) is None]
+        for done, cell in enumerate(store.fill(missing, asked.processes), 1):
             jct = (store.get(cell) or {}).get("avg_jct_h", 0.0)
-            print(
-                f"{cell.trace} {cell.seed} {cell.policy} {cell.predictor}: {jct:.3f} h", flush=True
-            )
+            name = f"{cell.trace} {cell.seed} {cell.policy} {cell.predictor}"
+            print(f"{done} of {len(missing)}: {name}: {jct:.3f} h", flush=True)
     rows: dict[str, Row] = {}
     for (trace, column), cells in grid.items():
         results = [numbers for cell in cells if (numbers := store.get(cell)) is not None]

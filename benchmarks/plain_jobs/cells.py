@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -25,7 +24,6 @@ PARTS_OF_OURS = (
     "predict",
     "core/knowledge/prediction.py",
 )
-NICE = 10
 
 Numbers = dict[str, float]
 
@@ -96,7 +94,7 @@ class Store:
         missing = list({cell.key: cell for cell in cells if cell.key not in self._known}.values())
         if not missing:
             return
-        with ProcessPoolExecutor(processes, initializer=os.nice, initargs=(NICE,)) as pool:
+        with ProcessPoolExecutor(processes) as pool:
             running = {pool.submit(simulate, cell): cell for cell in missing}
             for done in as_completed(running):
                 self._known[running[done].key] = done.result()

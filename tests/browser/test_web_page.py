@@ -87,6 +87,26 @@ def test_chosen_jobs_are_suspended_resumed_and_given_another_priority(open_page:
         page.close()
 
 
+def test_who_submits_a_job_with_secrets_again_brings_their_own(
+    client: httpx.Client, open_page: Open
+) -> None:
+    env = {"MINE": "first", "THREADS": "4"}
+    job = submit(client, name="secretive", gpus=1, run="sleep 9", env=env, secrets=["MINE"])
+    page = open_page(f"{client.base_url}#/job/{job}")
+
+    page.get_by_role("button", name="Submit again …").click()
+    page.get_by_role("button", name="Submit again", exact=True).click()
+    expect(page.locator(".toast.bad")).to_contain_text("values of variables are not copied: MINE")
+
+    page.get_by_role("button", name="Submit again …").click()
+    page.get_by_label("MINE").fill("second")
+    page.get_by_role("button", name="Submit again", exact=True).click()
+    expect(page).not_to_have_url(re.compile(f"{job}$"))
+    made = page.url.rpartition("/")[2]
+    assert client.get(f"{API}/jobs/{made}/file").json()["job"]["env"].keys() == env.keys()
+    assert client.get(f"{API}/jobs/{made}").json()["state"] != "failed"
+
+
 def _priorities(client: httpx.Client, jobs: list[str]) -> list[str]:
     return [client.get(f"{API}/jobs/{job}").json()["priority"] for job in jobs]
 

@@ -95,6 +95,22 @@ def test_plain_variables_are_copied_for_whoever_chose_them_alone(people: Any) ->
     assert his.status_code == 422
 
 
+def test_what_is_starred_out_stays_as_it_was_for_whoever_chose_it_alone(people: Any) -> None:
+    client, found, job = people
+    stars = dict.fromkeys(ENV, "********")
+    values = {"MINE": "x", "AWS_SECRET_ACCESS_KEY": "y"}
+
+    def ask(who: str, env: dict[str, str]) -> int:
+        body = {"change": {"env": env}}
+        made = client.post(f"{API}/jobs/{job}/again", json=body, headers=found[who])
+        return int(made.status_code)
+
+    assert ask("ann", {**stars, **values}) == 201
+    assert ask("ann", stars) == 422
+    assert ask("ben", {**stars, **values}) == 422
+    assert ask("ben", {**values, "HARMLESS": "z"}) == 201
+
+
 def test_stars_are_not_taken_for_a_value(people: Any) -> None:
     client, found, job = people
     told = client.get(f"{API}/jobs/{job}/file", headers=found["ben"]).json()["job"]

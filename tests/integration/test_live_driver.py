@@ -481,3 +481,13 @@ def test_a_driver_whose_log_another_service_took_over_does_nothing_more(tmp_path
         store.close()
 
     asyncio.run(run())
+
+
+def test_a_policy_that_is_changed_as_the_log_gets_a_base_stays_changed() -> None:
+    async def run() -> None:
+        async with driving(simulated(), MemoryStore()) as driver:
+            await asyncio.gather(driver.set_policy("srtf"), driver.restate_policy())
+
+            assert driver.policy.name == "srtf"
+
+    asyncio.run(run())

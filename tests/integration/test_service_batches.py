@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.integration.serving import STILL, bearer, serving, token
+from tests.integration.serving import FAST, STILL, bearer, serving, token, until
 
 BATCH = "/api/v1/jobs/batch"
+ENDED = ("succeeded", "failed", "cancelled")
 
 
 @pytest.fixture
@@ -23,9 +25,13 @@ def job(name: str, **more: object) -> dict[str, Any]:
     return {"id": name, "command": ["x"], **more}
 
 
+def listed(client: httpx.Client, headers: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.get("/api/v1/jobs", headers=headers).json()["jobs"]
+    return found
+
+
 def known(client: httpx.Client, headers: dict[str, str] | None = None) -> list[str]:
-    answer = client.get("/api/v1/jobs", headers=headers)
-    return [one["id"] for one in answer.json()["jobs"]]
+    return [one["id"] for one in listed(client, headers)]
 
 
 def test_all_jobs_are_taken_in_order(client: httpx.Client) -> None:
@@ -33,8 +39,8 @@ def test_all_jobs_are_taken_in_order(client: httpx.Client) -> None:
     answer = client.post(BATCH, json={"jobs": [job(name) for name in names]})
     assert answer.status_code == 201
     assert answer.json()["jobs"] == names
-    listed = client.get("/api/v1/jobs", params={"limit": 200}).json()["jobs"]
-    assert [one["id"] for one in listed] == names
+    found = client.get("/api/v1/jobs", params={"limit": 200}).json()["jobs"]
+    assert [one["id"] for one in found] == names
 
 
 @pytest.mark.parametrize(
@@ -53,6 +59,33 @@ def test_one_bad_job_is_named_and_none_is_taken(
     assert answer.status_code == 422
     assert field in answer.text
     assert known(client) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_batches_with_any_order_among_jobs_are_taken_whole_or_not_and_all_taken_end(
+    seed: int,
+) -> None:
+    """After jobs of before, of the same batch, later ones, or itself."""
+    rng = random.Random(seed)
+    taken: list[str] = []
+    with serving(FAST) as client:
+        for number in range(6):
+            names = [f"b{number}-{i}" for i in range(rng.randint(1, 6))]
+            pool = [*taken, *([] if rng.random() < 0.6 else names)]
+            jobs = [
+                job(name, gpus=rng.choice([0, 1, 4]), hints={"duration_s": 60}) for name in names
+            ]
+            for one in jobs:
+                named = rng.sample(pool, min(len(pool), rng.randint(0, 2)))
+                one["after"] = {rng.choice(["ok", "any", "not_ok"]): named} if named else {}
+            within = {name for one in jobs for names in one["after"].values() for name in names}
+
+            answer = client.post(BATCH, json={"jobs": jobs})
+
+            assert answer.status_code == (422 if within - {*taken} else 201), answer.text
+            taken += names if answer.status_code == 201 else []
+        assert sorted(known(client)) == sorted(taken)
+        until(lambda: all(one["state"] in ENDED for one in listed(client)))
 
 
 def test_the_same_id_twice_is_refused(client: httpx.Client) -> None:

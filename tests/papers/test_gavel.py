@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cheap import check_contract
-from weft import compare
+from weft import compare, simulate
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Event, Started, Submitted, Woken
 from weft.core.knowledge.knowledge import Knowledge
@@ -574,3 +574,19 @@ def test_the_authors_do_not_count_a_restart_as_received(artifact: bool, received
 
     assert isinstance(scheduler.memory, Accounts)
     assert scheduler.memory.received[0, 0] == pytest.approx(received)
+
+
+def test_the_order_of_a_composition_gives_the_same_rounds_on_one_kind() -> None:
+    """Three that share one GPU, and one of four times their weight: whoever is owed most runs."""
+    weighted = [Job(JobId(name), priority=4.0 if name == "d" else 0.0) for name in "abcd"]
+    trace = Trace("four", tuple((job, Truth(3600.0)) for job in weighted))
+    specs = ("gavel:solve=round", "compose:order=gavel")
+
+    own, joined = (
+        simulate(trace, spec, "1x1:v100", restart_cost=0.0).outcomes[spec][0].per_job.end_s
+        for spec in specs
+    )
+
+    assert sorted(joined) == pytest.approx(sorted(own))  # who goes first of equals is free
+    assert joined[3] == pytest.approx(own[3])
+    assert int(joined.argmin()) == 3

@@ -329,3 +329,8 @@ def test_flexible_workers_leave_own_machines_to_base_workers() -> None:
     plan = Lyra().decide(view)
 
     assert nodes_of(plan.changes[JobId("a")]) == {"own-0": 2, "loan-0": 4}
+
+
+def test_base_workers_alone_are_declared_to_leave_gpus_idle() -> None:
+    assert Lyra().about.idles == ""
+    assert "base workers" in Lyra(scale=False).about.idles

@@ -19,6 +19,7 @@ SAMPLE = (
     "compose:order=sjf,place=gaps,share=lucid",
     "compose:order=srsf,place=packed",
     "compose:order=gittins-predicted,place=packed",
+    "compose:order=gavel,place=packed",
     "compose:order=las,place=mapa:rule=greedy",
     "compose:order=fifo,place=fgd,admit=backfill",
     "compose:order=las,size=equal:interval=300,place=beside",

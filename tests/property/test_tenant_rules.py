@@ -20,6 +20,12 @@ def test_every_combination_keeps_its_promises(first: int) -> None:
     assert [one for one in problems if one is not None] == []
 
 
+@pytest.mark.parametrize("seed", [50587, 50614])
+def test_combinations_that_broke_a_promise_keep_it(seed: int) -> None:
+    """Taken back by who may not have all idle kinds; and from who was lent more just then."""
+    assert play(draw(seed)) is None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(240, 2240, 100))
 def test_thousands_of_combinations_keep_their_promises(first: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -22,7 +22,7 @@ from weft.core.events.report import Report
 from weft.core.knowledge.measured import Measured, Sees
 from weft.core.latency import Latency
 from weft.core.model.cluster import Node, OutOfUse
-from weft.core.model.job import Allocation, Job, JobId
+from weft.core.model.job import Allocation, Job, JobId, NodeId
 from weft.core.model.topology import Uplink
 from weft.core.model.trace import Truth
 from weft.core.plan.about import Controls, Wants
@@ -110,12 +110,14 @@ DeviceSharing = Literal["timeslicing", "mps"]
 class EngineHealth:
     """Whether an engine still hears of its jobs; `reason` says what is wrong where it is not.
 
-    `out_of_use` are machines that their cluster gives no jobs, whether it is well or not.
+    `out_of_use` are machines that their cluster gives no jobs, whether it is well or not; `taken`
+    are devices that jobs of others hold, as `weft.stack.windows` writes them, by node.
     """
 
     ok: bool = True
     reason: str = ""
     out_of_use: tuple[OutOfUse, ...] = ()
+    taken: Mapping[NodeId, str] = field(default_factory=dict)
 
 
 class Sessions(Protocol):

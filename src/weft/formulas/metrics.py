@@ -48,6 +48,7 @@ FAIRNESS: tuple[Columns, ...] = ("fairness",)
 WORTH = "; only where jobs say what they are worth"
 LOSS = "of all that the loss falls in the job; only where losses are followed"
 LENT = "; only where machines are lent"
+KWH = 3_600_000.0  # joules
 SLEPT = "; only where nodes can sleep"
 DUE = "; only where jobs have deadlines"
 ELEMENT = "of the n sorted completion times, from 0"
@@ -302,6 +303,11 @@ METRICS: tuple[Metric, ...] = (
         "node_hours_asleep",
         lambda run: None if run.nodes_slept is None else run.nodes_slept.node_s / HOUR,
         f"nodes times the time they slept{SLEPT}",
+    ),
+    Metric(
+        "kwh_saved",
+        lambda run: None if run.nodes_slept is None else run.nodes_slept.gpu_j / KWH or None,
+        f"kWh that GPUs of sleeping nodes would have drawn idle, of known kinds{SLEPT}",
     ),
     Metric(
         "wake_ups",

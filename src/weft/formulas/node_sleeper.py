@@ -20,6 +20,8 @@ from weft.formulas.node_sleep import BINS_A_DAY, SleepRule, daily_profile
 
 BIN_S = 86_400.0 / BINS_A_DAY
 DAYS = 14
+# Watts of an idle GPU, about what `nvidia-smi` shows; the rest of a node is not counted.
+IDLE_W = {"k80": 30.0, "p100": 30.0, "v100": 40.0, "t4": 10.0, "a100": 50.0, "h100": 70.0}
 FIRST = 6  # bins in which as many are awake as are in use and to spare, as published
 
 
@@ -46,6 +48,7 @@ class NodeSleeper:
     woken: int = 0
     delay_s: float = 0.0
     _node_s: float = 0.0
+    _gpu_j: float = 0.0
     _idle_since: dict[NodeId, float] = field(default_factory=dict)
     _used: list[float] = field(default_factory=list)
     _peak: float = 0.0
@@ -109,6 +112,7 @@ class NodeSleeper:
         for node, since in nodes:
             del self.asleep[node.id]
             self._node_s += now - since
+            self._gpu_j += _joules(node, now - since)
             self.booting[node.id] = (node, now + self.boot_s)
         self.wake_ups, self.woken = self.wake_ups + 1, self.woken + len(nodes)
         return tuple(node for node, _ in nodes)
@@ -135,3 +139,11 @@ class NodeSleeper:
     def node_seconds(self, now: float) -> float:
         """Seconds that nodes slept up to now."""
         return self._node_s + sum(now - since for _, since in self.asleep.values())
+
+    def joules(self, now: float) -> float:
+        """What GPUs of sleeping nodes would have drawn idle, as far as their kinds are known."""
+        return self._gpu_j + sum(_joules(node, now - since) for node, since in self.asleep.values())
+
+
+def _joules(node: Node, seconds: float) -> float:
+    return IDLE_W.get(node.kind, 0.0) * node.gpus * seconds

@@ -29,13 +29,15 @@ NEVER_IDLE = Idle()
 class NodesSlept:
     """Seconds of nodes asleep, times that nodes were woken, how many were, and what jobs waited.
 
-    `delay_s` is one boot time for each job that waited when nodes were woken.
+    `delay_s` is one boot time for each job that waited when nodes were woken. `gpu_j` are the
+    joules that their GPUs would have drawn idle, where the power of the kind is known.
     """
 
     node_s: float
     wake_ups: int
     woken: int
     delay_s: float
+    gpu_j: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

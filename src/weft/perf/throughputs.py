@@ -7,6 +7,7 @@ V100, P100 and K80.
 from __future__ import annotations
 
 import ast
+import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ Key = tuple[str, int]  # job type, GPUs
 SHIPPED = Path(__file__).parent / "data" / "gavel_throughputs.json"
 COUNTS = (1, 2, 4, 8)
 ALONE = "null"
+COLUMNS = ("model", "kind", "gpus", "steps_per_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +228,15 @@ def load_published(table: str = "simulation") -> Throughputs:
 
 
 def read_throughputs(path: Path, *, restart_cost: float | None = 0.0) -> Throughputs:
-    """A file of Gavel: kind, then `('job type', GPUs)`, then `null` or another such key."""
+    """A table of one's own (`.csv`), or a file of Gavel.
+
+    Gavel's has kind, then `('job type', GPUs)`, then `null` or another such key.
+    """
     try:
-        content = json.loads(path.read_text())
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".csv":
+            return _read_rows(path, text, restart_cost)
+        content = json.loads(text)
     except OSError as error:
         raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -247,6 +255,32 @@ def read_throughputs(path: Path, *, restart_cost: float | None = 0.0) -> Through
                     pair = _pair(f"{where}, {other}", value)
                     together[kind][key, _key(where, other)] = pair
     return Throughputs(alone, together, restart_cost, source=str(path))
+
+
+def _read_rows(path: Path, text: str, restart_cost: float | None) -> Throughputs:
+    """A row for each model, kind and number of GPUs; lengths are on the first row's kind."""
+    alone: dict[str, dict[Key, float]] = {}
+    try:
+        rows = list(csv.DictReader(text.splitlines(), strict=True))
+    except csv.Error as error:
+        raise InvalidConfig(f"{path} is not CSV: {error}") from error
+    if not rows or not set(rows[0]) >= set(COLUMNS):
+        raise InvalidConfig(
+            f"{path} is not a table of speeds", hint=f"its first line is {','.join(COLUMNS)}"
+        )
+    for line, row in enumerate(rows, 2):
+        model, kind, gpus, rate = (row[name] or "" for name in COLUMNS)
+        try:
+            count, steps = int(gpus), float(rate)
+        except ValueError:
+            count, steps = 0, 0.0
+        if not model or not kind or count < 1 or not 0.0 < steps < float("inf"):
+            raise InvalidConfig(
+                f"{path}, line {line}: {','.join(filter(None, (model, kind, gpus, rate)))!r} is "
+                "not a model, a kind, GPUs and steps per second"
+            )
+        alone.setdefault(kind, {})[model, count] = steps
+    return Throughputs(alone, {}, restart_cost, next(iter(alone)), source=str(path))
 
 
 def _mapping(where: str, value: Any) -> dict[str, Any]:

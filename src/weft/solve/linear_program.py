@@ -141,8 +141,9 @@ def maximise(
 _OPTIONS = {"output_flag": False, "threads": 1, "random_seed": 0}
 
 
-_INTERIOR = {"solver": "ipm", "run_crossover": "off"}
-_CORNER = {"solver": "choose", "run_crossover": "on"}
+# Presolving settles variables that cost nothing at one of their limits: no middle.
+_INTERIOR = {"solver": "ipm", "run_crossover": "off", "presolve": "off"}
+_CORNER = {"solver": "choose", "run_crossover": "on", "presolve": "choose"}
 
 
 def _run(solver: Any, options: Mapping[str, str]) -> Any:

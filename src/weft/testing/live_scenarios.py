@@ -37,6 +37,7 @@ from weft.runtime.records.status import JobStatus
 from weft.stack.layers import in_order
 from weft.stack.windows import kept_away, read_window
 from weft.testing.drawn_scenarios import COMMANDS, Scenario, Step
+from weft.testing.idle import find_user
 from weft.testing.virtual_time import run_virtually
 
 SETTLED_S = 1.1  # until a decision that was put off has been made
@@ -157,15 +158,31 @@ class _Play:
             self._refused.add(job.id)
 
     async def _to_the_end(self, driver: Driver) -> Problem | None:
-        waited = 0.0
+        waited, idle = 0.0, ""
         while unfinished := [one for one in driver.jobs() if not one.record.outcome]:
-            if wrong := self._wrong(driver):
+            before, idle = idle, self._idle(driver)
+            if wrong := self._wrong(driver) or (idle if idle == before else ""):
                 return self._problem(-1, wrong)
             if waited > PATIENCE_S:
                 return self._problem(-1, f"never ends: {_list(unfinished)}")
             await asyncio.sleep(600.0)
             waited += 600.0
         return None
+
+    def _idle(self, driver: Driver) -> str:
+        """Who holds less than it can use beside idle GPUs, where the policy allows no such thing.
+
+        It is wrong only if it lasts: policies with rounds grow nobody between them.
+        """
+        policy, state = driver.scheduler.policy.about, driver.scheduler.state
+        if policy.idles or read_spec("policy", self._scenario.policy).wrappers:
+            return ""
+        running = [
+            (job, on)
+            for job, on in zip(state.table.jobs, state.table.allocations, strict=True)
+            if on is not None and on.gpus
+        ]
+        return find_user(running, state.free, policy.controls)
 
     def _wrong(self, driver: Driver) -> str:
         if driver.trouble:

@@ -18,6 +18,7 @@
     WEFT_WATCH          1: count the steps of a program that says nothing (`weft.node.watcher`)
     WEFT_GPU_MEMORY_FRACTION  the part of its device's memory that torch may take; absent: all
     WEFT_GPU_MEM_GB     its claim on the memory of its device; absent: all of it
+    WEFT_PLAN           its execution plan, for instance tp2-zero1-gc; absent: its own choice
 
 and torchrun's RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
 """
@@ -51,6 +52,7 @@ class Environment:
     nodes: int = 1
     cpus: float = 0.0
     gpu_mem_gb: float = 0.0
+    plan: str = ""
     most_ranks: int = 0
     member: int = -1
     join: int = 0
@@ -83,6 +85,7 @@ class Environment:
             nodes=_whole(env, "WEFT_NODES", 1),
             cpus=_number(env, "WEFT_CPUS", 0.0),
             gpu_mem_gb=_number(env, "WEFT_GPU_MEM_GB", 0.0),
+            plan=env.get("WEFT_PLAN", ""),
             most_ranks=_whole(env, "WEFT_MOST_RANKS", 0),
             member=_whole(env, "WEFT_MEMBER", -1),
             join=_whole(env, "WEFT_JOIN", 0),
@@ -110,6 +113,7 @@ class Environment:
             "WEFT_NODES": str(self.nodes),
             "WEFT_CPUS": f"{self.cpus:g}" if self.cpus else "",
             "WEFT_GPU_MEM_GB": f"{self.gpu_mem_gb:g}" if self.gpu_mem_gb else "",
+            "WEFT_PLAN": self.plan,
             "WEFT_MOST_RANKS": str(self.most_ranks or ""),
             "WEFT_MEMBER": str(self.member) if self.member >= 0 else "",
             "WEFT_JOIN": str(self.join or ""),

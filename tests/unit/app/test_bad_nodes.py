@@ -70,3 +70,23 @@ def test_they_do_not_hide_that_another_persons_job_fails_there_as_well() -> None
         run(watch, f"j{i}", 10.0 * i, 2.0)
 
     assert run(watch, "other", 50.0, 2.0) == BAD
+
+
+def test_two_people_whose_jobs_cannot_run_put_one_machine_at_most_out_of_use() -> None:
+    """Three of four were, and everybody else's jobs waited."""
+    watch = BadNodes(owner)
+    nodes = [NodeId(f"n{i}") for i in range(4)]
+
+    found = [run(watch, f"j{i}", 10.0 * i, 2.0, nodes[i // 6 % 4]) for i in range(96)]
+
+    assert {one for one in found if one is not None} == {nodes[0]}
+
+
+def test_who_had_bad_luck_is_a_witness_again_once_a_job_ran_well() -> None:
+    watch = BadNodes(owner)
+    for i in range(3):
+        run(watch, f"j{i}", 10.0 * i, 2.0, NodeId("other"))
+    for name in ("k", "j1"):
+        run(watch, f"well-{name}", 50.0, 500.0, NodeId("good"))
+
+    assert [run(watch, f"j{i}", 600.0 + i, 0.5) for i in range(4, 7)] == [None, None, BAD]

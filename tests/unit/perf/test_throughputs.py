@@ -139,3 +139,39 @@ def test_a_broken_table_is_answered_with_file_and_key(
 def test_a_missing_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"cannot read .*nowhere\.json"):
         read_throughputs(tmp_path / "nowhere.json")
+
+
+OWN = "model,kind,gpus,steps_per_s\nmine,h200,1,8\nmine,h200,4,30\nmine,a100,1,4\n"
+
+
+def own(folder: Path, text: str = OWN) -> Path:
+    path = folder / "speeds.csv"
+    path.write_text(text)
+    return path
+
+
+def test_a_table_of_ones_own_is_a_line_for_each_speed(tmp_path: Path) -> None:
+    table = read_throughputs(own(tmp_path))
+
+    assert table.rate("mine", 4, "h200") == 30.0
+    assert table.rate("mine", 2, "h200") == 8.0
+    assert table.rate("mine", 1, "a100") == 4.0
+    assert table.reference == "h200"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "is not a table of speeds"),
+        ("model,kind\nmine,h200\n", "is not a table of speeds"),
+        (OWN + "mine,h200,no,8\n", "line 5: 'mine,h200,no,8' is not a model"),
+        (OWN + "mine,h200,2,inf\n", "line 5"),
+        (OWN + "mine,h200\n", "line 5"),
+        (OWN + '"mine', "is not CSV"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_named_with_its_line(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=problem):
+        read_throughputs(own(tmp_path, text))

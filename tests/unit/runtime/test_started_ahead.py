@@ -74,6 +74,17 @@ def test_the_first_in_line_is_started_beside_who_runs() -> None:
     assert line.find() is None  # one at a time
 
 
+def test_whom_rules_keep_from_every_device_is_passed_over() -> None:
+    line = Line()
+    state, knowledge = line.scheduler.state, line.scheduler.knowledge
+
+    found = find_next(state, knowledge, RULES, line.now, lambda job, *_: job.id != NEXT)
+    nobody = find_next(state, knowledge, RULES, line.now, lambda *_: False)
+
+    assert found is not None
+    assert (found.job, nobody) == ("last", None)
+
+
 def test_it_goes_on_at_once_when_its_turn_comes() -> None:
     line = Line()
     line.start_ahead()

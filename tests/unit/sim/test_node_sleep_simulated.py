@@ -31,6 +31,8 @@ def test_nodes_that_nobody_needs_sleep_and_nobody_waits_for_those_to_spare() -> 
 
     # When the morning is over, after 80 minutes, all but two sleep; the end is after 22 hours.
     assert metrics["node_hours_asleep"] == pytest.approx(6 * (22.0 - 80.0 / 60.0))
+    # Each of their GPUs would have drawn 40 W.
+    assert metrics["kwh_saved"] == pytest.approx(metrics["node_hours_asleep"] * 8 * 0.04)
     assert metrics["wake_ups"] == 0
     assert metrics["boot_delay_h"] == 0.0
 

@@ -117,3 +117,13 @@ def test_the_solver_is_loaded_only_by_those_who_need_it() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
 
     assert ran.stdout.strip() == "False"
+
+
+def test_the_middle_of_answers_that_are_worth_the_same_touches_no_limit() -> None:
+    """Two that share one unit, each with a least part: nothing is gained, everything is free."""
+    matrix = np.array([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+    found = maximise(np.zeros(2), Sparse.of(matrix), np.array([1.0, -0.1, -0.2]), interior=True)
+
+    assert found.x[0] > 0.15
+    assert found.x[1] > 0.25
+    assert found.x.sum() < 0.95

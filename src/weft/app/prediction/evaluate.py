@@ -23,7 +23,9 @@ from weft.predict.none import NoPredictor
 PER_NODE = 8
 LOAD = 0.85
 P = (0.1, 0.5, 0.9)
-PREDICTORS = ("pai-history", "pai-group", "history", "last", "qssf", "three-sigma", "alike")
+PREDICTORS = (
+    *("pai-history", "pai-group", "history", "last", "qssf", "lucid", "three-sigma", "alike"),
+)
 SIGMAS = (0.5, 1.0, 2.0)
 MOST_LEARNT = 10_000  # ends before the first prediction: older ones say little
 MOST_ASKED = 1_500  # jobs whose predictions are scored, evenly drawn

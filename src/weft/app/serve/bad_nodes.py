@@ -2,7 +2,9 @@
 
 A fold over events: a node is suspect once so many different jobs in a row died on it within
 seconds of their start, jobs that are not known to fail elsewhere as well and that are of
-different people: nobody's own jobs, whatever is wrong with them, set a machine aside.
+different people: nobody's own jobs, whatever is wrong with them, set a machine aside. People whose
+jobs failed so on several machines are no witnesses before one of theirs has run well, so that two
+who submit what cannot run put one machine at most out of use.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ class BadNodes:
         default_factory=lambda: defaultdict(dict)
     )
     _guilty: defaultdict[JobId, set[NodeId]] = field(default_factory=lambda: defaultdict(set))
+    _unlucky: defaultdict[str, set[NodeId]] = field(default_factory=lambda: defaultdict(set))
 
     def note(self, at: float, event: Event) -> NodeId | None:
         """Take in one event; the node that has become suspect by it."""
@@ -45,7 +48,7 @@ class BadNodes:
                 self._since[job] = at
             case Finished(job):
                 if (node := self._on.pop(job, None)) is not None:
-                    self._failed.pop(node, None)  # it works
+                    self._note_well(node, job)
                 self._since.pop(job, None)
             case Failed(job, _, reason) | StartFailed(job, _, reason):
                 return self._note_failure(at, job, reason)
@@ -67,11 +70,21 @@ class BadNodes:
         if node is None:
             return None
         if at - since > self.at_start_s:
-            self._failed.pop(node, None)  # it ran for a while
+            self._note_well(node, job)  # it ran for a while
             return None
+        owner = self._owners[job] = self.owner_of(job)
         self._guilty[job].add(node)
+        self._unlucky[owner].add(node)
         self._failed[node][job] = reason
-        self._owners[job] = self.owner_of(job)
-        jobs = [job_id for job_id in self._failed[node] if len(self._guilty[job_id]) == 1]
+        jobs = [job_id for job_id in self._failed[node] if self._is_witness(job_id)]
         owners = {self._owners[job_id] for job_id in jobs}
         return node if len(jobs) >= self.in_a_row and len(owners) >= PEOPLE else None
+
+    def _note_well(self, node: NodeId, job: JobId) -> None:
+        """The machine works, and so do jobs of whose this is."""
+        self._failed.pop(node, None)
+        self._unlucky.pop(self.owner_of(job), None)
+
+    def _is_witness(self, job: JobId) -> bool:
+        """Whether it failed on one machine alone, as all that its owner submitted of late."""
+        return len(self._guilty[job]) == 1 and len(self._unlucky[self._owners[job]]) <= 1

@@ -22,7 +22,9 @@ from weft.app.serve.private_file import write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
 from weft.app.serve.sleep_nodes import SleepNodes, SleepSettings
 from weft.app.serve.standby import describe_process
+from weft.app.serve.taken import TakenDevices
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
+from weft.core.asleep.ahead import Device
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.measured import Sees
@@ -170,10 +172,12 @@ class Live:
         self.bad_nodes = BadNodes(self._owner_of)
         self._watching: asyncio.Task[None] | None = None
         self._deadlines = Deadlines(self.driver)
-        self.sharing, self._ahead = SharingGuard(self.driver), AheadStarts(self.driver)
+        self.sharing = SharingGuard(self.driver)
+        self._ahead = AheadStarts(self.driver, self._allow)
         self.sleep_nodes = _sleep_nodes(settings, self.driver, self.engine.name)
         self.idle_beside = IdleBeside(self.driver, lambda: self.quotas)
         self.idle_watch = IdleWatch(self.driver, settings.stop_idle_s)
+        self._taken = TakenDevices(engine, lambda: self.quotas, self.set_quotas)
 
     @property
     def isolation(self) -> Literal["users", "none", ""]:
@@ -213,6 +217,7 @@ class Live:
             if self.sleep_nodes is not None:
                 self.sleep_nodes.open()
             self.idle_watch.open()
+            self._taken.open()
         except BaseException:
             await self._leading.close()
             self.store.close()
@@ -230,6 +235,7 @@ class Live:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
+        await self._taken.close()
         await self._deadlines.close()
         await self.idle_beside.close()
         if self.sleep_nodes is not None:
@@ -263,8 +269,14 @@ class Live:
         self.driver.ledger.weights = dict(quotas.weights)
         await self.driver.set_policy(spec)
 
+    async def drain(self, node: NodeId) -> None:
+        """Move every job off a machine and give it no more until a person says so."""
+        await self.driver.drain(node)
+        if self.sleep_nodes is not None:
+            self.sleep_nodes.keep_drained(node)
+
     async def use_again(self, node: NodeId) -> None:
-        """Use a machine again, with all its devices, whatever kept them unused."""
+        """Use a machine again, with all its devices; one that sleeps, once it has booted."""
         names = [
             name
             for name in self.quotas.windows
@@ -274,7 +286,8 @@ class Live:
         self.bad_nodes.forget(node)
         if names:
             await self.set_quotas(self.quotas.without_windows(*names))
-        await self.driver.undrain(node)
+        if self.sleep_nodes is None or not await self.sleep_nodes.wake(node):
+            await self.driver.undrain(node)
 
     async def _watch_nodes(self) -> None:
         """Set machines aside where one job after the other fails at its start."""
@@ -283,6 +296,10 @@ class Live:
                 node = self.bad_nodes.note(at, event)
                 if node is not None and self._can_spare(node):
                     await self._set_aside(node)
+
+    def _allow(self, job: Job, device: Device, beside: Job) -> bool:
+        """Whether rules let a job have a device in the place of who runs there."""
+        return self.quotas.allow(job, device, beside, self.driver.scheduler.state, self.driver.now)
 
     def _owner_of(self, job: JobId) -> str:
         """Whose job it is: the tenant, and the person where that is known."""

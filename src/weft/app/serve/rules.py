@@ -9,8 +9,11 @@ from typing import Any
 
 from weft.app.serve.private_file import read_private
 from weft.core.errors import InvalidConfig
+from weft.core.model.job import Job, JobId, NodeId
 from weft.core.spec.part_spec import PartSpec
+from weft.core.state.state import State
 from weft.stack.layers import BY_NAME, in_order
+from weft.stack.windows import read_window
 
 STEADY, QUOTA, LEND, RESERVE = PartSpec("steady"), "quota", "lend", "reserve"
 OWN_WRAPPERS = tuple(name for name in BY_NAME if name != STEADY.name)
@@ -53,7 +56,7 @@ class Quotas:
     def around(self, policy: PartSpec) -> PartSpec:
         """The policy with these rules and those of single jobs around it."""
         own = any(wrapper.name == STEADY.name for wrapper in policy.wrappers)
-        names = ["spare", "easy", "priority", "firm", *([] if own else ["steady"])]
+        names = ["spare", "promise", "easy", "priority", "firm", *([] if own else ["steady"])]
         jobs: dict[str, dict[str, Any]] = {name: {} for name in names}
         return policy.inside(*in_order({**jobs, **self._tenants()}))
 
@@ -75,6 +78,23 @@ class Quotas:
                 needed[name] = rules
         return needed
 
+    def allow(
+        self, job: Job, device: tuple[NodeId, int], beside: Job, state: State, now: float
+    ) -> bool:
+        """Whether a job of one GPU could have this one in the place of who is there."""
+        node, gpu = device
+        for name, text in self.windows.items():
+            window = read_window(name, text)
+            there = window.mask(node, gpu + 1) >> gpu & 1
+            if there and now < window.end and not window.admits(job, now):
+                return False
+        kind = state.cluster.nodes[state.cluster.index[node]].kind
+        rules = {"": self.limits.get(job.tenant), kind: self.limits.get(f"{job.tenant}@{kind}")}
+        return all(
+            most is None or _held(state, job.tenant, of, beside.id) + 1.0 <= most
+            for of, most in rules.items()
+        )
+
     def with_window(self, name: str, text: str) -> Quotas:
         """The same with one more window, or another one of this name."""
         return replace(self, windows={**self.windows, name: text})
@@ -83,6 +103,14 @@ class Quotas:
         """The same without some."""
         kept = {name: text for name, text in self.windows.items() if name not in names}
         return replace(self, windows=kept)
+
+
+def _held(state: State, tenant: str, kind: str, without: JobId) -> float:
+    """GPUs of a tenant, of one kind or all, but those of one job."""
+    jobs = zip(state.table.jobs, state.table.allocations, strict=True)
+    mine = [on for job, on in jobs if on and job.tenant == tenant and job.id != without]
+    chosen = [on for on in mine if not kind or state.cluster.kind_of(on) == kind]
+    return sum(on.gpus * on.sharing.share for on in chosen)
 
 
 def without_wrappers(policy: PartSpec) -> PartSpec:

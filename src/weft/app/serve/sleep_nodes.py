@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 EVERY_S, LEAST_S = 10.0, 0.05  # of cluster time, and of the wall clock
 LIMIT_S = 120.0  # for a command
 FILE = "asleep.json"
-NODE = "{node}"
+NODE, DRAINED = "{node}", "drained:"
 # What clusters bring themselves: a command for sleep, one to wake.
 BY_ENGINE: Mapping[str, tuple[str, str]] = {
     "slurm": (
@@ -82,6 +82,7 @@ class SleepNodes:
     settings: SleepSettings
     folder: Path | None = None
     sleeper: NodeSleeper = field(init=False)
+    _drained: dict[NodeId, Node] = field(default_factory=dict)  # by a person, while they slept
     _task: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
@@ -93,13 +94,35 @@ class SleepNodes:
         words = dict(self.driver.nodes())
         drained = {node.id: node for node, word in words.items() if word == "drained"}
         for name in self._read():
-            if (node := drained.get(NodeId(name))) is not None:
+            node = drained.get(NodeId(name.removeprefix(DRAINED)))
+            if node is not None and name.startswith(DRAINED):
+                self._drained[node.id] = node
+            elif node is not None:
                 self.sleeper.asleep[node.id] = (node, self.driver.now)
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
         """Look no more; who sleeps goes on sleeping."""
         await end_task(self._task)
+
+    def keep_drained(self, node: NodeId) -> None:
+        """A person drained it: whoever waits, it is not used before a person says so."""
+        sleeper = self.sleeper
+        found = sleeper.asleep.pop(node, None) or sleeper.booting.pop(node, None)
+        if found is not None:
+            self._drained[node] = found[0]
+            self._write()
+
+    async def wake(self, node: NodeId) -> bool:
+        """Begin to boot a node that a person wants to use; False if it does not sleep."""
+        sleeper = self.sleeper
+        slept = sleeper.asleep.pop(node, None)
+        found = self._drained.pop(node, None) or (slept and slept[0])
+        if found is not None:
+            sleeper.booting[node] = (found, self.driver.now + self.settings.boot_s)
+            self._write()
+            await self._call(self.settings.wake, found)
+        return node in sleeper.booting
 
     async def _run(self) -> None:
         while True:
@@ -154,4 +177,5 @@ class SleepNodes:
     def _write(self) -> None:
         if self.folder is not None:
             names = [*self.sleeper.asleep, *self.sleeper.booting]
+            names += [NodeId(f"{DRAINED}{node}") for node in self._drained]
             write_private(self.folder / FILE, names)

@@ -182,7 +182,7 @@ def _known(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:
             truth = InRegimes(truth)
         return World(trace, truth, LinearBeliefs(), training=Learner(cluster))
     names = frozenset(job.model for job, _ in trace)
-    if setup.profiles.endswith(".json"):
+    if setup.profiles.endswith((".json", ".csv")):
         path = Path(setup.profiles).expanduser()
         table = read_throughputs(path, restart_cost=setup.restart_cost)
         return _by_throughput(table, trace, cluster)

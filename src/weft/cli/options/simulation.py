@@ -48,7 +48,8 @@ class SimulationOptions:
         str,
         typer.Option(
             help="Measured speeds as the truth: a folder of profiles with models.json beside it, "
-            "or a Gavel throughput file (.json). By default what ships with the package.",
+            "a Gavel throughput file (.json) or a table of your own (.csv). By default what ships "
+            "with the package.",
             rich_help_panel=SIM,
         ),
     ] = ""

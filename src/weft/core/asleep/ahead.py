@@ -7,7 +7,7 @@ memory is known, and that fits beside what is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf
 
@@ -26,28 +26,39 @@ from weft.core.state.table import Column
 from weft.core.stops import Rung
 
 Device = tuple[NodeId, int]
+# Whether rules let a job have a device in the place of who runs there.
+Allows = Callable[[Job, Device, Job], bool]
 
 
 def find_next(
-    state: State, knowledge: Knowledge, rules: StopRules, now: float
+    state: State,
+    knowledge: Knowledge,
+    rules: StopRules,
+    now: float,
+    allows: Allows = lambda *_: True,
 ) -> StartedAhead | None:
     """The first in line that may be started now, with the devices; None if there is none.
 
     The line is by priority and time of submission: which of them a policy takes next is its own
-    to say. One job at a time is started ahead, and at most one sleeps ahead on a device.
+    to say. Whom no device is allowed is passed over. One job at a time is started ahead, and at
+    most one sleeps ahead on a device.
     """
     programs = knowledge.programs
     if Rung.FREEZE not in rules.rungs or programs is None:
         return None
     if any(not one.there for one in state.asleep.sleepers.values()):
         return None
-    first = _first_in_line(state)
+    offers = (
+        (row, job, [one for one in _devices(state, job) if allows(job, *one)])
+        for row, job in _line(state)
+    )
+    first = next((offer for offer in offers if offer[2]), None)
     if first is None:
         return None
-    row, job = first
+    row, job, devices = first
     choice = StopChoice(rules, state, {}, knowledge, now)
     attempt = int(state.table.get(row, Column.ATTEMPT)) + 1
-    for device, resident in _devices(state, job):
+    for device, resident in devices:
         node = state.cluster.nodes[state.cluster.index[device[0]]]
         need_gb, beside_gb = (_need_gb(programs, one, node.kind) for one in (job, resident))
         if need_gb is None or beside_gb is None:
@@ -72,8 +83,8 @@ def is_ahead(state: State, one: Sleeping) -> bool:
     return row is not None and state.table.get(row, Column.STARTED) == inf
 
 
-def _first_in_line(state: State) -> tuple[int, Job] | None:
-    """Who waits for one GPU and for nothing else, and was never tried; None if nobody does."""
+def _line(state: State) -> Iterator[tuple[int, Job]]:
+    """Who waits for one GPU and for nothing else, and was never tried."""
     table = state.table
     waits = (table.column(Column.STAGE) == Stage.PENDING) & (table.column(Column.HELD) == 0.0)
     new = (table.column(Column.STARTED) == inf) & (table.column(Column.RETRIES) == 0.0)
@@ -83,8 +94,7 @@ def _first_in_line(state: State) -> tuple[int, Job] | None:
         free = job.id not in table.suspended and not job.after.jobs and not job.max_parallel
         plain = job.demand.share == 1.0 and not job.demand.nodes and job.launch is not None
         if free and plain and job.id not in state.asleep.sleepers:
-            return row, job
-    return None
+            yield row, job
 
 
 def _devices(state: State, job: Job) -> Iterator[tuple[Device, Job]]:

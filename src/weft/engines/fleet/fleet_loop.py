@@ -70,7 +70,19 @@ class FleetLoop:
             for one in self.machines.values()
             if one.health is not Health.UP
         ]
-        return EngineHealth(not said, "; ".join(said), tuple(out_of_use))
+        return EngineHealth(not said, "; ".join(said), tuple(out_of_use), self._taken())
+
+    def _taken(self) -> dict[NodeId, str]:
+        """Devices that jobs of others hold: as many as there are, of those that ours do not."""
+        found = {}
+        for name, machine in self.machines.items():
+            if machine.taken and machine.health is Health.UP:
+                parts = (part for run in self.runs.values() for part in run.watch.gang.parts)
+                ours = {gpu for part in parts if part.node == name for gpu in part.gpus}
+                free = [gpu for gpu in range(machine.node.gpus) if gpu not in ours]
+                if devices := free[-machine.taken :]:
+                    found[name] = f"~{name}:{','.join(map(str, devices))}"
+        return found
 
     def up(self) -> list[Node]:
         """The nodes that jobs can be put on."""

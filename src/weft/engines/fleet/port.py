@@ -100,12 +100,16 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node as the manager sees it; `address` is how the others reach it."""
+    """A node as the manager sees it; `address` is how the others reach it.
+
+    `taken` of its GPUs are held by jobs that are not ours.
+    """
 
     node: Node
     health: Health = Health.UP
     reason: str = ""
     address: str = "127.0.0.1"
+    taken: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,10 @@ from weft.engines.machine.devices import kind_of
 
 NODES = ("sinfo", "-h", "-N", "-o", "%N|%T|%c|%m|%G|%o|%E")
 # What people write themselves comes last: it may hold bars.
-JOBS = ("squeue", "-h", "-t", "all", "-o", "%i|%T|%r|%N|%k")
+JOBS = ("squeue", "-h", "-t", "all", "-o", "%i|%T|%r|%N|%b|%k")
+USED_WIDTHS = (100, 400, 40)  # of names, GPUs in use, and CPUs: in use/idle/other/all
+USED = ("sinfo", "-h", "-N", "-O", "NodeList:100,GresUsed:400,CPUsState:40")
+HOSTS = re.compile(r"([^,\[]+)(?:\[([^\]]*)\])?(?:,|$)")
 STEPS = ("squeue", "-h", "-s", "-o", "%i|%N|%j")
 GPU = re.compile(r"gpu(?::(?P<type>[^:(,]+))??:(?P<count>\d+)")
 FLAGS = "*~#!%$@^+-"  # after a node's state: not responding, powered down, ...
@@ -33,6 +37,7 @@ WORDS = {
     "FAILED": "its batch script failed",
 }
 TAG = "weft"
+ALL = 1_000  # more GPUs than any node has
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +50,13 @@ class SlurmNode:
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A batch job or a component of one; `id` is what scancel takes."""
+    """A batch job or a component of one; `gpus` are those of each of its nodes."""
 
     id: str
     state: str
     reason: str
     nodes: str
+    gpus: int = 0
 
 
 def read_nodes(text: str, slots: int) -> dict[NodeId, SlurmNode]:
@@ -118,13 +124,50 @@ def read_jobs(text: str) -> list[tuple[str, SlurmJob]]:
     """The answer to `JOBS`: comments and jobs."""
     found = []
     for line in text.splitlines():
-        words = line.split("|", 4)
-        if len(words) == 5:  # else it is the rest of a comment of several lines, of nobody's job
-            name, state, reason, nodes, comment = words
-            found.append(
-                (comment, SlurmJob(name, state, "" if reason == "None" else reason, nodes))
-            )
+        words = line.split("|", 5)
+        if len(words) == 6:  # else it is the rest of a comment of several lines, of nobody's job
+            name, state, reason, nodes, gres, comment = words
+            why = "" if reason == "None" else reason
+            found.append((comment, SlurmJob(name, state, why, nodes, read_gres(gres)[1])))
     return found
+
+
+def read_taken(text: str, jobs: Iterable[SlurmJob]) -> dict[NodeId, int]:
+    """The answer to `USED`, less our own `jobs`: GPUs of each node that jobs of others hold.
+
+    Where others have every CPU of a node its GPUs are theirs as well.
+    """
+    ours: Counter[str] = Counter()
+    for one in jobs:
+        if one.state in RUNNING:
+            ours.update(dict.fromkeys(expand_hosts(one.nodes), one.gpus))
+    found = {}
+    for line in text.splitlines():
+        name, used, cpus = _cut(line, USED_WIDTHS)
+        gpus = sum(int(match["count"]) for match in GPU.finditer(used))
+        idle = cpus.split("/")[1:2]
+        found[NodeId(name)] = ALL if idle == ["0"] and name not in ours else gpus - ours[name]
+    return {name: taken for name, taken in found.items() if taken > 0}
+
+
+def expand_hosts(text: str) -> list[str]:
+    """Names of a list such as `a[1-2,04],t1`."""
+    found = []
+    for before, inside in HOSTS.findall(text):
+        for part in inside.split(",") if inside else ():
+            first, dash, last = part.partition("-")
+            numbers = range(int(first), int(last if dash else first) + 1)
+            found += [f"{before}{number:0{len(first)}d}" for number in numbers]
+        found += [] if inside else [before]
+    return found
+
+
+def _cut(line: str, widths: Iterable[int]) -> list[str]:
+    parts, at = [], 0
+    for width in widths:
+        parts.append(line[at : at + width].strip())
+        at += width
+    return parts
 
 
 def read_steps(text: str) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from weft.engines.slurm.accounts import Charges
 from weft.engines.slurm.answers import (
     JOBS,
     NODES,
+    USED,
     WORDS,
     SlurmJob,
     SlurmNode,
@@ -23,6 +24,7 @@ from weft.engines.slurm.answers import (
     read_jobs,
     read_nodes,
     read_tag,
+    read_taken,
     see,
 )
 from weft.engines.slurm.clients import Clients
@@ -45,6 +47,8 @@ class NativeSlurm:
         self._jobs: dict[Key, list[SlurmJob]] = {}
         self._uncertain: set[Key] = set()
         self._codes: dict[Key, int | None] = {}
+        self._taken: dict[NodeId, int] = {}
+        self._seen_taken: dict[NodeId, int] | None = None
         self.abilities = Abilities(CONTROLS)
 
     async def open(self, owner: str) -> None:
@@ -91,7 +95,19 @@ class NativeSlurm:
                 else "Slurm shows no nodes",
                 hint="`sinfo -s` lists partitions: --engine slurm:partition=NAME",
             )
-        return [one.machine for one in self._nodes.values()]
+        await self._note_taken(only)
+        return [
+            replace(one.machine, taken=min(self._taken.get(name, 0), one.machine.node.gpus))
+            for name, one in self._nodes.items()
+        ]
+
+    async def _note_taken(self, only: tuple[str, ...]) -> None:
+        """What others hold: believed once it was seen twice, for ours come and go in between."""
+        ours = (one for jobs in self._jobs.values() for one in jobs)
+        seen = read_taken(await self._clients.ask(*USED, *only), ours)
+        if self._seen_taken is None or seen == self._seen_taken:
+            self._taken = seen
+        self._seen_taken = seen
 
     def check(self, job: Job) -> None:
         """Refuse shares of devices, and accounts of others: Slurm gives whole GPUs to a job."""

@@ -9,8 +9,8 @@ Cost        the sum of its parts'.
 Deviations  where sizes are chosen, the order says who takes part: the first whose least sizes fit
             together. The size then treats those alike. Sizes are looked at every `every` seconds
             (by default as often as the size's own policy does). A combination that makes no sense
-            is refused with the reason. Gavel has no parts here: its shares and what jobs received
-            of them are one memory.
+            is refused with the reason. The order `gavel` knows how much time jobs had, not on
+            which kinds: shares by kind and places are one decision in that policy.
 """
 
 from __future__ import annotations

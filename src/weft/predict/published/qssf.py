@@ -1,9 +1,10 @@
-"""The rolling estimate of QSSF (Hu et al., "Characterization and Prediction ...", SC 2021).
+"""QSSF's estimate (Hu et al., "Characterization and Prediction ...", SC 2021).
 
 A job is like those with the two closest names, at least 0.6 alike (`difflib`): the mean of this
 user's jobs of the same name and GPUs, else of that name, else of everybody's, else of the user's
-jobs, else of all. The published estimate is merged with a model's, a tenth of this and nine tenths
-of that (`merge`); without a model this is used alone.
+jobs, else of all. A tenth of this and nine tenths of what a model says are merged. The model, in
+the paper LightGBM's, is a sum of trees over user, tenant, name, GPUs and submission time; it is
+fitted again every month to jobs that had ended by then.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
 from math import inf
 from typing import Any
 
+from weft.core.errors import InvalidConfig
 from weft.core.events.job_end import Ended
-from weft.core.model.job import Job, name_of
+from weft.core.model.job import Job
+from weft.predict.published.boosted import Trees, fit_trees
 from weft.predict.published.by_job import ByJob
+from weft.predict.published.past_ends import Encoding, PastEnds, gpus_of, words_of
 
 LEAST_ALIKE = 0.6
 CANDIDATES = 2
@@ -37,17 +40,25 @@ def similar_names(name: str, known: Iterable[str]) -> list[str]:
 
 @dataclass
 class Qssf(ByJob):
-    """The mean length of a user's jobs with similar names, made once per job as published.
+    """The mean length of a user's jobs with similar names and a model's, made once per job.
 
     `refresh` makes it again after every end. A job's name is its own, else its model's or app's.
+    `model` takes part from the first 100 ends on; it is fitted to the last 3,000, again every
+    `refresh_days` days.
     """
 
     refresh: bool = False
+    model: bool = True
+    refresh_days: float = 30.0
 
     label = "qssf"
 
     def __post_init__(self) -> None:
+        if not self.refresh_days > 0.0:
+            raise InvalidConfig(f"qssf: refresh_days={self.refresh_days:g} must be above 0")
         super().__init__()
+        self._past = PastEnds(self.refresh_days)
+        self._model: tuple[Encoding, Trees] | None = None
         self._ends: dict[tuple[str, str, str], list[float]] = {}  # user, name, gpus: count, sum
         self._names: dict[str, None] = {}
 
@@ -57,8 +68,17 @@ class Qssf(ByJob):
         return not self.refresh
 
     def estimate(self, job: Job) -> float:
+        """A tenth of the rolling estimate, nine tenths of the model's."""
+        rolling = self.rolling(job)
+        if self._model is None:
+            return rolling
+        encoding, trees = self._model
+        row = encoding.row(words_of(job), gpus_of(job), job.submitted)
+        return merge(rolling, trees.predict(row))
+
+    def rolling(self, job: Job) -> float:
         """Mean length of jobs with the closest names, else of the user's, else of all."""
-        name, gpus = _name(job), _gpus(job)
+        name, gpus = words_of(job)[2], f"{gpus_of(job):g}"
         matches = [name] if name in self._names else similar_names(name, self._names)
         for user in (job.owner, None):
             for size in (gpus, None) if user is not None else (None,):
@@ -76,40 +96,37 @@ class Qssf(ByJob):
         return total / count if count else inf
 
     def note_end(self, ended: Ended) -> None:
-        """Ends are known at once."""
-        name = _name(ended.job)
+        """Ends are known at once; to the model when it is fitted again."""
+        if self.model and self._past.add(ended.job, ended.length, ended.at):
+            self._fit()
+        name = words_of(ended.job)[2]
         self._names.pop(name, None)
         self._names[name] = None
         if len(self._names) > MOST_NAMES:
             gone = next(iter(self._names))
             del self._names[gone]
             self._ends = {key: ends for key, ends in self._ends.items() if key[1] != gone}
-        ends = self._ends.setdefault((ended.job.owner, name, _gpus(ended.job)), [0.0, 0.0])
+        ends = self._ends.setdefault((ended.job.owner, name, f"{gpus_of(ended.job):g}"), [0.0, 0.0])
         ends[0] += 1.0
         ends[1] += ended.length
 
+    def _fit(self) -> None:
+        if (rows := self._past.rows()) is not None:
+            encoding, x, y = rows
+            self._model = encoding, fit_trees(x, y)
+
     def save(self) -> Any:
-        """Counts and sums by user, name and GPUs, and the names in their order."""
+        """Counts and sums by user, name and GPUs, the names in their order, and ends to fit to."""
         return {
             "ends": [[*key, *ends] for key, ends in self._ends.items()],
             "names": [*self._names],
+            "past": self._past.save(),
         }
 
     def load(self, saved: Any) -> None:
         """Take up what `save` gave."""
         self._ends = {(a, b, c): [float(n), float(s)] for a, b, c, n, s in saved["ends"]}
         self._names = dict.fromkeys(saved["names"])
-
-
-@lru_cache(4096)
-def _plain(name: str) -> str:
-    return name.casefold()
-
-
-def _name(job: Job) -> str:
-    named = job.launch.name if job.launch is not None else ""
-    return _plain(named or job.model or job.app or ("" if job.launch is None else name_of(job)))
-
-
-def _gpus(job: Job) -> str:
-    return f"{job.demand.gpus * job.demand.share:g}"
+        if "past" in saved:
+            self._past.load(saved["past"])
+            self._fit()

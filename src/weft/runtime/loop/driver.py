@@ -1,12 +1,10 @@
 """Drives `Scheduler.step` in real time: the sibling of the simulator's driver.
 
 One task takes whatever happened since its last turn, steps the scheduler, appends the facts and
-the decision to the store, and only then acts. So a process that dies at any moment has either
-not acted, or left a record of what it was about to do; the next one reads the log, asks the
-engine what really runs, and repeats what was not answered.
+the decision to the store, and only then acts. So one that dies has either not acted, or left a
+record; the next one reads the log, asks the engine what runs, and repeats what was not answered.
 
-A service calls it from the event loop's thread: `open` replays, reconciles and begins to decide;
-what is asked is on disk on return; after `close` jobs go on, and the next `open` adopts them.
+Called from the event loop's thread. What is asked is on disk on return; jobs go on after `close`.
 """
 
 from __future__ import annotations
@@ -204,7 +202,9 @@ class Driver:
 
     async def restate_policy(self) -> None:
         """Say again what decides, without memory: a point that the log can begin from."""
-        await self.write_down(self._known.begins(None))
+        coming = any(isinstance(one, PolicyChanged) for one, _ in self._inbox)  # such a point
+        if not coming and self.decisions.policy == self.policy:
+            await self.write_down(self._known.begins(None))
 
     # ---- what can be read
 

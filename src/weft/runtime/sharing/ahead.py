@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from weft.core.asleep.ahead import find_next, is_ahead
+from weft.core.asleep.ahead import Allows, find_next, is_ahead
 from weft.core.asleep.rules import rules_of
 from weft.core.asleep.sleeping import Sleeping
 from weft.core.errors import WeftError
@@ -25,10 +25,10 @@ LONGEST_S = 120.0  # without a step: it is frozen wherever it is
 
 
 class AheadStarts:
-    """Those of a driver's engine."""
+    """Those of a driver's engine, as far as rules `allow`."""
 
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
+    def __init__(self, driver: Driver, allows: Allows) -> None:
+        self._driver, self._allows = driver, allows
         self._task: asyncio.Task[None] | None = None
         self._seen = -1
 
@@ -59,7 +59,7 @@ class AheadStarts:
         if rules is None or driver.seq == self._seen:
             return  # nothing has happened since nobody could be started
         self._seen = driver.seq
-        found = find_next(state, driver.scheduler.knowledge, rules, driver.now)
+        found = find_next(state, driver.scheduler.knowledge, rules, driver.now, self._allows)
         if found is not None:
             log.info("job=%s attempt=%d is started ahead", found.job, found.attempt)
             await driver.write_down(found)

@@ -6,7 +6,7 @@ own: a new command could print them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from weft.core.model.job import Job, name_of
@@ -24,11 +24,14 @@ def file_again(job: Job, change: Mapping[str, Any], who: Caller) -> Fields:
     """The file of a job with some fields changed, as `who` may submit it; None takes one away.
 
     Variables that are not secret are copied for the person who chose them; other values have to
-    be in `change`. Refused says which.
+    be in `change`. Refused says which. One that is starred out there is copied, too.
     """
     fields = {**file_of(job), **change}
-    if "env" not in change and job.launch is not None:
-        fields["env"] = _copy_env(job, job.launch, who)
+    if job.launch is not None and "env" not in change:
+        fields["env"] = _copy_env(job.launch, who, job.user, job.launch.env)
+    elif job.launch is not None and isinstance(env := change["env"], dict):
+        starred = [name for name in job.launch.env if env.get(name) == HIDDEN]
+        fields["env"] = {**env, **_copy_env(job.launch, who, job.user, starred)}
     if "secrets" not in change and (env := fields.get("env")) is not None:
         fields["secrets"] = [name for name in fields.get("secrets", ()) if name in env]
     if fields.get("env") is None:
@@ -36,9 +39,9 @@ def file_again(job: Job, change: Mapping[str, Any], who: Caller) -> Fields:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _copy_env(job: Job, launch: Launch, who: Caller) -> dict[str, str]:
-    own = who.name == job.user and (bool(who.name) or not who.token)
-    missing = [name for name in launch.env if launch.is_secret(name) or not own]
+def _copy_env(launch: Launch, who: Caller, user: str, names: Iterable[str]) -> dict[str, str]:
+    own = who.name == user and (bool(who.name) or not who.token)
+    missing = [name for name in names if launch.is_secret(name) or not own]
     if missing:
         raise Refused(
             422,
@@ -47,7 +50,7 @@ def _copy_env(job: Job, launch: Launch, who: Caller) -> dict[str, str]:
             'bring your own in `change`: {"env": {"NAME": "value"}}; null leaves all out',
             "env",
         )
-    return dict(launch.env)
+    return {name: launch.env[name] for name in names}
 
 
 def file_of(job: Job) -> Fields:

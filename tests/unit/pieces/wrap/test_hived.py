@@ -246,3 +246,23 @@ def test_who_runs_when_virtual_clusters_are_introduced_goes_on() -> None:
     assert {name: after[name] for name in before} == before
     assert nodes_of(after[JobId("ka")]) == nodes_of(before[JobId("ja")])
     assert "kb" not in after
+
+
+def test_idle_cells_are_divided_by_weights_where_a_quota_inside_has_some() -> None:
+    """Weighted max-min fairness among opportunistic jobs, as published; in order without it."""
+    loose = [
+        job(f"{tenant}{i}", tenant, tier=Tier.OPPORTUNISTIC, priority=-1.0)
+        for tenant in ("x", "y")
+        for i in range(6)
+    ]
+    view = view_of("2x3:v100", *loose)
+    plain, weighted = (
+        build("policy", f"hived:cells=a@node=2|{inner}fifo:backfill=true")
+        for inner in ("", "quota:weights=x=1/y=2|")
+    )
+
+    in_order, shared = view.after(plain.decide(view)), view.after(weighted.decide(view))
+
+    assert sum(name.startswith("x") for name in in_order) == 6
+    assert sum(name.startswith("x") for name in shared) == 2
+    assert sum(name.startswith("y") for name in shared) == 4

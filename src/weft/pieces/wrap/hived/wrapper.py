@@ -9,9 +9,10 @@ Cost        O(nodes + jobs) a decision beside the policy's own; O(levels) for ea
 Deviations  the policy inside is asked once for each virtual cluster, on machines made of its cells,
             and once for all opportunistic jobs, on what is idle; HiveD has one packer for all.
             Whoever is in the way of a guaranteed gang is stopped at once and waits again. Tenants
-            without cells are opportunistic. The number of idle cells that tenants use is not
-            divided by weights. Jobs that may not be preempted run in their own cells alone.
-            A job larger than its virtual cluster is rejected.
+            without cells are opportunistic. Idle cells are divided by weighted max-min fairness
+            where the policy inside does that: `hived|quota:weights=a=2/b=1|fifo`; without a quota
+            in its own order. Jobs that may not be preempted run in their own cells alone. A job
+            larger than its virtual cluster is rejected.
 """
 
 from __future__ import annotations

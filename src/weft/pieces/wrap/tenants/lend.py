@@ -75,9 +75,8 @@ class Lend(Wrapper):
     @property
     def about(self) -> About:
         """The inner policy's."""
-        if not (self.own):
-            return self.inner.about
-        return may_idle(self.inner.about, "a tenant is at its limit")
+        about = self.inner.about
+        return may_idle(about, "a tenant is at its limit") if self.own else about
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, for the most entitled first."""
@@ -140,8 +139,7 @@ class _Turn:
         self._stopped: dict[JobId, Allocation] = {}
         self._promised: set[tuple[str, int]] = set()
         self._wake = inf
-        self._rejected: dict[JobId, str] = {}
-        self._said: dict[JobId, str] = {}
+        self._rejected, self._said = dict[JobId, str](), dict[JobId, str]()
         self._words: dict[JobId, Blocker] = {}
         self.memory: object = view.memory
         self.reasons: dict[JobId, Reason] = {}
@@ -156,11 +154,14 @@ class _Turn:
                 beside = self._view.running() if first else self._on_loan(level)
                 self._offer(rows, beside, self._view.memory if first else None)
                 first = False
+            self._take_back_all(rows, level)
             if self._waiting(rows).any():
-                self._take_back(self._waiting(rows), self._victims(level))
-                if self._waiting(rows).any():
-                    self._promise(self._waiting(rows), level)
+                self._promise(self._waiting(rows), level)
+        before = len(self._changes)
         self._lend()
+        if len(self._changes) > before:  # who was lent to has more to give now
+            for level in range(self._tree.depth):
+                self._take_back_all(self._entitled(level), level)
         if self._promised:
             self._tell_waiting(self._open() & ~self._entitled_at_all())
         wake = None if self._wake == inf else self._wake
@@ -267,10 +268,8 @@ class _Turn:
 
     def _entitled_at_all(self) -> Bools:
         """Waiting rows that are within their own, or their groups'."""
-        mask = np.zeros(len(self._view.table), dtype=bool)
-        for level in range(self._tree.depth):
-            mask |= self._entitled(level)
-        return mask
+        found: Bools = np.any([self._entitled(one) for one in range(self._tree.depth)], axis=0)
+        return found
 
     def _take_back(self, rows: Bools, victims: list[int]) -> None:
         """Start these on what others hold beyond their own, if that can be done."""
@@ -292,6 +291,17 @@ class _Turn:
             self._note_stops(stops, starts)
             self._release(stops)
             self._adopt(Plan(starts))
+
+    def _take_back_all(self, rows: Bools, level: int) -> None:
+        """For all of these; then for who still waits from jobs on the kinds it asks for alone."""
+        if not self._waiting(rows).any():
+            return
+        self._take_back(self._waiting(rows), self._victims(level))
+        waits = map(int, np.flatnonzero(self._waiting(rows)))
+        for kinds in sorted({self._view.job(row).demand.kinds for row in waits} - {()}):
+            victims, jobs = self._victims(level, kinds=kinds), self._view.table.jobs
+            alike = np.array([job.demand.kinds == kinds for job in jobs], dtype=bool)
+            self._take_back(self._waiting(rows) & alike, victims)
 
     def _release(self, rows: list[int]) -> None:
         """Take away what these hold; they wait with the others for what is left."""
@@ -316,10 +326,10 @@ class _Turn:
                 gone.append(row)
         return gone
 
-    def _victims(self, level: int, *, aged: bool = True) -> list[int]:
+    def _victims(self, level: int, *, aged: bool = True, kinds: tuple[str, ...] = ()) -> list[int]:
         """Running rows on what is not their tenant's, who owe most and lose least first.
 
-        If `aged` those that have run for long enough.
+        If `aged` those that have run for long enough; of some `kinds` those that are on these.
         """
         view, table = self._view, self._view.table
         runs = table.column(Column.RAN_RATE) > 0.0
@@ -336,6 +346,8 @@ class _Turn:
                 continue
             on = view.allocation(row)
             assert on is not None
+            if kinds and view.cluster.kind_of(on) not in kinds:
+                continue
             found.append((-over[job.tenant], on.gpus * float(age[row]), row))
         chosen = []
         for _, _, row in sorted(found):

@@ -183,19 +183,20 @@ class _Turn:
 
         Nobody is given what is kept from it: not by a move, and not in the place of who may stay
         there. Where the policy would, fewer are in its sight the next time: those who may use the
-        same alone, then nobody on what is kept from anybody.
+        same alone, and where none of these starts so, nobody on what is kept from anybody.
         """
         view, now = self._view, self._view.now
         for job in self._changes:
             shown[view.table.row(job)] = False
         in_force = frozenset(name for name in barred if self._windows[name].holds(now))
-        for kept, rows in self._tries(shown, barred, in_force):
+        for number, (kept, rows) in enumerate(self._tries(shown, barred, in_force)):
             mark = view.free.mark()
             take_away(view.free, [self._windows[name] for name in kept])
             part = view.restrict(rows, self._changes)
             plan = decide_among(self._inner, replace(part, memory=memory))
             view.free.rollback(mark)
-            if not self._trespasses(plan):
+            starts = any(to is not None for to in plan.changes.values())
+            if (starts or number == 0) and not self._trespasses(plan):
                 break
         else:
             return replace(plan, changes={})

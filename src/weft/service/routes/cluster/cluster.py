@@ -94,7 +94,7 @@ async def drain(
     """
     node = _node(service, node_id)
     if not gpus and not when_done:
-        await service.driver.drain(node)
+        await service.live.drain(node)
         return Json(Done(done=f"node {node_id} is drained"))
     devices = f"{node_id}:{gpus}" if gpus else node_id
     check_devices(service, devices)

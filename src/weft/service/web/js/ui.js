@@ -108,9 +108,15 @@ export function useAsk(ask, key, { every = 0 } = {}) {
 let setAsked = () => {},
   setToasts = () => {};
 
-/** Ask the person; `true` if it is to be done. `detail` is said below the question. */
-export function confirm(question, { detail = "", action = "Yes", danger = false } = {}) {
-  return new Promise((answer) => setAsked({ question, detail, action, danger, answer }));
+/**
+ * Ask the person; `true` if it is to be done. `detail` is said below the question. With names in
+ * `values` each is asked for, and the answer is what was typed, by name.
+ */
+export function confirm(
+  question,
+  { detail = "", action = "Yes", danger = false, values = [] } = {},
+) {
+  return new Promise((answer) => setAsked({ question, detail, action, danger, values, answer }));
 }
 
 export function toast(text, bad = false) {
@@ -159,10 +165,11 @@ export function Notices() {
       html`<dialog ref=${box} aria-labelledby="question" onCancel=${() => answer(false)}>
       <form method="dialog" onSubmit=${(event) => {
         event.preventDefault();
-        answer(true);
+        answer(asked.values.length ? Object.fromEntries(new FormData(event.target)) : true);
       }}>
         <h2 id="question">${asked.question}</h2>
         ${asked.detail && html`<p class="dim">${asked.detail}</p>`}
+        ${asked.values.map((name) => html`<${Field} key=${name} label=${name}><input type="password" name=${name} autocomplete="off" /></${Field}>`)}
         <div class="actions"><button type="button" onClick=${() => answer(false)}>Keep as it is</button>
         <button class=${asked.danger ? "danger" : "main"} type="submit" autofocus>${asked.action}</button></div>
       </form></dialog>`

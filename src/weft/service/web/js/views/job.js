@@ -58,26 +58,35 @@ export function JobView({ route, me }) {
     <${History} job=${job} row=${row} />`;
 }
 
+const HIDDEN = "********"; // a value that stays as it was, for whoever chose it
+
 function Actions({ job, me }) {
+  const file = () =>
+    get(at("jobs", job.id, "file")).catch((error) => {
+      toast(error.message, true);
+      return null;
+    });
   const again = async () => {
-    if (
-      !(await confirm(`Submit ${job.name} again?`, {
-        detail: "A new job with the same file, behind those that wait.",
-        action: "Submit again",
-      }))
-    )
-      return;
+    const found = await file();
+    if (!found) return;
+    const names = Object.keys(found.job.env || {});
+    const values = await confirm(`Submit ${job.name} again?`, {
+      detail: names.length
+        ? "A new job with the same file, behind those that wait. Secrets are not copied: bring your own. What you leave empty stays as it was if you chose it."
+        : "A new job with the same file, behind those that wait.",
+      action: "Submit again",
+      values: names,
+    });
+    if (!values) return;
+    const env = Object.fromEntries(names.map((name) => [name, values[name] || HIDDEN]));
     const made = await attempt(
-      () => post(at("jobs", job.id, "again")),
+      () => post(at("jobs", job.id, "again"), names.length ? { change: { env } } : {}),
       (told) => `submitted as ${told.id}`,
     );
     if (made) go("job", [made.id]);
   };
   const copy = async () => {
-    const found = await get(at("jobs", job.id, "file")).catch((error) => {
-      toast(error.message, true);
-      return null;
-    });
+    const found = await file();
     if (!found) return;
     try {
       await navigator.clipboard.writeText(found.yaml);
@@ -144,7 +153,7 @@ function Facts({ job, row }) {
     ["checkpoint", job.saved_step == null ? "" : `step ${number(job.saved_step)}`],
     [
       "deadline",
-      job.deadline ? `${clock(job.deadline)}${job.deadline_missed ? ", missed" : ""}` : "",
+      job.deadline ? `${clock(job.deadline)}${job.deadline_missed ? ", missed" : job.deadline_or ? `, or ${job.deadline_or}` : ""}` : "",
     ],
     ["app", job.app],
     ["command", job.command.length ? html`<code>${job.command.join(" ")}</code>` : ""],

@@ -331,7 +331,9 @@ const CELLS = {
   state: (job) => html`<${State} state=${job.state} />`,
   why: (_, { why }) => why,
   gpus: (job, { now }) =>
-    now ? html`${number(now * job.share)}<span class="dim"> / ${asks(job)}</span>` : asks(job),
+    now && number(now * job.share) !== asks(job)
+      ? html`${number(now * job.share)}<span class="dim"> / ${asks(job)}</span>`
+      : asks(job),
   start: (_, { entry, start }) =>
     entry
       ? html`${start.text}${entry.place ? html` <span class="dim">#${entry.place}</span>` : ""}`

@@ -1,0 +1,45 @@
+"""Gavel's order: who has had least of the time that its program gives it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About
+from weft.core.plan.view import View
+from weft.pieces.order.keys import Resting
+from weft.pieces.parts import Later, Ranking
+from weft.policies.gavel.objectives import max_min_fairness
+from weft.policies.gavel.reading import read_problem
+
+
+@dataclass(frozen=True, slots=True)
+class OwedTime(Resting):
+    """The job first whose share of time by max-min fairness is largest against what it has had.
+
+    As Gavel's rounds of `round` seconds with every one solved: no received time is forgotten. The
+    kinds that the program has in mind are not kept to.
+    """
+
+    round: float = 360.0
+
+    about = About(
+        "gavel",
+        "Narayanan et al. 2020",
+        taxonomy=tax.Taxonomy(
+            objective=tax.Objective.FAIRNESS,
+            knowledge=tax.Knowledge.SPEEDS,
+            fairness=tax.Fairness.JOBS,
+        ),
+    )
+    admits = "preempt"
+
+    def rank(self, view: View) -> Ranking:
+        """By share over the part of all time that was received, with half a round of credit."""
+        kinds = view.cluster.kinds
+        gpus = np.array([float(view.cluster.gpus_by_kind[kind]) for kind in kinds])
+        share = max_min_fairness(read_problem(view, kinds, gpus, packed=False)).alone.sum(axis=1)
+        owed = share / (view.ran() + self.round / 2.0)
+        return Ranking(view.ranked(-owed), -owed, Later(view.now + self.round))

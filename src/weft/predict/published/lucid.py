@@ -1,0 +1,74 @@
+"""Lucid's estimate of lengths (Hu et al., "Lucid", ASPLOS 2023): an additive model.
+
+Each feature adds its own curve, and the twenty pairs of features that tell most add a table each,
+fitted in turn to what the others leave (GA2M, in the paper an Explainable Boosting Machine). It is
+fitted again every week to jobs that had ended by then; the authors take all that were submitted. A
+negative prediction counts as 1,000 s, as published. GPU use is not among the features: traces and
+most services do not know it at submission.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from weft.core.errors import InvalidConfig
+from weft.core.events.job_end import Ended
+from weft.core.model.job import Job
+from weft.predict.published.boosted import Shapes, fit_shapes
+from weft.predict.published.by_job import ByJob
+from weft.predict.published.past_ends import Encoding, PastEnds, gpus_of, words_of
+
+NEGATIVE_S = 1_000.0
+
+
+@dataclass
+class Lucid(ByJob):
+    """An additive model of user, tenant, name, GPUs and submission time, made once per job.
+
+    It is fitted to the last 3,000 ends, first to 100 and then every `refresh_days` days.
+    """
+
+    refresh_days: float = 7.0
+
+    label = "lucid"
+
+    def __post_init__(self) -> None:
+        if not self.refresh_days > 0.0:
+            raise InvalidConfig(f"lucid: refresh_days={self.refresh_days:g} must be above 0")
+        super().__init__()
+        self._past = PastEnds(self.refresh_days)
+        self._model: tuple[Encoding, Shapes] | None = None
+
+    @property
+    def keeps_estimates(self) -> bool:
+        """As published."""
+        return True
+
+    def estimate(self, job: Job) -> float:
+        """What the model says; unknown before the first."""
+        if self._model is None:
+            return inf
+        encoding, shapes = self._model
+        seconds = shapes.predict(encoding.row(words_of(job), gpus_of(job), job.submitted))
+        return seconds if seconds > 0.0 else NEGATIVE_S
+
+    def note_end(self, ended: Ended) -> None:
+        """One more end; a new model where that is due."""
+        if self._past.add(ended.job, ended.length, ended.at):
+            self._fit()
+
+    def _fit(self) -> None:
+        if (rows := self._past.rows()) is not None:
+            encoding, x, y = rows
+            self._model = encoding, fit_shapes(x, y)
+
+    def save(self) -> Any:
+        """The ends: they make the same model again."""
+        return self._past.save()
+
+    def load(self, saved: Any) -> None:
+        """Take up what `save` gave."""
+        self._past.load(saved)
+        self._fit()

@@ -10,12 +10,14 @@ fault to the first answer of the next leader.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
 import shutil
 import signal
 import socket
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -59,13 +61,11 @@ class Cluster:
         self.folder, self.draw = folder, random.Random(seed)
         self.state, self.notes = folder / "state", folder / "notes"
         self.notes.mkdir(parents=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = find_port()
         self._made = 0
         self.services: list[tuple[subprocess.Popen[bytes], Path]] = []
         self.client = httpx.Client(
-            base_url=f"http://127.0.0.1:{self.port}/api/v1", timeout=5.0, trust_env=False
+            base_url=f"http://127.0.0.1:{self.port}/api/v1", timeout=LIMIT_S, trust_env=False
         )
 
     def add(self) -> None:
@@ -140,6 +140,15 @@ class Submitter(threading.Thread):
                     self.accepted.append(name)
 
 
+def find_port() -> int:
+    """One that nobody listens on, nor is given while no service has it."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)  # below those of connections
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+
+
 def read_log(clock: Path) -> str:
     """What the service with this clock printed."""
     return clock.with_name(clock.name.replace("clock", "log")).read_text()
@@ -149,7 +158,10 @@ def is_leader(state: Path, pid: int) -> bool:
     """Whether the lease is a process's."""
     from weft.store import lease
 
-    holder = lease.read(state / "events.db").holder
+    try:
+        holder = lease.read(state / "events.db").holder
+    except sqlite3.Error:  # just being made, or brought back
+        return False
     return bool(holder) and json.loads(holder)["pid"] == pid
 
 

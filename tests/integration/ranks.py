@@ -16,7 +16,7 @@ from typing import Any
 from weft.wire.messages import FROM_AGENT, FromAgent, FromRank, Welcome, from_rank
 
 _WARM = mp.get_context("forkserver")
-_WARM.set_forkserver_preload(["weft.train", "torch.distributed", "torch._dynamo"])
+_WARM.set_forkserver_preload(["weft.train.plans.planned", "torch.distributed", "torch._dynamo"])
 
 LIMIT_S = 180.0
 

@@ -49,6 +49,7 @@ def test_json_has_every_field_of_the_contract() -> None:
     }
     assert set(out["policies"]["srtf"]["per_job"][0]) == {
         *("id", "submit_s", "start_s", "end_s", "restarts", "gpu_s", "ftf", "static_ftf"),
+        "held",
     }
 
 

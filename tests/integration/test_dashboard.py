@@ -38,6 +38,23 @@ def test_every_query_of_the_dashboard_asks_for_a_metric_that_is_exported() -> No
     assert len(set(places)) == len(panels)
 
 
+def test_the_dashboard_has_what_grafana_needs_to_load_it() -> None:
+    board = json.loads(DASHBOARD.read_text())
+    panels = board["panels"]
+
+    assert board["title"] and board["uid"] and board["schemaVersion"] >= 30
+    assert len({one["id"] for one in panels}) == len(panels)
+    assert {one["type"] for one in panels} <= {"stat", "timeseries", "gauge", "table", "row"}
+    for one in panels:
+        place = one["gridPos"]
+        assert place["x"] >= 0 and place["x"] + place["w"] <= 24 and place["h"] > 0, one["title"]
+        assert one["title"] and all(t["expr"] and t["refId"] for t in one["targets"])
+        assert all(t["expr"].count("(") == t["expr"].count(")") for t in one["targets"])
+        assert len({t["refId"] for t in one["targets"]}) == len(one["targets"])
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(panels))) - {"__rate_interval", "__interval"}
+    assert used <= {one["name"] for one in board.get("templating", {}).get("list", [])}
+
+
 def test_every_alert_asks_for_a_metric_that_is_exported_and_says_what_is_wrong() -> None:
     rules = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
     with serving() as client:

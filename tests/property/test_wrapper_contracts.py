@@ -60,6 +60,7 @@ def test_virtual_clusters_keep_the_contract(inner: str) -> None:
         "easy:patience_s=0|srtf",
         "defrag:min_run_s=0,margin=0|srtf",
         "defrag:min_run_s=0,margin=0|tiresias",
+        "promise|srtf",
         "fair:bound=1.5,of=tenants|srtf",
         "fair:bound=1.5|srtf",
     ],

@@ -19,6 +19,7 @@ COMMANDS = (
     Entry(SIM, "simulate", "Replay WORKLOAD in virtual time and report completion times."),
     Entry(SIM, "compare", "Replay WORKLOAD under several policies, side by side."),
     Entry(SIM, "predict", "Compare predictors on a trace: errors, ranges, completion times."),
+    Entry(SIM, "verify", "Check RESULT: GPUs in use, all jobs counted, costs, seeds."),
     Entry(SIM, "list", "List policies, workloads, engines and other parts.", "list:list_parts"),
     Entry(WORK, "run", "Run a command on the cluster, from this folder.", settings=REST),
     Entry(WORK, "shell", "Open a shell on the cluster, with GPUs if you ask for some."),

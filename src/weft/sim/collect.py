@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
@@ -82,6 +82,7 @@ def collect(
         tuple(job.user for job in jobs),
         tuple(job.model for job in jobs),
         tuple("/".join(job.demand.kinds) for job in jobs),
+        replace(held, gpus=held.gpus * _firm(physics)),
     )
     milliseconds = 1e3 * np.array(counts.decide_s)
     return Outcome(
@@ -146,13 +147,18 @@ def _run(
     )
 
 
+def _firm(physics: Physics) -> Bools:
+    """Which stretches were promised: who only fills gaps does not count as holding."""
+    tiers = [run.on.sharing.tier for run in physics.runs]
+    return np.array([tier is Tier.GUARANTEED for tier in tiers], dtype=bool)
+
+
 def _idle(physics: Physics, cluster: Cluster, submit: Floats, held: Stretches) -> Idle:
     """GPU time that nobody held; who only fills gaps does not count as holding.
 
     Machines that are lent come and go, and are left out.
     """
-    ons = [run.on for run in physics.runs]
-    firm = np.array([on.sharing.tier is Tier.GUARANTEED for on in ons], dtype=bool)
+    ons, firm = [run.on for run in physics.runs], _firm(physics)
     parts = [on.slices for on in ons]
     counts = np.array([len(slices) for slices in parts], dtype=np.intp)
     slices = list(chain.from_iterable(parts))

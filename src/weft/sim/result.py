@@ -11,6 +11,7 @@ import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.state.table import Floats
+from weft.formulas.fairness.shares import Stretches
 from weft.formulas.metrics import METRICS
 from weft.formulas.statistics import mean_interval
 
@@ -25,7 +26,8 @@ class PerJob:
     """One row a job, in order of submission; times in seconds, NaN where it never happened.
 
     `gpus` are those that it asked for, `kinds` the GPU models that it takes, empty for any. `ftf`
-    and `static_ftf` are its finish-time fairness in two definitions.
+    and `static_ftf` are its finish-time fairness in two definitions. `held` is what jobs held
+    when, as far as it was promised to them alone.
     """
 
     id: tuple[str, ...]
@@ -40,6 +42,7 @@ class PerJob:
     users: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    held: Stretches | None = None
 
     def facts(self) -> Iterator[dict[str, Any]]:
         """What each job asked for, and whose it is."""
@@ -113,7 +116,8 @@ class Outcome:
         known["wall_s"] = self.wall_s if timing else None
         known["predictor"] = self.predictor
         if per_job:
-            known["per_job"] = list(self.job_rows())
+            rows = zip(self.job_rows(), _held_by(self.per_job), strict=True)
+            known["per_job"] = [{**row, "held": held} for row, held in rows]
             if self.timeline:
                 known["timeline"] = [_bar_row(bar) for bar in self.timeline]
         return known
@@ -250,6 +254,16 @@ def _over_seeds(outcomes: tuple[Outcome, ...], *, per_job: bool, timing: bool) -
     means["decide_ms"] = {k: _mean_or_none([e["decide_ms"][k] for e in each]) for k in TIMINGS}
     means["wall_s"] = _mean_or_none([e["wall_s"] for e in each])
     return {**means, "predictor": each[0]["predictor"], "by_seed": each}
+
+
+def _held_by(jobs: PerJob) -> Iterator[list[list[float | int | None]]]:
+    """From, until and GPUs of each stretch of time, job by job."""
+    rows: list[list[list[float | int | None]]] = [[] for _ in jobs.id]
+    if (held := jobs.held) is not None:
+        columns = (held.start.tolist(), held.end.tolist(), held.gpus.tolist())
+        for row, *stretch in zip(held.row.tolist(), *columns, strict=True):
+            rows[row].append([_tidy(value) for value in stretch])
+    return iter(rows)
 
 
 def _pandas() -> Any:

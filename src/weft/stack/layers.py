@@ -10,6 +10,7 @@
     reserve         keeps reserved devices for those they are reserved for
     lend            lends a tenant's idle GPUs, and takes them back when needed
     quota           keeps tenants within their limits and shares
+    promise         admits jobs by deadline, and lets them run where a promise would be broken
     easy            reserves GPUs for a job that has waited long and cannot be started by preemption
     priority        lets higher priorities start first and lower ones give way
     firm            never stops a job that may not be stopped
@@ -69,6 +70,10 @@ LAYERS = (
         "quota",
         "keeps tenants within their limits and shares",
         (Blocker.QUOTA, Blocker.TOO_LARGE, Blocker.SHARE),
+    ),
+    Layer(
+        "promise",
+        "admits jobs by deadline, and lets them run where a promise would be broken",
     ),
     Layer(
         "easy",

@@ -16,7 +16,7 @@ it, move it and give it more or fewer GPUs. Needs torch: `pip install 'weft[trai
 from __future__ import annotations
 
 from weft.train.errors import TrainError
-from weft.train.start import init
+from weft.train.start import init, plan
 from weft.train.trainer import Job
 
-__all__ = ["Job", "TrainError", "init"]
+__all__ = ["Job", "TrainError", "init", "plan"]

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from weft.train.checkpoints.files import Checkpoints
+from weft.train.checkpoints.save_times import SaveTimes
 from weft.train.errors import TrainError
 from weft.train.ranks.gang import Gang
 from weft.train.reports import Reports
 from weft.train.trainer import Job
 from weft.wire.environment import Environment
+
+if TYPE_CHECKING:
+    from weft.train.plans.planned import Planned
 
 
 def init(
@@ -39,4 +47,49 @@ def init(
         Reports(env, report_every_s),
         checkpoint_every_s=checkpoint_every_s,
         seed=seed,
+    )
+
+
+def plan(
+    build: Callable[[], torch.nn.Module],
+    optimizer: Callable[[Any], torch.optim.Optimizer],
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    *,
+    batch: int,
+    layers: Sequence[str] = ("*",),
+    tensor: Mapping[str, str] | None = None,
+    clip: float | None = None,
+    default: str = "dp",
+    checkpoints: str | Path | None = None,
+    checkpoint_every_s: float = 120.0,
+    report_every_s: float = 1.0,
+    seed: int = 0,
+    device: str | None = None,
+) -> Planned:
+    """Build a model, divide it as the plan says, and restore the last checkpoint.
+
+    `build` makes the model; every rank makes the same one. `optimizer` is given its parameters.
+    `loss` is the mean over the rows it is given. `batch` is the rows of a step over all ranks.
+    `layers` names the parts that are called one after the other: what a pipeline is cut between
+    and what ZeRO and checkpointing work on. `tensor` says which linear layers are divided by
+    `column` and which by `row`. `default` is the plan where Weft chose none.
+    """
+    from weft.train.plans.layout import read_layout
+    from weft.train.plans.planned import Planned, Recipe
+
+    env = Environment.read()
+    gang = Gang(env, device)
+    folder = env.checkpoints or checkpoints
+    layout = read_layout(env.plan or default, gang.size)
+    torch.manual_seed(seed)
+    recipe = Recipe(optimizer, loss, batch, layers, tensor or {}, clip, seed)
+    return Planned(
+        env,
+        gang,
+        Reports(env, report_every_s),
+        SaveTimes(checkpoint_every_s),
+        Path(folder) if folder else None,
+        layout,
+        build(),
+        recipe,
     )

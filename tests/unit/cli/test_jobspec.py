@@ -227,3 +227,13 @@ def test_a_file_of_variables_that_cannot_be_read_names_the_line(tmp_path: Path) 
 
     with pytest.raises(InvalidConfig, match="line 2"):
         from_file(written(tmp_path, "run: true\nenv_file: [.env]\n"), Flags())
+
+
+def test_a_deadline_may_say_what_happens_where_it_cannot_be_promised(tmp_path: Path) -> None:
+    told = written(tmp_path, "run: true\ngpus: 1\ndeadline: {by: 8h, or: warn}\n")
+
+    body = from_file(told, Flags())
+    flags = from_file(told, Flags(deadline="1h", deadline_or="decline"))
+
+    assert (body["deadline_s"], body["deadline_or"]) == (28800.0, "warn")
+    assert (flags["deadline_s"], flags["deadline_or"]) == (3600.0, "decline")

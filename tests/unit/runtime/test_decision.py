@@ -9,6 +9,8 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
+import pytest
+
 from weft.core.events.actions import Start, Wake
 from weft.core.events.event import (
     Decided,
@@ -25,6 +27,7 @@ from weft.core.model.job import Demand, Job, JobId, NodeId
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
+from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
@@ -116,6 +119,18 @@ def test_who_asked_to_be_woken_is_woken_whatever_the_pace() -> None:
     bench.tell(Woken())
 
     assert len(policy.asked) == 2
+
+
+def test_a_job_that_the_policy_fails_with_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    bench, culprit = Bench(Slow()), JobId("a")
+    bench.tell(submitted("a"))
+    why = {culprit: Reason(Blocker.SPARED, {"policy": "slow", "error": "OverflowError"})}
+
+    for plan in (Plan(), Plan().explained(why), Plan().explained(why)):
+        bench.decisions.adopt(bench.scheduler, bench.clock.now, Verdict(plan))
+
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert line.endswith("job=a left out: policy 'slow' fails with it (OverflowError)")
 
 
 def test_a_safe_order_decides_where_the_policy_fails_until_it_works_again() -> None:

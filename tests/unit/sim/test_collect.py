@@ -94,6 +94,7 @@ def test_an_outcome_reads_like_the_contract() -> None:
         "gpu_s": 50,
         "ftf": 1.70434783,
         "static_ftf": 1.4,
+        "held": [[100, 150, 1]],
     }
     json.dumps(shown, allow_nan=False)
     with pytest.raises(AttributeError):

@@ -52,7 +52,7 @@ def test_the_rules_of_a_service_are_wrappers_in_the_order_of_the_list() -> None:
 def test_layers_without_rules_are_left_out() -> None:
     names = [wrapper.name for wrapper in Quotas().around(PartSpec("las")).wrappers]
 
-    assert names == ["spare", "easy", "priority", "firm", "steady"]
+    assert names == ["spare", "promise", "easy", "priority", "firm", "steady"]
 
 
 def test_a_steady_that_a_person_chose_takes_the_place_of_ours() -> None:
@@ -60,7 +60,7 @@ def test_a_steady_that_a_person_chose_takes_the_place_of_ours() -> None:
 
     names = [wrapper.name for wrapper in Quotas().around(chosen).wrappers]
 
-    assert names == ["spare", "easy", "priority", "firm", "steady"]
+    assert names == ["spare", "promise", "easy", "priority", "firm", "steady"]
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class Quotas:
     def around(self, policy: PartSpec) -> PartSpec:
         """The policy with these rules and those of single jobs around it."""
         own = any(wrapper.name == STEADY.name for wrapper in policy.wrappers)
-        names = ["spare", "easy", "priority", "firm", *([] if own else ["steady"])]
+        names = ["spare", "promise", "easy", "priority", "firm", *([] if own else ["steady"])]
         jobs: dict[str, dict[str, Any]] = {name: {} for name in names}
         return policy.inside(*in_order({**jobs, **self._tenants()}))
 

@@ -73,6 +73,9 @@ def take_client_fields(body: dict[str, Any], here: Path) -> None:
         read = merge_all(read_env(here / Path(str(name)).expanduser()) for name in names)
         own = body.get("env", {})
         body["env"] = {**read, **own} if isinstance(own, Mapping) else own
+    if isinstance(due := body.get("deadline"), Mapping):
+        body["deadline"] = due.get("by", "")
+        body["deadline_or"] = due.get("or", "decline")
     for field in ("time_limit", "warn", "deadline"):
         if field in body:
             body[f"{field}_s"] = seconds_of(str(body.pop(field)))

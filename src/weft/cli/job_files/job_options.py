@@ -138,6 +138,14 @@ class Flags:
             rich_help_panel=TIME,
         ),
     ] = None
+    deadline_or: Annotated[
+        str | None,
+        typer.Option(
+            "--deadline-or",
+            help="If the deadline cannot be promised: decline the job, or run it late and warn.",
+            rich_help_panel=TIME,
+        ),
+    ] = None
     idle_timeout: Annotated[
         str | None,
         typer.Option(
@@ -273,6 +281,7 @@ class Flags:
             "env": self._env() or None,
             "time_limit_s": None if self.time_limit is None else seconds_of(self.time_limit),
             "deadline_s": None if self.deadline is None else seconds_of(self.deadline),
+            "deadline_or": self.deadline_or,
             "cpus": self.cpus,
             "mem_gb": self.mem_gb,
             "retries": self.retries,

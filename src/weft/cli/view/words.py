@@ -183,7 +183,8 @@ def deadline(job: JobAnswer, now: float) -> str:
     """The deadline, and what became of it."""
     if job.deadline is None:
         return ""
-    left = due(job, now)
+    said = [due(job, now), f"or {job.deadline_or}" if job.deadline_or else ""]
+    left = ", ".join(filter(None, said))
     return moment(job.deadline) + (f" ({left})" if left else "")
 
 

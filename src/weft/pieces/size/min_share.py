@@ -173,8 +173,10 @@ class Promises:
             stop = self.times[i + 1] if i + 1 < len(self.times) else bound
             yield start, deadline if stop >= bound else stop, self.free[i]
 
-    def _whole_seconds(self, start: float, end: float) -> float:
-        return start + ceil(end - start - 1e-6) if self.slot_s >= 1.0 else end
+    @staticmethod
+    def _whole_seconds(start: float, end: float) -> float:
+        # Never nothing: who is about to end holds its GPUs until then.
+        return start + max(ceil(end - start - 1e-6), 1)
 
     def _align(self, time: float) -> float:
         """The end of the slot that a time is in."""

@@ -48,12 +48,14 @@ class Terms:
     """How promises are made: slots of so many seconds, and what is kept in reserve.
 
     A deadline is promised only if it is met with `restarts` restarts more than planned.
-    `quantile` is of the predicted range of lengths that is believed.
+    `quantile` is of the predicted range of lengths that is believed. Without `sized` jobs have the
+    size that they ask for.
     """
 
     slot_s: float = 60.0
     quantile: float = 0.9
     restarts: int = 2
+    sized: bool = True
 
 
 class Book:
@@ -187,7 +189,7 @@ class Asks:
     """What jobs need, by what is believed of their speeds and lengths."""
 
     def __init__(self, view: View, terms: Terms) -> None:
-        self._view = view
+        self._view, self._sized = view, terms.sized
         self._left = seconds_left(view, terms.quantile)
         self._restart = restart_seconds(view)
         self._restoring, self._ran = view.restoring(), view.ran()
@@ -207,6 +209,8 @@ class Asks:
         held = 0 if on is None else on.gpus
         fixed = on is not None and not job.preemptible
         levels = (held,) if fixed else levels_of(job.demand, view.cluster, kind, room)
+        if not (fixed or self._sized):
+            levels = (job.demand.gpus,)
         asked = max(job.demand.gpus, 1)
         rates = _rates(view, row, kind, (*levels, asked))
         speeds = _rising(levels, rates[:-1])

@@ -21,6 +21,7 @@ from weft.core.events.event import Event, PolicyChanged, Woken
 from weft.core.latency import Latency
 from weft.core.model.job import JobId
 from weft.core.plan.plan import Plan
+from weft.core.plan.reasons import Blocker
 from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
 from weft.core.state.state import State
@@ -81,6 +82,7 @@ class Decisions:
         self._decider = decider or InProcess()
         self._not_before = float("-inf")
         self._second_look = SecondLook()
+        self._left_out: set[JobId] = set()  # with whom the policy fails, as far as was logged
         self._in_a_row = 0
         self._again_at = float("-inf")
 
@@ -125,12 +127,20 @@ class Decisions:
         self.recent[scheduler.state.decisions] = Worked(verdict.took_s, verdict.plan.numbers)
         if len(self.recent) > RECENT:
             del self.recent[next(iter(self.recent))]
+        self._log_left_out(scheduler.state, verdict.plan)
         who = (verdict.by or self.policy).text
         told = facts_of(scheduler.state, who, actions)
         words = " ".join(f"{name}={value}" for name, value in told.items())
         log.info("%s took_ms=%.1f", words, verdict.took_s * 1e3)
         trace_decision(told, verdict.took_s)
         return actions
+
+    def _log_left_out(self, state: State, plan: Plan) -> None:
+        """Say once of each job that the policy fails with it: a bug that nobody else would see."""
+        failing = {job for job, why in plan.blockers.items() if why is Blocker.SPARED}
+        for job in sorted(failing - self._left_out):
+            log.error("decision=%d job=%s %s", state.decisions, job, plan.reasons[job])
+        self._left_out = failing
 
     async def _ask(self, scheduler: Scheduler, now: float) -> Verdict | None:
         if now < self._again_at:

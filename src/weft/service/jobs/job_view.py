@@ -56,6 +56,7 @@ class JobView:
             after=encode(job.after),
             deadline=job.deadline,
             deadline_missed=record.missed,
+            deadline_or=job.deadline_or.value,
             cpus=job.cpus,
             mem_gb=job.mem_gb,
             parameters=mask_all(dict(job.launch.parameters), secrets) if job.launch else {},

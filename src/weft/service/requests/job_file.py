@@ -20,6 +20,7 @@ from weft.core.model.job import (
     Demand,
     Job,
     JobId,
+    Or,
     Tier,
 )
 from weft.core.model.launch import DEFAULT_GRACE_S, Launch, Processes, Software, SoftwareKind
@@ -200,6 +201,7 @@ class JobFile(RequestBody):
     cpus: Cpus | None = None
     mem_gb: MemGb | None = None
     deadline_s: Positive | None = None
+    deadline_or: Literal["decline", "warn"] | None = None
     retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = 3
     backoff_s: Annotated[float, Field(ge=0.0, le=3600.0, allow_inf_nan=False)] = 2.0
     hints: dict[Word, Number] = Field(default_factory=dict, max_length=64)
@@ -235,6 +237,12 @@ class JobFile(RequestBody):
         if unknown := [name for name in self.secrets if name not in self.env]:
             raise ValueError(f"secrets: {unknown[0]!r} is no variable of env")
         check_words(self.command or ())
+        return self
+
+    @model_validator(mode="after")
+    def _due(self) -> JobFile:
+        if self.deadline_or is not None and self.deadline_s is None:
+            raise ValueError("deadline_or says what to do about a deadline; give deadline_s")
         return self
 
 
@@ -286,6 +294,7 @@ def job_of(
         batch=_batch(body.batch),
         priority=PRIORITIES[body.priority],
         deadline=body.deadline_s,
+        deadline_or=Or(body.deadline_or or ""),
         tier=TIERS.get(body.priority, Tier.GUARANTEED),
         cpus=1.0 if body.gpus == 0 and body.cpus is None else body.cpus,
         mem_gb=body.mem_gb,

@@ -135,6 +135,7 @@ class JobAnswer(JobRow):
     after: dict[str, list[str]] = field(default_factory=dict)
     deadline: float | None = None
     deadline_missed: bool = False
+    deadline_or: str = ""
     cpus: float | None = None
     mem_gb: float | None = None
     parameters: dict[str, str] = field(default_factory=dict)

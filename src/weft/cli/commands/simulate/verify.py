@@ -1,0 +1,45 @@
+"""`weft verify`: whether a result can be trusted in a comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weft.cli.view.errors import user_errors
+
+
+def verify(
+    result: Annotated[Path, typer.Argument(help="JSON with --per-job, or CSV.", exists=True)],
+    gpus: Annotated[
+        float | None, typer.Option(help="GPUs of the cluster, where the file does not say.", min=0)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check RESULT: GPUs in use, all jobs counted, costs, seeds.
+
+    Exits with 1 if something is wrong; what the file does not say is listed, and is no error.
+    """
+    import json
+
+    from weft.report.verify import Level, read_runs
+    from weft.report.verify import verify as check
+
+    with user_errors():
+        findings = check(read_runs(result, gpus))
+    if as_json:
+        rows = [
+            {"run": f.run, "check": f.check, "level": f.level.name.lower(), "text": f.text}
+            for f in findings
+        ]
+        typer.echo(json.dumps(rows, indent=1))
+    else:
+        for one in findings:
+            run = f"{one.run}: " if one.run else ""
+            typer.echo(f"{one.level.name.lower():8}{one.check:10} {run}{one.text}")
+    wrong = sum(one.level is Level.WRONG for one in findings)
+    if not as_json:
+        typer.echo(f"{wrong} of {len(findings)} checks failed" if wrong else "nothing is wrong")
+    if wrong:
+        raise typer.Exit(1)

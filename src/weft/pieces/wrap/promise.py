@@ -1,0 +1,158 @@
+"""Deadlines that are promises, around any policy.
+
+A job that says `deadline: {by: 8h, or: decline}` is admitted only if it and all who were promised
+theirs can end in time (`weft.pieces.size.promised`); with `or: warn` it runs all the same. Whoever
+must run now to keep a promise does, and takes the places of jobs that may be stopped; everybody
+else is the inner policy's, promised jobs that could begin later included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.core.errors import InvalidConfig
+from weft.core.model.job import Allocation, Job, JobId, Or
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Needs, may_idle
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Column
+from weft.pieces.place.gangs import fewest_nodes
+from weft.pieces.size.promised import Book, PromiseMemory, Terms
+from weft.pieces.wrap.sub_cluster import decide_among
+from weft.stack.ask_policy import ask
+from weft.stack.wrapper import Wrapper
+
+Changes = dict[JobId, Allocation | None]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepPromises(Wrapper):
+    """Admit jobs by their deadlines, and keep what was promised whatever the policy does.
+
+    `slot` is the length of a slot of promises in seconds, `quantile` of predicted lengths, and
+    `restarts` how many unplanned restarts a promise survives.
+    """
+
+    slot: float = 60.0
+    quantile: float = 0.9
+    restarts: int = 2
+
+    adds = tax.Taxonomy(
+        objective=tax.Objective.DEADLINES | tax.Objective.GUARANTEES,
+        knowledge=tax.Knowledge.DURATIONS,
+        preemption=tax.Preemption.STOPS,
+    )
+
+    def __post_init__(self) -> None:
+        if not (self.slot > 0.0 and 0.0 < self.quantile < 1.0 and self.restarts >= 0):
+            raise InvalidConfig(
+                f"promise: slot={self.slot:g}, quantile={self.quantile:g}, "
+                f"restarts={self.restarts}",
+                hint="slot is above 0, quantile between 0 and 1, restarts 0 or more",
+            )
+
+    @property
+    def about(self) -> About:
+        """The inner policy's; lengths are needed as well."""
+        about = may_idle(self.inner.about, "GPUs are kept for a job that was promised a deadline")
+        return replace(about, needs=about.needs | Needs.REMAINING)
+
+    def decide(self, view: View) -> Plan:
+        """Who must run runs; the rest is the inner policy's."""
+        kept = view.memory if isinstance(view.memory, PromiseMemory) else None
+        memory = kept or PromiseMemory(inner=view.memory)
+        inner = replace(view, memory=memory.inner)
+        firm = any(job.deadline_or is not Or.UNSAID for job in view.table.jobs)
+        if not firm or self.inner.about.whole or view.knowledge.predictor is None:
+            return ask(self.inner, inner)
+        sized = Controls.COUNT in self.inner.about.controls
+        book = Book(view, memory, Terms(self.slot, self.quantile, self.restarts, sized=sized))
+        jobs = view.table.jobs
+        book.admit([row for row in book.newcomers() if jobs[row].deadline_or is not Or.UNSAID])
+        mark = view.free.mark()
+        try:
+            first, hidden = _hold(view, book)
+            plan = decide_among(self.inner, _rest(inner, first, hidden))
+        finally:
+            view.free.rollback(mark)
+        wakes = [at for at in (book.due(), plan.wake_at) if at is not None]
+        changes = {**first, **plan.changes}
+        return replace(
+            plan,
+            changes={job: to for job, to in changes.items() if to != view.holds(job)},
+            rejected={**plan.rejected, **book.declined},
+            reasons={**plan.reasons, **book.warned},
+            wake_at=min(wakes, default=None),
+            memory=book.memory(plan.memory),
+        )
+
+
+def _hold(view: View, book: Book) -> tuple[Changes, Bools]:
+    """What changes so that who must run does, in the ledger as well; who is not to be asked about.
+
+    Those with the earliest deadlines first.
+    """
+    changes: Changes = {}
+    hidden = np.array([job.id in book.declined for job in view.table.jobs], dtype=bool)
+    due = {row: one for row, one in book.kept.items() if one.schedule.at(view.now)}
+    hidden[list(due)] = True
+    victims = _victims(view, hidden)
+    for row in sorted(due, key=lambda row: (view.job(row).deadline or 0.0, row)):
+        size, on = due[row].schedule.at(view.now), view.allocation(row)
+        if on is not None and on.gpus >= size:
+            continue
+        job = view.job(row)
+        if on is not None:
+            view.free.give(on)
+        demand = replace(job.demand, gpus=size, min=size, max=size, kinds=(due[row].kind,))
+        to = _make_room(view, replace(job, demand=demand), victims, changes)
+        to = on if to is None else to
+        if to is not None:
+            view.free.take(to)
+            changes[job.id] = to
+    return changes, hidden
+
+
+def _make_room(view: View, job: Job, victims: list[int], changes: Changes) -> Allocation | None:
+    """A place, if need be at the cost of others: the fewest, those that lose least first."""
+    gone: list[int] = []
+    to = fewest_nodes(job, view.free)
+    while to is None and victims:
+        row = victims.pop(0)
+        on = view.allocation(row)
+        assert on is not None
+        view.free.give(on)
+        gone.append(row)
+        to = fewest_nodes(job, view.free)
+    if to is not None:
+        view.free.take(to)
+    for row in reversed(gone):
+        on = view.allocation(row)
+        assert on is not None
+        if view.free.fits(on):
+            view.free.take(on)
+            victims.insert(0, row)
+        else:
+            changes[view.job(row).id] = None
+    if to is not None:
+        view.free.give(to)
+    return to
+
+
+def _victims(view: View, hidden: Bools) -> list[int]:
+    """Running rows that may be stopped: of low priority first, then who has done least."""
+    rows = np.flatnonzero(view.running() & view.preemptible() & ~hidden)
+    keys = view.table.column(Column.PRIORITY)[rows], view.service()[rows]
+    order = np.lexsort(keys[::-1])
+    return [int(row) for row in rows[order]]
+
+
+def _rest(view: View, first: Mapping[JobId, Allocation | None], hidden: Bools) -> View:
+    """What the inner policy is shown, beside what was decided."""
+    stopped = [view.table.row(job) for job, to in first.items() if to is None]
+    after = view.released(np.array(stopped, dtype=np.intp)) if stopped else view
+    return after.restrict(~hidden, first)

@@ -1,0 +1,68 @@
+"""An execution plan as arguments of other people's trainers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.train.errors import TrainError
+from weft.train.plans.layout import Layout, divide_batch, read_layout
+from weft.wire.environment import Environment
+
+FULL = 3
+
+
+def for_huggingface(batch: int, *, default: str = "dp") -> dict[str, Any]:
+    """Arguments of `transformers.TrainingArguments` for the plan that Weft chose.
+
+    `batch` is the samples of a step over all ranks, the same under every plan.
+    """
+    layout, rows = _read(batch, default, "Hugging Face's Trainer")
+    chosen: dict[str, Any] = {
+        "per_device_train_batch_size": rows,
+        "gradient_accumulation_steps": layout.accumulate,
+        "gradient_checkpointing": layout.checkpointing and not layout.zero,
+    }
+    if layout.zero:
+        config = {
+            "reshard_after_forward": layout.zero == FULL,
+            "cpu_offload": layout.offload,
+            "activation_checkpointing": layout.checkpointing,
+        }
+        chosen |= {"fsdp": True, "fsdp_config": config}
+    return chosen
+
+
+def for_lightning(batch: int, *, default: str = "dp") -> tuple[dict[str, Any], int]:
+    """Arguments of `lightning.Trainer` for the plan that Weft chose, and a loader's batch size."""
+    layout, rows = _read(batch, default, "Lightning's Trainer")
+    if layout.checkpointing:
+        raise TrainError(
+            f"plan {layout.text}: Lightning leaves gradient checkpointing to the model",
+            hint="declare plans without gc, or use weft.train.plan",
+        )
+    chosen: dict[str, Any] = {"accumulate_grad_batches": layout.accumulate}
+    if layout.zero:
+        from lightning.pytorch.strategies import FSDPStrategy
+
+        sharding: Any = "FULL_SHARD" if layout.zero == FULL else "SHARD_GRAD_OP"
+        chosen["strategy"] = FSDPStrategy(sharding_strategy=sharding, cpu_offload=layout.offload)
+    elif layout.data > 1:
+        chosen["strategy"] = "ddp"
+    return chosen, rows
+
+
+def _read(batch: int, default: str, who: str) -> tuple[Layout, int]:
+    """The plan, and the rows of one pass on one rank."""
+    env = Environment.read()
+    layout = read_layout(env.plan or default, env.world_size)
+    if layout.tensor > 1 or layout.pipeline > 1:
+        raise TrainError(
+            f"plan {layout.text}: {who} divides neither tensors nor a pipeline",
+            hint="declare plans of dp, zero, ga, offload and gc, or use weft.train.plan",
+        )
+    if layout.offload and not layout.zero:
+        raise TrainError(
+            f"plan {layout.text}: {who} offloads what ZeRO divides", hint="add zero2 or zero3"
+        )
+    rows = divide_batch(layout, batch, 0)
+    return layout, (rows.stop - rows.start) // layout.accumulate

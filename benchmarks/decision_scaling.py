@@ -1,7 +1,7 @@
 """CPU time of one step (fold, decide, check, act) against active jobs and GPUs.
 
 Each point: a cluster with that many active jobs, then steps in which one job ends and another
-arrives. Writes a plot to out/decision_scaling.html.
+arrives. One number is varied at a time; the plot is docs/images/decision_scaling.svg.
 """
 
 from __future__ import annotations
@@ -23,28 +23,31 @@ from weft.core.spec.registry import build
 from weft.core.state.table import Column
 from weft.testing.build import Told
 
-POLICIES = ("fifo:backfill=true", "srtf", "tiresias")
-JOBS = (100, 300, 1000, 3000, 10_000)
-GPUS = (64, 512, 4096, 16_384)
-STEPS = 60
-OUT = Path("out") / "decision_scaling.html"
+POLICIES = ("fifo", "srtf", "las", "tiresias")
+ORDERS = ("fifo", "srtf", "tiresias")  # las swaps hundreds of jobs in such a step: no order's cost
+COLOURS = ("#5c6470", "#0072b2", "#e69f00", "#009e73")
+JOBS = (100, 1000, 10_000, 100_000)
+GPUS = (64, 512, 4096, 131_072)
+AT_JOBS, AT_GPUS = 10_000, 4096  # what the other number is while one is varied
+STEPS = 20
+PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "decision_scaling.svg"
+WIDTH, HEIGHT, LEFT, TOP = 300, 220, 62, 50
+LEAST_US, MOST_US = 30.0, 300_000.0
+
+Point = tuple[str, int, int]
 
 
 def run() -> dict[str, float]:
-    found = {
-        (policy, jobs, gpus): step_us(policy, jobs, gpus)
-        for policy in POLICIES
-        for jobs in JOBS
-        for gpus in GPUS
-    }
+    points = [(jobs, AT_GPUS) for jobs in JOBS] + [(AT_JOBS, gpus) for gpus in GPUS]
+    found = {(p, *point): step_us(p, *point) for p in POLICIES for point in dict.fromkeys(points)}
     show(found)
-    plot(found)
+    PICTURE.write_text(draw(found))
     return {
         "worst growth over n log n": max(
-            _growth([found[p, n, g] for n in JOBS], JOBS) for p in POLICIES for g in GPUS
+            _growth([found[p, n, AT_GPUS] for n in JOBS], JOBS) for p in ORDERS
         ),
         "worst growth over G log G": max(
-            _growth([found[p, n, g] for g in GPUS], GPUS) for p in POLICIES for n in JOBS
+            _growth([found[p, AT_JOBS, g] for g in GPUS], GPUS) for p in ORDERS
         ),
     }
 
@@ -99,52 +102,56 @@ def _growth(took: list[float], sizes: tuple[int, ...]) -> float:
     )
 
 
-def show(found: dict[tuple[str, int, int], float]) -> None:
+def show(found: dict[Point, float]) -> None:
     for policy in POLICIES:
-        print(f"{policy}: microseconds a step; active jobs down, GPUs across")
-        print(" " * 8 + "".join(f"{gpus:>10,}" for gpus in GPUS))
-        for jobs in JOBS:
-            cells = "".join(f"{found[policy, jobs, gpus]:>10.0f}" for gpus in GPUS)
-            print(f"{jobs:>8,}{cells}")
+        jobs = "  ".join(f"{n:,}: {found[policy, n, AT_GPUS]:,.0f}" for n in JOBS)
+        gpus = "  ".join(f"{g:,}: {found[policy, AT_JOBS, g]:,.0f}" for g in GPUS)
+        print(f"{policy}: us a step by active jobs ({AT_GPUS:,} GPUs) {jobs}")
+        print(f"{' ' * len(policy)}  by GPUs ({AT_JOBS:,} active jobs) {gpus}")
 
 
-def plot(found: dict[tuple[str, int, int], float]) -> None:
-    import plotly.graph_objects as go
-    from plotly.subplots import make_subplots
+def draw(found: dict[Point, float]) -> str:
+    """Two panels in SVG, both axes logarithmic."""
+    whole = 2 * (WIDTH + LEFT) + 110, HEIGHT + TOP + 50
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{whole[0]}" height="{whole[1]}" '
+        'font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        '<text x="10" y="20" font-weight="bold">CPU time of a step in which a job ends and another '
+        "arrives</text>",
+    ]
+    for at, (name, xs) in enumerate((("active jobs", JOBS), ("GPUs", GPUS))):
+        left = LEFT + at * (WIDTH + LEFT)
+        parts += _axes(left, name, xs)
+        for policy, colour in zip(POLICIES, COLOURS, strict=True):
+            keys = [(policy, x, AT_GPUS) if at == 0 else (policy, AT_JOBS, x) for x in xs]
+            line = [(_x(left, xs, x), _y(found[k])) for x, k in zip(xs, keys, strict=True)]
+            path = " ".join(f"{x:.0f},{y:.0f}" for x, y in line)
+            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"/>')
+            parts += [f'<circle cx="{x:.0f}" cy="{y:.0f}" r="3" fill="{colour}"/>' for x, y in line]
+    for i, (policy, colour) in enumerate(zip(POLICIES, COLOURS, strict=True)):
+        y = TOP + 20 * i
+        parts.append(f'<text x="{whole[0] - 90}" y="{y + 10}" fill="{colour}">{policy}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
-    figure = make_subplots(
-        1, len(POLICIES), shared_yaxes=True, subplot_titles=POLICIES, x_title="active jobs"
-    )
-    for column, policy in enumerate(POLICIES, 1):
-        for gpus, colour in zip(GPUS, ("#56b4e9", "#009e73", "#e69f00", "#d55e00"), strict=True):
-            y = [found[policy, n, gpus] / 1e3 for n in JOBS]
-            line = go.Scatter(
-                x=JOBS,
-                y=y,
-                name=f"{gpus:,} GPUs",
-                mode="lines+markers",
-                line={"color": colour},
-                legendgroup=str(gpus),
-                showlegend=column == 1,
-            )
-            figure.add_trace(line, 1, column)
-        base = found[policy, JOBS[0], GPUS[0]] / 1e3
-        shape = [base * n * math.log(n) / (JOBS[0] * math.log(JOBS[0])) for n in JOBS]
-        figure.add_trace(
-            go.Scatter(
-                x=JOBS,
-                y=shape,
-                name="n log n",
-                line={"color": "#999", "dash": "dot"},
-                showlegend=column == 1,
-            ),
-            1,
-            column,
-        )
-    figure.update_xaxes(type="log")
-    figure.update_yaxes(type="log")
-    figure.update_yaxes(title="CPU ms a step", col=1)
-    figure.update_layout(template="plotly_white", width=1100, height=420)
-    OUT.parent.mkdir(exist_ok=True)
-    figure.write_html(OUT, include_plotlyjs=True)
-    print(f"plot: {OUT}")
+
+def _axes(left: int, name: str, xs: tuple[int, ...]) -> list[str]:
+    bottom, parts = TOP + HEIGHT, []
+    for us, label in ((100.0, "0.1 ms"), (1e3, "1 ms"), (1e4, "10 ms"), (1e5, "100 ms")):
+        y = _y(us)
+        parts.append(f'<line x1="{left}" x2="{left + WIDTH}" y1="{y}" y2="{y}" stroke="#e0e3e8"/>')
+        parts.append(f'<text x="{left - 6}" y="{y + 4}" text-anchor="end">{label}</text>')
+    for x in xs:
+        middle = f'x="{_x(left, xs, x):.0f}" text-anchor="middle"'
+        parts.append(f'<text {middle} y="{bottom + 16}">{x:,}</text>')
+    where = f'x="{left + WIDTH / 2}" y="{bottom + 36}" text-anchor="middle"'
+    return [*parts, f'<text {where} fill="#5c6470">{name}</text>']
+
+
+def _x(left: int, xs: tuple[int, ...], x: int) -> float:
+    return left + WIDTH * math.log(x / xs[0]) / math.log(xs[-1] / xs[0])
+
+
+def _y(us: float) -> float:
+    part = math.log(max(us, LEAST_US) / LEAST_US) / math.log(MOST_US / LEAST_US)
+    return round(TOP + HEIGHT * (1.0 - part), 1)

@@ -1,10 +1,11 @@
-"""What jobs that ended cost: memory, disk and the next start, before and after pruning.
+"""What jobs that ended or wait cost: memory, disk and the next start, before and after pruning.
 
-    python -m benchmarks.ended_jobs --jobs 100000
+    python -m benchmarks.ended_jobs --jobs 100000 [--waiting]
 
-Writes a log of that many jobs, each submitted, decided, started, reported and finished. Then opens
-the scheduler of a service on it, in processes of their own: on the log alone, on the snapshot that
-this left, pruned to a hundredth, and after that; and one without jobs, for what it costs itself.
+Writes a log of that many jobs, each submitted, decided, started, reported and finished; or all of
+them waiting. Then opens the scheduler of a service on it, in processes of their own: on the log
+alone, on the snapshot that this left, pruned to a hundredth, and after that; and one without jobs,
+for what it costs itself. Bytes a job are those of the log, the snapshot and memory.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import argparse
 import asyncio
 import json
 import resource
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from weft.app.serve.live import Live, Settings
@@ -35,8 +38,8 @@ BATCH = 5_000
 EVER = Keep(0.0, 0, 0.0, 0)
 
 
-def story(jobs: int) -> Iterator[tuple[float, Event]]:
-    """One job after the other, ten seconds each, until now."""
+def story(jobs: int, *, waiting: bool) -> Iterator[tuple[float, Event]]:
+    """One job after the other, ten seconds each, until now; or all of them submitted."""
     nodes = asyncio.run(SimulatedEngine("8x8:a100", perf=Replay()).nodes())
     at = time.time() - 10.0 * jobs
     for node in nodes:
@@ -58,17 +61,19 @@ def story(jobs: int) -> Iterator[tuple[float, Event]]:
         )
         on = Allocation((Slice(nodes[i % 8].id, tuple(range(job.demand.gpus))),))
         yield at, Submitted(job)
+        if waiting:
+            continue
         yield at + 1.0, Decided(i + 1, {name: on})
         yield at + 2.0, Started(name, 1)
         yield at + 5.0, Reported(name, 1, Report(step_s=0.1, steps=50.0, loss=2.0 + i % 3))
         yield at + 9.0, Finished(name, 1)
 
 
-def write_log(folder: Path, jobs: int) -> None:
+def write_log(folder: Path, jobs: int, *, waiting: bool) -> None:
     """The log alone, without a snapshot."""
     store = SqliteStore(folder / "events.db")
     rows: list[tuple[float, Event]] = []
-    for row in story(jobs):
+    for row in story(jobs, waiting=waiting):
         rows.append(row)
         if len(rows) == BATCH:
             store.append(rows)
@@ -110,6 +115,15 @@ def in_process(folder: Path, keep_jobs: int) -> dict[str, float]:
     return {**found, "db_mb": sum(p.stat().st_size for p in folder.glob("events.db*")) / 1e6}
 
 
+def stored(folder: Path) -> dict[str, int]:
+    """Bytes of the log and of the last snapshot."""
+    with closing(sqlite3.connect(folder / "events.db")) as db:
+        (log,) = db.execute("SELECT coalesce(sum(length(json)), 0) FROM events").fetchone()
+        last = db.execute("SELECT length(data) FROM snapshots ORDER BY seq DESC LIMIT 1")
+        (snapshot,) = last.fetchone() or (0,)
+    return {"log": log, "snapshot": snapshot}
+
+
 def _rss_mb() -> float:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
@@ -120,6 +134,7 @@ def _rss_mb() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=100_000)
+    parser.add_argument("--waiting", action="store_true", help="nobody starts, all wait")
     parser.add_argument("--open", type=Path)
     parser.add_argument("--keep", type=int, default=0)
     told = parser.parse_args()
@@ -131,17 +146,22 @@ def main() -> None:
         full.mkdir()
         empty.mkdir()
         began = time.perf_counter()
-        write_log(full, told.jobs)
+        write_log(full, told.jobs, waiting=told.waiting)
         print(f"{told.jobs} jobs written in {time.perf_counter() - began:.0f} s")
-        write_log(empty, 0)
-        for label, folder, keep in (
+        write_log(empty, 0, waiting=False)
+        opened = [
             ("no jobs", empty, 0),
             ("from the log alone", full, 0),
             ("from a snapshot", full, 0),
             ("pruned to a hundredth", full, told.jobs // 100),
             ("after pruning", full, 0),
-        ):
+        ]
+        alone_mb = 0.0
+        for label, folder, keep in opened[:3] if told.waiting else opened:
             found = in_process(folder, keep)
+            alone_mb = alone_mb or found["rss_mb"]
+            sizes = {**stored(folder), "memory": 1e6 * (found["rss_mb"] - alone_mb)}
+            found |= {f"{name} B/job": size / told.jobs for name, size in sizes.items()}
             numbers = "  ".join(f"{name} {value:,.2f}" for name, value in found.items())
             print(f"{label:22} {numbers}", flush=True)
 

@@ -11,7 +11,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -24,8 +24,6 @@ from weft.core.codec.plain_values import decode, encode
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import read_spec
 from weft.sim.result import Outcome
-
-CONTENT = {"workload", "cluster", "policy", "events"}  # fields that what they name stands for
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +68,7 @@ def _facts(setup: Setup) -> Iterator[str]:
         yield Path(setup.policy.split(PYTHON)[0] + ".py").expanduser().read_text()
     else:
         yield repr(read_files(read_spec("policy", setup.policy)))
-    for field in fields(setup):
-        if field.name not in CONTENT:
-            yield f"{field.name}={getattr(setup, field.name)!r}"
+    yield repr(replace(setup, workload="", cluster="", policy="", events=None))
     for named in (setup.profiles, setup.pairs, setup.perf):
         yield from map(_stamp, _files(named))
 

@@ -186,7 +186,7 @@ class Table:
         """Append a job at the end and return its row."""
         n = self.size
         if n == self._cells.shape[1]:
-            grown = np.zeros((len(COLUMNS), 2 * n))
+            grown = np.zeros((len(COLUMNS), max(2 * n, 64)))
             grown[:, :n] = self._cells
             self._cells = grown
         self._write_demand(n, job, seq)
@@ -216,13 +216,13 @@ class Table:
         cells[Column.PREEMPTIBLE] = job.preemptible
 
     def remove(self, row: int) -> None:
-        """Close the gap that a job leaves."""
-        n = self.size
-        if n - row > LONG_MOVE:
-            for column in self._cells:
-                column[row : n - 1] = column[row + 1 : n]
-        elif row < n - 1:
-            self._cells[:, row : n - 1] = self._cells[:, row + 1 : n]
+        """Close the gap that a job leaves, from the side where fewer rows are."""
+        n, cells = self.size, self._cells
+        if row < n - row:
+            _move(cells, slice(1, row + 1), slice(row))
+            self._cells = cells[:, 1:]
+        else:
+            _move(cells, slice(row, n - 1), slice(row + 1, n))
         job = self.jobs[row]
         self.suspended.discard(job.id)
         if self.conditional:
@@ -312,3 +312,12 @@ class Table:
         part._row_of_seq = part.seq.astype(np.int64).tolist()
         part._known = part._waiting = None  # most parts are never asked for a job by name
         return part
+
+
+def _move(cells: Floats, to: slice, rows: slice) -> None:
+    """Copy rows, of as many, over others beside them."""
+    if rows.stop - (rows.start or 0) > LONG_MOVE:
+        for column in cells:
+            column[to] = column[rows]
+    else:
+        cells[:, to] = cells[:, rows]

@@ -194,3 +194,24 @@ def test_who_waits_is_kept_as_rows_come_go_and_hold_devices(
     assert (table.waiting, table.waiting_rows().tolist()) == (2, [0, 1])
     assert (part.waiting, part.waiting_rows().tolist()) == (2, [0, 1])
     assert table.waiting_rows().tolist() == np.flatnonzero(table.held == 0.0).tolist()
+
+
+@pytest.mark.parametrize("long_move", [0, 2000])
+@pytest.mark.parametrize("capacity", [1, 64])
+def test_rows_stay_in_order_whoever_leaves(
+    long_move: int, capacity: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.core.state.table.LONG_MOVE", long_move)
+    rng, table, expected = np.random.default_rng(3), Table(capacity), list[int]()
+    for seq in range(300):
+        table.add(job(f"j{seq}", gpus=1 + seq % 7), seq)
+        expected.append(seq)
+        for _ in range(int(rng.integers(0, 3)) if len(expected) > 3 or seq % 50 == 49 else 0):
+            if expected:
+                gone = int(rng.integers(len(expected)))
+                table.remove(gone)
+                del expected[gone]
+
+        assert table.seq.tolist() == expected
+        assert table.gpus.tolist() == [1 + seq % 7 for seq in expected]
+        assert [table.row(JobId(f"j{seq}")) for seq in expected] == list(range(len(expected)))

@@ -16,6 +16,7 @@ from weft.testing import check_policy
 CHEAP = {
     "gavel": "gavel:round=600",
     "pollux": "pollux:generations=4,population=12,interval=300",
+    "rubick": "rubick:interval=300",
     "shockwave": "shockwave:window=2,round=3600",
     "sia": "sia:interval=300",
     "slaq": "slaq:epoch=60",

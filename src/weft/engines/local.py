@@ -68,7 +68,7 @@ from weft.wire.identity import Identity
 log = logging.getLogger(__name__)
 
 SHARES = Controls.SHARE | Controls.TIER | Controls.PHASE | Controls.SHIFT
-SUPPORTS = SHARES | Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.RESIZE
+SUPPORTS = ~Controls.NOTHING  # all that there is
 
 
 @dataclass

@@ -41,6 +41,7 @@ SUPPORTS = (
     | Controls.HOST
     | Controls.COUNT
     | Controls.SHIFT
+    | Controls.PLAN
 )
 
 

@@ -362,6 +362,6 @@ def _find_displaced(present: Present, decided: Plan, job: JobId) -> tuple[Job, .
         if name == job:
             continue
         was = table.allocations[table.row(name)]
-        if was is not None and (to is None or to.devices != was.devices):
+        if was is not None and (to is None or not was.stays(to)):
             jobs.append(table.jobs[table.row(name)])
     return tuple(jobs)

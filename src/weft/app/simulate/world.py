@@ -11,6 +11,7 @@ from weft.app.simulate.resize_text import read_resize
 from weft.app.simulate.setup import Setup
 from weft.core.knowledge.costs import ChangeCosts
 from weft.core.knowledge.knowledge import Beliefs, BusSharing, Knowledge, Pooled, Training
+from weft.core.knowledge.plans import Plans
 from weft.core.knowledge.predictor import Predictor
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job
@@ -62,7 +63,8 @@ class World:
     what links do, None where the cluster or the jobs say nothing of any; `bus` what was measured
     of jobs on one socket; `able` who could change its devices as it trains; `assumed_s` what starts
     are taken to cost before any was seen; `pooled` what all jobs of a model tell together, None
-    where the policy does not ask.
+    where the policy does not ask; `plans` what is known of execution plans, None where no job has
+    any.
     """
 
     trace: Trace
@@ -77,6 +79,7 @@ class World:
     able: Callable[[Job], bool] = data_parallel
     assumed_s: Callable[[Job], float] = assume_by_name
     pooled: Pooled | None = None
+    plans: Plans | None = None
 
     @property
     def coupling(self) -> Coupling | None:
@@ -98,6 +101,7 @@ class World:
             self.bus,
             costs,
             self.pooled,
+            plans=self.plans,
         )
 
 

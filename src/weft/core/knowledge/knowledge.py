@@ -1,10 +1,10 @@
-"""What the scheduler knows of jobs beyond what they ask for: one value, of up to seven parts.
+"""What the scheduler knows of jobs beyond what they ask for: one value, of up to eight parts.
 
 A `Predictor` tells how long jobs still take, `Beliefs` how fast they are on what, `Pooled` beliefs
 the same from all jobs that train the same model, a `Colocation` how they get on beside each other,
-a `Training` how their losses fall, `ChangeCosts` what it costs to change their devices, and
-`Programs` what others that ran the same script needed. All but the first learn from what running
-jobs report.
+a `Training` how their losses fall, `ChangeCosts` what it costs to change their devices, `Programs`
+what others that ran the same script needed, and `Plans` which execution plans run where. All but
+the first learn from what running jobs report.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from weft.core.events.job_end import Ended
 from weft.core.events.report import Report
 from weft.core.knowledge.costs import Attempt, ChangeCosts
 from weft.core.knowledge.learning import Learning
+from weft.core.knowledge.plans import Plans
 from weft.core.knowledge.predictor import Predictor
 from weft.core.knowledge.profile import Profile, Sensitivity
 from weft.core.knowledge.programs import Programs
@@ -44,6 +45,7 @@ class Knowledge:
     costs: ChangeCosts | None = None
     pooled: Pooled | None = None
     programs: Programs | None = None
+    plans: Plans | None = None
     counted: dict[JobId, tuple[float, float]] = field(default_factory=dict)
 
     def observe(self, job: Job, kind: str, report: Report, attempt: Attempt | None = None) -> None:
@@ -60,12 +62,14 @@ class Knowledge:
             self.costs.observe_report(job, kind, attempt)
         if self.programs is not None and attempt is not None:
             self.programs.observe(job, kind, report, attempt)
+        if self.plans is not None and attempt is not None and job.plans:
+            self.plans.observe(job, kind, report, attempt)
 
     def forget(self, job: Job) -> None:
         """A job has left: nothing more will be asked of it."""
         self.counted.pop(job.id, None)
         learnt = (self.beliefs, self.colocation, self.training, self.pooled, self.costs)
-        for part in (*learnt, self.programs):
+        for part in (*learnt, self.programs, self.plans):
             if part is not None:
                 part.forget(job)
 
@@ -115,6 +119,7 @@ class Knowledge:
             ("costs", self.costs),
             ("pooled", self.pooled),
             ("programs", self.programs),
+            ("plans", self.plans),
         )
         return [(name, part) for name, part in parts if part is not None]
 

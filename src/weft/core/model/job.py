@@ -7,13 +7,14 @@ the suffering of neighbours are consequences, derived elsewhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from math import isfinite
 from typing import NamedTuple, NewType
 
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.traffic import Traffic
+from weft.core.model.execution import Execution
 from weft.core.model.launch import Launch
 
 JobId = NewType("JobId", str)
@@ -152,7 +153,8 @@ class Job:
     `max_parallel` of an app's jobs hold devices at once, 0 for any number. It is not started before
     the jobs of `after` have ended as they should. `traffic` is what its workers say to each other,
     None where nobody told. `deadline_or` says whether it may be declined where its deadline cannot
-    be promised. Raises InvalidConfig for numbers that mean nothing.
+    be promised. `plans` are the execution plans that it can run, the one it runs by itself first;
+    empty where it has one way only. Raises InvalidConfig for numbers that mean nothing.
     """
 
     id: JobId
@@ -178,8 +180,11 @@ class Job:
     slowdown: float | None = None
     gpu_mem_gb: float | None = None
     deadline_or: Or = Or.UNSAID
+    plans: tuple[Execution, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.plans:
+            _check_plans(self)
         if self.slowdown is not None:
             _check(self.id, "slowdown", self.slowdown, 1.0, MOST_SLOWDOWN)
         if self.gpu_mem_gb is not None:
@@ -274,13 +279,15 @@ class TimeShift:
 class Allocation:
     """Everything the scheduler controls about one running job, and nothing else.
 
-    `time_shift` None: its iterations begin when they may.
+    `time_shift` None: its iterations begin when they may. `plan` None: the job runs as it does by
+    itself.
     """
 
     slices: tuple[Slice, ...]
     sharing: Sharing = EXCLUSIVE
     batch: Batch | None = None
     time_shift: TimeShift | None = None
+    plan: Execution | None = None
 
     @property
     def gpus(self) -> int:
@@ -292,6 +299,17 @@ class Allocation:
     def devices(self) -> tuple[tuple[NodeId, tuple[int, ...]], ...]:
         """Which devices are held, without the host beside them."""
         return tuple((part.node, part.gpus) for part in self.slices)
+
+    def stays(self, to: Allocation) -> bool:
+        """Whether a job that holds this goes on as it is under `to`: same devices, same plan."""
+        return self.devices == to.devices and self.plan == to.plan
+
+    def same_way(self, to: Allocation) -> bool:
+        """Whether the plan is the same but for the number of replicas."""
+        was, now = self.plan, to.plan
+        if was is None or now is None:
+            return was is now
+        return was == now or replace(was, data=now.data) == now
 
 
 class Config(NamedTuple):
@@ -345,6 +363,22 @@ def _check_nodes(demand: Demand) -> None:
             f"nodes: {gpus} GPUs cannot be divided evenly among {nodes} nodes",
             hint=f"ask for {sizes} gpus, {leave}",
         )
+
+
+def _check_plans(job: Job) -> None:
+    """Raise InvalidConfig for execution plans that can never run at a size the job takes."""
+    low, high = max(job.demand.min, 1), job.demand.max
+    for plan in job.plans:
+        fits = plan.unit * max(plan.data, -(-low // plan.unit))
+        if not low <= fits <= high:
+            raise InvalidConfig(
+                f"job {job.id!r}: plan {plan.text!r} runs on a multiple of {plan.unit} GPUs"
+                if not plan.data
+                else f"job {job.id!r}: plan {plan.text!r} runs on {fits} GPUs",
+                hint=f"it takes {low} to {high} GPUs; ask for other gpus, or leave the plan out",
+            )
+    if len({*job.plans}) < len(job.plans):
+        raise InvalidConfig(f"job {job.id!r}: a plan is there twice", hint="name each once")
 
 
 def _check(job: JobId, name: str, value: float, least: float, most: float) -> None:

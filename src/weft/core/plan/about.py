@@ -39,6 +39,7 @@ class Controls(Flag):
     COUNT = auto()  # another GPU count than the job asked for
     SHIFT = auto()  # when iterations begin, against those of jobs on the same network links
     RESIZE = auto()  # other devices for jobs that train on meanwhile; policies need not set it
+    PLAN = auto()  # the execution plan of jobs that declare several
 
 
 class Ties(Enum):

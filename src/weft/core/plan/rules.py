@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from weft.core.errors import PlanError
 from weft.core.model.cluster import Cluster
+from weft.core.model.execution import find_plan
 from weft.core.model.gang_nodes import describe_nodes, describe_parts, keeps_nodes
 from weft.core.model.job import Allocation, Discipline, Job, JobId, Tier
 from weft.core.plan.about import About, Controls
@@ -114,6 +115,10 @@ def _undeclared(job: Job, to: Allocation, controls: Controls) -> str:  # noqa: P
         return f"sets the batch of {job.id!r} without declaring Controls.BATCH"
     if to.time_shift is not None and Controls.SHIFT not in controls:
         return f"shifts the iterations of {job.id!r} without declaring Controls.SHIFT"
+    if to.plan is not None and Controls.PLAN not in controls:
+        return f"sets the execution plan of {job.id!r} without declaring Controls.PLAN"
+    if to.plan is not None and not find_plan(job.plans, to.gpus, to.plan):
+        return f"runs {job.id!r} on {to.gpus} GPUs by a plan it lacks: {to.plan.text}"
     return ""
 
 

@@ -55,6 +55,7 @@ class Elasticity(Flag):
     GPUS = auto()
     SERVERS = auto()  # parameter servers beside workers
     BATCH = auto()
+    PLANS = auto()  # execution plans: how model and batch are divided among GPUs
 
 
 class Sharing(Flag):

@@ -79,6 +79,7 @@ class LiveChanges:
             held[job] = self.whole(job, was)
             runs = table.get(row, Column.STAGE) == Stage.RUNNING
             moves = to is not None and to.devices != was.devices and job not in restarts
+            moves = moves and to is not None and was.same_way(to)
             if moves and runs and self.can(job, int(table.get(row, Column.ATTEMPT))):
                 able.add(job)
         return pick_live(changes, held, able) if able else ()

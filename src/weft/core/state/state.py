@@ -236,7 +236,7 @@ class State:
         for job, to in decided.changes.items():
             row = self.table.row(job)
             was = self.table.allocations[row]
-            if to is not None and was is not None and was.devices == to.devices:
+            if to is not None and was is not None and was.stays(to):
                 self.free.give(was)
                 keep.append((row, to))
                 continue
@@ -269,7 +269,7 @@ class State:
     def _promise(self, job: JobId, to: Allocation) -> list[Action]:
         row = self.table.row(job)
         sleeping = self.asleep.find(job)
-        if sleeping is not None and sleeping.on.devices == to.devices:
+        if sleeping is not None and sleeping.on.stays(to):
             return asleep.go_on(self, row, to, sleeping)
         actions = asleep.stop_sleeper(self, job)  # it sleeps elsewhere
         self.free.take(to)

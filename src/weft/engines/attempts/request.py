@@ -111,7 +111,7 @@ def common_spec(job: Job, on: Allocation, attempt: int, root: Path) -> AttemptSp
         workdir=str(workdir),
         checkpoints=str(workdir / launch.checkpoint if launch.checkpoint else own / "checkpoints"),
         devices=(),
-        env={**tracking_names(job), **launch.env},
+        env={**tracking_names(job), **plan_env(on), **launch.env},
         processes=launch.processes.value,
         setup=launch.setup,
         prepare=preparation(launch.software),
@@ -172,6 +172,11 @@ def tracking_names(job: Job) -> dict[str, str]:
     named = {"WANDB_NAME": name_of(job), "MLFLOW_RUN_CONTEXT": json.dumps(tags)}
     groups = {"WANDB_RUN_GROUP": job.app, "MLFLOW_EXPERIMENT_NAME": job.app} if job.app else {}
     return {**named, **groups}
+
+
+def plan_env(on: Allocation) -> dict[str, str]:
+    """The execution plan for a rank; replicas are as many as its gang allows."""
+    return {} if on.plan is None else {"WEFT_PLAN": replace(on.plan, data=0).text}
 
 
 def sharing_env(

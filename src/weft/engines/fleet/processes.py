@@ -35,7 +35,7 @@ from weft.wire.processes import alive, descendants, find_tagged, kill_all, start
 
 AWAY = "AWAY"
 Agent = tuple[int, int | None, str]  # pid, start time, folder of its part
-CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT
+CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT | Controls.PLAN
 
 
 class ProcessManager:

@@ -58,7 +58,7 @@ SETTLE_S = 45.0
 TOUCH_S = 5.0  # how often the server is asked where the watch has nothing to tell
 ENDING_S = 1  # a kubelet ends a pod at once, but must have confirmed it: 0 would only forget it
 
-CONTROLS = Controls.HOST | Controls.COUNT | Controls.BATCH | Controls.SHIFT
+CONTROLS = Controls.HOST | Controls.COUNT | Controls.BATCH | Controls.SHIFT | Controls.PLAN
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from weft.engines.slurm.script import SbatchOptions, batch_script
 
 log = logging.getLogger(__name__)
 
-CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT
+CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT | Controls.PLAN
 
 
 class NativeSlurm:

@@ -43,7 +43,7 @@ from weft.wire.processes import alive, start_time
 
 log = logging.getLogger(__name__)
 
-ALONE = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT
+ALONE = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT | Controls.PLAN
 CONTROLS = ALONE | Controls.SHARE | Controls.TIER | Controls.PHASE
 PILOT = JobId("pilot of")  # no job is called so: names with spaces are quoted in tags all the same
 AGAIN_S = 10.0  # until a node is asked for once more

@@ -17,9 +17,11 @@ STARTS = 2.0  # times that a start counts for who waits: it is lost, and somebod
 
 
 def find_plain(view: View) -> Bools:
-    """Rows of jobs that run on one number of GPUs."""
+    """Rows of jobs that run on one number of GPUs, by one execution plan."""
     table = view.table
     mask: Bools = table.column(Column.MIN) == table.column(Column.MAX)
+    if view.knowledge.plans is not None:
+        mask &= [not job.plans for job in table.jobs]
     return mask
 
 

@@ -53,7 +53,7 @@ def _movable(view: View, plan: Plan) -> dict[JobId, Allocation]:
         if to is None or to.sharing != EXCLUSIVE or not to.gpus:
             continue
         was = view.holds(job)
-        if was is None or was.devices != to.devices:
+        if was is None or not was.stays(to):
             allocations[job] = to
     return allocations
 

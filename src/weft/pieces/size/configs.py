@@ -26,9 +26,14 @@ def valid_configs(cluster: Cluster, max_gpus: int = 64) -> tuple[Config, ...]:
 
 
 def rigid_configs(view: View, valid: tuple[Config, ...]) -> tuple[Config, ...]:
-    """The sizes of jobs that take only one, on every kind, where they are not valid ones."""
+    """The sizes of jobs that take only one, on every kind, where they are not valid ones.
+
+    One replica of an execution plan is such a size as well.
+    """
     known = {(config.kind, config.gpus) for config in valid}
-    sizes = sorted({job.demand.gpus for job in view.table.jobs if job.demand.rigid})
+    wanted = {job.demand.gpus for job in view.table.jobs if job.demand.rigid}
+    plans = {plan for job in view.table.jobs for plan in job.plans}
+    sizes = sorted(wanted | {plan.unit * max(plan.data, 1) for plan in plans})
     configs = []
     for kind in view.cluster.kinds:
         size = view.cluster.node_size(kind)

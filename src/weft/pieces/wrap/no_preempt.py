@@ -40,4 +40,4 @@ class NoPreempt(Wrapper):
 def _moves(view: View, plan: Plan, firm: Bools, job: JobId) -> bool:
     row = view.table.row(job)
     was, to = view.allocation(row), plan.changes[job]
-    return bool(firm[row]) and (was is None or to is None or was.devices != to.devices)
+    return bool(firm[row]) and (was is None or to is None or not was.stays(to))

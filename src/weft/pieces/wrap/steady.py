@@ -123,7 +123,7 @@ class Steady(Wrapper):
         for job, to in plan.changes.items():
             row = view.table.row(job)
             was = view.allocation(row)
-            if was is None or (to is not None and was.devices == to.devices):
+            if was is None or (to is not None and was.stays(to)):
                 continue
             if to is None and self.about.resume_s is not None:
                 continue  # its turn is over
@@ -183,7 +183,7 @@ def _begun(
         was = view.allocation(row)
         if to is None:
             after.pop(job, None)
-        elif was is None or was.devices != to.devices:
+        elif was is None or not was.stays(to):
             after[job] = (int(attempts[row]) + 1, view.now)
     return after
 

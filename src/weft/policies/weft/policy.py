@@ -45,6 +45,7 @@ from weft.pieces.size.checkpoint_moves import find_hurried
 from weft.pieces.size.choice_reasons import explain_changes, gave_way, show_figures
 from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
 from weft.pieces.size.hold_times import HoldTimes, key_of
+from weft.pieces.size.plans import attach_plans
 from weft.policies.weft.plain import decide_plain, find_waiting, is_all_plain
 from weft.policies.weft.program import Choice, Start, choose_alone
 from weft.policies.weft.sharing import choose_shared
@@ -56,7 +57,7 @@ WHERE = tax.classify(
     tax.Knowledge.SPEEDS | tax.Knowledge.MODELS | tax.Knowledge.PAST_JOBS,
     tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
     heterogeneity=tax.Heterogeneity.SPEEDS,
-    elasticity=tax.Elasticity.GPUS | tax.Elasticity.BATCH,
+    elasticity=tax.Elasticity.GPUS | tax.Elasticity.BATCH | tax.Elasticity.PLANS,
     topology=tax.Topology.CONSOLIDATED,
     fairness=tax.Fairness.FINISH_TIME,
 )
@@ -117,7 +118,7 @@ class Weft:
             "weft",
             "our own",
             needs=Needs.MODEL,
-            controls=Controls.COUNT | Controls.BATCH | shares,
+            controls=Controls.COUNT | Controls.BATCH | Controls.PLAN | shares,
             starves="the longest, while shorter ones keep coming",
             idles="nobody gets GPUs that it is not believed to gain by",
             taxonomy=replace(WHERE, sharing=side),
@@ -230,7 +231,8 @@ class Weft:
 
         Once it has reported, it tunes itself.
         """
-        view, changes = values.view, choice.changes
+        view = values.view
+        changes = attach_plans(view, choice.changes)
         planned: dict[JobId, Allocation | None] = {}
         for row in np.flatnonzero(view.running() & ~view.restoring()).tolist():
             on = view.allocation(row)

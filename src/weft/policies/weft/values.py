@@ -13,6 +13,7 @@ from weft.core.state.table import Bools, Floats
 from weft.pieces.size.change_seconds import change_seconds
 from weft.pieces.size.checkpoint_moves import Worth
 from weft.pieces.size.configs import find_acceptable, find_smallest
+from weft.pieces.size.plans import overlay_plans
 from weft.pieces.size.restart_value import Changes, restart_values
 
 
@@ -79,9 +80,10 @@ def find_goodputs(view: View, configs: tuple[Config, ...], *, pooled: bool, shap
         goodput[unknown] = _expect(view, alone, units, gpus, shape)[unknown]
     elif unknown.any():
         goodput[unknown] = 0.0
+    goodput, planned = overlay_plans(view, configs, goodput)
     fits = _find_fitting(view, configs, gpus)
     goodput[~fits] = 0.0
-    for row in np.flatnonzero(~goodput.any(axis=1)).tolist():
+    for row in np.flatnonzero(~goodput.any(axis=1) & ~planned).tolist():
         goodput[row] = find_smallest(configs, fits[row], units[row]) * units[row]
     return goodput
 

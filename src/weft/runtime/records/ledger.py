@@ -195,7 +195,7 @@ class Ledger:
                 self._give_to_sleeper(was, to)
             elif job in decided.live:
                 self._resize(at, was, to)
-            elif was.allocation is None or was.allocation.devices != to.devices:
+            elif was.allocation is None or not was.allocation.stays(to):
                 moved = decided.blockers.get(job) is Blocker.MOVED
                 said = decided.reasons[job] if moved else ""
                 self._next_attempt(was, to, reason="", said=said)

@@ -50,7 +50,7 @@ def lies_down(one: JobRecord, rung: Rung | None) -> Sleeping | None:
 
 def goes_on(one: JobRecord, to: Allocation) -> bool:
     """Whether what a job is given is where it sleeps."""
-    return one.sleeps is not None and one.sleeps.on.devices == to.devices
+    return one.sleeps is not None and one.sleeps.on.stays(to)
 
 
 def sleep_after(

@@ -147,7 +147,7 @@ class Timeline:
             was = self._wanted.get(job)
             before = 0.0 if was is None else was.gpus * was.sharing.share
             after = 0.0 if to is None else to.gpus * to.sharing.share
-            kept = was is not None and to is not None and was.devices == to.devices
+            kept = was is not None and to is not None and was.stays(to)
             moves.append(Move(job, before, after, kept, event.reasons.get(job, "")))
             if to is None:
                 self._wanted.pop(job, None)

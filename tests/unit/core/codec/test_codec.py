@@ -48,6 +48,7 @@ from weft.core.events.event import (
 from weft.core.events.report import Report
 from weft.core.knowledge.traffic import Pattern, Phase, Traffic
 from weft.core.model.cluster import Node, parse_cluster
+from weft.core.model.execution import Execution
 from weft.core.model.job import (
     After,
     Allocation,
@@ -94,6 +95,7 @@ FULL_JOB = Job(
     mem_gb=16.0,
     hints={"duration_s": 60.0, "skew": 4.5},
     traffic=Traffic(0.5, 0.4, 8.0, Pattern.STAR, (Phase(0.1, 0.2, 40.0),)),
+    plans=(Execution(), Execution(2, 2, 1, 1, True, 4, True)),
     launch=Launch(
         ("python", "train.py", "--name", "a b\n"),
         workdir="/tmp/w",
@@ -121,6 +123,7 @@ FULL_ALLOCATION = Allocation(
     Sharing(0.5, Tier.OPPORTUNISTIC, 0.25, 12.0, Discipline.PACED),
     Batch(32, 4),
     TimeShift(0.25, 0.1),
+    Execution(2, 2, 1, 1, True, 4, True),
 )
 SAMPLES: tuple[Event, ...] = (
     Submitted(FULL_JOB),

@@ -1,0 +1,1 @@
+"""Systems that choose execution plans, on what their authors measured."""

@@ -1,0 +1,39 @@
+"""What the scheduler believes of execution plans: which run where, and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from weft.core.events.report import Report
+from weft.core.knowledge.costs import Attempt
+from weft.core.knowledge.learning import Learning
+from weft.core.model.execution import Execution
+from weft.core.model.job import Config, Job
+
+
+class PlanChoice(NamedTuple):
+    """A plan with its replicas filled in, and samples per second; None is found by the job."""
+
+    plan: Execution | None
+    rate: float
+
+
+class Plans(Learning, Protocol):
+    """Plans of jobs that declare several, or whose speed depends on the one they find."""
+
+    def knows(self, job: Job) -> bool:
+        """Whether anything is known of the plans of a job."""
+        ...
+
+    def choices(self, job: Job, config: Config) -> Sequence[PlanChoice]:
+        """What runs there, the fastest first: memory and the batch allow it."""
+        ...
+
+    def observe(self, job: Job, kind: str, report: Report, attempt: Attempt) -> None:
+        """A running job reported."""
+        ...
+
+    def forget(self, job: Job) -> None:
+        """A job has left."""
+        ...

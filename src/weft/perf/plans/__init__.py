@@ -1,0 +1,1 @@
+"""How fast execution plans are and what memory they need."""

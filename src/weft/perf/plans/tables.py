@@ -1,0 +1,167 @@
+"""Measured step times of execution plans: the truth of a simulation, and beliefs that know it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from weft.core.events.report import Report
+from weft.core.knowledge.costs import Attempt
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.plans import PlanChoice
+from weft.core.model.execution import Execution
+from weft.core.model.job import Allocation, Config, Job
+from weft.core.model.trace import Truth
+from weft.core.protocols import Pace, SimulatedJob
+from weft.core.state.table import Floats, Table
+from weft.perf.linear import LinearBeliefs
+
+
+class Measured(NamedTuple):
+    """Seconds of an update of a model under a plan; None is one that the job found itself."""
+
+    model: str
+    kind: str
+    plan: Execution | None
+    nodes: int
+    gpus: int
+    seconds: float
+
+
+class PlanTable:
+    """Seconds of an update by model, kind, plan, nodes and GPUs; what is not there cannot run.
+
+    A plan on fewer nodes than it was measured on takes as long as there. `batches` are global
+    batches by model; `restart_cost` is paid whenever a job starts, the first time too where
+    `at_first`.
+    """
+
+    steady = False  # jobs report once they train
+
+    def __init__(
+        self,
+        rows: Iterable[Measured],
+        batches: Mapping[str, int],
+        restart_cost: float = 0.0,
+        *,
+        at_first: bool = True,
+    ) -> None:
+        self.batches, self._restart, self._at_first = batches, restart_cost, at_first
+        self._cells: dict[tuple[str, str, int], dict[Execution | None, dict[int, float]]] = {}
+        for row in rows:
+            cell = self._cells.setdefault((row.model, row.kind, row.gpus), {})
+            by_nodes = cell.setdefault(row.plan, {})
+            by_nodes[row.nodes] = min(row.seconds, by_nodes.get(row.nodes, inf))
+
+    def seconds(self, job: Job, config: Config, plan: Execution | None) -> float:
+        """Of an update; infinite where it cannot run."""
+        known = self._cells.get((job.model, config.kind, config.gpus), {}).get(plan, {})
+        wider = [nodes for nodes in known if nodes >= config.nodes]
+        return known[min(wider)] if wider else inf
+
+    def own(self, job: Job, gpus: int) -> Execution | None:
+        """What a job runs by itself on so many GPUs."""
+        return job.plans[0].on(gpus) if job.plans else None
+
+    def choices(self, job: Job, config: Config) -> list[PlanChoice]:
+        """Plans that the job declares and that run there, the fastest first."""
+        batch = self.batches.get(job.model, 1)
+        cell = self._cells.get((job.model, config.kind, config.gpus), {})
+        declared = {plan.on(config.gpus) for plan in job.plans} if job.plans else {None}
+        found = [
+            PlanChoice(plan, batch / self.seconds(job, config, plan))
+            for plan in cell
+            if plan in declared and (plan is None or plan.divides(batch))
+        ]
+        return sorted((one for one in found if one.rate > 0.0), key=lambda one: -one.rate)
+
+    # ---- the truth
+
+    def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:
+        """A job that runs at the measured speed of what it holds; its hint `steps` is its work."""
+        return _Planned(self, job, truth.length / job.hints["steps"])
+
+    def restart(self, job: Job, *, first: bool) -> float:  # noqa: ARG002 - the same for all
+        """What was stated."""
+        return self._restart if self._at_first or not first else 0.0
+
+
+class _Planned:
+    """One job's pace under the plan it was given, or its own."""
+
+    __slots__ = ("_job", "_pace", "_step_s", "_table")
+
+    def __init__(self, table: PlanTable, job: Job, step_s: float) -> None:
+        self._table, self._job, self._step_s = table, job, step_s
+        self._pace = Pace(0.0)
+
+    def begin(self, on: Allocation, kind: str) -> None:
+        """Look the speed up."""
+        plan = self._table.own(self._job, on.gpus) if on.plan is None else on.plan
+        config = Config(kind, len(on.slices), on.gpus)
+        seconds = self._table.seconds(self._job, config, plan)
+        batch, replicas = self._table.batches[self._job.model], plan.data if plan else on.gpus
+        told = Report(
+            step_s=seconds, batch=float(batch), replicas=float(replicas), nodes=float(config.nodes)
+        )
+        self._pace = Pace(self._step_s / seconds, report=told)
+
+    def pace(self, done: float, until_tick: float) -> Pace:  # noqa: ARG002
+        """Always the same."""
+        return self._pace
+
+
+class KnownPlans(NothingLearnt):
+    """The table itself as what the scheduler believes of plans."""
+
+    def __init__(self, table: PlanTable) -> None:
+        self._table = table
+        self._found: dict[tuple[str, tuple[Execution, ...], Config], Sequence[PlanChoice]] = {}
+
+    def knows(self, job: Job) -> bool:
+        """Of every model that was measured."""
+        return job.model in self._table.batches
+
+    def choices(self, job: Job, config: Config) -> Sequence[PlanChoice]:
+        """What was measured, the fastest first."""
+        key = (job.model, job.plans, config)
+        if key not in self._found:
+            self._found[key] = tuple(self._table.choices(job, config))
+        return self._found[key]
+
+    def observe(self, job: Job, kind: str, report: Report, attempt: Attempt) -> None:
+        """Nothing to learn."""
+
+    def forget(self, job: Job) -> None:
+        """Nothing was learnt."""
+
+
+@dataclass
+class OwnPlans(LinearBeliefs):
+    """The same as beliefs of policies that know of no plans: every job runs its own.
+
+    `fits` may rule out kinds and sizes, where a policy cannot use all that was measured.
+    """
+
+    table: PlanTable
+    fits: Callable[[Job, Config], bool] | None = None
+
+    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+        """Samples per second of each job's own plan; 0 where that does not run."""
+        cells = [[self.rate(job, config) for config in configs] for job in table.jobs]
+        return np.array(cells, dtype=float).reshape(len(table), len(configs))
+
+    def rate(self, job: Job, config: Config) -> float:
+        """Of one job at one size."""
+        if self.fits is not None and not self.fits(job, config):
+            return 0.0
+        own = self.table.own(job, config.gpus)
+        return self.table.batches[job.model] / self.table.seconds(job, config, own)
+
+    def restart_s(self, table: Table) -> Floats:
+        """What the truth charges."""
+        return np.array([self.table.restart(job, first=False) for job in table.jobs])

@@ -1,0 +1,69 @@
+"""Sizes of jobs that can run by several execution plans: the best plan of each rides along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from weft.core.knowledge.plans import Plans
+from weft.core.model.execution import Execution
+from weft.core.model.gang_nodes import count_large_nodes
+from weft.core.model.job import Allocation, Config
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Floats
+from weft.pieces.size.configs import find_acceptable
+
+
+def overlay_plans(view: View, configs: tuple[Config, ...], goodput: Floats) -> tuple[Floats, Bools]:
+    """Goodputs in which rows with plans have the best at each size, 0 where none runs; which."""
+    plans, planned = view.knowledge.plans, np.zeros(len(view.table), dtype=np.bool_)
+    if plans is None:
+        return goodput, planned
+    for row, job in enumerate(view.table.jobs):
+        planned[row] = plans.knows(job)
+    if planned.any():
+        goodput = goodput.copy()
+        for row in np.flatnonzero(planned).tolist():
+            goodput[row] = best_rates(plans, view, row, configs)
+    return goodput, planned
+
+
+def best_rates(plans: Plans, view: View, row: int, configs: tuple[Config, ...]) -> Floats:
+    """Samples per second of the best plan of a row at each size."""
+    job = view.job(row)
+    choices = (plans.choices(job, config) for config in configs)
+    return np.array([found[0].rate if found else 0.0 for found in choices])
+
+
+def attach_plans(
+    view: View, changes: Mapping[int, Allocation | None]
+) -> dict[int, Allocation | None]:
+    """The changes, each with the best plan there; only where a job declares several."""
+    plans = view.knowledge.plans
+    if plans is None:
+        return dict(changes)
+    return {row: on and _with_plan(plans, view, row, on) for row, on in changes.items()}
+
+
+def _with_plan(plans: Plans, view: View, row: int, on: Allocation) -> Allocation:
+    job = view.job(row)
+    if not job.plans or not plans.knows(job):
+        return on
+    config = Config(view.cluster.kind_of(on), len(on.slices), on.gpus)
+    found = plans.choices(job, config)
+    best: Execution | None = found[0].plan if found else None
+    return replace(on, plan=best)
+
+
+def find_fitting(view: View, configs: tuple[Config, ...]) -> Bools:
+    """Rows x sizes: which ones jobs take, on kinds that have the nodes they ask for."""
+    gpus = np.array([float(config.gpus) for config in configs])
+    fits = np.array([find_acceptable(job.demand, configs, gpus) for job in view.table.jobs])
+    for row, job in enumerate(view.table.jobs):
+        for kind in view.cluster.kinds if job.demand.nodes else ():
+            nodes = [node for node in view.cluster.nodes if node.kind == kind]
+            if count_large_nodes(job.demand, nodes) < job.demand.nodes:
+                fits[row] &= [config.kind != kind for config in configs]
+    return fits

@@ -1,0 +1,1 @@
+"""Rubick: GPUs and execution plans together, by the slopes of sensitivity curves."""

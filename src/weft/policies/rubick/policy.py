@@ -1,0 +1,213 @@
+"""Rubick: GPUs and execution plans together, by the slopes of sensitivity curves.
+
+Paper       Zhang et al., "Rubick: Exploiting Job Reconfigurability for Deep Learning Cluster
+            Scheduling", MLSys 2025.
+Objective   the sum of normalised throughputs, guarantees first.
+Needs       how fast execution plans are on which GPUs; goodput of jobs that declare none.
+Controls    how many GPUs of which kind, where, and by which plan.
+Cost        O(jobs x sizes) for curves, O(moves x jobs) for slopes, then placement.
+Deviations  GPUs are counted by kind and then placed, not searched node by node; CPU cores and host
+            memory go in proportion. A speed is normalised by the job's best. Guaranteed jobs start
+            in order of submission, others by slope; a waiting job without a guarantee never stops
+            another altogether. Jobs are not shrunk in the authors' code, which also starts the
+            least sensitive first: `benchmarks.papers.plans.rubick` does as it does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.core.model.job import Config
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Column, Floats
+from weft.pieces.parts import Sizes
+from weft.pieces.place.whole_nodes import place_configs
+from weft.pieces.size.configs import rigid_configs, valid_configs
+from weft.pieces.size.plans import attach_plans, find_fitting, overlay_plans
+from weft.policies.rubick.ladders import Ladder, build_ladders, is_guaranteed
+
+WHERE = tax.classify(
+    tax.Objective.THROUGHPUT | tax.Objective.GUARANTEES,
+    tax.Knowledge.SPEEDS,
+    tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
+    heterogeneity=tax.Heterogeneity.SPEEDS,
+    elasticity=tax.Elasticity.GPUS | tax.Elasticity.PLANS,
+    topology=tax.Topology.CONSOLIDATED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rubick:
+    """GPUs from where they gain least to where they gain most, by the best plan at each size.
+
+    `interval` is the length of a round, `gate` the part of its running time that a job must keep
+    for work to be changed again, `max_gpus` the most one job may get.
+    """
+
+    interval: float = 60.0
+    gate: float = 0.97
+    max_gpus: int = 64
+
+    stops = True  # a job without a guarantee makes room for one that has it
+
+    @property
+    def about(self) -> About:
+        """Decides once a round."""
+        return About(
+            "rubick",
+            "Zhang et al. 2025",
+            controls=Controls.COUNT | Controls.PLAN,
+            every=self.interval,
+            starves="a job without a guarantee waits while others have a steeper slope",
+            idles="nobody gets GPUs that it is not believed to gain by",
+            taxonomy=WHERE,
+        )
+
+    def decide(self, view: View) -> Plan:
+        """Curves, slopes, placement, plans."""
+        if not len(view.table) or not view.cluster.nodes:
+            return Plan()
+        changes = attach_plans(view, place_configs(view, self.choose_sizes(view).wanted))
+        return Plan({view.job(row).id: on for row, on in changes.items()})
+
+    def choose_sizes(self, view: View) -> Sizes:
+        """A rung for every row."""
+        valid = valid_configs(view.cluster, self.max_gpus)
+        configs = (*valid, *rigid_configs(view, valid))
+        goodput = view.believed().goodputs(view.table, configs)
+        rates, planned = overlay_plans(view, configs, goodput)
+        for row in np.flatnonzero(np.isnan(goodput[:, 0]) & ~planned).tolist():
+            wish = view.job(row).demand.gpus  # nothing is known: what it asks for
+            rates[row] = [float(config.gpus == wish) for config in configs]
+        rates = np.where(find_fitting(view, configs), rates, 0.0)
+        asked = _asked(view, configs, np.where(np.isnan(goodput), rates, goodput))
+        ladders = build_ladders(view, configs, rates, asked)
+        rungs = _Rungs(view, ladders, self._movable(view))
+        rungs.start_waiting()
+        rungs.grow()
+        return Sizes(rungs.wanted())
+
+    def _movable(self, view: View) -> Bools:
+        """Rows that may be changed: the changes so far took little of their running time."""
+        changes = np.maximum(view.table.column(Column.ATTEMPT) - 1.0, 0.0)
+        lost = changes * view.believed().restart_s(view.table)
+        movable: Bools = lost <= (1.0 - self.gate) * view.ran()
+        return movable & view.preemptible() & ~view.restoring()
+
+
+def _asked(view: View, configs: tuple[Config, ...], goodput: Floats) -> Floats:
+    """What each row is believed to do by itself on what it asked for, on its best kind."""
+    found = np.zeros(len(view.table))
+    for row, job in enumerate(view.table.jobs):
+        same = [at for at, config in enumerate(configs) if config.gpus == job.demand.gpus]
+        found[row] = goodput[row, same].max(initial=0.0)
+    return found
+
+
+@dataclass(slots=True)
+class _Rungs:
+    """On which rung of which kind every row is to stand, and what that leaves free."""
+
+    view: View
+    ladders: list[dict[str, Ladder]]
+    movable: Bools
+    free: dict[str, int] = field(init=False)
+    at: dict[int, tuple[str, int]] = field(init=False)
+    firm: dict[int, Config] = field(init=False)
+
+    def __post_init__(self) -> None:
+        view = self.view
+        self.free = {kind: view.free.idle(kind) for kind in view.cluster.kinds}
+        self.at, self.firm = {}, {}
+        for row, on in enumerate(view.table.allocations):
+            if on is None:
+                continue
+            kind = view.cluster.kind_of(on)
+            ladder = self.ladders[row].get(kind)
+            counts = [size.gpus for size in ladder.sizes] if ladder is not None else []
+            if self.movable[row] and on.gpus in counts:
+                self.at[row] = kind, counts.index(on.gpus)
+            else:
+                self.firm[row] = Config(kind, len(on.slices), on.gpus)
+
+    def wanted(self) -> dict[int, Config]:
+        """Sizes of all rows that get any."""
+        standing = {row: self.ladders[row][kind].sizes[at] for row, (kind, at) in self.at.items()}
+        return {**self.firm, **standing}
+
+    def start_waiting(self) -> None:
+        """Guaranteed jobs as they came, then others, steepest first."""
+        jobs = self.view.table.jobs
+        waits = [r for r in range(len(jobs)) if r not in self.at and r not in self.firm]
+        firm = [row for row in waits if is_guaranteed(jobs[row])]
+        rest = [row for row in waits if not is_guaranteed(jobs[row])]
+        for row in (*firm, *sorted(rest, key=lambda r: (-self._first_slope(r), r))):
+            self._start(row)
+
+    def _first_slope(self, row: int) -> float:
+        return max((one.slope(-1, 0) for one in self.ladders[row].values()), default=0.0)
+
+    def _start(self, row: int) -> None:
+        """On the kind where it gains most for each GPU, if there is or can be made room."""
+        rungs = [(kind, max(one.least, 0)) for kind, one in self.ladders[row].items()]
+        rungs.sort(key=lambda rung: -self.ladders[row][rung[0]].slope(-1, rung[1]))
+        for kind, rung in rungs:
+            ladder = self.ladders[row][kind]
+            if self._make_room(row, kind, ladder.gpus(rung), ladder.slope(-1, rung)):
+                self.at[row] = kind, rung
+                self.free[kind] -= ladder.gpus(rung)
+                return
+
+    def _make_room(self, row: int, kind: str, need: int, slope: float) -> bool:
+        """Take GPUs from whoever loses least by it, if that is less than they gain."""
+        before, free = dict(self.at), self.free[kind]
+        urgent = is_guaranteed(self.view.job(row))
+        while self.free[kind] < need:
+            victim = self._flattest(kind, urgent=urgent)
+            if victim is None or (not urgent and victim[0] >= slope):
+                self.at, self.free[kind] = before, free
+                return False
+            self._step(victim[1], -1)
+        return True
+
+    def _flattest(self, kind: str, *, urgent: bool) -> tuple[float, int] | None:
+        """The row that loses least for each GPU of a step down, and stays above its promise."""
+        found: tuple[float, int] | None = None
+        for row, (on, rung) in self.at.items():
+            ladder = self.ladders[row][on]
+            last = 0 if not urgent or is_guaranteed(self.view.job(row)) else -1
+            if on == kind and rung > max(ladder.least, last):
+                slope = ladder.slope(rung - 1, rung)
+                if found is None or (slope, row) < found:
+                    found = slope, row
+        return found
+
+    def _step(self, row: int, by: int) -> None:
+        kind, rung = self.at.pop(row)
+        ladder = self.ladders[row][kind]
+        self.free[kind] += ladder.gpus(rung) - ladder.gpus(rung + by)
+        if rung + by >= 0:
+            self.at[row] = kind, rung + by
+
+    def grow(self) -> None:
+        """What is left goes to the steepest steps up."""
+        while True:
+            steps = [
+                (self.ladders[row][kind].slope(rung, rung + 1), -row)
+                for row, (kind, rung) in self.at.items()
+                if self._can_step(row, kind, rung)
+            ]
+            if not steps:
+                return
+            self._step(-max(steps)[1], 1)
+
+    def _can_step(self, row: int, kind: str, rung: int) -> bool:
+        ladder = self.ladders[row][kind]
+        if rung + 1 >= len(ladder.sizes):
+            return False
+        return ladder.gpus(rung + 1) - ladder.gpus(rung) <= self.free[kind]

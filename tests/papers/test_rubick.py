@@ -1,0 +1,213 @@
+"""The worked examples of Rubick (MLSys 2025), its fits, and its decisions on small clusters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.papers.plans.rubick_data import KIND, read_laws, read_models
+from benchmarks.papers.plans.rubick_fits import PRINTED, fit_errors
+
+from weft.core.model.execution import Execution
+from weft.core.model.job import Config, Demand, Job, JobId, Tier
+from weft.perf.plans.law import Coefficients, PlanLaw
+from weft.perf.plans.tables import KnownPlans, Measured, OwnPlans, PlanTable
+from weft.policies.rubick.policy import Rubick
+from weft.testing.build import cluster_of, view_of, with_knowledge
+
+LLAMA = PlanLaw(
+    6426.26171875,
+    8,
+    1000.0,
+    0.96,
+    150.0,
+    Coefficients(2.0, 10.0, 0.03, 4.0, 1.04927576, 1.119206693, 1000.0),
+    4096.0 * 2048.0,
+    32,
+)
+BERT = PlanLaw(
+    320.71862983703613,
+    32,
+    225.0,
+    64.0,
+    119.4879085392442,
+    Coefficients(
+        1.7762507345127174,
+        1.1410390978600897,
+        1e-8,
+        4.400603962116795,
+        15.257464643432971,
+        37.288983000053264,
+        26.221881110226107,
+    ),
+)
+FORWARD = (225.0, 125.0, 69.4444, 38.5802)
+COUNTS = (1, 2, 4, 8)
+
+
+def test_bert_by_data_parallelism_takes_as_long_as_by_hand() -> None:
+    took = BERT.replicated_ms(Execution(4), 69.4444)
+
+    assert took == pytest.approx(244.8039, abs=1e-3)
+    assert 32.0 / took * 1000.0 == pytest.approx(130.717, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("plan", "threads", "expected"),
+    [
+        (Execution(), 1.0, (666.136, 394.637, 244.804, 162.128)),
+        (Execution(checkpointing=True), 1.0, (846.136, 494.637, 300.359, 192.993)),
+        (Execution(offload=True), 4.0, (1096.354, 628.390, 380.325, 248.534)),
+    ],
+)
+def test_bert_on_one_to_eight_gpus(
+    plan: Execution, threads: float, expected: tuple[float, ...]
+) -> None:
+    plans = [plan.on(count) or plan for count in COUNTS]
+
+    found = [
+        BERT.replicated_ms(one, forward, threads=threads, recompute=1.8)
+        for one, forward in zip(plans, FORWARD, strict=True)
+    ]
+
+    assert found == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "tensor", "nodes", "per_node", "forward", "expected"),
+    [
+        (1, 8, 2, 8, 300.0, 1116.2945),
+        (1, 8, 4, 8, 270.0, 930.738),
+        (2, 8, 2, 8, 380.0, 1548.1918),
+        (4, 4, 4, 4, 740.0, 2611.9785),
+        (8, 8, 8, 8, 494.0, 1919.5549),
+        (2, 4, 4, 4, 534.0, 1803.7878),
+    ],
+)
+def test_llama_by_tensor_and_pipeline_parallelism(
+    pipeline: int, tensor: int, nodes: int, per_node: int, forward: float, expected: float
+) -> None:
+    plan = Execution(nodes * per_node // tensor // pipeline, tensor, pipeline)
+
+    assert LLAMA.divided_ms(plan, forward, nodes, per_node) == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.data
+def test_sensitivity_is_as_in_the_authors_table(data: Path) -> None:
+    laws = read_laws(data / "rubick")
+    plans = (Execution(zero=2), Execution(offload=True), Execution())
+
+    def best(model: str, gpus: int) -> float:
+        law = laws[model]
+        found = [plan.on(gpus) for plan in plans]
+        fits = [plan for plan in found if plan is not None and law.fits(plan)]
+        return max((law.batch / law.step_ms(plan) * 1000.0 for plan in fits), default=0.0)
+
+    assert [best("bert", n) for n in COUNTS] == pytest.approx(
+        [48.0383, 81.0872, 129.4518, 196.6691], abs=1e-3
+    )
+    assert [best("gpt2", n) for n in COUNTS] == pytest.approx(
+        [4.2600, 8.4009, 16.3446, 31.0020], abs=1e-3
+    )
+    assert [best("llama7", n) for n in COUNTS] == pytest.approx(
+        [0.1390, 0.2732, 4.4461, 5.4999], abs=1e-3
+    )
+    assert best("bert", 3) == 0.0  # a batch of 32 is not shared by three
+    assert read_models(data / "rubick")["llama7"]["max_samples_per_gpu"]["DP"]["other"] == 0
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("model", sorted(PRINTED))
+def test_fits_are_within_a_tenth_of_a_point_of_the_printed_table(data: Path, model: str) -> None:
+    found = fit_errors(data / "rubick", model)
+
+    for plan, printed in PRINTED[model].items():
+        assert found[plan] == pytest.approx(printed, abs=0.1), (model, plan)
+
+
+# Fig. 8: seconds of an update of RoBERTa and of T5 with 3 billion parameters on a node of four.
+TWO_JOBS = PlanTable(
+    [
+        *(
+            Measured("roberta", KIND, Execution(n, zero=2), 1, n, seconds)
+            for n, seconds in ((1, 0.68361435), (2, 0.697693418), (4, 0.373935671))
+        ),
+        *(
+            Measured("t5_3B", KIND, Execution(n, zero=2, offload=True), 1, n, seconds)
+            for n, seconds in ((1, 4.0345), (2, 3.2757), (4, 2.8666))
+        ),
+        *(
+            Measured("t5_3B", KIND, Execution(1, n), 1, n, seconds)
+            for n, seconds in ((2, 3.567), (3, 0.9301), (4, 0.8233))
+        ),
+    ],
+    {"roberta": 64, "t5_3B": 16},
+)
+ROBERTA = Job(
+    JobId("roberta"),
+    demand=Demand(2, 1, 4),
+    model="roberta",
+    plans=(Execution(zero=2),),
+    tier=Tier.OPPORTUNISTIC,
+)
+T5 = Job(
+    JobId("t5"),
+    demand=Demand(2, 1, 4),
+    model="t5_3B",
+    plans=(Execution(zero=2, offload=True), *(Execution(tensor=n) for n in (2, 3, 4))),
+    tier=Tier.OPPORTUNISTIC,
+)
+
+
+def decide(*jobs: Job) -> dict[str, tuple[int, str]]:
+    view = with_knowledge(
+        view_of(cluster_of(4, kind=KIND), *jobs),
+        beliefs=OwnPlans(TWO_JOBS),
+        plans=KnownPlans(TWO_JOBS),
+    )
+    plan = Rubick().decide(view)
+    held = {job: on for job, on in plan.changes.items() if on is not None}
+    return {str(job): (on.gpus, on.plan.text if on.plan else "") for job, on in held.items()}
+
+
+def test_two_jobs_on_four_gpus_are_divided_as_in_the_paper() -> None:
+    found = decide(ROBERTA, T5)
+
+    assert found == {"roberta": (1, "dp1-zero2"), "t5": (3, "dp1-tp3")}
+    normalised = 0.373935671 / 0.68361435 + 0.8233 / 0.9301
+    assert round(normalised, 2) == pytest.approx(1.43, abs=0.011)
+
+
+def test_a_size_that_is_no_faster_is_not_given() -> None:
+    assert decide(ROBERTA) == {"roberta": (4, "dp4-zero2")}
+    table = KnownPlans(TWO_JOBS)
+    assert [table.choices(ROBERTA, Config(KIND, 1, n))[0].rate for n in (1, 2)] == sorted(
+        (64 / 0.68361435, 64 / 0.697693418), reverse=True
+    )
+
+
+def test_a_guaranteed_job_is_as_fast_as_with_what_it_asked_for() -> None:
+    firm = Job(JobId("firm"), demand=Demand(4, 1, 4), model="t5_3B", plans=T5.plans)
+
+    found = decide(firm, ROBERTA)
+
+    # What it asked for is four GPUs by offload: three by tensor parallelism are faster.
+    assert found["firm"][0] == 3
+    assert found["roberta"] == (1, "dp1-zero2")
+
+
+def test_plans_that_do_not_fit_are_never_chosen() -> None:
+    known = KnownPlans(TWO_JOBS)
+    odd = Job(JobId("odd"), demand=Demand(1, 1, 4), model="t5_3B", plans=(Execution(tensor=3),))
+
+    assert not known.choices(odd, Config(KIND, 1, 4))
+    assert [one.plan for one in known.choices(odd, Config(KIND, 1, 3))] == [Execution(1, 3)]
+    assert decide(odd) == {"odd": (3, "dp1-tp3")}
+
+
+def test_speeds_never_fall_along_a_curve() -> None:
+    known = KnownPlans(TWO_JOBS)
+    rates = [known.choices(T5, Config(KIND, 1, n))[0].rate for n in (1, 2, 3, 4)]
+
+    assert (np.diff(rates) > 0.0).all()

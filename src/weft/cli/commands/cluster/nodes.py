@@ -68,12 +68,13 @@ def _tell(
 ) -> None:
     from urllib.parse import urlencode
 
-    from weft.cli.connect.client import Client, at
+    from weft.cli.connect.client import ANY_TEXT, Client, at
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
         told = {"gpus": gpus, "when_done": "true" * when_done}
-        query = urlencode({name: value for name, value in told.items() if value})
+        chosen = {name: value for name, value in told.items() if value}
+        query = urlencode(chosen, errors=ANY_TEXT)
         answer = Client().post(Done, at("nodes", node, what) + (f"?{query}" if query else ""))
     if as_json:
         print_json(answer)

@@ -17,7 +17,6 @@ ALLOWED = {
     "cli/job_files/job_file.py": "errors of the system and of PyYAML differ in their fields",
     "cli/lazy.py": "loads a command by its name in the table",
     "core/codec/plain_values.py": "writes the fields of any dataclass",
-    "app/simulate/finished_runs.py": "goes through the fields of any setup",
     "core/codec/yaml_text.py": "errors of PyYAML differ in their fields",
     "core/codec/columns.py": "packs the fields of any dataclass",
     "core/events/report.py": "goes through the names of its own fields",

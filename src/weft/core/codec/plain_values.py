@@ -11,7 +11,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from math import isfinite
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 import numpy as np
 
@@ -105,7 +105,8 @@ def _also(kind: Any) -> Step | None:
     if kind is Report:
         return Report.read
     if get_origin(kind) is np.ndarray:
-        return lambda data: np.array(data, dtype=float)
+        (number,) = get_args(get_args(kind)[1])
+        return lambda data: np.array(data, dtype=number)
     return None
 
 

@@ -464,6 +464,29 @@ def test_a_job_that_stops_itself_in_the_schedulers_name_does_not_keep_its_device
     asyncio.run(go())
 
 
+def test_an_attempt_whose_service_died_before_it_was_described_is_started_again(
+    tmp_path: Path,
+) -> None:
+    # Folder and mark were made, its description was not: nothing ever ran.
+    (tmp_path / "jobs" / "cut" / "1").mkdir(parents=True)
+    (tmp_path / "live").mkdir()
+    (tmp_path / "live" / "cut@1").touch()
+
+    async def go() -> None:
+        engine = LocalEngine(tmp_path, slots=1, warm=False, cpu=True)
+        driver = Driver(engine, MemoryStore(), policy="fifo")
+        await driver.open()
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                await driver.submit(job("cut", "true"))
+                ended = await driver.ended(JobId("cut"))
+                assert (ended.record.outcome, ended.record.attempt) == ("succeeded", 1)
+        finally:
+            await driver.close()
+
+    asyncio.run(go())
+
+
 def test_a_driver_whose_engine_is_not_well_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

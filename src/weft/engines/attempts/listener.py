@@ -25,7 +25,7 @@ from weft.core.protocols import EngineHealth
 from weft.engines.attempts.clearing import end_all
 from weft.engines.attempts.spawn import reap
 from weft.engines.attempts.watch import Watched
-from weft.wire.attempt import short_path
+from weft.wire.attempt import AGENT_LOG, CLAIM, EVENTS, SPEC, short_path
 from weft.wire.errors import WireError
 from weft.wire.processes import alive, kill_all
 
@@ -137,11 +137,15 @@ class Listener:
         for folder in find_attempts(self.state):
             if folder in mine:
                 continue
-            log.warning("attempt=%s is nobody's; ending it", folder)
             name = folder.parent.name
+            group = None if groups is None else groups / f"{name}@{folder.name}"
+            if _never_began(folder, group):
+                mark_of(self.state, folder).unlink(missing_ok=True)
+                continue
+            log.warning("attempt=%s is nobody's; ending it", folder)
             stranger = self.watch(JobId(f"{name}?"), int(folder.name), folder)
             stranger.silent = True
-            stranger.group = None if groups is None else groups / f"{name}@{folder.name}"
+            stranger.group = group
             try:
                 stranger.over = stranger.ask_to_stop(0.0)
             except (OSError, WireError) as error:
@@ -267,6 +271,12 @@ def _look(one: Watched) -> tuple[list[Event], Exception | None]:
     except Exception as error:
         return events, error
     return events, None
+
+
+def _never_began(folder: Path, group: Path | None) -> bool:
+    """Whether a service died while it made an attempt's folder, before anything ran there."""
+    written = any((folder / name).exists() for name in (SPEC, CLAIM, AGENT_LOG, EVENTS))
+    return folder.is_dir() and not written and not (group is not None and group.exists())
 
 
 def mark_of(state: Path, folder: Path) -> Path:

@@ -92,7 +92,7 @@ def mean_loss(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def begin() -> Planned:
-    """The GPT under the plan that Weft chose, from its last checkpoint on."""
+    """The GPT under the plan in `WEFT_PLAN`, from its last checkpoint on."""
     return wt.plan(
         Gpt,
         lambda parameters: torch.optim.AdamW(parameters, lr=1e-3),

@@ -72,7 +72,7 @@ def plan(
     `loss` is the mean over the rows it is given. `batch` is the rows of a step over all ranks.
     `layers` names the parts that are called one after the other: what a pipeline is cut between
     and what ZeRO and checkpointing work on. `tensor` says which linear layers are divided by
-    `column` and which by `row`. `default` is the plan where Weft chose none.
+    `column` and which by `row`. `default` is the plan where `WEFT_PLAN` names none.
     """
     from weft.train.plans.layout import read_layout
     from weft.train.plans.planned import Planned, Recipe

@@ -12,7 +12,7 @@ FULL = 3
 
 
 def for_huggingface(batch: int, *, default: str = "dp") -> dict[str, Any]:
-    """Arguments of `transformers.TrainingArguments` for the plan that Weft chose.
+    """Arguments of `transformers.TrainingArguments` for the plan in `WEFT_PLAN`.
 
     `batch` is the samples of a step over all ranks, the same under every plan.
     """
@@ -33,7 +33,7 @@ def for_huggingface(batch: int, *, default: str = "dp") -> dict[str, Any]:
 
 
 def for_lightning(batch: int, *, default: str = "dp") -> tuple[dict[str, Any], int]:
-    """Arguments of `lightning.Trainer` for the plan that Weft chose, and a loader's batch size."""
+    """Arguments of `lightning.Trainer` for the plan in `WEFT_PLAN`, and a loader's batch size."""
     layout, rows = _read(batch, default, "Lightning's Trainer")
     if layout.checkpointing:
         raise TrainError(

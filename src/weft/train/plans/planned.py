@@ -1,4 +1,4 @@
-"""A training whose execution plan Weft chooses.
+"""A training under an execution plan that may change from one start to the next.
 
     training = wt.plan(build, optimizer, loss, batch=64, layers=("embed", "blocks.*", "head"),
                        tensor={"*.up": "column", "*.down": "row"})

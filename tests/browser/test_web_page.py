@@ -372,7 +372,7 @@ def test_a_real_job_is_followed_and_cancelled(tmp_path: Path, open_page: Open) -
     with serving("local:cpu=true,slots=2,warm=false", tmp_path / "state") as client:
         page = open_page(f"{client.base_url}#/submit")
         page.get_by_label("it is a script").check()
-        page.get_by_label("Script, read by bash").fill(said)
+        page.get_by_label("Script, run by bash").fill(said)
         page.get_by_role("button", name="Submit").click()
 
         log = page.locator("pre.log")

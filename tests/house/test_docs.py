@@ -127,9 +127,12 @@ def run_commands(block: Block) -> str:
     commands = [line for line in block.text.splitlines() if line.startswith("weft ")]
     printed = ""
     for command in commands:
-        ran = CliRunner().invoke(cli, shlex.split(command)[1:])
+        typed, _, file = command.partition(" > ")
+        ran = CliRunner().invoke(cli, shlex.split(typed)[1:])
         assert ran.exit_code == 0, f"{command}: {ran.output}"
         printed = ran.stdout
+        if file:
+            Path(file).write_text(printed)
     return printed if len(commands) == 1 else ""
 
 
@@ -142,7 +145,7 @@ def test_the_reference_pages_are_fresh() -> None:
         [sys.executable, str(ROOT / "docs" / "make_reference.py"), "--check"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
 
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -26,6 +26,7 @@ SAMPLE = (
     "compose:order=gittins,size=asked,place=consolidated,share=alone",
     "compose:order=tiresias,size=sia:interval=1800,place=tiresias",
     "compose:order=ftf,size=optimus,admit=in-turn",
+    "compose:order=none,size=rubick,place=whole-nodes",
     "compose:order=priority,size=slaq:epoch=300,admit=preempt",
     "compose:order=muri:known=false,share=muri,place=consolidated",
     "compose:order=allox,place=packed,admit=worst-off:alpha=0.5",

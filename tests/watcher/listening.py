@@ -16,6 +16,7 @@ from weft.node.ranks.environment import watcher_variables
 from weft.wire.messages import Counted, from_rank
 
 LIMIT_S = 300.0
+GOODBYE = b"goodbye"
 
 
 @dataclass
@@ -42,7 +43,8 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None, *, watch: 
         listener.listen(64)
         counted: list[Counted] = []
         readers: list[threading.Thread] = []
-        threading.Thread(target=_accept, args=(listener, counted, readers), daemon=True).start()
+        accepting = threading.Thread(target=_accept, args=(listener, counted, readers), daemon=True)
+        accepting.start()
         who = {"WEFT_AGENT": path, "WEFT_JOB": "job", "WEFT_ATTEMPT": "3", "OMP_NUM_THREADS": "1"}
         whole = {**os.environ, **who, **(env or {})}
         if watch:
@@ -50,10 +52,18 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None, *, watch: 
         ran = subprocess.run(
             command, env=whole, capture_output=True, text=True, timeout=LIMIT_S, check=False
         )
+        _say_goodbye(path)
+        accepting.join(timeout=LIMIT_S)
         for reader in readers:
-            reader.join(timeout=5.0)
+            reader.join(timeout=LIMIT_S)
         listener.close()
     return Ran(ran.returncode, ran.stdout, ran.stderr, counted)
+
+
+def _say_goodbye(path: str) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as last:
+        last.connect(path)
+        last.sendall(GOODBYE)
 
 
 def run_python(code: str, *options: str, env: Mapping[str, str] | None = None) -> Ran:
@@ -65,9 +75,9 @@ def _accept(
     listener: socket.socket, counted: list[Counted], readers: list[threading.Thread]
 ) -> None:
     while True:
-        try:
-            line, _ = listener.accept()
-        except OSError:
+        line, _ = listener.accept()
+        if line.recv(len(GOODBYE), socket.MSG_PEEK) == GOODBYE:  # all before it were accepted
+            line.close()
             return
         reader = threading.Thread(target=_read, args=(line, counted), daemon=True)
         readers.append(reader)

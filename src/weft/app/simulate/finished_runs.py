@@ -16,7 +16,6 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-import weft
 from weft.app.policy_file import PYTHON, read_files
 from weft.app.simulate.run import prepare, run_one
 from weft.app.simulate.setup import Setup
@@ -24,6 +23,9 @@ from weft.core.codec.plain_values import decode, encode
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import read_spec
 from weft.sim.result import Outcome
+from weft.version import __version__
+
+SOURCES = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,4 +90,4 @@ def _stamp(path: Path) -> str:
 @cache
 def _sources() -> str:
     """Weft as it is installed: its version, and every module of it."""
-    return "\n".join([weft.__version__, *map(_stamp, sorted(Path(weft.__path__[0]).rglob("*.py")))])
+    return "\n".join([__version__, *map(_stamp, sorted(SOURCES.rglob("*.py")))])

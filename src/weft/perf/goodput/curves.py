@@ -161,7 +161,8 @@ class Sheet:
             below += sqr[part, None]
             below *= took[part]
             least[part] = below.min(axis=1)
-        into[row.astype(np.intp), column] = init * (var + sqr) / least * factor
+        with np.errstate(all="ignore"):  # 0 / 0 and overflows: nothing is known there
+            into[row.astype(np.intp), column] = init * (var + sqr) / least * factor
 
     def _remember(self, cases: list[Case]) -> None:
         """Work out the steps of cases that are new, together."""

@@ -89,7 +89,11 @@ def _sublinear(
     if inverse.min() <= 1e-9:
         return np.inf, None
     off = weight * (1.0 / inverse + floor - loss)
-    a, b, c = (best / size / np.array([span**2, span, 1.0])).tolist()
+    with np.errstate(all="ignore"):  # of sizes that no float holds nothing is believed
+        abc = best / size / np.array([span**2, span, 1.0])
+    if not np.isfinite(abc).all():
+        return np.inf, None
+    a, b, c = abc.tolist()
     return float(off @ off), Sublinear(a, b, c, floor * size)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.model.job import Config
+from weft.core.model.job import Config, Demand
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
@@ -82,7 +82,7 @@ class Rubick:
         goodput = view.believed().goodputs(view.table, configs)
         rates, planned = overlay_plans(view, configs, goodput)
         for row in np.flatnonzero(np.isnan(goodput[:, 0]) & ~planned).tolist():
-            wish = view.job(row).demand.gpus  # nothing is known: what it asks for
+            wish = _nearest(view.job(row).demand, configs)  # nothing is known: what it asks for
             rates[row] = [float(config.gpus == wish) for config in configs]
         rates = np.where(find_fitting(view, configs), rates, 0.0)
         asked = _asked(view, configs, np.where(np.isnan(goodput), rates, goodput))
@@ -98,6 +98,13 @@ class Rubick:
         lost = changes * view.believed().restart_s(view.table)
         movable: Bools = lost <= (1.0 - self.gate) * view.ran()
         return movable & view.preemptible() & ~view.restoring()
+
+
+def _nearest(demand: Demand, configs: tuple[Config, ...]) -> int:
+    """The most GPUs up to what is asked for that a size has, else the fewest above."""
+    counts = {one.gpus for one in configs if demand.min <= one.gpus <= demand.max}
+    below = [gpus for gpus in counts if gpus <= demand.gpus]
+    return max(below) if below else min(counts, default=0)
 
 
 def _asked(view: View, configs: tuple[Config, ...], goodput: Floats) -> Floats:

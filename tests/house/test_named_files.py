@@ -12,13 +12,6 @@ from tests.house.test_docs import PAGES, ROOT, blocks, name_of
 
 FILE = re.compile(r"[\w./-]+\.(yaml|yml|py|csv|toml|json|jsonl|sbatch|trace|html|pem|sh|txt)")
 MAKES = ("--report", "--out", "--events", "--output", "-o", ">")  # what follows is written
-    "--report",
-    "--out",
-    "--events",
-    "--output",
-    "-o",
-    ">",
-)  # what follows is written, not read
 # Public data that is not ours to ship, and what only an administrator has.
 ELSEWHERE = {
     "workload-1.csv",

@@ -241,3 +241,7 @@ def test_losses_fall_sooner_than_when_all_jobs_have_what_they_asked_for() -> Non
     result = weft.compare("losses", [fifo, slaq], "2x8:v100", jobs=16, load=1.5, restart_cost=0.0)
 
     assert result.mean("slaq", "avg_t90_h") < 0.8 * result.mean("fifo", "avg_t90_h")
+
+
+def test_of_numbers_too_small_to_square_no_law_is_believed() -> None:
+    assert fit_law([1e-200, 2e-200, 3e-200, 4e-200], [1.0, 0.6, 0.4, 0.3], "sublinear") is None

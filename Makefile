@@ -9,7 +9,7 @@ REPORT := $(VENV)/.report
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile everything anew
 
-.PHONY: help up compare test test-all test-engines lint lint-js packages bench docs mutants clean
+.PHONY: help up compare test test-all test-engines lint lint-js lint-js-here packages bench docs mutants clean
 
 help:            ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s:
@@ -26,6 +26,7 @@ test: $(READY)   ## lint, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@$(MAKE) --no-print-directory lint-js-here
 	$(BIN)/pytest -q -rs -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-all: $(READY) ## every test, the slow ones too
@@ -38,11 +39,19 @@ lint: $(READY)   ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@$(MAKE) --no-print-directory lint-js-here
 
+PRETTIER := npx --yes prettier@3.9.10
+ESLINT := npx --yes eslint@9.39.5
 SCRIPTS := "src/weft/service/web/js/**/*.js" src/weft/report/page.js
 lint-js:         ## style and mistakes of the web page's scripts; needs npx
-	npx --yes prettier@3.9.10 --check $(SCRIPTS)
-	npx --yes eslint@9.39.5 --config .ci/eslint.config.mjs --max-warnings 0 $(SCRIPTS)
+	$(PRETTIER) --check $(SCRIPTS)
+	$(ESLINT) --config .ci/eslint.config.mjs --max-warnings 0 $(SCRIPTS)
+
+# `make test` refuses what CI would refuse, wherever npm can be reached.
+lint-js-here:
+	@if $(PRETTIER) --version >/dev/null 2>&1 && $(ESLINT) --version >/dev/null 2>&1; then \
+	  $(MAKE) --no-print-directory lint-js; else echo "no npm: the scripts of the page are not linted"; fi
 
 packages:        ## build the wheel and the sdist and try them in an empty environment
 	PYTHON=$(PYTHON) bash .ci/packages

@@ -153,7 +153,9 @@ function Facts({ job, row }) {
     ["checkpoint", job.saved_step == null ? "" : `step ${number(job.saved_step)}`],
     [
       "deadline",
-      job.deadline ? `${clock(job.deadline)}${job.deadline_missed ? ", missed" : job.deadline_or ? `, or ${job.deadline_or}` : ""}` : "",
+      job.deadline
+        ? `${clock(job.deadline)}${job.deadline_missed ? ", missed" : job.deadline_or ? `, or ${job.deadline_or}` : ""}`
+        : "",
     ],
     ["app", job.app],
     ["command", job.command.length ? html`<code>${job.command.join(" ")}</code>` : ""],

@@ -307,7 +307,10 @@ class NoSleep:
 
     __slots__ = ()
 
-    stops: frozenset[Rung] = frozenset()
+    @property
+    def stops(self) -> frozenset[Rung]:
+        """None."""
+        return frozenset()
 
     async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:  # noqa: ARG002
         """Refused."""

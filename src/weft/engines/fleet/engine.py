@@ -14,13 +14,14 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from weft.core.engine_bases import NoLiveResize, NoSleep
 from weft.core.errors import EngineError, InvalidConfig, WeftError
 from weft.core.events.event import Event, StartFailed, Stopped
 from weft.core.knowledge.measured import Measured, Sees
 from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import Controls, Wants
-from weft.core.protocols import DeviceSharing, EngineHealth, NoLiveResize, NoSleep
+from weft.core.protocols import DeviceSharing, EngineHealth
 from weft.core.stops import Rung
 from weft.engines.attempts.job_folders import remove_jobs, stored_bytes
 from weft.engines.attempts.listener import find_attempts, mark_of

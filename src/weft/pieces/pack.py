@@ -33,9 +33,9 @@ def pack(view: View, order: Rows, place: Placer = fewest_nodes, late: Bools | No
     for row in order[(held > 0.0) & ~chosen]:
         draft.release(row)
     starved = [row for row in order[(held == 0.0) & chosen] if not draft.start(row)]
-    large = order[times_asked(view, order) > 1.0][::-1] if starved else ()
-    for row in starved if len(large) else ():
-        draft.clear_for(row, large)
+    if starved and (large := order[times_asked(view, order) > 1.0][::-1]).size:
+        for row in starved:
+            draft.clear_for(row, large)
     if late is not None:
         for row in starved:
             if late[row]:

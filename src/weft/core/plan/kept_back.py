@@ -1,4 +1,4 @@
-"""Jobs that wait for something else than devices: for other jobs, their turn in an app, a person."""
+"""Jobs that wait for something else than devices: other jobs, their turn in an app, a person."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def find_beside_idle(driver: Driver, rules: Quotas, jobs: Sequence[Job]) -> dict
         row = table.find(job.id)
         if row is None or table.allocations[row] is not None or job.demand.max == 0:
             continue
-        if state.vacating.is_leaving(job.id) or not room.is_there_for(job):
+        if state.releasing.is_leaving(job.id) or not room.is_there_for(job):
             continue
         why = why_waits(waits, driver.scheduler, driver.ledger.jobs[job.id])
         if why is not None and why.blocker in CHECKED:

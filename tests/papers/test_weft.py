@@ -125,9 +125,11 @@ def test_who_gives_way_is_told_to_whom() -> None:
     view = made.view(100.0)
     taken = Allocation((Slice(view.cluster.nodes[0].id, (0, 1)),))
 
-    said = say_gave_way(view, 0, {0: None, 1: taken})
+    said = say_gave_way(view, {0: None, 1: taken})
 
-    assert said == "gave way: its 4 v100 GPUs went to new; it goes on when there is room"
+    assert (
+        said[JobId("old")] == "gave way: its 4 v100 GPUs went to new; it goes on when there is room"
+    )
 
 
 def test_a_running_job_is_told_its_worth_the_price_and_the_runner_up() -> None:

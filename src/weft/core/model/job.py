@@ -205,7 +205,7 @@ class Job:
     @property
     def conditional(self) -> bool:
         """Whether no policy alone decides about it: it waits for more, for no GPU, or for nodes."""
-        if self.after is not AT_ONCE or self.max_parallel > 0:
+        if (self.after is not AT_ONCE and self.after.jobs) or self.max_parallel > 0:
             return True
         return self.demand.max == 0 or self.demand.nodes > 0
 

@@ -210,6 +210,30 @@ def test_plain_jobs_beside_elastic_ones_weigh_as_much_together_as_before() -> No
     assert weights[1] == pytest.approx(8.0 * weights[0])  # 4 GPUs, and the higher of two ranks
 
 
+class CountedName(str):
+    """A name that counts how often names were compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedName.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_names_of_those_who_wait_are_not_searched_for_one_by_one() -> None:
+    jobs = [(CountedName(f"job-{i}"), 1, 600.0, 0.0) for i in range(200)]
+    view = view_of_ran(("old", 8, 9000.0, 60.0), *jobs)
+    plan = Weft().decide(view)
+    CountedName.compared = 0
+
+    again = Weft().decide(replace(view, memory=plan.memory))
+
+    assert again.changes.keys() == plan.changes.keys()
+    assert not [name for name, said in again.reasons.items() if not said]  # told before
+    assert CountedName.compared < 10 * len(jobs)
+
+
 @pytest.mark.parametrize("predictor", ["history", "none"])
 def test_on_helios_jobs_it_is_no_worse_than_a_gittins_index(predictor: str) -> None:
     result = weft.compare(

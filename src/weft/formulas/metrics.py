@@ -51,6 +51,7 @@ LENT = "; only where machines are lent"
 KWH = 3_600_000.0  # joules
 SLEPT = "; only where nodes can sleep"
 DUE = "; only where jobs have deadlines"
+SPOT = "; only where there are spot jobs"
 ELEMENT = "of the n sorted completion times, from 0"
 
 METRICS: tuple[Metric, ...] = (
@@ -298,6 +299,28 @@ METRICS: tuple[Metric, ...] = (
         lambda run: None if run.deadlines is None else run.deadlines[2],
         f"jobs with a deadline that were declined{DUE}",
         ALL,
+    ),
+    Metric(
+        "spot_hours_kept",
+        lambda run: None if run.spot_hours is None else run.spot_hours[0] / sum(run.spot_hours),
+        f"hours of spot jobs that no stop broke, or that ended with the job, over all{SPOT}",
+        ALL,
+        "percent",
+        better="more",
+    ),
+    Metric(
+        "spot_wait_h",
+        lambda run: None if run.spot_hours is None else run.waited_of(run.spot) / HOUR,
+        f"mean time that spot jobs waited{SPOT}",
+        FINISHED,
+        "hours",
+    ),
+    Metric(
+        "guaranteed_wait_h",
+        lambda run: None if run.spot_hours is None else run.waited_of(~run.spot) / HOUR,
+        f"mean time that all other jobs waited{SPOT}",
+        FINISHED,
+        "hours",
     ),
     Metric(
         "node_hours_asleep",

@@ -50,7 +50,9 @@ class LinearBeliefs(NothingLearnt):
 
     def restart_s(self, table: Table) -> Floats:
         """What a restart of each row's model costs."""
-        return np.array([restart_s(job.model) for job in table.jobs])
+        models = [job.model for job in table.jobs]
+        costs = {model: restart_s(model) for model in set(models)}
+        return np.array([costs[model] for model in models])
 
     def pairs(
         self,

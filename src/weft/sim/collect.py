@@ -144,6 +144,7 @@ def _run(
         _idle(physics, cluster, submit, held),
         nodes_slept=counts.nodes_slept,
         deadline=np.array([job.deadline for job, _ in physics.trace], dtype=float),
+        spot=np.array([job.spot for job, _ in physics.trace], dtype=bool),
     )
 
 

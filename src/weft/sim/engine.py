@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from weft.core.engine_bases import NoLiveResize, NoSleep
 from weft.core.events.event import Event, Failed, Finished, Reported, Started, Stopped
 from weft.core.knowledge.measured import NOT_MEASURED, Measured, Sees
 from weft.core.model.cluster import Cluster, Node, parse_cluster
@@ -24,8 +25,6 @@ from weft.core.protocols import (
     Coupling,
     DeviceSharing,
     EngineHealth,
-    NoLiveResize,
-    NoSleep,
     PerfModel,
 )
 from weft.sim.neighbours import Neighbours

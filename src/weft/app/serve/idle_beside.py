@@ -19,13 +19,12 @@ from weft.core.plan.about import Controls
 from weft.core.plan.reasons import Blocker
 from weft.pieces.place.gangs import fewest_nodes
 from weft.runtime.deciding.waiting import waits_of, why_waits
-from weft.runtime.loop.background import end_task
+from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
 from weft.stack.windows import Window, kept_away, read_window
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 15.0
 AT_ONCE = 1_000  # jobs looked at before others are let in
 AGAIN_S, LATE_S = 30.0, 60.0  # until somebody decides again, and until it is counted
 # What can be checked; other reasons are the policy's own.
@@ -36,37 +35,32 @@ CHECKED = (
 
 
 @dataclass
-class IdleBeside:
+class IdleBeside(Repeated):
     """Since when jobs of a driver have waited beside what they could use.
 
     `counts` are those beyond a minute, by what they are told; `looks` how often somebody was asked
     to decide again.
     """
 
+    every_s = 15.0
+    trouble = "who waits beside idle devices is not counted"
+    waits_first = True
     driver: Driver
     rules: Callable[[], Quotas]
     counts: Mapping[str, int] = field(default_factory=dict)
     looks: int = 0
     _since: dict[JobId, float] = field(default_factory=dict)
     _asked: set[JobId] = field(default_factory=set)
-    _task: asyncio.Task[None] | None = None
-
-    def open(self) -> None:
-        """Begin to look."""
-        self._task = asyncio.create_task(self._run())
-
-    async def close(self) -> None:
-        """Look no more."""
-        await end_task(self._task)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(EVERY_S)
-            if await self.look():
-                self.driver.scheduler.put_off(self.driver.now)
-                await self.driver.write_down(Woken())
 
     async def look(self) -> bool:
+        """Count who waits beside idle devices, and have somebody decide again where it may help."""
+        again = await self.count()
+        if again:
+            self.driver.scheduler.put_off(self.driver.now)
+            await self.driver.write_down(Woken())
+        return again
+
+    async def count(self) -> bool:
         """Count who waits beside idle devices; whether to decide again for somebody."""
         driver, found = self.driver, dict[JobId, Blocker]()
         jobs = [*driver.scheduler.state.table.jobs]
@@ -102,7 +96,7 @@ def find_beside_idle(driver: Driver, rules: Quotas, jobs: Sequence[Job]) -> dict
         row = table.find(job.id)
         if row is None or table.allocations[row] is not None or job.demand.max == 0:
             continue
-        if state.vacating.is_leaving(job.id) or not room.is_there_for(job):
+        if state.releasing.is_leaving(job.id) or not room.is_there_for(job):
             continue
         why = why_waits(waits, driver.scheduler, driver.ledger.jobs[job.id])
         if why is not None and why.blocker in CHECKED:

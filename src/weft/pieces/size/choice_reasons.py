@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from weft.core.model.job import Allocation, Config, JobId
+from weft.core.model.job import Allocation, Config, JobId, NodeId
 from weft.core.plan.reasons import Blocker, asks_for, name_some
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.table import Bools, Floats
 from weft.solve.multiple_choice import Answer
 
 BEST = 0.995  # of its best speed: as good as the best
@@ -23,12 +23,20 @@ def explain_changes(
     changes: Mapping[int, Allocation | None],
 ) -> dict[JobId, str]:
     """A sentence for each row that starts, stops or changes its size."""
+    stops = say_gave_way(view, changes)
     return {
-        view.job(row).id: say_gave_way(view, row, changes)
+        (name := view.job(row).id): stops[name]
         if to is None
         else _takes(view, row, configs, speed[row], int(answer.pick[row]))
         for row, to in changes.items()
     }
+
+
+def clear_reasons(view: View, waiting: Bools, told: Floats) -> dict[JobId, str]:
+    """Nothing to say to whom waits now and did not before; `told` are the numbers of who did."""
+    fresh = np.flatnonzero(waiting)
+    fresh = fresh[~np.isin(view.table.seq[fresh], told, assume_unique=True)]
+    return {view.job(row).id: "" for row in fresh.tolist()}
 
 
 def gave_way(view: View, changes: Mapping[int, Allocation | None]) -> dict[JobId, Blocker]:
@@ -65,21 +73,32 @@ def _takes(view: View, row: int, configs: tuple[Config, ...], speed: Floats, pic
     return f"{word} from {was.gpus} to {size}{how}"
 
 
-def say_gave_way(view: View, row: int, changes: Mapping[int, Allocation | None]) -> str:
-    """To whom its devices went."""
-    was = view.allocation(row)
-    assert was is not None
-    mine = {(part.node, gpu) for part in was.slices for gpu in part.gpus}
-    takers = [
-        view.job(other).id
-        for other, to in changes.items()
-        if to is not None
-        and other != row
-        and any((part.node, gpu) in mine for part in to.slices for gpu in part.gpus)
-    ]
+def say_gave_way(view: View, changes: Mapping[int, Allocation | None]) -> dict[JobId, str]:
+    """To whom the devices of each row that stops went."""
+    takers: dict[tuple[NodeId, int], list[int]] = {}
+    for row, to in changes.items():
+        for device in () if to is None else _devices(to):
+            takers.setdefault(device, []).append(row)
+    place = {row: at for at, row in enumerate(changes)}
+    said = {}
+    for row, to in changes.items():
+        if to is None:
+            was = view.allocation(row)
+            assert was is not None
+            rows = {taker for device in _devices(was) for taker in takers.get(device, ())}
+            names = [view.job(taker).id for taker in sorted(rows, key=place.__getitem__)]
+            said[view.job(row).id] = _gave_way(view, was, names)
+    return said
+
+
+def _gave_way(view: View, was: Allocation, takers: list[JobId]) -> str:
     size = asks_for(was.gpus, (view.cluster.kind_of(was),), was.sharing.share)
     whom = name_some(takers) if takers else "jobs that gain more by them"
     return f"gave way: its {size} went to {whom}; it goes on when there is room"
+
+
+def _devices(on: Allocation) -> Iterator[tuple[NodeId, int]]:
+    return ((part.node, gpu) for part in on.slices for gpu in part.gpus)
 
 
 def _figures(

@@ -9,7 +9,6 @@ All this is looked at again when an estimate turns out wrong.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +28,7 @@ from weft.pieces.order.plain_left import (
 )
 from weft.pieces.pack import pack, running_after, start_all
 from weft.pieces.size.change_seconds import read_costs
-from weft.pieces.size.choice_reasons import gave_way, say_gave_way
+from weft.pieces.size.choice_reasons import clear_reasons, gave_way, say_gave_way
 from weft.pieces.size.configs import rigid_configs
 from weft.policies.weft.values import find_goodputs
 
@@ -43,11 +42,12 @@ def is_all_plain(view: View) -> bool:
 
 
 def decide_plain(
-    view: View, told: Collection[JobId], before: Estimates, *, pooled: bool
+    view: View, told: Floats, before: Estimates, *, pooled: bool
 ) -> tuple[Plan, Estimates]:
     """Those that end soonest for the GPUs they take run; who may not be stopped stays.
 
-    `told` are jobs that waited before. The plan has no memory; estimates are to be kept.
+    `told` are the numbers of jobs that waited before. The plan has no memory; estimates are to be
+    kept.
     """
     if not view.table.waiting:
         return Plan(), before
@@ -73,10 +73,10 @@ def decide_plain(
     return plan, left.estimates
 
 
-def find_waiting(view: View, plan: Plan) -> tuple[JobId, ...]:
-    """Who holds nothing after it."""
-    rows = np.flatnonzero(~running_after(view, plan)).tolist()
-    return tuple(view.job(row).id for row in rows)
+def find_waiting(view: View, plan: Plan) -> Floats:
+    """The numbers of those who hold nothing after it."""
+    seq: Floats = view.table.seq[~running_after(view, plan)]
+    return seq
 
 
 def _known_seconds(view: View, *, pooled: bool) -> Floats:
@@ -115,14 +115,11 @@ def _overtake_in(waited: Floats, patience: Floats, running: Bools) -> Floats:
 
 
 def _explain(
-    view: View, plan: Plan, after: Bools, service: Floats, told: Collection[JobId]
+    view: View, plan: Plan, after: Bools, service: Floats, told: Floats
 ) -> dict[JobId, str]:
     """Who takes the devices of whoever stops; and figures for who is asked about."""
     rows = {view.table.row(name): to for name, to in plan.changes.items()}
-    waiting = (view.job(row).id for row in np.flatnonzero(~after).tolist())
-    found = {name: "" for name in waiting if name not in told}
-    stopped = [row for row, to in rows.items() if to is None]
-    found |= {view.job(row).id: say_gave_way(view, row, rows) for row in stopped}
+    found = clear_reasons(view, ~after, told) | say_gave_way(view, rows)
     most = float(service[after].max(initial=0.0))
     for name in view.asked:
         if (row := view.table.find(name)) is not None:

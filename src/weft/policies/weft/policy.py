@@ -31,18 +31,25 @@ from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.table import Bools, Floats
 from weft.pieces.order.finish_time import hasten_late
 from weft.pieces.order.plain_jobs import charged_service, find_plain, plain_weights
 from weft.pieces.order.plain_left import STEP, Estimates
 from weft.pieces.order.rank_weights import flatten_large, rank_weights, share_ranks
 from weft.pieces.order.seconds_left import MINUTE, seconds_left
+from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.pairs import find_parted
+from weft.pieces.place.shares import start_parts
 from weft.pieces.share.pair_choices import explain_pairs
 from weft.pieces.share.strangers import share_with_strangers
 from weft.pieces.size.change_seconds import read_costs
 from weft.pieces.size.checkpoint_moves import find_hurried
-from weft.pieces.size.choice_reasons import explain_changes, gave_way, show_figures
+from weft.pieces.size.choice_reasons import (
+    clear_reasons,
+    explain_changes,
+    gave_way,
+    show_figures,
+)
 from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
 from weft.pieces.size.hold_times import HoldTimes, key_of
 from weft.pieces.size.plans import attach_plans
@@ -67,13 +74,14 @@ WHERE = tax.classify(
 class LastDecision:
     """Prices of the last decision by kind, how long jobs keep what they get, and who waits.
 
-    With sharing, `alone` are the prices if nobody shared. There are no prices before the first
-    program. `estimates` are of the time left of plain jobs.
+    Who waits is known by its number in the order of submission. With sharing, `alone` are the
+    prices if nobody shared. There are no prices before the first program. `estimates` are of the
+    time left of plain jobs.
     """
 
     prices: Floats = field(default_factory=lambda: np.zeros(0))
     holds: HoldTimes = field(default_factory=HoldTimes)
-    waiting: tuple[JobId, ...] = ()
+    waiting: Floats = field(default_factory=lambda: np.zeros(0))
     alone: Floats | None = None
     estimates: Estimates = field(default_factory=Estimates)
 
@@ -205,21 +213,26 @@ class Weft:
         """The choice with its reasons, and what to remember of it."""
         view, configs, answer = values.view, values.configs, choice.answer
         changes, pairs = choice.changes, choice.pairs
-        waiting = np.flatnonzero(answer.pick < 0).tolist()
-        names = tuple(view.job(row).id for row in waiting)
-        known = () if last is None else last.waiting
+        parts = start_parts(view, changes, fewest_nodes)
+        waiting: Bools = answer.pick < 0
+        waiting[[*parts]] = False
+        told = np.zeros(0) if last is None else last.waiting
         return Plan(
-            self._with_batches(values, choice),
+            self._with_batches(values, choice)
+            | {view.job(row).id: on for row, on in parts.items()},
             wake_at=float((np.floor(view.now / self.wake_s) + 1.0) * self.wake_s),
             reasons={
-                **dict.fromkeys((name for name in names if name not in known), ""),
+                **clear_reasons(view, waiting, told),
                 **explain_changes(view, configs, choice.worth.speed, answer, changes),
                 **explain_pairs(view, pairs, changes),
                 **show_figures(view, configs, choice.worth.value, answer),
             },
             blockers=gave_way(view, changes),
             memory=LastDecision(
-                answer.prices, holds.lose(_find_lost(values, held, choice)), names, choice.alone
+                answer.prices,
+                holds.lose(_find_lost(values, held, choice)),
+                view.table.seq[waiting],
+                choice.alone,
             ),
             numbers=_say_prices(view, choice) | ({"pairs": float(len(pairs))} if pairs else {}),
             restarts=find_hurried(view, changes, held, answer.pick, choice.worth)

@@ -271,7 +271,7 @@ def _may_start_ahead(state: State, job: JobId, attempt: int) -> bool:
     row = state.table.find(job)
     if row is None or state.table.allocations[row] is not None or job in state.table.suspended:
         return False
-    gone = state.asleep.find(job) is None and not state.vacating.is_leaving(job)
+    gone = state.asleep.find(job) is None and not state.releasing.is_leaving(job)
     return gone and state.table.get(row, Column.ATTEMPT) + 1 == attempt
 
 

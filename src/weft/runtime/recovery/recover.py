@@ -75,7 +75,7 @@ class Recovered:
         if isinstance(event, DEMANDS) or (isinstance(event, facts.Decided) and event.rejected):
             self.ledger.entitle(at, float(self.scheduler.state.cluster.gpus))
         if self.ledger.jobs.leaving:
-            self.ledger.settle(self.scheduler.state.vacating.is_leaving)
+            self.ledger.settle(self.scheduler.state.releasing.is_leaving)
         match event:
             case facts.PolicyChanged(policy, instead_of):
                 self.policy = policy

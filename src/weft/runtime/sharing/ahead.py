@@ -15,42 +15,32 @@ from weft.core.errors import WeftError
 from weft.core.events.event import SleepFailed, Slept
 from weft.core.knowledge.measured import Sees
 from weft.core.stops import PLAN, Rung
-from weft.runtime.loop.background import end_task
+from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 0.25
 LONGEST_S = 120.0  # without a step: it is frozen wherever it is
 
 
-class AheadStarts:
-    """Those of a driver's engine, as far as rules `allow`."""
+class AheadStarts(Repeated):
+    """Those of a driver's engine, as far as rules `allow`; who is frozen at the end stays so."""
+
+    every_s = 0.25
+    trouble = "nobody is started ahead now"
 
     def __init__(self, driver: Driver, allows: Allows) -> None:
         self._driver, self._allows = driver, allows
-        self._task: asyncio.Task[None] | None = None
         self._seen = -1
 
     def open(self) -> None:
         """Begin, where the engine sees steps and can freeze."""
         engine = self._driver.engine
         if engine.real and Sees.STEPS in engine.sees and Rung.FREEZE in engine.stops:
-            self._task = asyncio.create_task(self._run())
+            super().open()
 
-    async def close(self) -> None:
-        """Start nobody any more; who is frozen stays so."""
-        await end_task(self._task)
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._look()
-            except WeftError as error:
-                log.warning("nobody is started ahead now: %s", error)
-            await asyncio.sleep(EVERY_S)
-
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Freeze who has begun, and start the next."""
         driver, state = self._driver, self._driver.scheduler.state
         for one in [*state.asleep.sleepers.values()]:
             if not one.there and is_ahead(state, one) and await self._is_ready(one):

@@ -21,7 +21,7 @@ from weft.core.model.job import Discipline, Job, JobId, NodeId, Stage
 from weft.core.plan.about import Controls
 from weft.core.state.table import Column
 from weft.core.stops import Rung
-from weft.runtime.loop.background import end_task
+from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
 from weft.runtime.sharing.device import DeviceControl, Standing
 from weft.runtime.sharing.speeds import Predict, Resident, predict_nothing
@@ -56,8 +56,11 @@ class _Told:
     broken_s: float = 0.0
 
 
-class SharingGuard:
+class SharingGuard(Repeated):
     """All devices of a driver's engine."""
+
+    every_s = EVERY_S
+    trouble = "sharing is not watched now"
 
     def __init__(self, driver: Driver, seconds: Callable[[], float] = time.time) -> None:
         self._driver, self._seconds = driver, seconds
@@ -66,7 +69,6 @@ class SharingGuard:
         self._told: dict[Attempt, _Told] = {}
         self._there: Residents = {}
         self._looks = 0
-        self._task: asyncio.Task[None] | None = None
         self._saying: set[asyncio.Task[None]] = set()
 
     # ---- life
@@ -75,11 +77,11 @@ class SharingGuard:
         """Begin to watch, where the engine sees anything and can freeze."""
         engine = self._driver.engine
         if engine.real and engine.sees and Rung.FREEZE in engine.stops:
-            self._task = asyncio.create_task(self._run())
+            super().open()
 
     async def close(self) -> None:
         """Wake everybody and leave."""
-        await end_task(self._task)
+        await super().close()
         for task in self._saying:
             task.cancel()
         await asyncio.gather(*self._saying, return_exceptions=True)
@@ -95,12 +97,7 @@ class SharingGuard:
 
     async def _run(self) -> None:
         await self._wake_all()
-        while True:
-            try:
-                await self._look()
-            except WeftError as error:
-                log.warning("sharing is not watched now: %s", error)
-            await asyncio.sleep(EVERY_S)
+        await super()._run()
 
     async def _wake_all(self) -> None:
         """Whoever an earlier service froze for a moment."""
@@ -111,7 +108,8 @@ class SharingGuard:
 
     # ---- one look
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Measure who shares a device, and freeze or thaw."""
         self._looks += 1
         if self._looks % FIND_EVERY == 1:
             shares = Controls.SHARE in self._driver.scheduler.policy.about.controls

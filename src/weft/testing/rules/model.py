@@ -48,7 +48,7 @@ class Undone:
 class Moment:
     """Who runs where and who waits, in order of submission; `sized` if the policy chooses sizes.
 
-    `whole` if it gives no part of a device to a second job, and gangs one node.
+    `whole` if it gives gangs one node.
     """
 
     now: float
@@ -102,7 +102,7 @@ class Moment:
         for job in self.waiting:
             kinds = [kind for kind in self._kinds(job) if self._within_limits(job, kind)]
             room = {kind: self.idle(job, kind) for kind in kinds}
-            if self._is_behind(job) or not kinds or (self.whole and job.demand.share < 1.0):
+            if self._is_behind(job) or not kinds:
                 continue
             idle = [kind for kind in kinds if room[kind] >= self.least(job) - SLACK]
             if idle:

@@ -161,8 +161,8 @@ def _make(scope: Scope, status: int) -> AuditEntry:
 
 
 def _entry(line: bytes) -> AuditEntry:
-    told = json.loads(line)
-    return AuditEntry(**{field.name: told[field.name] for field in fields(AuditEntry)})
+    values = json.loads(line)
+    return AuditEntry(**{field.name: values[field.name] for field in fields(AuditEntry)})
 
 
 def _aside(path: Path, number: int) -> Path:

@@ -212,12 +212,12 @@ class Weft:
         view, configs, answer = values.view, values.configs, choice.answer
         changes, pairs = choice.changes, choice.pairs
         waiting: Bools = answer.pick < 0
-        told = np.zeros(0) if last is None else last.waiting
+        explained = np.zeros(0) if last is None else last.waiting
         return Plan(
             self._with_batches(values, choice),
             wake_at=float((np.floor(view.now / self.wake_s) + 1.0) * self.wake_s),
             reasons={
-                **clear_reasons(view, waiting, told),
+                **clear_reasons(view, waiting, explained),
                 **explain_changes(view, configs, choice.worth.speed, answer, changes),
                 **explain_pairs(view, pairs, changes),
                 **show_figures(view, configs, choice.worth.value, answer),

@@ -96,8 +96,8 @@ def prune(
         return
     word = "would go" if dry_run else "are gone"
     typer.echo(
-        f"{len(pruned.jobs)} ended jobs with {pruned.bytes / 1e9:.3f} GB and {pruned.events} events "
-        f"{word}; {pruned.kept} jobs stay"
+        f"{len(pruned.jobs)} ended jobs with {pruned.bytes / 1e9:.3f} GB "
+        f"and {pruned.events} events {word}; {pruned.kept} jobs stay"
     )
 
 

@@ -98,7 +98,7 @@ class Flags:
     priority: Annotated[
         str | None,
         typer.Option(
-            "--priority", help="guaranteed, normal or opportunistic.", rich_help_panel=JOB
+            "--priority", help="guaranteed, normal, spot or opportunistic.", rich_help_panel=JOB
         ),
     ] = None
     workdir: Annotated[

@@ -33,6 +33,7 @@ class Blocker(StrEnum):
     RESERVED = "reserved"  # what is free is kept for somebody else, or for maintenance
     CELLS = "cells"  # its virtual cluster has no room for it
     IDLE_CELLS = "idle_cells"  # it runs only in cells that nobody needs, and there are too few
+    SPOT = "spot"  # spot jobs hold all that they may
     GAVE_WAY = "gave_way"  # it was stopped for others; why it waits after that is looked at anew
     NO_ROOM = "no_room"  # it may share a GPU, and none that is shared has room for it
     MOVED = "moved"  # it runs elsewhere than before, so that somebody could start
@@ -87,6 +88,8 @@ WORDS: Mapping[Blocker, str] = {
     Blocker.CELLS: "waits for {asks} in the virtual cluster of tenant {tenant!r}: {held:g} of its "
     "{own:g} GPUs are in use{away}",
     Blocker.IDLE_CELLS: "waits for {asks} in cells of virtual clusters that nobody needs now",
+    Blocker.SPOT: "waits for {asks}: spot jobs hold {held:g} of the {quota:g} {kind}GPUs that they "
+    "may use now",
     Blocker.GAVE_WAY: "{text}",
     Blocker.NO_ROOM: "{text}",
     Blocker.MOVED: "moved from {origin} to {target} so that {starts} could start: {lost:.2f} "

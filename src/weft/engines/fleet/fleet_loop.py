@@ -33,6 +33,7 @@ READ_S = 0.2  # between two looks into the folders
 LOOK_S = 1.0  # between two questions to the manager
 HURRY_S = 0.25  # the same while only its word is missing
 AGAIN_S = 1.0
+Turn = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass
@@ -90,10 +91,11 @@ class FleetLoop:
 
     # ---- life
 
-    def begin(self) -> None:
-        """Go round from now on."""
-        self.spawn(self._for_ever("read what agents write", self._read_all))
-        self.spawn(self._for_ever(f"ask {self.what}", self._ask_manager))
+    def begin(self, more: Mapping[str, Turn]) -> None:
+        """Go round from now on; `more` are further rounds, by what they do."""
+        rounds = {"read what agents write": self._read_all, f"ask {self.what}": self._ask_manager}
+        for what, turn in {**rounds, **more}.items():
+            self.spawn(self._for_ever(what, turn))
 
     def spawn(self, what: Coroutine[Any, Any, None]) -> None:
         """As a task that ends with the engine."""
@@ -108,7 +110,7 @@ class FleetLoop:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _for_ever(self, what: str, turn: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _for_ever(self, what: str, turn: Turn) -> None:
         """What goes wrong in a turn is told in `health` and tried again."""
         while True:
             try:
@@ -198,6 +200,10 @@ class FleetLoop:
                 self.told(event)
 
     # ---- to the manager
+
+    def poke(self) -> None:
+        """Read what agents write as soon as may be."""
+        self._poke.set()
 
     def hurry(self) -> None:
         """Ask the manager as soon as may be."""

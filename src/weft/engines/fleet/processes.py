@@ -41,7 +41,7 @@ CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT | Co
 class ProcessManager:
     """`nodes` nodes of `slots` CPU slots each; what was started is written down in `folder`."""
 
-    abilities = Abilities(CONTROLS)
+    abilities = Abilities(CONTROLS, sleeps=True)
 
     def __init__(self, folder: Path, nodes: int, slots: int, pass_env: tuple[str, ...]) -> None:
         self._folder, self._pass_env = folder, pass_env

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 ABILITIES = Abilities(
     Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT | Controls.PLAN,
     exact_devices=True,
+    sleeps=True,
 )
 FIRST_S = 90.0  # for the first runner to come up: a worker of Ray takes seconds to start
 PAUSE_S = 0.5

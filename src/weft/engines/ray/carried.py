@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from weft.wire.attempt import SPEC
+from weft.wire.sleep import SLEEP
 
 MOST = 4 << 20  # bytes of one file in one answer
 WHOLE = 64 << 10  # files up to here are told of whole when they change
 GROWING = (".jsonl", ".log")
-NOT_TOLD = {SPEC}
+NOT_TOLD = {SPEC, SLEEP}  # written by the service alone: what is here is never older
 
 
 @dataclass(frozen=True, slots=True)

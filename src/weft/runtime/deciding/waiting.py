@@ -11,6 +11,7 @@ from weft.core.model.cluster import CPU, Node
 from weft.core.model.gang_nodes import count_large_nodes, place_on_nodes
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, name_of
 from weft.core.plan.about import About, Controls
+from weft.core.plan.kept_back import awaited_by, find_kept_back
 from weft.core.plan.reasons import (
     Blocker,
     Reason,
@@ -30,7 +31,6 @@ from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.sleep_records import describe_sleep
 from weft.stack.backoff import pause_s
 from weft.stack.cpu_jobs import place_on_host
-from weft.stack.eligible_jobs import awaited_by, find_kept_back
 from weft.stack.windows import Window, find_windows, kept_away
 
 if TYPE_CHECKING:

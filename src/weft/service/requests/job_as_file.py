@@ -63,6 +63,7 @@ def file_of(job: Job) -> Fields:
     if job.launch is not None:
         fields |= _launch(job.launch)
     implied = not job.demand.rigid or "batch" in fields or "checkpoint" in fields
+    implied |= priority_word(job) == "spot"
     after = {word: list(names) for word, names in _after(job) if names}
     more = {
         "tenant": job.tenant,

@@ -61,6 +61,11 @@ def _lines(service: Context) -> Iterator[str]:
     spent = {tenant: usage.gpu_s for tenant, usage in used.items()}
     yield from _metric("gpu_seconds_total", "counter", "GPU time used.", "tenant", spent)
     yield from _work(service, {tenant: float(usage.restarts) for tenant, usage in used.items()})
+    worked = next(reversed(driver.decisions.recent.values()), None)
+    numbers = {} if worked is None else worked.numbers
+    yield from _metric(
+        "policy_number", "gauge", "What the policy told of its last decision.", "name", numbers
+    )
     nodes = count_nodes(service)
     yield from _metric("nodes", "gauge", "Machines by state.", "state", nodes)
     single: Mapping[str, tuple[str, str, float]] = {

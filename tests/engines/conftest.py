@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.clusters.kubernetes import KubernetesCluster, what_is_missing
+from tests.clusters.slurm import SlurmCluster, missing
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +25,21 @@ def kubernetes() -> Iterator[KubernetesCluster]:
     finally:
         cluster.down()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    if lacking := missing():
+        pytest.skip(lacking)
+    cluster = SlurmCluster(tmp_path_factory.mktemp("slurm"))
+    cluster.up()
+    yield cluster
+    cluster.down()
+
+
+@pytest.fixture
+def slurm(slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    for name in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(name, slurm_cluster.env[name])
+    yield slurm_cluster
+    slurm_cluster.clear()

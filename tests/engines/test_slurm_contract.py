@@ -6,28 +6,17 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.clusters.slurm import NODES, SlurmCluster, missing
+from tests.clusters.slurm import NODES, SlurmCluster
 from tests.engines.contract import every_check
 from tests.engines.elastic_scenario import train_through_it_all
 from weft.core.events.event import Failed, Started
 from weft.engines.slurm.engine import SlurmEngine
 from weft.testing.engine_subject import Check, Subject, session, shell_job, shell_subject
 from weft.wire.attempt import CLAIM, folder_of
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    if lacking := missing():
-        pytest.skip(lacking)
-    one = SlurmCluster(tmp_path_factory.mktemp("slurm"))
-    one.up()
-    yield one
-    one.down()
 
 
 def subject(cluster: SlurmCluster, state: Path, mode: str) -> Subject:
@@ -46,46 +35,27 @@ def subject(cluster: SlurmCluster, state: Path, mode: str) -> Subject:
 @pytest.mark.parametrize("mode", ["native", "pilot"])
 @pytest.mark.parametrize("check", every_check("jobs_of_any_name_run", "running_jobs_are_adopted"))
 def test_slurm_keeps_the_contract(
-    check: Check,
-    mode: str,
-    cluster: SlurmCluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    check: Check, mode: str, slurm: SlurmCluster, tmp_path: Path
 ) -> None:
-    for name in ("PATH", "SLURM_CONF"):
-        monkeypatch.setenv(name, cluster.env[name])
-
-    try:
-        asyncio.run(check(subject(cluster, tmp_path / "state", mode)))
-    finally:
-        cluster.clear()
+    asyncio.run(check(subject(slurm, tmp_path / "state", mode)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["native", "pilot"])
 def test_training_goes_on_through_resizes_a_killed_service_and_a_lost_node(
-    mode: str, cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mode: str, slurm: SlurmCluster, tmp_path: Path
 ) -> None:
-    for name in ("PATH", "SLURM_CONF"):
-        monkeypatch.setenv(name, cluster.env[name])
-
     try:
-        train_through_it_all(f"slurm:mode={mode}", tmp_path / "state", cluster.kill_node)
+        train_through_it_all(f"slurm:mode={mode}", tmp_path / "state", slurm.kill_node)
     finally:
-        cluster.clear()
         for node in NODES:
-            cluster.start_node(node)
+            slurm.start_node(node)
 
 
 @pytest.mark.slow
-def test_how_an_agent_died_is_told_in_slurms_words(
-    cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("PATH", "SLURM_CONF"):
-        monkeypatch.setenv(name, cluster.env[name])
-
+def test_how_an_agent_died_is_told_in_slurms_words(slurm: SlurmCluster, tmp_path: Path) -> None:
     async def run() -> Failed:
-        async with session(subject(cluster, tmp_path / "state", "native")) as it:
+        async with session(subject(slurm, tmp_path / "state", "native")) as it:
             job = shell_job("orphaned", 1, "exec sleep 1000")
             await it.start(job)
             assert await it.next() == Started(job.id, 1)

@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.clusters.slurm import SlurmCluster, missing
 from tests.engines.elastic_scenario import Service, wait_until
 from weft.service.responses.answers import NodeAnswer, Nodes
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
-    if lacking := missing():
-        pytest.skip(lacking)
-    slurm = SlurmCluster(tmp_path / "slurm")
-    slurm.up()
-    for name in ("PATH", "SLURM_CONF"):
-        monkeypatch.setenv(name, slurm.env[name])
-    yield slurm
-    slurm.down()
 
 
 def update(node: str, *change: str) -> None:
     subprocess.run(["scontrol", "update", f"nodename={node}", *change], check=True)
 
 
-@pytest.mark.usefixtures("cluster")
+@pytest.mark.usefixtures("slurm")
 def test_a_drained_node_is_shown_with_the_reason_and_used_again_later(tmp_path: Path) -> None:
     update("t1", "state=drain", "reason=fan broken")
     service = Service(tmp_path / "state", ("--engine", "slurm", "--policy", "fifo"))

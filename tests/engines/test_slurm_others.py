@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.clusters.slurm import SlurmCluster, missing
 from tests.engines.elastic_scenario import Service, wait_until
 from weft.engines.slurm.answers import SlurmJob, expand_hosts, read_taken
 from weft.service.responses.answers import Made
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
-    if lacking := missing():
-        pytest.skip(lacking)
-    slurm = SlurmCluster(tmp_path / "slurm")
-    slurm.up()
-    for name in ("PATH", "SLURM_CONF"):
-        monkeypatch.setenv(name, slurm.env[name])
-    yield slurm
-    slurm.down()
 
 
 def take(node: str, gpus: int) -> str:
@@ -35,7 +21,7 @@ def take(node: str, gpus: int) -> str:
     return number
 
 
-@pytest.mark.usefixtures("cluster")
+@pytest.mark.usefixtures("slurm")
 def test_a_job_goes_where_others_left_room_and_another_waits_for_them(tmp_path: Path) -> None:
     others = take("a1", 4)
     take("a2", 2)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.clusters.slurm import SlurmCluster, missing
+from tests.clusters.slurm import SlurmCluster
 from tests.integration.users import open_folder, own_folder
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.events.event import Finished, Started
@@ -23,24 +22,6 @@ from weft.wire.identity import Identity
 
 AS_ROOT = os.geteuid() == 0
 ANN = 61001
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    if lacking := missing():
-        pytest.skip(lacking)
-    one = SlurmCluster(tmp_path_factory.mktemp("slurm"))
-    one.up()
-    yield one
-    one.down()
-
-
-@pytest.fixture
-def slurm(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
-    for name in ("PATH", "SLURM_CONF"):
-        monkeypatch.setenv(name, cluster.env[name])
-    yield cluster
-    cluster.clear()
 
 
 def run(engine: SlurmEngine, job: Job) -> None:

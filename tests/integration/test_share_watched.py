@@ -97,5 +97,5 @@ async def share(live: Live, folder: Path, number: int) -> bool:
             await live.driver.cancel(job.id)
         await asyncio.gather(*(live.driver.ended(job.id) for job in jobs))
         state = live.driver.scheduler.state
-        await until(lambda: not any(state.vacating.is_leaving(job.id) for job in jobs))
+        await until(lambda: not any(state.releasing.is_leaving(job.id) for job in jobs))
     return True

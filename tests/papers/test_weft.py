@@ -11,7 +11,7 @@ import weft
 from weft.app.insight.explain import explain
 from weft.app.insight.present import Present
 from weft.core.errors import InvalidConfig
-from weft.core.events.event import Decided, Reported, Resizable, Started, Submitted
+from weft.core.events.event import Cancelled, Decided, Reported, Resizable, Started, Submitted
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
@@ -274,3 +274,18 @@ def test_a_job_with_hours_left_is_resized_at_its_own_price_of_restarts() -> None
         grown[price] = bool(made.propose(301.0).changes)
 
     assert grown == {1.0: True, 1e4: False}
+
+
+def test_a_part_of_a_gpu_that_is_free_is_used_beside_elastic_jobs() -> None:
+    halves = [Job(JobId(f"h{i}"), demand=Demand(1, share=0.5)) for i in range(18)]
+    made = scheduler(*halves, job("elastic"))
+    made.adopt(0.0, made.propose(0.0))
+    made.step(60.0, [Cancelled(JobId("h0"))])
+    made.adopt(61.0, made.propose(61.0))
+
+    held = made.view(61.0).held()
+    waiting = sum(JobId(f"h{i}") not in held for i in range(1, 18))
+    with_room = made.state.free.with_room("v100", 0.5)
+
+    assert waiting
+    assert with_room == []

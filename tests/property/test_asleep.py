@@ -221,7 +221,7 @@ def test_nothing_is_lost_and_no_device_is_used_twice(data: st.DataObject) -> Non
     assert not len(world.scheduler.state.table), "a job never comes to its end"
     settle(world)
     assert not world.asleep, "somebody is left asleep"
-    assert not world.scheduler.state.vacating
+    assert not world.scheduler.state.releasing
 
 
 @given(st.data())

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 
+from weft.core.errors import InvalidConfig
+from weft.core.model.execution import read_execution
 from weft.train.errors import TrainError
 from weft.train.plans.frameworks import for_huggingface, for_lightning
 from weft.train.plans.layout import Layout, divide_batch, read_layout
@@ -34,6 +42,28 @@ def test_replicas_follow_from_the_ranks() -> None:
 def test_plans_that_cannot_run_say_why(text: str, why: str) -> None:
     with pytest.raises(TrainError, match=why):
         read_layout(text, 4)
+
+
+NUMBERS = st.sampled_from(["", "0", "1", "2", "3", "4", "12", "1000001", "12345678", "²"])
+NAMES = st.sampled_from(["dp", "tp", "pp", "zero", "ga", "offload", "gc", "DP", "x", " "])
+PARTS = st.builds(str.__add__, NAMES, NUMBERS)
+
+
+@given(text=st.lists(PARTS, min_size=1, max_size=4).map("-".join), ranks=st.integers(1, 16))
+@example("zero2-pp2", 2)
+@example("ga1000001", 1)
+@example(" dp2\n", 2)
+def test_trainings_and_the_scheduler_read_the_same_plans(text: str, ranks: int) -> None:
+    def read(reader: Callable[[], Any]) -> dict[str, int] | None:
+        try:
+            plan = reader()
+        except (InvalidConfig, TrainError):
+            return None
+        return None if plan is None else asdict(plan)
+
+    by_scheduler = read(lambda: read_execution(text).on(ranks))
+
+    assert read(lambda: read_layout(text, ranks)) == by_scheduler
 
 
 def test_replicas_share_a_batch_evenly_or_not_at_all() -> None:

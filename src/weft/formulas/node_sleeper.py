@@ -20,7 +20,8 @@ from weft.formulas.node_sleep import BINS_A_DAY, SleepRule, daily_profile
 
 BIN_S = 86_400.0 / BINS_A_DAY
 DAYS = 14
-# Watts of an idle GPU, about what `nvidia-smi` shows; the rest of a node is not counted.
+# Watts of an idle GPU, about what `nvidia-smi` shows: rough figures without a published source, so
+# that joules compare settings and are no bill. The rest of a node is not counted.
 IDLE_W = {"k80": 30.0, "p100": 30.0, "v100": 40.0, "t4": 10.0, "a100": 50.0, "h100": 70.0}
 FIRST = 6  # bins in which as many are awake as are in use and to spare, as published
 
@@ -108,7 +109,7 @@ class NodeSleeper:
 
     def _wake(self, now: float, count: int) -> tuple[Node, ...]:
         """So many, those that slept for longest first."""
-        nodes = sorted(self.asleep.values(), key=lambda one: one[1])[:count]
+        nodes = sorted(self.asleep.values(), key=lambda slept: slept[1])[:count]
         for node, since in nodes:
             del self.asleep[node.id]
             self._node_s += now - since
@@ -129,7 +130,7 @@ class NodeSleeper:
         for node in nodes:
             left[node.kind] = left.get(node.kind, 0) + 1
         chosen: list[Node] = []
-        for node in sorted(idle, key=lambda one: self._idle_since[one.id]):
+        for node in sorted(idle, key=lambda idler: self._idle_since[idler.id]):
             if len(chosen) < count and left[node.kind] > 1:
                 left[node.kind] -= 1
                 chosen.append(node)

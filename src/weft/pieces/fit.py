@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.table import Bools, Column, Floats, Rows
 from weft.pieces.place.gangs import acceptable
 
 EPS = 1e-9
@@ -41,7 +41,12 @@ def fit(view: View, order: Rows) -> Bools:
     room = view.free.room()
     if need[~held].sum() <= room:
         return np.ones(len(order), dtype=bool)
-    return fit_first(need, room + float(need[held].sum()))
+    return fit_first(need, room + float((need * times_asked(view, order)).sum()))
+
+
+def times_asked(view: View, order: Rows) -> Floats:
+    """How many times what it asked for each row holds: above 1 where another policy let it grow."""
+    return view.table.held[order] / np.maximum(view.table.column(Column.GPUS)[order], 1.0)
 
 
 def _fit_kinds(view: View, order: Rows) -> Bools:

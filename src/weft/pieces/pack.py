@@ -12,7 +12,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.state.table import Bools, Floats, Rows
-from weft.pieces.fit import EPS, fit, fit_first
+from weft.pieces.fit import EPS, fit, fit_first, times_asked
 from weft.pieces.place.gangs import Placer, fewest_nodes
 
 SPARE = 64  # rows that are ranked beyond as many as there are GPUs
@@ -22,8 +22,9 @@ Alike = tuple[Demand, str, float | None]
 def pack(view: View, order: Rows, place: Placer = fewest_nodes, late: Bools | None = None) -> Plan:
     """Run the first of `order` that fit together; stop running jobs that stand in their way.
 
-    Parts of devices may be free all over while no whole ones are: for rows that are `late` jobs
-    behind them are stopped even though all would fit by number.
+    Who holds more than it asks for, since another policy let it grow, makes room and goes on with
+    what it asks for. Parts of devices may be free all over while no whole ones are: for rows that
+    are `late` jobs behind them are stopped even though all would fit by number.
     """
     held = view.table.held[order]
     if held.all():
@@ -33,6 +34,9 @@ def pack(view: View, order: Rows, place: Placer = fewest_nodes, late: Bools | No
     for row in order[(held > 0.0) & ~chosen]:
         draft.release(row)
     starved = [row for row in order[(held == 0.0) & chosen] if not draft.start(row)]
+    if starved and (large := order[times_asked(view, order) > 1.0][::-1]).size:
+        for row in starved:
+            draft.clear_for(row, large)
     if late is not None:
         for row in starved:
             if late[row]:
@@ -49,7 +53,8 @@ def pack_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
     running = view.running()
     room = view.free.room() + float(table.need[running].sum())
     most = int(room) + SPARE
-    if len(view.cluster.kinds) > 1 or table.waiting < 2 * most:
+    resized = bool((table.held != table.gpus)[running].any())
+    if resized or len(view.cluster.kinds) > 1 or table.waiting < 2 * most:
         return pack(view, view.ranked(key), place)
     order, chosen = _choose_first(view, key, running, room, most)
     draft = Draft(view, place)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import pytest
 
 from weft.core.events.actions import Start, Wake
 from weft.core.events.event import (
@@ -29,7 +31,7 @@ from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import Asks
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.model.job import After, Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
@@ -343,6 +345,36 @@ def test_a_job_that_does_not_fit_waits_for_the_round() -> None:
 
     assert Wake(600.0) in early_scheduler_of(diary).step(7.0, [large])
     assert diary.asked == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"after": After()},  # as a request without dependencies is read
+        {"after": After(ok=(JobId("ended"),))},
+        {"demand": Demand(2, nodes=2)},
+        {"app": "sweep", "max_parallel": 1},
+        {"demand": Demand(1, share=0.5)},
+    ],
+)
+def test_whatever_else_a_job_says_it_does_not_wait_for_a_round(more: dict[str, Any]) -> None:
+    diary = Diary(every=600.0)
+    early_scheduler_of(diary).step(7.0, [Submitted(Job(A, **more))])
+
+    assert diary.asked == [7.0]
+
+
+@pytest.mark.parametrize(
+    "more", [{"after": After(ok=(A,))}, {"app": "sweep", "max_parallel": 1}, {"demand": Demand(0)}]
+)
+def test_a_round_ends_early_for_nobody_who_waits_for_other_jobs(more: dict[str, Any]) -> None:
+    diary = Diary(every=600.0, answers=[Plan({A: HERE})])
+    scheduler = early_scheduler_of(diary)
+    scheduler.step(7.0, [Submitted(Job(A, app="sweep", max_parallel=1))])
+
+    scheduler.step(20.0, [Submitted(Job(B, **more))])
+
+    assert diary.asked == [7.0]
 
 
 def test_a_simulation_keeps_to_the_rounds_as_published() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -55,6 +56,32 @@ def test_the_first_that_fit_together_run() -> None:
     view = view_of(8, ("a", 4, 0.0), ("b", 8, 0.0), ("c", 2, 0.0), ("d", 4, 0.0))
 
     assert who(view, pack(view, rows(0, 1, 2, 3))) == "ac"
+
+
+def grown(cluster: str) -> View:
+    """Four GPUs, two each held by `a` and `b`, which ask for one; `c` and `d` want half of one."""
+    elastic, half = Demand(1, 1, 2, ("cpu",)), Demand(1, kinds=("cpu",), share=0.5)
+    state = State(cluster_of(cluster))
+    for name, demand in zip("abcd", (elastic, elastic, half, half), strict=True):
+        state.fold(0.0, Submitted(Job(JobId(name), demand=demand)))
+    for number, name in enumerate("ab", start=1):
+        two = Allocation((state.free.slice(0, 2),))
+        state.fold(0.0, Decided(number, {JobId(name): two}))
+    state.free.commit()
+    return View(10.0, state.table, state.cluster, state.free)
+
+
+@pytest.mark.parametrize("order", [(2, 3, 0, 1), (2, 3, 1, 0), (0, 1, 2, 3)])
+@pytest.mark.parametrize("cluster", ["1x4:cpu", "1x4:cpu+1x1:t4"])
+def test_who_holds_more_than_it_asks_for_makes_room_and_goes_on(
+    cluster: str, order: tuple[int, ...]
+) -> None:
+    view = grown(cluster)
+
+    held = view.after(pack(view, rows(*order)))
+
+    assert sorted(held) == ["a", "b", "c", "d"]
+    assert held[JobId("a")].gpus + held[JobId("b")].gpus == 3
 
 
 def scattered() -> View:

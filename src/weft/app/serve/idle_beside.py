@@ -19,13 +19,12 @@ from weft.core.plan.about import Controls
 from weft.core.plan.reasons import Blocker
 from weft.pieces.place.gangs import fewest_nodes
 from weft.runtime.deciding.waiting import waits_of, why_waits
-from weft.runtime.loop.background import end_task
+from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
 from weft.stack.windows import Window, kept_away, read_window
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 15.0
 AT_ONCE = 1_000  # jobs looked at before others are let in
 AGAIN_S, LATE_S = 30.0, 60.0  # until somebody decides again, and until it is counted
 # What can be checked; other reasons are the policy's own.
@@ -36,49 +35,44 @@ CHECKED = (
 
 
 @dataclass
-class IdleBeside:
+class IdleBeside(Repeated):
     """Since when jobs of a driver have waited beside what they could use.
 
     `counts` are those beyond a minute, by what they are told; `looks` how often somebody was asked
     to decide again.
     """
 
+    every_s = 15.0
+    trouble = "who waits beside idle devices is not counted"
+    waits_first = True
     driver: Driver
     rules: Callable[[], Quotas]
     counts: Mapping[str, int] = field(default_factory=dict)
     looks: int = 0
     _since: dict[JobId, float] = field(default_factory=dict)
     _asked: set[JobId] = field(default_factory=set)
-    _task: asyncio.Task[None] | None = None
-
-    def open(self) -> None:
-        """Begin to look."""
-        self._task = asyncio.create_task(self._run())
-
-    async def close(self) -> None:
-        """Look no more."""
-        await end_task(self._task)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(EVERY_S)
-            if await self.look():
-                self.driver.scheduler.put_off(self.driver.now)
-                await self.driver.write_down(Woken())
 
     async def look(self) -> bool:
+        """Count who waits beside idle devices, and have somebody decide again where it may help."""
+        again = await self.count()
+        if again:
+            self.driver.scheduler.put_off(self.driver.now)
+            await self.driver.write_down(Woken())
+        return again
+
+    async def count(self) -> bool:
         """Count who waits beside idle devices; whether to decide again for somebody."""
-        driver, found = self.driver, dict[JobId, Blocker]()
+        driver, beside = self.driver, dict[JobId, Blocker]()
         jobs = [*driver.scheduler.state.table.jobs]
         for start in range(0, len(jobs), AT_ONCE):
-            found |= find_beside_idle(driver, self.rules(), jobs[start : start + AT_ONCE])
+            beside |= find_beside_idle(driver, self.rules(), jobs[start : start + AT_ONCE])
             await asyncio.sleep(0.0)  # others in between: 15,000 jobs took a fifth of a second
         now = driver.now
-        self._since = {job: self._since.get(job, now) for job in found}
+        self._since = {job: self._since.get(job, now) for job in beside}
         self._asked &= self._since.keys()
         speed = driver.engine.speed
         waited = {job: (now - since) / speed for job, since in self._since.items()}
-        late = {job: found[job] for job, seconds in waited.items() if seconds >= LATE_S}
+        late = {job: beside[job] for job, seconds in waited.items() if seconds >= LATE_S}
         for job in late.keys() - driver.decisions.doubted:
             log.warning("job=%s waits beside what it could use: told %s", job, late[job].value)
         driver.decisions.doubted = frozenset(late)
@@ -97,17 +91,17 @@ def find_beside_idle(driver: Driver, rules: Quotas, jobs: Sequence[Job]) -> dict
     state, waits = driver.scheduler.state, waits_of(driver)
     table = state.table
     room = _Room(driver, rules)
-    found: dict[JobId, Blocker] = {}
+    beside: dict[JobId, Blocker] = {}
     for job in jobs:
         row = table.find(job.id)
         if row is None or table.allocations[row] is not None or job.demand.max == 0:
             continue
-        if state.vacating.is_leaving(job.id) or not room.is_there_for(job):
+        if state.releasing.is_leaving(job.id) or not room.is_there_for(job):
             continue
         why = why_waits(waits, driver.scheduler, driver.ledger.jobs[job.id])
         if why is not None and why.blocker in CHECKED:
-            found[job.id] = why.blocker
-    return found
+            beside[job.id] = why.blocker
+    return beside
 
 
 class _Room:
@@ -117,7 +111,7 @@ class _Room:
         self._state, self._now, self._rules = driver.scheduler.state, driver.now, rules
         self._sized = Controls.COUNT in driver.scheduler.policy.about.controls
         every = (read_window(name, text) for name, text in rules.windows.items())
-        self._windows = [one for one in every if self._now < one.end]
+        self._windows = [window for window in every if self._now < window.end]
         self._held = driver.scheduler.view(self._now).held_by_tenants() if rules.limits else {}
         self._fits: dict[tuple[object, ...], bool] = {}
 
@@ -125,8 +119,8 @@ class _Room:
         """Whether it fits, on a kind of which its tenant may hold more."""
         kinds = job.demand.kinds or self._state.cluster.kinds
         kinds = tuple(kind for kind in kinds if self._is_within(job, kind))
-        barred = tuple(one for one in self._windows if not one.admits(job, self._now))
-        key = (job.demand, kinds, tuple(one.name for one in barred))
+        barred = tuple(window for window in self._windows if not window.admits(job, self._now))
+        key = (job.demand, kinds, tuple(window.name for window in barred))
         if key not in self._fits:
             self._fits[key] = bool(kinds) and self._place(job, kinds, barred)
         return self._fits[key]

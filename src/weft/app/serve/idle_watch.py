@@ -2,62 +2,48 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
-from weft.core.errors import WeftError
 from weft.core.events.event import Cancelled, Noticed
 from weft.core.model.job import JobId
-from weft.runtime.loop.background import end_task
+from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.idle_jobs import IdleJobs, describe_idle
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 30.0
 LEVEL = "idle"
 
 
-class IdleWatch:
+class IdleWatch(Repeated):
     """Of a driver's running jobs; `stop_s` None never stops any."""
+
+    every_s = 30.0
+    trouble = "what idle jobs are told is not written"
+    waits_first = True
 
     def __init__(self, driver: Driver, stop_s: float | None = None) -> None:
         self._driver, self._stop_s = driver, stop_s
-        self._task: asyncio.Task[None] | None = None
 
     @property
     def jobs(self) -> IdleJobs:
         """What was seen of them."""
         return self._driver.ledger.idle
 
-    def open(self) -> None:
-        """Begin to look."""
-        self._task = asyncio.create_task(self._run())
-
-    async def close(self) -> None:
-        """Look no more."""
-        await end_task(self._task)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(EVERY_S)
-            try:
-                await self.look()
-            except WeftError as error:
-                log.warning("what idle jobs are told is not written: %s", error)
-
     async def look(self) -> None:
         """Say of jobs that are found idle that they are; stop those that were so for too long."""
         driver = self._driver
         live = driver.ledger.jobs.live
-        running = [one for one in live.values() if one.running is not None and not one.outcome]
+        running = [
+            record for record in live.values() if record.running is not None and not record.outcome
+        ]
         for job in self.jobs.look(running, driver.now):
             use = self.jobs.uses[job]
             await driver.write_down(Noticed(job, use.attempt, LEVEL, describe_idle(use)))
         for job in self._find_late():
-            said = f"stopped: it {describe_idle(self.jobs.uses[job])}"
-            log.warning("job=%s %s", job, said)
-            await driver.write_down(Cancelled(job, said))
+            text = f"stopped: it {describe_idle(self.jobs.uses[job])}"
+            log.warning("job=%s %s", job, text)
+            await driver.write_down(Cancelled(job, text))
 
     def _find_late(self) -> list[JobId]:
         if self._stop_s is None:

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weft.app.serve.private_file import write_private
-from weft.core.errors import InvalidConfig, WeftError
+from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Node
 from weft.core.model.job import NodeId
 from weft.formulas.node_sleep import SleepRule
 from weft.formulas.node_sleeper import NodeSleeper
-from weft.runtime.loop.background import end_task
+from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
 
 log = logging.getLogger(__name__)
@@ -75,15 +75,17 @@ class SleepSettings:
 
 
 @dataclass
-class SleepNodes:
+class SleepNodes(Repeated):
     """Follows a driver; what sleeps is kept in `folder`, so that a restart wakes it."""
 
+    every_s = EVERY_S
+    trouble = "nodes are not put to sleep or woken"
+    waits_first = True
     driver: Driver
     settings: SleepSettings
     folder: Path | None = None
     sleeper: NodeSleeper = field(init=False)
     _drained: dict[NodeId, Node] = field(default_factory=dict)  # by a person, while they slept
-    _task: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
         rule = SleepRule(spare=self.settings.spare)
@@ -99,38 +101,31 @@ class SleepNodes:
                 self._drained[node.id] = node
             elif node is not None:
                 self.sleeper.asleep[node.id] = (node, self.driver.now)
-        self._task = asyncio.create_task(self._run())
-
-    async def close(self) -> None:
-        """Look no more; who sleeps goes on sleeping."""
-        await end_task(self._task)
+        super().open()
 
     def keep_drained(self, node: NodeId) -> None:
         """A person drained it: whoever waits, it is not used before a person says so."""
         sleeper = self.sleeper
-        found = sleeper.asleep.pop(node, None) or sleeper.booting.pop(node, None)
-        if found is not None:
-            self._drained[node] = found[0]
+        away = sleeper.asleep.pop(node, None) or sleeper.booting.pop(node, None)
+        if away is not None:
+            self._drained[node] = away[0]
             self._write()
 
     async def wake(self, node: NodeId) -> bool:
         """Begin to boot a node that a person wants to use; False if it does not sleep."""
         sleeper = self.sleeper
         slept = sleeper.asleep.pop(node, None)
-        found = self._drained.pop(node, None) or (slept and slept[0])
-        if found is not None:
-            sleeper.booting[node] = (found, self.driver.now + self.settings.boot_s)
+        sleeping = self._drained.pop(node, None) or (slept and slept[0])
+        if sleeping is not None:
+            sleeper.booting[node] = (sleeping, self.driver.now + self.settings.boot_s)
             self._write()
-            await self._call(self.settings.wake, found)
+            await self._call(self.settings.wake, sleeping)
         return node in sleeper.booting
 
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(max(EVERY_S / self.driver.engine.speed, LEAST_S))
-            try:
-                await self.look()
-            except (WeftError, OSError) as error:
-                log.warning("nodes are not put to sleep or woken: %s", error)
+    @property
+    def pause_s(self) -> float:
+        """So that the cluster's time between turns is the same."""
+        return max(EVERY_S / self.driver.engine.speed, LEAST_S)
 
     async def look(self) -> None:
         """Put to sleep, wake, and use again what has booted."""
@@ -156,14 +151,14 @@ class SleepNodes:
             *words, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
         )
         try:
-            _, said = await asyncio.wait_for(child.communicate(), LIMIT_S)
+            _, output = await asyncio.wait_for(child.communicate(), LIMIT_S)
         except TimeoutError:
             child.kill()
             await child.wait()
             log.warning("node=%s %r took longer than %g s", node.id, command, LIMIT_S)
             return
         if child.returncode:
-            words_said = said.decode(errors="replace").strip()[-500:]
+            words_said = output.decode(errors="replace").strip()[-500:]
             log.warning(
                 "node=%s %r exited with %s: %s", node.id, command, child.returncode, words_said
             )

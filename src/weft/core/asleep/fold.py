@@ -32,7 +32,7 @@ def _start_ahead(state: StateParts, now: float, event: StartedAhead) -> list[Act
     row = table.row(job)
     table.set(row, Column.ATTEMPT, attempt)
     table.set(row, Column.STAGE, Stage.STOPPING)
-    state.vacating.leave(job, attempt, replace(event.on, slices=()))  # it holds no devices
+    state.releasing.leave(job, attempt, replace(event.on, slices=()))  # it holds no devices
     gb = event.on.sharing.gpu_mem_gb or 0.0
     state.asleep.fall(Sleeping(job, attempt, Rung.FREEZE, event.on, now, device_gb=gb))
     return [Start(table.jobs[row], replace(event.on, sharing=EXCLUSIVE), attempt)]
@@ -42,11 +42,11 @@ def lie_down_again(state: StateParts, row: int) -> list[Action]:
     """A job that was to wake loses its devices before it has."""
     job, on = state.table.jobs[row].id, _give_back(state, row)
     sleeping = state.asleep.sleepers[job]
-    if state.vacating.drop(job):  # nobody had asked it to wake yet
+    if state.releasing.drop(job):  # nobody had asked it to wake yet
         state.table.set(row, Column.STAGE, Stage.PENDING if sleeping.there else Stage.STOPPING)
         return []
     state.table.set(row, Column.STAGE, Stage.STOPPING)
-    state.vacating.leave(job, sleeping.attempt, on)
+    state.releasing.leave(job, sleeping.attempt, on)
     return [state.asleep.fall(replace(sleeping, there=False, was=None))]
 
 
@@ -54,7 +54,7 @@ def deepen_all(state: StateParts, decided: Decided) -> list[Action]:
     """Attempts that sleep and have to leave their devices' memory as well."""
     if not decided.sleeps:
         return []
-    deeper = [one for one in decided.sleeps.items() if one[0] not in decided.changes]
+    deeper = [sleep for sleep in decided.sleeps.items() if sleep[0] not in decided.changes]
     return [action for job, rung in deeper for action in _deepen(state, job, rung)]
 
 
@@ -62,7 +62,7 @@ def _deepen(state: StateParts, job: JobId, rung: Rung) -> list[Action]:
     sleeping = state.asleep.sleepers[job]
     if rung not in SLEEPS:
         return stop_sleeper(state, job)
-    state.vacating.leave(job, sleeping.attempt, sleeping.on)
+    state.releasing.leave(job, sleeping.attempt, sleeping.on)
     state.table.set(state.table.row(job), Column.STAGE, Stage.STOPPING)
     return [state.asleep.fall(replace(sleeping, there=False, rung=rung, was=sleeping.rung))]
 
@@ -75,7 +75,7 @@ def go_on(state: StateParts, row: int, to: Allocation, sleeping: Sleeping) -> li
     table.set(row, Column.HELD, to.gpus)
     table.set(row, Column.STAGE, Stage.STARTING)
     resume = Resume(job, to, sleeping.attempt)
-    return [] if state.vacating and state.vacating.hold(resume) else [resume]
+    return [] if state.releasing and state.releasing.hold(resume) else [resume]
 
 
 def stop_sleeper(state: StateParts, job: JobId) -> list[Action]:
@@ -83,9 +83,9 @@ def stop_sleeper(state: StateParts, job: JobId) -> list[Action]:
     sleeping = state.asleep.drop(job)
     if sleeping is None:
         return []
-    if (job, sleeping.attempt) not in state.vacating:
+    if (job, sleeping.attempt) not in state.releasing:
         nowhere = replace(sleeping.on, slices=())  # its devices are others' by now
-        state.vacating.leave(job, sleeping.attempt, nowhere)
+        state.releasing.leave(job, sleeping.attempt, nowhere)
     if (row := state.table.find(job)) is not None:
         state.table.set(row, Column.STAGE, Stage.STOPPING)
     return [Stop(job, sleeping.attempt)]
@@ -112,21 +112,21 @@ def _slept(state: StateParts, now: float, event: Slept) -> list[Action]:
     """An attempt sleeps: whoever waited for its devices may have them."""
     job, attempt, table = event.job, event.attempt, state.table
     sleeping = state.asleep.find(job, attempt)
-    if sleeping is None or sleeping.there or (job, attempt) not in state.vacating:
+    if sleeping is None or sleeping.there or (job, attempt) not in state.releasing:
         return []
     row = table.row(job)
     table.meters_off(row, now)
     if table.allocations[row] is None:
         table.set(row, Column.STAGE, Stage.PENDING)
     state.asleep.arrive(now, table.jobs[row], event.rung, event.took_s, event.host_gb)
-    return [*state.vacating.left(job, attempt)]
+    return [*state.releasing.left(job, attempt)]
 
 
 def _not_slept(state: StateParts, now: float, event: SleepFailed) -> list[Action]:
     """An attempt could not be put to sleep: it is stopped, unless it has its devices again."""
     job, attempt, table = event.job, event.attempt, state.table
     sleeping = state.asleep.find(job, attempt)
-    if sleeping is None or sleeping.there or (job, attempt) not in state.vacating:
+    if sleeping is None or sleeping.there or (job, attempt) not in state.releasing:
         return []
     state.asleep.refuse(job)
     row = table.row(job)
@@ -134,21 +134,21 @@ def _not_slept(state: StateParts, now: float, event: SleepFailed) -> list[Action
         state.asleep.sleepers[job] = replace(sleeping, there=True, rung=sleeping.was, was=None)
         if table.allocations[row] is None:
             table.set(row, Column.STAGE, Stage.PENDING)
-        return [*state.vacating.left(job, attempt)]
+        return [*state.releasing.left(job, attempt)]
     on = table.allocations[row]
     if on is None:
         return [Stop(job, attempt)]
-    state.vacating.drop(job)
+    state.releasing.drop(job)
     table.set(row, Column.STAGE, Stage.RUNNING)
     table.meters_on(row, now, on.gpus * on.sharing.share)
-    return [*state.vacating.left(job, attempt)]
+    return [*state.releasing.left(job, attempt)]
 
 
 def _awoke(state: StateParts, now: float, event: Awoke) -> list[Action]:
     """An attempt runs again."""
     job, table = event.job, state.table
     sleeping, row = state.asleep.find(job, event.attempt), table.find(job)
-    if sleeping is None or row is None or not sleeping.there or state.vacating.holds(job):
+    if sleeping is None or row is None or not sleeping.there or state.releasing.holds(job):
         return []
     on = table.allocations[row]
     if on is not None:

@@ -6,6 +6,7 @@ reads quantiles never asks which kind it has.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
@@ -75,14 +76,14 @@ class Calibration:
     classes: tuple[ClassScore, ...] = field(default=())
 
 
-class PointPredictor:
+class PointPredictor(ABC):
     """Distributions around `remaining`, for predictors that say one number per job."""
 
     __slots__ = ()
 
+    @abstractmethod
     def remaining(self, table: Table, now: float) -> Floats:
         """Estimated seconds left of each row; infinite where nothing is known."""
-        raise NotImplementedError
 
     def quantiles(self, table: Table, now: float, p: Sequence[float] = INTERVAL) -> Floats:
         """Rows x p: the number, with a log-normal error; infinite where nothing is known."""
@@ -126,5 +127,5 @@ class PointPredictor:
         """Nobody keeps score."""
         return Calibration()
 
-    def note_submitted(self, job: Job, now: float) -> None:
+    def note_submitted(self, job: Job, now: float) -> None:  # noqa: B027 - keeping is optional
         """Nothing is kept for scoring."""

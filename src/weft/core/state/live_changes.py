@@ -38,10 +38,10 @@ class CanResize:
 
 
 class LiveChanges:
-    """What a state knows of live changes; `vacating` is what the state holds starts back by."""
+    """What a state knows of live changes; `releasing` is what the state holds starts back by."""
 
-    def __init__(self, vacating: Releasing) -> None:
-        self._vacating = vacating
+    def __init__(self, releasing: Releasing) -> None:
+        self._releasing = releasing
         self.able: dict[JobId, CanResize] = {}
         self.under_way: dict[JobId, Resizing] = {}
 
@@ -60,7 +60,7 @@ class LiveChanges:
         resizing = self.under_way.get(job)
         if resizing is None:
             return on
-        return resizing.holds if self._vacating.holds(job) else join(resizing.holds, on)
+        return resizing.holds if self._releasing.holds(job) else join(resizing.holds, on)
 
     def pick(
         self,
@@ -105,25 +105,25 @@ class LiveChanges:
         assert was is not None
         holds, before = self.whole(job.id, was), self.able[job.id]
         self.able[job.id] = able = replace(before, epoch=before.epoch + 1)
-        self._vacating.drop(job.id)  # a change that it never got to
+        self._releasing.drop(job.id)  # a change that it never got to
         free.take(to)
         table.allocations[row] = to
         table.set(row, Column.HELD, to.gpus)
         self.under_way[job.id] = Resizing(job.id, able.attempt, able.epoch, holds)
         table.meters_off(row, now)
         table.meters_on(row, now, join(to, holds).gpus * to.sharing.share)
-        ready = self._vacating.shed(job.id, holds, to)
+        ready = self._releasing.shed(job.id, holds, to)
         return Resize(job, able.attempt, to, able.epoch), ready
 
     def ask(self, resize: Resize) -> list[Resize]:
         """What to ask for now: nothing while others are still on the new devices."""
         holds = self.under_way[resize.job.id].holds
-        return [] if self._vacating.hold_resize(resize, holds) else [resize]
+        return [] if self._releasing.hold_resize(resize, holds) else [resize]
 
     def change(self, job: Job, to: Allocation) -> list[Resize] | None:
         """Other terms for a change that is held back; None if there is none."""
         resizing = self.under_way.get(job.id)
-        if resizing is None or not self._vacating.drop(job.id):
+        if resizing is None or not self._releasing.drop(job.id):
             return None
         return self.ask(Resize(job, resizing.attempt, to, resizing.epoch))
 
@@ -139,17 +139,17 @@ class LiveChanges:
         del self.under_way[job]
         table.meters_off(row, now)
         table.meters_on(row, now, on.gpus * on.sharing.share)
-        return [*self._vacating.gave(job)]
+        return [*self._releasing.gave(job)]
 
     def leave(self, job: JobId, attempt: int, on: Allocation) -> bool:
         """An attempt is asked to go from all that it holds; False if there is nobody to ask."""
         holds = self.whole(job, on)
         self.able.pop(job, None)
         resizing = self.under_way.pop(job, None) is not None
-        if self._vacating.drop(job) and not resizing:
+        if self._releasing.drop(job) and not resizing:
             return False
-        self._vacating.leave(job, attempt, holds)
-        waited = self._vacating.gave(job)
+        self._releasing.leave(job, attempt, holds)
+        waited = self._releasing.gave(job)
         assert not waited  # what it was to shed it leaves with the rest
         return True
 
@@ -158,15 +158,15 @@ class LiveChanges:
         self.able.pop(job, None)
         if self.under_way.pop(job, None) is None:
             return []
-        self._vacating.drop(job)
-        return [*self._vacating.gave(job)]
+        self._releasing.drop(job)
+        return [*self._releasing.gave(job)]
 
     def load(self, saved: Iterable[Resizing], table: Table, held: Collection[str]) -> None:
         """Take up changes that were under way; those of `held` were not asked for yet."""
         self.under_way = {resizing.job: resizing for resizing in saved}
         resizes = [_resize_of(resizing, table) for resizing in self.under_way.values()]
         for resize in resizes:
-            self._vacating.shed(resize.job.id, self.under_way[resize.job.id].holds, resize.to)
+            self._releasing.shed(resize.job.id, self.under_way[resize.job.id].holds, resize.to)
         for resize in resizes:
             if resize.job.id in held:
                 self.ask(resize)
@@ -176,7 +176,7 @@ class LiveChanges:
         asked = [
             resizing
             for resizing in self.under_way.values()
-            if not self._vacating.holds(resizing.job)
+            if not self._releasing.holds(resizing.job)
         ]
         return [_resize_of(resizing, table) for resizing in asked]
 

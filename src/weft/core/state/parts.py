@@ -23,7 +23,7 @@ class StateParts(Protocol):
     recalled: int
     table: Table
     free: Capacity
-    vacating: Releasing
+    releasing: Releasing
     live: LiveChanges
     asleep: Asleep
     reports: dict[JobId, Reported]

@@ -69,7 +69,7 @@ TABLES: dict[str, type] = {
 
 def save_state(state: State) -> SavedState:
     """The present moment."""
-    table, vacating = state.table, state.vacating
+    table, releasing = state.table, state.releasing
     numbers = {
         "columns": list(COLUMNS),
         "cells": pack_floats(table.cells()),
@@ -81,15 +81,15 @@ def save_state(state: State) -> SavedState:
         "recalled": state.recalled,
         "suspended": sorted(table.suspended),
         "stops": state.asleep.save(),
-        "not_resized": [job for job in state.live.under_way if vacating.holds(job)],
+        "not_resized": [job for job in state.live.under_way if releasing.holds(job)],
     }
     active = zip(table.jobs, table.allocations, strict=True)
     tables = {
         "nodes": state.cluster.nodes,
         "whole": state.whole.nodes,
         "active": [Held(job.id, on) for job, on in active],
-        "leaving": [Held(job, on, attempt) for (job, attempt), on in vacating.holders().items()],
-        "held_back": [Held(one.job.id, one.on, one.attempt) for one in vacating.held()],
+        "leaving": [Held(job, on, attempt) for (job, attempt), on in releasing.holders().items()],
+        "held_back": [Held(start.job.id, start.on, start.attempt) for start in releasing.held()],
         "ended": [*state.ended],
         "reports": [*state.reports.values()],
         "resizable": [*state.live.able.values()],
@@ -108,7 +108,7 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
     state.whole = Cluster(tuple(tables["whole"]), numbers["name"])
     active: Sequence[Held] = tables["active"]
     state.table = Table.of(
-        unpack_floats(numbers["cells"]), [jobs[one.job] for one in active], [o.on for o in active]
+        unpack_floats(numbers["cells"]), [jobs[held.job] for held in active], [o.on for o in active]
     )
     state.free = Capacity(state.cluster)
     for held in active:
@@ -117,13 +117,13 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
     state.free.commit()
     state.free.set_hosts(numbers["hosts"])
     for held in tables["leaving"]:
-        state.vacating.leave(held.job, held.attempt, held.on)
+        state.releasing.leave(held.job, held.attempt, held.on)
     state.live.load(tables.get("resizing", ()), state.table, numbers.get("not_resized", ()))
     state.asleep.load(numbers.get("stops", {}), tables.get("asleep", ()))
     for held in tables["held_back"]:
         kind = Resume if state.asleep.find(held.job, held.attempt) is not None else Start
-        state.vacating.hold(kind(jobs[held.job], held.on, held.attempt))
-    state.live.able = {one.job: one for one in tables.get("resizable", ())}
+        state.releasing.hold(kind(jobs[held.job], held.on, held.attempt))
+    state.live.able = {able.job: able for able in tables.get("resizable", ())}
     state.ended = [*tables["ended"]]
     state.reports = {table.job: table for table in tables["reports"]}
     state.submissions, state.decisions = numbers["submissions"], numbers["decisions"]

@@ -71,8 +71,8 @@ class State:
         self.recalled = 0  # loaned machines that are wanted back and still here
         self.ended: list[Ended] = []
         self.reports: dict[JobId, Reported] = {}
-        self.vacating = Releasing()
-        self.live = LiveChanges(self.vacating)
+        self.releasing = Releasing()
+        self.live = LiveChanges(self.releasing)
         self.asleep = Asleep()
         self.dependencies = Dependencies()
         self.story = EventHistory()
@@ -120,7 +120,7 @@ class State:
                 self.table.suspended.discard(job)
             case PriorityChanged(job, priority, tier):
                 if (row := self.table.find(job)) is not None:
-                    self.vacating.rename(self.table.set_priority(row, priority, tier))
+                    self.releasing.rename(self.table.set_priority(row, priority, tier))
             case NodeDown(node):
                 return nodes.take_down(self, now, node)
             case NodeUp(node):
@@ -149,13 +149,13 @@ class State:
 
     def expects(self, job: JobId, attempt: int) -> bool:
         """Whether news of this attempt matters: it is promised devices, leaves them, or sleeps."""
-        if self._current(job, attempt) is not None or (job, attempt) in self.vacating:
+        if self._current(job, attempt) is not None or (job, attempt) in self.releasing:
             return True
         return self.asleep.find(job, attempt) is not None
 
     def leaving(self, job: JobId, attempt: int) -> bool:
         """Whether this attempt was asked to give its devices back and has not yet."""
-        return (job, attempt) in self.vacating
+        return (job, attempt) in self.releasing
 
     # ---- one method an event
 
@@ -167,7 +167,7 @@ class State:
         self.table.set(row, Column.SERVICE_SINCE, now)
         self.submissions += 1
         if job.conditional:
-            known = ((one.job.id, one.finished) for one in reversed(self.ended))
+            known = ((end.job.id, end.finished) for end in reversed(self.ended))
             self.dependencies.add(job, self.table, known)
 
     def _reported(self, event: Reported) -> None:
@@ -191,14 +191,14 @@ class State:
         self.table.meters_on(row, now, on.gpus * on.sharing.share)
 
     def _stopped(self, now: float, job: JobId, attempt: int) -> list[Action]:
-        if (job, attempt) not in self.vacating:
+        if (job, attempt) not in self.releasing:
             return []
         if job in self.table:
             row = self.table.row(job)
             self.table.meters_off(row, now)
             if self.table.allocations[row] is None:
                 self.table.set(row, Column.STAGE, Stage.PENDING)
-        return [*self.vacating.left(job, attempt)]
+        return [*self.releasing.left(job, attempt)]
 
     def _retry(self, now: float, job: JobId, attempt: int) -> list[Action]:
         row = self._current(job, attempt)
@@ -279,7 +279,7 @@ class State:
         self.table.set(row, Column.HELD, to.gpus)
         self.table.set(row, Column.STAGE, Stage.STARTING)
         start = Start(self.table.jobs[row], to, attempt)
-        held_back = self.vacating and self.vacating.hold(start)
+        held_back = self.releasing and self.releasing.hold(start)
         return actions if held_back else [*actions, start]
 
     def _take_away(self, job: JobId, rung: Rung = Rung.RESTART) -> list[Action]:
@@ -320,8 +320,8 @@ class State:
         self.table.set(row, Column.HELD, to.gpus)
         if (resizes := self.live.change(job, to)) is not None:
             return [*resizes]
-        if self.vacating.holds(job.id):
-            self.vacating.change(job.id, to)
+        if self.releasing.holds(job.id):
+            self.releasing.change(job.id, to)
             return []
         if self.table.get(row, Column.STAGE) == Stage.RUNNING:
             self.table.meters_off(row, now)
@@ -346,18 +346,18 @@ class State:
             actions = self._vacate(now, row)
             self._remove(now, job, how, code)
             return actions
-        if (job, attempt) not in self.vacating:
+        if (job, attempt) not in self.releasing:
             if self.asleep.find(job, attempt) is not None:
                 self._remove(now, job, how, code)
             return []
         # It ended before the stop that was asked of it took effect.
         if job in self.table:
-            self.vacating.drop(job)
+            self.releasing.drop(job)
             row = self.table.row(job)
             if (on := self.table.allocations[row]) is not None:
                 self.free.give(on)
             self._remove(now, job, how, code)
-        return [*self.vacating.left(job, attempt)]
+        return [*self.releasing.left(job, attempt)]
 
     def _vacate(self, now: float, row: int) -> list[Action]:
         on = self.table.allocations[row]
@@ -370,9 +370,9 @@ class State:
         job, attempt = self.table.jobs[row].id, int(self.table.get(row, Column.ATTEMPT))
         actions = self.live.end(job)
         if self.asleep.drop(job) is not None:
-            self.vacating.drop(job)
-            if (job, attempt) in self.vacating:
-                actions += self.vacating.left(job, attempt)
+            self.releasing.drop(job)
+            if (job, attempt) in self.releasing:
+                actions += self.releasing.left(job, attempt)
         return actions
 
     def _remove(self, now: float, job: JobId, how: How, code: int | None = None) -> None:

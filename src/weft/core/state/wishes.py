@@ -16,9 +16,9 @@ def wishes_of(state: State) -> list[Wish]:
     What a driver repeats when it cannot know which actions were carried out. So is whoever is to
     sleep, for nobody knows whether it was woken meanwhile.
     """
-    sleepers, table, vacating = state.asleep.sleepers, state.table, state.vacating
+    sleepers, table, releasing = state.asleep.sleepers, state.table, state.releasing
     wishes: list[Wish] = [
-        Stop(*one) for one in vacating.leaving() if state.asleep.find(*one) is None
+        Stop(*leaving) for leaving in releasing.leaving() if state.asleep.find(*leaving) is None
     ]
     wishes += state.live.wishes(table)
     for sleeping in sleepers.values():
@@ -27,7 +27,7 @@ def wishes_of(state: State) -> list[Wish]:
     for row in range(len(table)):
         job, on = table.jobs[row], table.allocations[row]
         starting = table.get(row, Column.STAGE) == Stage.STARTING
-        if on is not None and starting and not vacating.holds(job.id):
+        if on is not None and starting and not releasing.holds(job.id):
             kind = Resume if job.id in sleepers else Start
             wishes.append(kind(job, on, int(table.get(row, Column.ATTEMPT))))
     return wishes
@@ -36,4 +36,4 @@ def wishes_of(state: State) -> list[Wish]:
 def _is_asked_to_run(state: State, job: JobId) -> bool:
     """Whether a job was given its devices, and nobody else is on them any more."""
     on = state.table.allocations[state.table.row(job)]
-    return on is not None and not state.vacating.holds(job)
+    return on is not None and not state.releasing.holds(job)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from weft.core.model.job import Allocation, Job, Sharing
+from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 
 
@@ -21,3 +24,35 @@ def part_of_devices(job: Job, free: Capacity, kind: str) -> Allocation | None:
         masks[node] = masks.get(node, 0) | 1 << gpu
     slices = tuple(free.slice_of(node, mask, share) for node, mask in sorted(masks.items()))
     return Allocation(slices, Sharing(share=share))
+
+
+def start_parts(
+    view: View,
+    changes: Mapping[int, Allocation | None],
+    place: Callable[[Job, Capacity], Allocation | None],
+) -> dict[int, Allocation]:
+    """Who waits for a part of a device and still finds one, by row, once `changes` are made.
+
+    For policies that count whole devices: what the jobs on them leave is of use to others.
+    """
+    waits = [
+        row
+        for row in view.table.waiting_rows().tolist()
+        if view.job(row).demand.share < 1.0 and changes.get(row) is None
+    ]
+    found: dict[int, Allocation] = {}
+    if not waits:
+        return found
+    free, mark = view.free, view.free.mark()
+    for row in changes:
+        if (was := view.allocation(row)) is not None:
+            free.give(was)
+    for to in changes.values():
+        if to is not None:
+            free.take(to)
+    for row in waits:
+        if (on := place(view.job(row), free)) is not None:
+            free.take(on)
+            found[row] = on
+    free.rollback(mark)
+    return found

@@ -37,7 +37,9 @@ from weft.pieces.order.plain_jobs import charged_service, find_plain, plain_weig
 from weft.pieces.order.plain_left import STEP, Estimates
 from weft.pieces.order.rank_weights import flatten_large, rank_weights, share_ranks
 from weft.pieces.order.seconds_left import MINUTE, seconds_left
+from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.pairs import find_parted
+from weft.pieces.place.shares import start_parts
 from weft.pieces.share.pair_choices import explain_pairs
 from weft.pieces.share.strangers import share_with_strangers
 from weft.pieces.size.change_seconds import read_costs
@@ -211,13 +213,16 @@ class Weft:
         """The choice with its reasons, and what to remember of it."""
         view, configs, answer = values.view, values.configs, choice.answer
         changes, pairs = choice.changes, choice.pairs
+        parts = start_parts(view, changes, fewest_nodes)
         waiting: Bools = answer.pick < 0
-        told = np.zeros(0) if last is None else last.waiting
+        waiting[[*parts]] = False
+        explained = np.zeros(0) if last is None else last.waiting
         return Plan(
-            self._with_batches(values, choice),
+            self._with_batches(values, choice)
+            | {view.job(row).id: on for row, on in parts.items()},
             wake_at=float((np.floor(view.now / self.wake_s) + 1.0) * self.wake_s),
             reasons={
-                **clear_reasons(view, waiting, told),
+                **clear_reasons(view, waiting, explained),
                 **explain_changes(view, configs, choice.worth.speed, answer, changes),
                 **explain_pairs(view, pairs, changes),
                 **show_figures(view, configs, choice.worth.value, answer),

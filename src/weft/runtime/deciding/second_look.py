@@ -36,5 +36,5 @@ class SecondLook:
 
 def _takes_away(plan: Plan, state: State) -> bool:
     """Whether somebody left devices: it was stopped, moved or made smaller."""
-    leaves, resizes = state.vacating.is_leaving, state.live.under_way
+    leaves, resizes = state.releasing.is_leaving, state.live.under_way
     return any(to is None or leaves(job) or job in resizes for job, to in plan.changes.items())

@@ -187,8 +187,8 @@ def admit_events(events: Iterable[facts.Event], state: State, ledger: Ledger) ->
     for event in events:
         if isinstance(event, OF_ATTEMPT) and (event.job, event.attempt) in over:
             continue
-        if (told := _admit(event, state, ledger)) is not None:
-            admitted.append(told)
+        if (fact := _admit(event, state, ledger)) is not None:
+            admitted.append(fact)
         if isinstance(event, ENDS):
             over.add((event.job, event.attempt))
     return admitted
@@ -202,8 +202,8 @@ def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | No
     match event:
         case facts.Stopped(job, attempt):
             why = "it was stopped, but not by the scheduler"
-            told = facts.Failed(job, attempt, why)
-            return event if state.leaving(job, attempt) else _judge(told, state, ledger)
+            failed = facts.Failed(job, attempt, why)
+            return event if state.leaving(job, attempt) else _judge(failed, state, ledger)
         case facts.Failed() | facts.StartFailed():
             return _judge(event, state, ledger)
         case (
@@ -271,7 +271,7 @@ def _may_start_ahead(state: State, job: JobId, attempt: int) -> bool:
     row = state.table.find(job)
     if row is None or state.table.allocations[row] is not None or job in state.table.suspended:
         return False
-    gone = state.asleep.find(job) is None and not state.vacating.is_leaving(job)
+    gone = state.asleep.find(job) is None and not state.releasing.is_leaving(job)
     return gone and state.table.get(row, Column.ATTEMPT) + 1 == attempt
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
 
-from weft.core.errors import InvalidConfig, WeftError
+from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId
-from weft.runtime.loop.background import end_task
+from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,6 @@ log = logging.getLogger(__name__)
 DAY_S = 86_400.0
 PARTS = 8  # bases in the time that the log goes back
 LONGEST_S = 7 * DAY_S  # a policy with memory is made to forget it once in so long, for a base
-EVERY_S = 600.0
 AT_ONCE = 50  # jobs forgotten in one go
 READ_AT_ONCE = 5_000
 
@@ -79,13 +78,13 @@ def choose_base(
     bases: Sequence[tuple[int, float]], last: int, now: float, keep: Keep
 ) -> int | None:
     """The newest base (of number and time) that is old enough to cut the log at; None: no cut."""
-    found = [
+    old = [
         seq
         for seq, at in bases
         if (keep.days and at <= now - keep.days * DAY_S)
         or (keep.events and seq <= last - keep.events)
     ]
-    return max(found, default=None)
+    return max(old, default=None)
 
 
 def is_base_due(
@@ -100,34 +99,22 @@ def is_base_due(
     return by_time or by_count
 
 
-class Retention:
+class Retention(Repeated):
     """Forgets, a little at a time, beside a driver that goes on."""
+
+    every_s = 600.0
+    trouble = "pruning failed; it is tried again later"
 
     def __init__(self, driver: Driver, keep: Keep) -> None:
         self.keep = keep
         self._driver = driver
         self._sizes: dict[JobId, int] = {}
         self._bases: list[tuple[int, float]] = []
-        self._task: asyncio.Task[None] | None = None
         self._alone = asyncio.Lock()  # one at a time, or what both chose is counted twice
 
-    def open(self) -> None:
-        """Begin."""
-        self._task = asyncio.create_task(self._run())
-
-    async def close(self) -> None:
-        """End, wherever it is."""
-        await end_task(self._task)
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.prune()
-            except (OSError, WeftError) as error:
-                log.warning("pruning is tried again later: %s", error)
-            except Exception:
-                log.exception("pruning failed; it is tried again later")
-            await asyncio.sleep(EVERY_S)
+    async def look(self) -> int:
+        """Prune."""
+        return await self.prune()
 
     async def prune(self) -> int:
         """Forget what is due, and cut the log where it can be; how many jobs were forgotten."""

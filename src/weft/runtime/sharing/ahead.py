@@ -15,70 +15,60 @@ from weft.core.errors import WeftError
 from weft.core.events.event import SleepFailed, Slept
 from weft.core.knowledge.measured import Sees
 from weft.core.stops import PLAN, Rung
-from weft.runtime.loop.background import end_task
+from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 0.25
 LONGEST_S = 120.0  # without a step: it is frozen wherever it is
 
 
-class AheadStarts:
-    """Those of a driver's engine, as far as rules `allow`."""
+class AheadStarts(Repeated):
+    """Those of a driver's engine, as far as rules `allow`; who is frozen at the end stays so."""
+
+    every_s = 0.25
+    trouble = "nobody is started ahead now"
 
     def __init__(self, driver: Driver, allows: Allows) -> None:
         self._driver, self._allows = driver, allows
-        self._task: asyncio.Task[None] | None = None
         self._seen = -1
 
     def open(self) -> None:
         """Begin, where the engine sees steps and can freeze."""
         engine = self._driver.engine
         if engine.real and Sees.STEPS in engine.sees and Rung.FREEZE in engine.stops:
-            self._task = asyncio.create_task(self._run())
+            super().open()
 
-    async def close(self) -> None:
-        """Start nobody any more; who is frozen stays so."""
-        await end_task(self._task)
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._look()
-            except WeftError as error:
-                log.warning("nobody is started ahead now: %s", error)
-            await asyncio.sleep(EVERY_S)
-
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Freeze who has begun, and start the next."""
         driver, state = self._driver, self._driver.scheduler.state
-        for one in [*state.asleep.sleepers.values()]:
-            if not one.there and is_ahead(state, one) and await self._is_ready(one):
-                await self._freeze(one)
+        for sleeper in [*state.asleep.sleepers.values()]:
+            if not sleeper.there and is_ahead(state, sleeper) and await self._is_ready(sleeper):
+                await self._freeze(sleeper)
         rules = rules_of(driver.engine.stops)
         if rules is None or driver.seq == self._seen:
             return  # nothing has happened since nobody could be started
         self._seen = driver.seq
-        found = find_next(state, driver.scheduler.knowledge, rules, driver.now, self._allows)
-        if found is not None:
-            log.info("job=%s attempt=%d is started ahead", found.job, found.attempt)
-            await driver.write_down(found)
+        start = find_next(state, driver.scheduler.knowledge, rules, driver.now, self._allows)
+        if start is not None:
+            log.info("job=%s attempt=%d is started ahead", start.job, start.attempt)
+            await driver.write_down(start)
 
-    async def _is_ready(self, one: Sleeping) -> bool:
+    async def _is_ready(self, sleeper: Sleeping) -> bool:
         """Whether it steps, is wanted now, or takes too long."""
         state, driver = self._driver.scheduler.state, self._driver
-        row = state.table.find(one.job)
+        row = state.table.find(sleeper.job)
         if row is None or state.table.allocations[row] is not None:
             return True
-        if driver.now - one.since > LONGEST_S:
+        if driver.now - sleeper.since > LONGEST_S:
             return True
-        measured = await asyncio.to_thread(driver.engine.measured, one.job, one.attempt)
+        measured = await asyncio.to_thread(driver.engine.measured, sleeper.job, sleeper.attempt)
         return bool(measured.steps)
 
-    async def _freeze(self, one: Sleeping) -> None:
+    async def _freeze(self, sleeper: Sleeping) -> None:
         try:
-            await self._driver.engine.freeze(one.job, one.attempt, by=PLAN)
+            await self._driver.engine.freeze(sleeper.job, sleeper.attempt, by=PLAN)
         except WeftError as error:
-            await self._driver.write_down(SleepFailed(one.job, one.attempt, str(error)))
+            await self._driver.write_down(SleepFailed(sleeper.job, sleeper.attempt, str(error)))
         else:
-            await self._driver.write_down(Slept(one.job, one.attempt, Rung.FREEZE))
+            await self._driver.write_down(Slept(sleeper.job, sleeper.attempt, Rung.FREEZE))

@@ -92,5 +92,5 @@ def _slices(driver: Driver, record: JobRecord) -> tuple[Slice, ...]:
     """What a job is promised; of one that was asked to go, what it has not left yet."""
     on = record.allocation
     if on is None and record.running is not None:
-        on = driver.scheduler.state.vacating.find(record.job.id, record.running)
+        on = driver.scheduler.state.releasing.find(record.job.id, record.running)
     return () if on is None else on.slices

@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from weft.train.errors import TrainError
 
+MOST_WAYS = 1_000_000
 PART = re.compile(r"dp[0-9]{0,7}|(?:tp|pp|zero|ga)[0-9]{1,7}|offload|gc")
 HINT = "parts are dp, dpN, tpN, ppN, zero1 to zero3, gaN, offload and gc, such as dp2-tp2-gc"
 
@@ -39,15 +40,17 @@ class Layout:
 def read_layout(text: str, ranks: int) -> Layout:
     """The plan `text` on so many ranks; TrainError says why it does not run on them."""
     numbers: dict[str, int] = {}
-    for part in text.lower().split("-") if text else ():
+    for part in text.strip().lower().split("-") if text else ():
         name = part.rstrip("0123456789")
         if PART.fullmatch(part) is None or name in numbers:
             raise TrainError(f"plan {text!r}: cannot read {part!r}", hint=HINT)
         numbers[name] = int(part[len(name) :] or 0)
     tensor, pipeline = numbers.get("tp", 1), numbers.get("pp", 1)
     accumulate, zero = numbers.get("ga", 1), numbers.get("zero", 0)
-    if not (tensor and pipeline and accumulate) or zero > 3:
+    if not (tensor and pipeline and 1 <= accumulate <= MOST_WAYS) or zero > 3:
         raise TrainError(f"plan {text!r} has a part out of range", hint=HINT)
+    if zero > 1 and pipeline > 1:
+        raise TrainError(f"plan {text!r}: ZeRO 2 and 3 divide what stages of a pipeline keep")
     data, rest = divmod(ranks, tensor * pipeline)
     if rest or not data or numbers.get("dp", 0) not in (0, data):
         raise TrainError(

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import tarfile
 import zipfile
-import os
 from pathlib import Path
 
 import pytest
@@ -188,6 +188,6 @@ def test_a_file_with_an_error_in_it_is_closed_while_the_error_is_told(
         load(path)
 
     handles = Path("/proc/self/fd").iterdir()
-    open_files = [os.readlink(one) for one in handles if os.path.lexists(one)]
-    assert str(path) not in open_files
+    open_files = [one.readlink() for one in handles if os.path.lexists(one)]
+    assert path not in open_files
     assert told.value

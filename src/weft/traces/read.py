@@ -20,8 +20,8 @@ def load(path: Path, options: Options = DEFAULTS) -> Trace:
     """The jobs behind `path`, whatever the format; recognised by content, never by name."""
     claims = _claims(path)
     if len(claims) > 1:
-        found = " and ".join(f"{form.name} ({files[0].path})" for form, files in claims)
-        raise TraceError(f"{path}: holds several traces: {found}", hint="name one of the files")
+        several = " and ".join(f"{form.name} ({files[0].path})" for form, files in claims)
+        raise TraceError(f"{path}: holds several traces: {several}", hint="name one of the files")
     form, files = claims[0]
     try:
         with closing_all():

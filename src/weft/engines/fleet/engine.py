@@ -270,7 +270,7 @@ class FleetEngine(NoLiveResize, NoSleep):
         gang = make_gang(job, on, attempt, site)
         cores = {} if site.abilities.limits_host else self._cores.take(gang, site)
         user = user_of(self._users, job)
-        specs = [replace(one, user=user) for one in make_specs(job, on, gang, site, cores)]
+        specs = [replace(spec, user=user) for spec in make_specs(job, on, gang, site, cores)]
         try:
             files = await asyncio.to_thread(prepare, self._root, gang, specs)
         except OSError as error:

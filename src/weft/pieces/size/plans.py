@@ -34,7 +34,7 @@ def best_rates(plans: Plans, view: View, row: int, configs: tuple[Config, ...]) 
     """Samples per second of the best plan of a row at each size."""
     job = view.job(row)
     choices = (plans.choices(job, config) for config in configs)
-    return np.array([found[0].rate if found else 0.0 for found in choices])
+    return np.array([best[0].rate if best else 0.0 for best in choices])
 
 
 def planned_rates(view: View, configs: tuple[Config, ...]) -> tuple[Floats, Floats]:
@@ -72,8 +72,8 @@ def _with_plan(plans: Plans, view: View, row: int, on: Allocation) -> Allocation
     if not job.plans or not plans.knows(job):
         return on
     config = Config(view.cluster.kind_of(on), len(on.slices), on.gpus)
-    found = plans.choices(job, config)
-    best: Execution | None = found[0].plan if found else None
+    choices = plans.choices(job, config)
+    best: Execution | None = choices[0].plan if choices else None
     return replace(on, plan=best)
 
 

@@ -97,11 +97,11 @@ class Rubick:
 
 def _asked(view: View, configs: tuple[Config, ...], goodput: Floats) -> Floats:
     """What each row is believed to do by itself on what it asked for, on its best kind."""
-    found = np.zeros(len(view.table))
+    speeds = np.zeros(len(view.table))
     for row, job in enumerate(view.table.jobs):
         same = [at for at, config in enumerate(configs) if config.gpus == job.demand.gpus]
-        found[row] = goodput[row, same].max(initial=0.0)
-    return found
+        speeds[row] = goodput[row, same].max(initial=0.0)
+    return speeds
 
 
 @dataclass(slots=True)
@@ -145,11 +145,11 @@ class _Rungs:
             self._start(row)
 
     def _first_slope(self, row: int) -> float:
-        return max((one.slope(-1, 0) for one in self.ladders[row].values()), default=0.0)
+        return max((ladder.slope(-1, 0) for ladder in self.ladders[row].values()), default=0.0)
 
     def _start(self, row: int) -> None:
         """On the kind where it gains most for each GPU, if there is or can be made room."""
-        rungs = [(kind, max(one.least, 0)) for kind, one in self.ladders[row].items()]
+        rungs = [(kind, max(ladder.least, 0)) for kind, ladder in self.ladders[row].items()]
         rungs.sort(key=lambda rung: -self.ladders[row][rung[0]].slope(-1, rung[1]))
         for kind, rung in rungs:
             ladder = self.ladders[row][kind]
@@ -172,15 +172,15 @@ class _Rungs:
 
     def _flattest(self, kind: str, *, urgent: bool) -> tuple[float, int] | None:
         """The row that loses least for each GPU of a step down, and stays above its promise."""
-        found: tuple[float, int] | None = None
+        flattest: tuple[float, int] | None = None
         for row, (on, rung) in self.at.items():
             ladder = self.ladders[row][on]
             last = 0 if not urgent or is_guaranteed(self.view.job(row)) else -1
             if on == kind and rung > max(ladder.least, last):
                 slope = ladder.slope(rung - 1, rung)
-                if found is None or (slope, row) < found:
-                    found = slope, row
-        return found
+                if flattest is None or (slope, row) < flattest:
+                    flattest = slope, row
+        return flattest
 
     def _step(self, row: int, by: int) -> None:
         kind, rung = self.at.pop(row)

@@ -217,8 +217,8 @@ class InWorker:
             await self._receive()
 
     async def _ask(self, now: float) -> Wish | Failure:
-        told, self._told = self._told, []
-        self._send(Decide(told, now))
+        events, self._told = self._told, []
+        self._send(Decide(events, now))
         answer: Wish | Failure = await self._receive()
         return answer
 

@@ -122,14 +122,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         if _children_s() + time.process_time() - begun > given.seconds:
             break
         mutant = make_mutant(*change)
-        noticed = bool(crowds) and _fails(mutant, partial(_try_crowds, crowds), crowd_s)
+        code = _tried(mutant, partial(_try_crowds, crowds), crowd_s) if crowds else 0
+        if noticed := code != 0:  # who noticed one mistake often notices the next
+            crowds.insert(0, crowds.pop(max(code - 1, 0)))
         if not noticed and others:
             times = times or _time_tests(others)
             quick, slow, usual = times
             noticed = _fails(mutant, partial(_run, quick, []), usual)
             noticed = noticed or _fails(mutant, partial(_run, slow, []), usual)
         caught += noticed
-        survived += [] if noticed else [mutant]
+        if not noticed:
+            survived.append(mutant)
     tried = caught + len(survived)
     print(f"{given.policy}: {caught} of {tried} caught ({caught / max(tried, 1):.0%})")
     for mutant in survived:
@@ -276,11 +279,17 @@ class _Changed(MetaPathFinder, Loader):
 def _warm() -> None:
     """What every process needs; no policy is imported, so that each imports its own."""
     import highspy  # noqa: F401
+    import hypothesis.strategies
     import scipy.optimize  # noqa: F401
 
     import weft.app.simulate.api
     import weft.perf.linear  # noqa: F401
 
+    # What fails need not be made small.
+    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    hypothesis.settings.register_profile(
+        "mutants", deadline=None, derandomize=True, max_examples=25, database=None, phases=phases
+    )
     sys.path.insert(0, str(ROOT))
     os.chdir(ROOT)
 
@@ -322,28 +331,36 @@ class _Watch:
 
 def _fails(mutant: Mutant | None, tests: Callable[[], int], usual_s: float) -> bool:
     """Whether a test fails, or does not come to an end within some times what it takes."""
+    return _tried(mutant, tests, usual_s) != 0
+
+
+def _tried(mutant: Mutant | None, tests: Callable[[], int], usual_s: float) -> int:
+    """What tests return in a process of their own; below 0 where they do not come to an end."""
+    if mutant is not None and mutant.module in sys.modules:
+        raise SystemExit(f"{mutant.module} is imported already: no change of it would be tried")
     if not (child := os.fork()):
-        limit = int(5 + 4 * usual_s)
+        limit = int(3 + 2.5 * usual_s)
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         if mutant is not None:
             sys.meta_path.insert(0, _Changed(mutant))
         os._exit(tests())
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _try_crowds(crowds: Sequence[str]) -> int:
-    """1 if a crowd is served otherwise than it was, or not at all."""
+    """Which crowd, from 1, is served otherwise than it was, or not at all; 0 for none."""
+    number = 0
     try:
         from tests.golden.crowd import describe, read_golden
 
         known = read_golden()
         with tempfile.TemporaryDirectory() as folder:
-            for one in crowds:
+            for number, one in enumerate(crowds, start=1):
                 spec, ground = one.split(" in ")
                 if describe(spec, ground, Path(folder)) != known[one]:
-                    return 1
+                    return number
     except BaseException:
-        return 1
+        return max(number, 1)
     return 0
 
 
@@ -352,7 +369,13 @@ def _run(tests: Sequence[str], plugins: Sequence[object]) -> int:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    options = ["-x", "-q", "-p", "no:cacheprovider"]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
+    options += [
+        "--hypothesis-profile",
+        "mutants",
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
+    ]
     return int(pytest.main([*options, *tests], plugins=list(plugins)))
 
 

@@ -38,6 +38,7 @@ VARIANTS: tuple[Variant, ...] = (
     ("loaning alone", "lyra:scale=false", f"{LOAN},speed=0.333"),
     ("lyra", "lyra", f"{LOAN},speed=0.333"),
     ("lyra, loaned GPUs as fast as own", "lyra", LOAN),
+    ("lyra, loaned GPUs of another kind", "lyra", f"{LOAN.replace('v100', 't4')},speed=0.333"),
 )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import os
+import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,15 @@ import pytest
 from weft.core.errors import EngineError
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.core.model.launch import Launch
+from weft.core.stops import PLAN
+from weft.engines.fleet import asleep
 from weft.engines.fleet.engine import FleetEngine
 from weft.engines.fleet.port import SharedFolder
 from weft.engines.fleet.processes import AWAY, ProcessEngine, ProcessManager
 from weft.testing.check_engine import CHECKS
-from weft.testing.engine_subject import Check, Subject, shell_subject
+from weft.testing.engine_subject import Check, Subject, shell_job, shell_subject
+from weft.wire.attempt import CLAIM, read_json
+from weft.wire.sleep import AWAKE, FROZEN, read_request, read_state
 
 
 def subject(state: Path) -> Subject:
@@ -64,3 +70,83 @@ def test_an_attempt_whose_files_cannot_be_sent_leaves_no_mark(tmp_path: Path) ->
         await engine.close()
 
     asyncio.run(start())
+
+
+COUNT = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.05; done"
+
+
+async def start_wide(engine: ProcessEngine, state: Path) -> tuple[Job, list[Path]]:
+    """A gang of two nodes, and what its ranks print into."""
+    nodes = await engine.nodes()
+    await engine.adopt(())
+    job = shell_job("wide", 2, COUNT)
+    await engine.start(job, Allocation(tuple(Slice(node.id, (0,)) for node in nodes)), 1)
+    await until(lambda: len(engine.logs(job.id, 1)) == 2)
+    logs = [*engine.logs(job.id, 1).values()]
+    await until(lambda: all(path.read_text().count("\n") > 3 for path in logs))
+    return job, logs
+
+
+async def until(truth: Callable[[], bool]) -> None:
+    async with asyncio.timeout(120.0):
+        while not truth():
+            await asyncio.sleep(0.05)
+
+
+async def go_on(logs: Sequence[Path]) -> None:
+    before = [path.stat().st_size for path in logs]
+    await until(lambda: all(p.stat().st_size > b + 20 for p, b in zip(logs, before, strict=True)))
+
+
+def test_a_part_that_cannot_be_frozen_leaves_the_others_awake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asleep, "FREEZE_S", 2.0)
+    state = tmp_path / "state"
+
+    async def freeze() -> None:
+        engine = ProcessEngine(state, count=2, slots=1)
+        job, logs = await start_wide(engine, state)
+        deaf = read_json(logs[1].parent / CLAIM)
+        assert deaf is not None
+        os.kill(deaf["pid"], signal.SIGSTOP)
+        try:
+            with pytest.raises(EngineError, match="does not answer"):
+                await engine.freeze(job.id, 1, by=PLAN)
+            await go_on(logs[:1])
+            assert read_request(logs[0].parent).state == AWAKE  # type: ignore[union-attr]
+        finally:
+            os.kill(deaf["pid"], signal.SIGCONT)
+        await go_on(logs)
+        await engine.stop(job.id, 1, 5.0)
+        await until(lambda: not engine.running())
+        await engine.close()
+
+    asyncio.run(freeze())
+
+
+def test_a_frozen_gang_wakes_when_its_service_is_gone_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asleep, "ALONE_S", 6.0)
+    monkeypatch.setattr(asleep, "BEAT_S", 0.1)
+    state = tmp_path / "state"
+
+    async def leave() -> None:
+        engine = ProcessEngine(state, count=2, slots=1)
+        job, logs = await start_wide(engine, state)
+        await engine.freeze(job.id, 1, by=PLAN)
+        for _ in range(3):  # its request is renewed as long as the service is there
+            before = read_request(logs[1].parent)
+            await until(lambda: read_request(logs[1].parent) != before)  # noqa: B023
+        assert [read_state(path.parent).state for path in logs] == [FROZEN, FROZEN]  # type: ignore[union-attr]
+        await engine.close()
+        await go_on(logs)
+
+        again = ProcessEngine(state, count=2, slots=1)
+        assert await again.adopt({(job.id, 1)}) == {(job.id, 1)}
+        await again.stop(job.id, 1, 5.0)
+        await until(lambda: not again.running())
+        await again.close()
+
+    asyncio.run(leave())

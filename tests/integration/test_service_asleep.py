@@ -7,11 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.integration.serving import API, LIMIT_S, serving
 from weft.wire.attempt import folder_of
 
 LOCAL = "local:slots=1,warm=false,cpu=true,name=node-3"
+ENGINES = pytest.mark.parametrize(
+    ("engine", "node"),
+    [(LOCAL, "node-3"), ("processes:nodes=1,slots=1", "n1")],
+    ids=["local", "fleet"],
+)
 COUNT = "import time\nfor i in range({}):\n    print(i, flush=True)\n    time.sleep(0.02)\n"
 
 
@@ -38,8 +44,8 @@ def until(client: httpx.Client, name: str, state: str) -> dict[str, Any]:
 
 
 def printed(state: Path, name: str) -> list[str]:
-    log = folder_of(state, name, 1) / "rank-0.log"
-    return log.read_text().split() if log.exists() else []
+    logs = folder_of(state, name, 1).glob("**/rank-0.log")
+    return [word for log in logs for word in log.read_text().split()]
 
 
 def wait_for_steps(state: Path, name: str, least: int) -> None:
@@ -49,8 +55,11 @@ def wait_for_steps(state: Path, name: str, least: int) -> None:
         time.sleep(0.02)
 
 
-def test_a_plain_job_that_is_suspended_goes_on_where_it_was(tmp_path: Path) -> None:
-    with serving(LOCAL, tmp_path, "fifo") as client:
+@ENGINES
+def test_a_plain_job_that_is_suspended_goes_on_where_it_was(
+    tmp_path: Path, engine: str, node: str
+) -> None:
+    with serving(engine, tmp_path, "fifo") as client:
         name = submit(client, "plain", 150)
         wait_for_steps(tmp_path, name, 20)
 
@@ -58,9 +67,9 @@ def test_a_plain_job_that_is_suspended_goes_on_where_it_was(tmp_path: Path) -> N
         found = until(client, name, "suspended")
 
         assert "frozen where it is" in told
-        assert "asleep on node-3" in found["reason"]
+        assert f"asleep on {node}" in found["reason"]
         assert "back at once" in found["reason"]
-        assert "asleep on node-3" in client.get(f"{API}/jobs/{name}/explain").json()["reason"]
+        assert f"asleep on {node}" in client.get(f"{API}/jobs/{name}/explain").json()["reason"]
         before = len(printed(tmp_path, name))
         time.sleep(0.3)
         assert len(printed(tmp_path, name)) == before
@@ -68,21 +77,24 @@ def test_a_plain_job_that_is_suspended_goes_on_where_it_was(tmp_path: Path) -> N
         told = client.post(f"{API}/jobs/{name}/resume").json()["done"]
         ended = until(client, name, "succeeded")
 
-        assert "asleep on node-3" in told
+        assert f"asleep on {node}" in told
         assert printed(tmp_path, name) == [str(i) for i in range(150)]
         assert (ended["attempt"], ended["restarts"]) == (1, 0)
 
 
-def test_a_job_that_sleeps_is_found_again_and_can_be_cancelled(tmp_path: Path) -> None:
-    with serving(LOCAL, tmp_path, "fifo") as client:
+@ENGINES
+def test_a_job_that_sleeps_is_found_again_and_can_be_cancelled(
+    tmp_path: Path, engine: str, node: str
+) -> None:
+    with serving(engine, tmp_path, "fifo") as client:
         name, other = submit(client, "first", 100_000), submit(client, "second", 120)
         wait_for_steps(tmp_path, name, 5)
         client.post(f"{API}/jobs/{name}/suspend")
         until(client, name, "suspended")
         wait_for_steps(tmp_path, other, 5)
 
-    with serving(LOCAL, tmp_path, "fifo") as client:
-        assert "asleep on node-3" in until(client, name, "suspended")["reason"]
+    with serving(engine, tmp_path, "fifo") as client:
+        assert f"asleep on {node}" in until(client, name, "suspended")["reason"]
         before = len(printed(tmp_path, name))
         time.sleep(0.3)
         assert len(printed(tmp_path, name)) == before

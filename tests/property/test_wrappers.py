@@ -33,6 +33,7 @@ WRAPPERS = (
     "fair:bound=none",
     "hived",
     "easy",
+    "gfs",
 )
 # Self-tuning jobs, measured throughputs, layers and servers, losses, jobs that share devices.
 WORKLOADS = {

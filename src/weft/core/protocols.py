@@ -16,7 +16,6 @@ from math import inf
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from weft.core.errors import EngineError
 from weft.core.events.event import Event
 from weft.core.events.report import Report
 from weft.core.knowledge.measured import Measured, Sees
@@ -290,35 +289,6 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Let go of everything; what runs goes on running."""
         ...
-
-
-class NoLiveResize:
-    """A base for engines whose jobs are stopped and started again to change their devices."""
-
-    __slots__ = ()
-
-    async def resize(self, job: Job, to: Allocation, attempt: int, epoch: int) -> None:  # noqa: ARG002
-        """Nobody asks, for no attempt is told Resizable."""
-        raise EngineError(f"job {job.id!r} cannot change its devices as it runs")
-
-
-class NoSleep:
-    """A base for engines whose attempts run until they are stopped for good."""
-
-    __slots__ = ()
-
-    stops: frozenset[Rung] = frozenset()
-
-    async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:  # noqa: ARG002
-        """Refused."""
-        raise EngineError(f"attempt {attempt} of job {job!r} cannot be frozen by this engine")
-
-    async def suspend(self, job: JobId, attempt: int, *, by: str) -> float:  # noqa: ARG002
-        """Refused."""
-        raise EngineError(f"attempt {attempt} of job {job!r} cannot be suspended by this engine")
-
-    async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
-        """Nothing sleeps."""
 
 
 class Store(Protocol):

@@ -51,6 +51,7 @@ LENT = "; only where machines are lent"
 KWH = 3_600_000.0  # joules
 SLEPT = "; only where nodes can sleep"
 DUE = "; only where jobs have deadlines"
+SPOT = "; only where there are spot jobs"
 ELEMENT = "of the n sorted completion times, from 0"
 
 METRICS: tuple[Metric, ...] = (
@@ -300,6 +301,28 @@ METRICS: tuple[Metric, ...] = (
         ALL,
     ),
     Metric(
+        "spot_hours_kept",
+        lambda run: None if run.spot_hours is None else run.spot_hours[0] / sum(run.spot_hours),
+        f"hours of spot jobs that no stop broke, or that ended with the job, over all{SPOT}",
+        ALL,
+        "percent",
+        better="more",
+    ),
+    Metric(
+        "spot_wait_h",
+        lambda run: None if run.spot_hours is None else run.waited_of(run.spot) / HOUR,
+        f"mean time that spot jobs waited{SPOT}",
+        FINISHED,
+        "hours",
+    ),
+    Metric(
+        "guaranteed_wait_h",
+        lambda run: None if run.spot_hours is None else run.waited_of(~run.spot) / HOUR,
+        f"mean time that all other jobs waited{SPOT}",
+        FINISHED,
+        "hours",
+    ),
+    Metric(
         "node_hours_asleep",
         lambda run: None if run.nodes_slept is None else run.nodes_slept.node_s / HOUR,
         f"nodes times the time they slept{SLEPT}",
@@ -369,5 +392,5 @@ METRICS: tuple[Metric, ...] = (
 
 def measure(run: Run) -> dict[str, float]:
     """Every metric that the run has, by name."""
-    found = ((metric.name, metric.of(run)) for metric in METRICS)
-    return {name: value for name, value in found if value is not None}
+    values = ((metric.name, metric.of(run)) for metric in METRICS)
+    return {name: value for name, value in values if value is not None}

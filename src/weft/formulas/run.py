@@ -69,7 +69,8 @@ class Run:
     `admitted` are there where jobs say what they are worth, `reached` where losses are followed:
     seconds from submission to a part of all that the loss falls. `loaned` is there where machines
     were lent, `nodes_slept` where they could sleep, `deadline` where jobs have
-    any (NaN: none). `idle` tells what nobody held, where somebody knows which devices were held.
+    any (NaN: none); `spot` are jobs that give way to others. `idle` tells what nobody held, where
+    somebody knows which devices were held.
     """
 
     submitted: Floats
@@ -93,6 +94,7 @@ class Run:
     idle: Idle = NEVER_IDLE
     nodes_slept: NodesSlept | None = None
     deadline: Floats = field(default_factory=lambda: np.zeros(0))
+    spot: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     @cached_property
     def done(self) -> Bools:
@@ -126,6 +128,33 @@ class Run:
         met = int((ended <= self.deadline[firm] + 1e-6).sum())
         never = int(np.isnan(ended).sum())
         return met, len(ended) - met - never, never
+
+    @cached_property
+    def spot_hours(self) -> tuple[int, int] | None:
+        """Hours of spot jobs that were kept and broken; None where there is no such job.
+
+        A run without a stop is as many hours as it has whole ones, and one that is kept if the job
+        ended then and broken if it went on later.
+        """
+        if not self.spot.any():
+            return None
+        kept = broken = 0
+        held, mine = self.held, self.spot[self.held.row]
+        rows, begin, end = held.row[mine], held.start[mine], held.end[mine]
+        order = np.lexsort((begin, rows))
+        rows, begin, end = rows[order], begin[order], end[order]
+        joined = (rows[1:] == rows[:-1]) & (begin[1:] - end[:-1] < 1e-6)
+        first = np.flatnonzero(np.append(True, ~joined)) if len(rows) else np.zeros(0, dtype=int)
+        last = np.append(first[1:], len(rows)) - 1
+        for row, since, until in zip(rows[first], begin[first], end[last], strict=True):
+            kept += int((until - since) // HOUR)
+            ended = abs(self.ended[row] - until) < 1e-6
+            kept, broken = kept + ended, broken + (not ended)
+        return kept, broken
+
+    def waited_of(self, which: Bools) -> float:
+        """Mean seconds without devices of some jobs, those that finished."""
+        return mean(self.waited[which[self.done]])
 
     @cached_property
     def makespan(self) -> float:

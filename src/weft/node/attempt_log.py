@@ -57,9 +57,9 @@ class Journal:
         os.close(self._out)
         self._bell.close()
 
-    def is_heard(self) -> bool:
-        """Whether anybody listens; where nobody ever does they are taken to."""
-        return not self._notify or is_heard(self._notify)
+    def is_heard(self) -> bool | None:
+        """Whether anybody listens; None where that cannot be told, on another machine."""
+        return is_heard(self._notify) if self._notify else None
 
     def _append(self, line: bytes) -> bool:
         """All of the line or nothing of it."""

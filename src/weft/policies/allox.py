@@ -13,8 +13,9 @@ Deviations  the paper's jobs hold one machine; here a gang counts as its length 
             on each of them, and starts where the line of one of its GPUs is at its head and
             the gang fits. That, and `preempt`, are extensions: with single GPUs and the
             defaults the paper's matching is solved as it is. Estimates come from the
-            predictor, not from sample runs that take resources: a minute on each of three kinds
-            would add 0.05 h to the 20.3 h that 120 of Gavel's jobs take. The authors' code keeps
+            predictor, not from sample runs that take resources: two of a minute on each of three
+            kinds before every job would make the 23.0 h of 120 of Gavel's jobs on 36 GPUs 24.8 h
+            (`python -m benchmarks.papers.allox`). The authors' code keeps
             50 candidates, ours `cap`, the shortest on each kind in turn. Where a gang at the
             head of a line does not fit, others start that were matched to its kind.
 """
@@ -151,7 +152,7 @@ class BestLength(Resting):
     def rank(self, view: View) -> Ranking:
         """By the shortest length on any kind."""
         key = lengths_by_kind(view).min(axis=1, initial=np.inf)
-        return Ranking(view.ranked(key), key)
+        return Ranking(key=key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +177,9 @@ class WorstOff:
     def __post_init__(self) -> None:
         Allox(self.alpha)
 
-    def start(self, view: View, rows: Rows, place: Placer) -> Plan:
+    def start(self, view: View, ranking: Ranking, place: Placer) -> Plan:
         """Pass over those that do not fit, and users who are better off."""
-        alpha = self.alpha
+        rows, alpha = ranking.rows, self.alpha
         while True:
             plan = backfill(view, rows[self._take_part(view, rows, alpha)], place)
             if plan.changes or alpha >= 1.0:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from weft.core.engine_bases import NoLiveResize, NoSleep
 from weft.core.events.event import Event, Failed, Finished, Reported, Started, Stopped
 from weft.core.knowledge.measured import NOT_MEASURED, Measured, Sees
 from weft.core.model.cluster import Cluster, Node, parse_cluster
@@ -24,8 +25,6 @@ from weft.core.protocols import (
     Coupling,
     DeviceSharing,
     EngineHealth,
-    NoLiveResize,
-    NoSleep,
     PerfModel,
 )
 from weft.sim.neighbours import Neighbours
@@ -157,7 +156,7 @@ class SimulatedEngine(NoLiveResize, NoSleep):
     async def forget(self, jobs: Collection[JobId]) -> None:
         """How they ended is not known any more."""
         gone = set(jobs)
-        for attempt in [one for one in self._ended if one[0] in gone]:
+        for attempt in [ended for ended in self._ended if ended[0] in gone]:
             del self._ended[attempt]
         for job in gone:
             self._jobs.pop(job, None)
@@ -171,7 +170,7 @@ class SimulatedEngine(NoLiveResize, NoSleep):
         self._queue = asyncio.Queue()
         self._bell = asyncio.Event()
         now = self._now()
-        for attempt in [one for one in self._runs if one not in attempts]:
+        for attempt in [known for known in self._runs if known not in attempts]:
             run = self._runs.pop(attempt)
             del self._awaited[attempt]
             run.physics.halt(now, 0)

@@ -109,4 +109,6 @@ def decided_by(blocker: Blocker, policy: str, wrappers: Iterable[str] = ()) -> s
         return "fifo, which stands in for a policy that failed"
     if blocker in (Blocker.CELLS, Blocker.IDLE_CELLS) and "hived" in wrappers:
         return "hived, which gives tenants virtual clusters"
+    if blocker is Blocker.SPOT:
+        return "gfs, which leaves spot jobs what guaranteed ones are not expected to need"
     return f"policy {policy}"

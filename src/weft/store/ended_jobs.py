@@ -70,8 +70,8 @@ class SqliteEnded:
 
     def get(self, job: JobId) -> EndedJob | None:
         """The row of one job."""
-        found = self._reading.ask(f"SELECT {COLUMNS} FROM ended_jobs WHERE job = ?", (job,))  # noqa: S608
-        return EndedJob(*found[0]) if found else None
+        rows = self._reading.ask(f"SELECT {COLUMNS} FROM ended_jobs WHERE job = ?", (job,))  # noqa: S608
+        return EndedJob(*rows[0]) if rows else None
 
     def page(
         self,
@@ -95,11 +95,11 @@ class SqliteEnded:
 
     def first_since(self, at: float) -> int | None:
         """The first submitted then or later."""
-        found = self._reading.ask(
+        rows = self._reading.ask(
             "SELECT number FROM ended_jobs WHERE submitted >= ? ORDER BY submitted, number LIMIT 1",
             (at,),
         )
-        return found[0][0] if found else None
+        return rows[0][0] if rows else None
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """How many of each tenant and outcome."""
@@ -112,18 +112,18 @@ class SqliteEnded:
 
     def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         """Those that people call so, newest last."""
-        told = {"name": name, "limit": limit, "tenant": tenant}
-        return [job for _, job in self._reading.ask(NAMED, told)][::-1]
+        values = {"name": name, "limit": limit, "tenant": tenant}
+        return [job for _, job in self._reading.ask(NAMED, values)][::-1]
 
     def beginning(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         """Those whose id begins so."""
-        told = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
-        return [job for (job,) in self._reading.ask(BEGINNING, told)]
+        values = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
+        return [job for (job,) in self._reading.ask(BEGINNING, values)]
 
     def apps(self, text: str, limit: int, *, tenant: str | None = None) -> list[str]:
         """Names of apps that begin so."""
-        told = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
-        return [app for (app,) in self._reading.ask(APPS, told)]
+        values = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
+        return [app for (app,) in self._reading.ask(APPS, values)]
 
     def latest(
         self, limit: int, *, tenant: str | None = None, user: str | None = None

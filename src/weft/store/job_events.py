@@ -35,9 +35,9 @@ def lines_about(
     reading: Reading, job: JobId, limit: int, until: float | None
 ) -> list[tuple[int, str]]:
     """The last lines that may be about a job, oldest first; nobody who appends waits for it."""
-    told = {"job": job, "limit": limit, "text": json.dumps(job)}
-    rows = reading.ask(OF_JOB, told)
+    values = {"job": job, "limit": limit, "text": json.dumps(job)}
+    rows = reading.ask(OF_JOB, values)
     ((last,),) = reading.ask(NEWEST, (inf if until is None else until,))
     first = max(rows[-1][0] if rows else 0, last - DECISIONS_SEARCHED)
-    rows += reading.ask(DECISIONS, {**told, "first": first, "last": last})
+    rows += reading.ask(DECISIONS, {**values, "first": first, "last": last})
     return sorted(rows)[-limit:]

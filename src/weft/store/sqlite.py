@@ -75,13 +75,13 @@ class SqliteStore:
     def _open(self) -> None:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
-        (found,) = self._db.execute("PRAGMA user_version").fetchone()
-        if found > VERSION:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version > VERSION:
             raise InvalidConfig(
-                f"{self.path} was written by a newer version of weft (log format {found})",
+                f"{self.path} was written by a newer version of weft (log format {version})",
                 hint=f"this one reads up to format {VERSION}",
             )
-        if found == 2:  # had no bases yet, and no time in them
+        if version == 2:  # had no bases yet, and no time in them
             self._db.execute("DROP TABLE IF EXISTS bases")
         self._db.executescript(_TABLES + TABLE + INDEXES + lease.TABLE)
         self._db.execute(f"PRAGMA user_version={VERSION}")
@@ -102,9 +102,9 @@ class SqliteStore:
                 "SELECT seq, json FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
                 (seq, -1 if limit is None else limit),
             ).fetchall()
-        found = [*self._readable(rows)]
+        readable = [*self._readable(rows)]
         # A reader takes an empty answer for the end.
-        return found if found or not rows else self.since(rows[-1][0], limit)
+        return readable if readable or not rows else self.since(rows[-1][0], limit)
 
     def last(self) -> int:
         """The number of the last event that was ever appended."""
@@ -138,7 +138,7 @@ class SqliteStore:
     def about_job(self, job: JobId, limit: int, until: float | None = None) -> list[Row]:
         """The last events that name a job, by a connection of its own: appends go on."""
         rows = lines_about(self._reading, job, limit, until)
-        return [one for one in self._readable(rows) if names(one[2], job)]
+        return [row for row in self._readable(rows) if names(row[2], job)]
 
     def _last(self) -> int:
         row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
@@ -190,7 +190,7 @@ class SqliteStore:
 
     def compact(self, seq: int) -> None:
         """Drop all events up to `seq`, a few at a time; where it stops the log can be read."""
-        if seq not in {one for one, _ in self.bases()}:
+        if seq not in {base for base, _ in self.bases()}:
             raise InvalidConfig(f"there is no base of event {seq} to cut the log at")
         with self._all_or_nothing("the cut"):
             self._db.execute("DELETE FROM bases WHERE seq < ?", (seq,))

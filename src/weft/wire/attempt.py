@@ -140,7 +140,7 @@ class AttemptSpec:
                 body[name] = tuple(body[name])
             body["suspender"] = tuple(body.get("suspender", ()))
             for name in ("cores", "notices"):
-                body[name] = tuple(tuple(one) for one in body.get(name, ()))
+                body[name] = tuple(tuple(row) for row in body.get(name, ()))
             for name in ("batch", "time_shift"):
                 body[name] = tuple(body[name]) if body.get(name) else None
             body["user"] = Identity.read(body["user"]) if body.get("user") else None

@@ -87,16 +87,16 @@ def descendants(pid: int) -> list[int]:
     Of a process that adopts orphans these are all that it ever started, whatever they did.
     """
     children: dict[int, list[int]] = {}
-    for one in _pids():
-        stat = _stat(one)
+    for child in _pids():
+        stat = _stat(child)
         if stat is not None:
-            children.setdefault(int(stat[1]), []).append(one)
-    found, look = [], [pid]
+            children.setdefault(int(stat[1]), []).append(child)
+    pids, look = [], [pid]
     while look:
         below = children.get(look.pop(), [])
-        found += below
+        pids += below
         look += below
-    return [one for one in found if start_time(one) is not None]
+    return [child for child in pids if start_time(child) is not None]
 
 
 def find_holding(path: Path, *, writing: bool = False) -> list[int]:

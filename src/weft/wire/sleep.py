@@ -30,13 +30,14 @@ class SleepRequest:
 
     `number` is answered by the agent. Frozen processes that wait for each other are let run for a
     moment before `air_s` have passed, 0 for never. They are woken when nobody has listened to their
-    agent for `alone_s`.
+    agent for `alone_s`, or, where that cannot be told, when `beat` has not changed for so long.
     """
 
     number: int
     wanted: Mapping[str, str] = field(default_factory=dict)
     air_s: float = 0.0
     alone_s: float = 30.0
+    beat: int = 0
 
     @property
     def state(self) -> str:
@@ -72,7 +73,8 @@ def read_request(folder: Path) -> SleepRequest | None:
     try:
         wanted = {str(who): _state(state) for who, state in body["wanted"].items()}
         times = float(body["air_s"]), float(body["alone_s"])
-        return SleepRequest(int(body["number"]), wanted, *times)
+        beat = int(body.get("beat", 0))
+        return SleepRequest(int(body["number"]), wanted, *times, beat)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WireError(f"{SLEEP} is not a request: {error!r}") from error
 

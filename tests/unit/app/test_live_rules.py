@@ -81,6 +81,18 @@ def test_shockwave_gives_every_job_rounds_before_the_first_has_ended() -> None:
     play("shockwave:round=60,window=6,replan=3", "1x1:v100", people)
 
 
+def test_shockwave_prefers_who_has_done_nothing_to_who_is_half_done() -> None:
+    # A second of the longer job adds half as much to its progress, but its logarithm is steepest.
+    async def people(live: Live) -> None:
+        await submit(live, job("half", 1, 1800.0))
+        await asyncio.sleep(900.0)
+        await submit(live, job("new", 1, 3600.0))
+        seen = await watch(live, 420.0, 60.0)
+        assert seen.count("new") > seen.count("half")
+
+    play("shockwave:round=60,window=6,replan=3,kappa=1e-9,rho=10", "1x1:v100", people)
+
+
 def test_allox_starts_the_shortest_next_and_stops_nobody() -> None:
     async def people(live: Live) -> None:
         await submit(live, job("first", 1, 400.0))
@@ -101,6 +113,21 @@ def test_astraea_gives_a_tenant_with_one_job_half_of_the_time() -> None:
         assert min(seen.count(f"a{i}") for i in range(3)) > 0.1 * len(seen)
 
     play("astraea:lease=300", "1x1:v100", people)
+
+
+def test_astraea_puts_who_waited_for_the_threshold_before_those_who_had_less() -> None:
+    # Short jobs come for ever and have had nothing; the long one waits no longer than it must.
+    async def people(live: Live) -> None:
+        await submit(live, job("long", 1, 3000.0, tenant="u"))
+        waits, longest = 0.0, 0.0
+        for i in range(24):
+            await submit(live, job(f"short{i}", 1, 900.0, tenant="u"))
+            await asyncio.sleep(298.0)
+            waits = 0.0 if "long" in held(live) else waits + 300.0
+            longest = max(longest, waits)
+        assert 900.0 <= longest <= 1500.0
+
+    play("astraea:lease=300,starving=1200", "1x1:v100", people)
 
 
 def test_mapa_takes_gpus_with_fast_links_for_a_job_that_talks() -> None:
@@ -141,6 +168,18 @@ def test_singularity_shrinks_a_basic_job_for_a_premium_one_and_stops_neither() -
         await asyncio.sleep(120.0)
         assert held(live) == {"basic": 4, "premium": 4}
         await asyncio.sleep(3000.0)
+        assert held(live) == {"basic": 8}
+
+    play("singularity", "1x8:v100", people)
+
+
+def test_singularity_stops_a_basic_job_that_cannot_shrink_for_a_premium_one() -> None:
+    async def people(live: Live) -> None:
+        await submit(live, job("basic", 8, priority=-1.0))
+        await submit(live, job("premium", 8, 600.0, priority=1.0))
+        await asyncio.sleep(120.0)
+        assert held(live) == {"premium": 8}
+        await asyncio.sleep(1200.0)
         assert held(live) == {"basic": 8}
 
     play("singularity", "1x8:v100", people)

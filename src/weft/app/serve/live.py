@@ -309,7 +309,7 @@ class Live:
     def _can_spare(self, node: NodeId) -> bool:
         """Whether another machine is up: without any, nobody could tell whose fault it is."""
         gone = {name.removeprefix(ASIDE) for name in self.quotas.windows}
-        up = {one.id for one, word in self.driver.nodes() if word == "up"}
+        up = {other.id for other, word in self.driver.nodes() if word == "up"}
         return node not in gone and bool(up - gone - {node})
 
     async def _set_aside(self, node: NodeId) -> None:
@@ -326,8 +326,8 @@ def _first_policy(described: Described | tuple[Described, ...], engine: Engine) 
     supports = engine.supports
     if Sees.DEVICE not in engine.sees or Rung.FREEZE not in engine.stops:
         supports &= ~Controls.SHARE
-    for one in described if isinstance(described, tuple) else (described,):
-        spec = read_spec("policy", one)
+    for choice in described if isinstance(described, tuple) else (described,):
+        spec = read_spec("policy", choice)
         policy: Policy = build("policy", spec)
         if not policy.about.controls & ~supports:
             return spec

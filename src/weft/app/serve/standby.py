@@ -104,14 +104,14 @@ class Standby:
 
 def end_leader(holder: str) -> None:
     """End the process that describes itself so, if it is one of this machine's and still there."""
-    said = json.loads(holder)
-    if said["space"] != _pid_space():
+    process = json.loads(holder)
+    if process["space"] != _pid_space():
         log.error("the leader runs elsewhere and must end by itself: %s", holder)
         return
     with contextlib.suppress(ProcessLookupError):
-        handle = os.pidfd_open(said["pid"])
+        handle = os.pidfd_open(process["pid"])
         try:
-            if start_time(said["pid"]) == said["began"]:
+            if start_time(process["pid"]) == process["began"]:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
         except PermissionError:
             log.error("the leader is another user's and must end by itself: %s", holder)  # noqa: TRY400

@@ -27,6 +27,7 @@ MOST_MEM_GB = 1e8
 LEAST_MEM_GB = 1e-3
 MOST_SLOWDOWN = 100.0
 MOST = 1e15  # of any other number that a job brings along
+LOWEST = -1.0  # priority of jobs that are promised nothing
 
 
 class Tier(IntEnum):
@@ -207,6 +208,11 @@ class Job:
         if (self.after is not AT_ONCE and self.after.jobs) or self.max_parallel > 0:
             return True
         return self.demand.max == 0 or self.demand.nodes > 0
+
+    @property
+    def spot(self) -> bool:
+        """Whether it holds GPUs until others need them, above those whose class is lowest."""
+        return self.tier is Tier.OPPORTUNISTIC and self.preemptible and self.priority > LOWEST
 
     @property
     def owner(self) -> str:

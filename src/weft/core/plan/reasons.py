@@ -33,6 +33,7 @@ class Blocker(StrEnum):
     RESERVED = "reserved"  # what is free is kept for somebody else, or for maintenance
     CELLS = "cells"  # its virtual cluster has no room for it
     IDLE_CELLS = "idle_cells"  # it runs only in cells that nobody needs, and there are too few
+    SPOT = "spot"  # spot jobs hold all that they may
     GAVE_WAY = "gave_way"  # it was stopped for others; why it waits after that is looked at anew
     NO_ROOM = "no_room"  # it may share a GPU, and none that is shared has room for it
     MOVED = "moved"  # it runs elsewhere than before, so that somebody could start
@@ -87,6 +88,8 @@ WORDS: Mapping[Blocker, str] = {
     Blocker.CELLS: "waits for {asks} in the virtual cluster of tenant {tenant!r}: {held:g} of its "
     "{own:g} GPUs are in use{away}",
     Blocker.IDLE_CELLS: "waits for {asks} in cells of virtual clusters that nobody needs now",
+    Blocker.SPOT: "waits for {asks}: spot jobs hold {held:g} of the {quota:g} {kind}GPUs that they "
+    "may use now",
     Blocker.GAVE_WAY: "{text}",
     Blocker.NO_ROOM: "{text}",
     Blocker.MOVED: "moved from {origin} to {target} so that {starts} could start: {lost:.2f} "
@@ -141,7 +144,7 @@ def say_held(
     `held` are jobs that may be named with what they hold, `others` how many may not, and what those
     hold together.
     """
-    most = sorted(held, key=lambda one: -one[1])
+    most = sorted(held, key=lambda holder: -holder[1])
     shown = most if len(most) <= NAMED else most[: NAMED - 1]
     rest = most[len(shown) :]
     parts = [f"{name} ({gpus:g})" for name, gpus in shown]
@@ -151,10 +154,10 @@ def say_held(
         parts.append(f"{others[0]} job{'s' * (others[0] > 1)} of other tenants ({others[1]:g})")
     if not parts:
         return ""
-    one = len(most) + others[0] == 1
+    single = len(most) + others[0] == 1
     words = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
     what = "them" if all_taken else "the others"
-    return f"{':' if all_taken else ';'} {words} {'holds' if one else 'hold'} {what}"
+    return f"{':' if all_taken else ';'} {words} {'holds' if single else 'hold'} {what}"
 
 
 def say_away(away: int, nodes: int) -> str:
@@ -164,12 +167,12 @@ def say_away(away: int, nodes: int) -> str:
     return "the node" if nodes == 1 else f"all {nodes} nodes"
 
 
-def say_nodes_free(found: int, per_node: int, *, several_kinds: bool) -> str:
+def say_nodes_free(count: int, per_node: int, *, several_kinds: bool) -> str:
     """`no node has 4 free`, `only 1 node has 4 free`, `only 2 nodes of one kind have 4 free`."""
-    if found == 0:
+    if count == 0:
         return f"no node has {per_node} free"
     kind = " of one kind" if several_kinds else ""
-    return f"only {found} node{'s' * (found != 1)}{kind} {'has' if found == 1 else 'have'} " + (
+    return f"only {count} node{'s' * (count != 1)}{kind} {'has' if count == 1 else 'have'} " + (
         f"{per_node} free"
     )
 

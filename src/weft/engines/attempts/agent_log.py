@@ -96,11 +96,11 @@ class AgentLog:
 def read_report(job: JobId, attempt: int, values: Line) -> list[Event]:
     """A report as far as it can be right, and what is wrong with it."""
     report, wrong = Report.sift(values)
-    told: list[Event] = [Reported(job, attempt, report)]
+    events: list[Event] = [Reported(job, attempt, report)]
     if wrong:
         text = "; ".join(wrong)[:LONGEST_TEXT]
-        told.append(Noticed(job, attempt, "warning", text, dropped=True))
-    return told
+        events.append(Noticed(job, attempt, "warning", text, dropped=True))
+    return events
 
 
 def read_notice(job: JobId, attempt: int, line: Line) -> Event:

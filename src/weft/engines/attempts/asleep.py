@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -112,12 +112,17 @@ def find_suspender(machine: Machine, sharing: DeviceSharing) -> tuple[str, ...]:
     return command if check.returncode == 0 else ()
 
 
+async def nudge_agent(folder: Path) -> None:
+    """Have an agent of this machine read what was written for it."""
+    await asyncio.to_thread(nudge, folder)
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """Where an attempt lives, and whether it still does.
 
     `air_s` is how long its ranks may stand still, 0 for any time; without a service it is woken
-    after `alone_s`.
+    after `alone_s`. `send` has a request in its folder reach its agent.
     """
 
     job: JobId
@@ -126,6 +131,7 @@ class Attempt:
     there: Callable[[], bool]
     alone_s: float
     air_s: float = 0.0
+    send: Callable[[Path], Awaitable[None]] = nudge_agent
 
     def __str__(self) -> str:
         return f"attempt {self.number} of job {self.job!r}"
@@ -141,7 +147,7 @@ async def put_to_sleep(attempt: Attempt, by: str, state: str, within_s: float) -
     finally:
         if DEPTH[answer.state] < DEPTH[state]:
             _leave(attempt, by, wanted)  # as it was
-            await asyncio.to_thread(nudge, attempt.folder)
+            await attempt.send(attempt.folder)
     if DEPTH[answer.state] < DEPTH[state]:
         raise EngineError(f"{attempt} is not {state}: {answer.reason}")
     return answer
@@ -159,7 +165,7 @@ async def _ask(attempt: Attempt, by: str, state: str, within_s: float) -> SleepS
     """The answer, whether or not it is what was asked; EngineError where no agent answers."""
     try:
         number = _leave(attempt, by, state)
-        await asyncio.to_thread(nudge, attempt.folder)
+        await attempt.send(attempt.folder)
         return await _answer(attempt, number, within_s)
     except (OSError, WireError) as error:
         raise EngineError(f"{attempt} cannot be asked to be {state}: {error}") from error
@@ -184,7 +190,7 @@ def _leave(attempt: Attempt, by: str, state: str) -> int:
     """Leave a request beside those of others; small files, so that nobody comes in between."""
     request = read_request(attempt.folder)
     before = {} if request is None else request.wanted
-    wanted = {who: one for who, one in before.items() if who != by}
+    wanted = {who: wish for who, wish in before.items() if who != by}
     if state != AWAKE:
         wanted[by] = state
     number = time.time_ns()

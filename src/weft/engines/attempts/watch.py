@@ -118,17 +118,17 @@ class Watched:
         if self.over or self.more or now - self._looked < LOOK_S:
             return []
         claim = self._claimed()
-        told: list[Event] = []
+        events: list[Event] = []
         if claim is None:
             self._unclaimed(now)
         elif not alive(*claim):
-            told = self.read()  # it may have written its last line just before
+            events = self.read()  # it may have written its last line just before
             if not self.over and not self.more:
                 self.ending = self._agent_died()
         else:
             self._look_at_agent(claim[0], now)
         self._looked = now
-        return told
+        return events
 
     def read(self) -> list[Event]:
         """What its agent wrote down since the last call; afterwards it may be `over`."""
@@ -142,13 +142,13 @@ class Watched:
             return self._events(lines)
 
     def _events(self, lines: list[dict[str, Any]]) -> list[Event]:
-        told: list[Event] = []
+        events: list[Event] = []
         for line in lines:
             try:
-                told += self._told(line)
+                events += self._told(line)
             except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
                 raise WireError(f"a line of {EVENTS} is not an agent's: {error!r}") from error
-        return told
+        return events
 
     def _told(self, line: dict[str, Any]) -> Iterator[Event]:  # noqa: C901 - one case a line
         job, attempt = self.job, self.attempt
@@ -296,8 +296,8 @@ def nudge(folder: Path) -> None:
 
 def rank_logs(folder: Path) -> dict[int, Path]:
     """What each rank of the attempt in `folder` prints into."""
-    found = [(RANK_LOG.fullmatch(path.name), path) for path in folder.glob("rank-*.log")]
-    return dict(sorted((int(match[1]), path) for match, path in found if match))
+    logs = [(RANK_LOG.fullmatch(path.name), path) for path in folder.glob("rank-*.log")]
+    return dict(sorted((int(match[1]), path) for match, path in logs if match))
 
 
 def last_line(path: Path) -> str:

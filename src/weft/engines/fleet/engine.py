@@ -14,16 +14,19 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from weft.core.engine_bases import NoLiveResize, NoSleep
 from weft.core.errors import EngineError, InvalidConfig, WeftError
 from weft.core.events.event import Event, StartFailed, Stopped
 from weft.core.knowledge.measured import Measured, Sees
-from weft.core.model.cluster import Node
+from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import Controls, Wants
-from weft.core.protocols import DeviceSharing, EngineHealth, NoLiveResize, NoSleep
+from weft.core.protocols import DeviceSharing, EngineHealth
+from weft.core.stops import Rung
 from weft.engines.attempts.job_folders import remove_jobs, stored_bytes
 from weft.engines.attempts.listener import find_attempts, mark_of
 from weft.engines.attempts.request import check_launch
+from weft.engines.fleet.asleep import FleetSleep
 from weft.engines.fleet.attempts import Run
 from weft.engines.fleet.core_pools import CorePools
 from weft.engines.fleet.fleet_loop import FleetLoop
@@ -80,6 +83,7 @@ class FleetEngine(NoLiveResize, NoSleep):
         self._rounds = FleetLoop(
             manager, self._channel, self._root, what, self._queue.put_nowait, self._cores.give
         )
+        self._sleep = FleetSleep(self._channel, self._rounds.runs, self._rounds.poke)
 
     # ---- what it is
 
@@ -145,7 +149,13 @@ class FleetEngine(NoLiveResize, NoSleep):
     @property
     def sees(self) -> Sees:
         """All that agents see; GPUs where a node has them."""
-        return Sees.STEPS | Sees.DEVICE | Sees.HOST
+        gpus = any(one.node.kind != CPU for one in self._rounds.machines.values())
+        return Sees.STEPS | Sees.HOST | (Sees.DEVICE if gpus else Sees.NOTHING)
+
+    @property
+    def stops(self) -> frozenset[Rung]:
+        """Freezing, where others may use the devices of who is frozen."""
+        return frozenset((Rung.FREEZE,) if self._manager.abilities.sleeps else ())
 
     def measured(self, job: JobId, attempt: int) -> Measured:
         """What its agents saw lately, as far as the files have come here."""
@@ -186,7 +196,7 @@ class FleetEngine(NoLiveResize, NoSleep):
         """Watch these again and end every other one, as they are found."""
         await self._open()
         known = await asyncio.to_thread(self._take_up, attempts)
-        self._rounds.begin()
+        self._rounds.begin({"keep attempts asleep": self._sleep.renew})
         return known
 
     def _take_up(self, attempts: Collection[Key]) -> set[Key]:
@@ -196,6 +206,7 @@ class FleetEngine(NoLiveResize, NoSleep):
             if gang is not None:
                 known.add(key)
                 self._watch(gang, again=True)
+                self._sleep.take_up(gang)
         for folder in find_attempts(self._root):
             gang = open_gang(folder)
             if gang is not None and gang.key not in known:
@@ -259,7 +270,7 @@ class FleetEngine(NoLiveResize, NoSleep):
         gang = make_gang(job, on, attempt, site)
         cores = {} if site.abilities.limits_host else self._cores.take(gang, site)
         user = user_of(self._users, job)
-        specs = [replace(one, user=user) for one in make_specs(job, on, gang, site, cores)]
+        specs = [replace(spec, user=user) for spec in make_specs(job, on, gang, site, cores)]
         try:
             files = await asyncio.to_thread(prepare, self._root, gang, specs)
         except OSError as error:
@@ -318,6 +329,16 @@ class FleetEngine(NoLiveResize, NoSleep):
         except OSError as error:
             raise EngineError(f"cannot write for {job!r}: {error.strerror}") from error
         await self._channel.send(files)
+
+    async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:
+        """All of its ranks, on all of its nodes."""
+        if not self.stops:
+            await super().freeze(job, attempt, by=by)
+        await self._sleep.freeze(job, attempt, by)
+
+    async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
+        """The same back."""
+        await self._sleep.thaw(job, attempt, by)
 
     def _site(self) -> Site:
         return Site(self._root, self._rounds.machines, self._manager.abilities)

@@ -122,7 +122,8 @@ class Abilities:
     ranks to cores. `sharing` is how a device serves several jobs. `images` says that it runs
     containers. `sees_state` says that agents see all of the state folder, not only `jobs` below it.
     `tokens` says that it runs a coordinator of stage tokens on a node for every file in the folder
-    `tokens/NODE` of the state, which is named by a discipline.
+    `tokens/NODE` of the state, which is named by a discipline. `sleeps` says that devices of a
+    frozen attempt can be given to another one.
     """
 
     controls: Controls
@@ -132,6 +133,7 @@ class Abilities:
     images: bool = False
     sees_state: bool = True
     tokens: bool = False
+    sleeps: bool = False
 
 
 class Manager(Protocol):

@@ -77,11 +77,17 @@ class Sleeper:
         request = read_request(self._folder) or NOBODY
         now = time.monotonic()
         if request.number != self._request.number:
-            self._request, self._asked = request, now
-        sleeps = self.is_asleep() or self._request.state != AWAKE
-        if not sleeps or self._journal.is_heard():
+            self._asked = now
+        sleeps = self.is_asleep() or request.state != AWAKE
+        if not sleeps or self._is_heard(request):
             self._last_heard = now
+        self._request = request
         self._advance(now)
+
+    def _is_heard(self, request: SleepRequest) -> bool:
+        """Whether a service is there: it listens, or goes on to write its request anew."""
+        listens = self._journal.is_heard()
+        return request != self._request if listens is None else listens
 
     # ---- from one state to another
 

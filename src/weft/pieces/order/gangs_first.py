@@ -25,14 +25,14 @@ def raise_gang(view: View, order: Rows, rate: Floats, stays: int) -> Rows:
     if chosen.all() or not chosen.any():
         return order
     ends = rate[order]
-    best, found = GAIN * float(ends[chosen].sum()), -1
+    best, raised = GAIN * float(ends[chosen].sum()), -1
     last = int(np.flatnonzero(chosen)[-1])
     for at in (stays + np.flatnonzero(~chosen[stays:last]))[:TRIED].tolist():
         trial = _raise(order, at, stays)
         more = float(rate[trial[fit(view, trial)]].sum())
         if more > best:
-            best, found = more, at
-    return order if found < 0 else _raise(order, found, stays)
+            best, raised = more, at
+    return order if raised < 0 else _raise(order, raised, stays)
 
 
 def _raise(order: Rows, at: int, to: int) -> Rows:

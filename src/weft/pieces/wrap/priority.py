@@ -60,7 +60,7 @@ class Priority(Wrapper):
 
     def _blocked(self, view: View, plan: Plan, first: Bools) -> Bools:
         """Those who choose first and wait for what others hold; not for what is not there."""
-        rows: Bools = first & ~_starts(view, plan)
+        rows: Bools = first & ~find_started(view, plan)
         if rows.any():
             room = _usable(view)
             sized = Controls.COUNT in self.about.controls
@@ -74,7 +74,7 @@ class Priority(Wrapper):
         """What is decided, unless it takes from a class to start a lower one."""
         mark = view.free.mark()
         plan = decide(view)
-        rank, starts = view.table.column(Column.PRIORITY), _starts(view, plan)
+        rank, starts = view.table.column(Column.PRIORITY), find_started(view, plan)
         if not starts.any():
             return plan
         higher = view.running() & (rank > rank[starts].min())
@@ -97,9 +97,9 @@ class Priority(Wrapper):
             view.free.give(on)
         plan = decide_among(self.inner, view.without(lower | filler))
         view.free.rollback(mark)
-        if not _starts(view, plan).any():
+        if not find_started(view, plan).any():
             return None
-        return _give_way(view, plan, held)
+        return give_way(view, plan, held)
 
     def _rest(self, view: View, plan: Plan, rows: Bools) -> Plan:
         """What is left offered to these and to who gave way, beside all that was decided."""
@@ -132,7 +132,7 @@ def _usable(view: View) -> dict[str, int]:
     return room
 
 
-def _starts(view: View, plan: Plan) -> Bools:
+def find_started(view: View, plan: Plan) -> Bools:
     """Waiting rows that a plan starts."""
     mask = np.zeros(len(view.table), dtype=bool)
     for job, to in plan.changes.items():
@@ -159,7 +159,7 @@ def _stops(view: View, plan: Plan) -> Bools:
     return stopped
 
 
-def _give_way(view: View, plan: Plan, held: dict[JobId, Allocation]) -> Plan | None:
+def give_way(view: View, plan: Plan, held: dict[JobId, Allocation]) -> Plan | None:
     """The plan with a stop for every filler in whose place it starts somebody."""
     mark = view.free.mark()
     changes = dict(plan.changes)

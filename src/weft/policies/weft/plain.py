@@ -42,7 +42,7 @@ def is_all_plain(view: View) -> bool:
 
 
 def decide_plain(
-    view: View, told: Floats, before: Estimates, *, pooled: bool
+    view: View, explained: Floats, before: Estimates, *, pooled: bool
 ) -> tuple[Plan, Estimates]:
     """Those that end soonest for the GPUs they take run; who may not be stopped stays.
 
@@ -65,7 +65,7 @@ def decide_plain(
     order = raise_gang(view, order, rate, int((bound | late).sum()))
     plan = pack(view, order, late=late)
     after = running_after(view, plan)
-    reasons = _explain(view, plan, after, left.seconds * view.table.need, told)
+    reasons = _explain(view, plan, after, left.seconds * view.table.need, explained)
     late_in = np.where(late, _overtake_in(waited, patience, late & after), patience - waited)
     wake_at = _next_look(view, after, service, left, late_in)
     rows = {view.table.row(name): to for name, to in plan.changes.items()}
@@ -115,14 +115,14 @@ def _overtake_in(waited: Floats, patience: Floats, running: Bools) -> Floats:
 
 
 def _explain(
-    view: View, plan: Plan, after: Bools, service: Floats, told: Floats
+    view: View, plan: Plan, after: Bools, service: Floats, explained: Floats
 ) -> dict[JobId, str]:
     """Who takes the devices of whoever stops; and figures for who is asked about."""
     rows = {view.table.row(name): to for name, to in plan.changes.items()}
-    found = clear_reasons(view, ~after, told) | say_gave_way(view, rows)
+    reasons = clear_reasons(view, ~after, explained) | say_gave_way(view, rows)
     most = float(service[after].max(initial=0.0))
     for name in view.asked:
         if (row := view.table.find(name)) is not None:
             left = f"{service[row]:,.0f} GPU-seconds are thought to be left"
-            found[name] = left if after[row] else f"{left}, at most {most:,.0f} of those that run"
-    return found
+            reasons[name] = left if after[row] else f"{left}, at most {most:,.0f} of those that run"
+    return reasons

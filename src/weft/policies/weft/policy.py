@@ -216,13 +216,13 @@ class Weft:
         parts = start_parts(view, changes, fewest_nodes)
         waiting: Bools = answer.pick < 0
         waiting[[*parts]] = False
-        told = np.zeros(0) if last is None else last.waiting
+        explained = np.zeros(0) if last is None else last.waiting
         return Plan(
             self._with_batches(values, choice)
             | {view.job(row).id: on for row, on in parts.items()},
             wake_at=float((np.floor(view.now / self.wake_s) + 1.0) * self.wake_s),
             reasons={
-                **clear_reasons(view, waiting, told),
+                **clear_reasons(view, waiting, explained),
                 **explain_changes(view, configs, choice.worth.speed, answer, changes),
                 **explain_pairs(view, pairs, changes),
                 **show_figures(view, configs, choice.worth.value, answer),

@@ -235,8 +235,8 @@ class InWorker:
         return 0.0 if self.pid is None else cpu_seconds(self.pid)
 
     async def _ask(self, now: float) -> Wish | Failure:
-        told, self._told = self._told, []
-        self._send(Decide(told, now))
+        events, self._told = self._told, []
+        self._send(Decide(events, now))
         answer: Wish | Failure = await self._receive()
         return answer
 

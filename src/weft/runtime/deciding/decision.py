@@ -128,10 +128,10 @@ class Decisions:
             del self.recent[next(iter(self.recent))]
         self._log_left_out(scheduler.state, verdict.plan)
         who = (verdict.by or self.policy).text
-        told = facts_of(scheduler.state, who, actions)
-        words = " ".join(f"{name}={value}" for name, value in told.items())
+        facts = facts_of(scheduler.state, who, actions)
+        words = " ".join(f"{name}={value}" for name, value in facts.items())
         log.info("%s took_ms=%.1f", words, verdict.took_s * 1e3)
-        trace_decision(told, verdict.took_s)
+        trace_decision(facts, verdict.took_s)
         return actions
 
     def _log_left_out(self, state: State, plan: Plan) -> None:

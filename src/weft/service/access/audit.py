@@ -1,6 +1,6 @@
 """Who did what: a line for every request that changes something, allowed or not.
 
-The file is only appended to. Once it is long it is put aside under a number, and the oldest of
+Files are only appended to. Once one is long it is put aside under a number, and the oldest of
 those goes. What was asked is not in it, since bodies hold secrets: only what it was about.
 """
 
@@ -14,6 +14,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
+from heapq import merge
+from itertools import islice, takewhile
 from pathlib import Path
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,6 +28,7 @@ log = logging.getLogger(__name__)
 LONGEST = 16 << 20
 KEPT = 8
 IN_MEMORY = 10_000
+REFUSED = 400
 CHANGING = ("POST", "PUT", "PATCH", "DELETE")
 QUESTIONS = ("/plan", "/what-if", "/what-if/stream", "/job-file")  # posted, but they change nothing
 
@@ -48,63 +51,109 @@ class Wanted:
             and self.name in ("", entry.name, entry.token)
             and self.tenant in ("", entry.tenant)
             and (self.about in entry.path or self.about in entry.about)
-            and (not self.failed or entry.status >= 400)
+            and (not self.failed or entry.status >= REFUSED)
         )
 
 
 class AuditLog:
-    """The entries in the file `path`; None keeps the last in memory."""
+    """The entries in the file `path`, and of what was refused in one beside it.
+
+    So nobody who is refused, however often, puts out what was done. None keeps the last in memory.
+    """
 
     def __init__(self, path: Path | None, longest: int = LONGEST, kept: int = KEPT) -> None:
-        self._path, self._longest, self._kept = path, longest, kept
-        self._memory: deque[AuditEntry] = deque(maxlen=IN_MEMORY)
-        self._out = -1 if path is None else _open(path)
+        if path is None:
+            self._done: _Entries = _Memory(IN_MEMORY)
+            self._refused: _Entries = _Memory(IN_MEMORY)
+        else:
+            refused = path.with_stem(f"{path.stem}-refused")
+            self._done, self._refused = (_Files(file, longest, kept) for file in (path, refused))
 
     def record(self, entry: AuditEntry) -> None:
         """Append one; a disk that is full loses it, and that is logged."""
-        if self._path is None:
-            self._memory.append(entry)
-            return
-        line = json.dumps(asdict(entry), separators=(",", ":")).encode() + b"\n"
-        try:
-            if os.fstat(self._out).st_size + len(line) > self._longest:
-                self._put_aside(self._path)
-            os.write(self._out, line)
-        except OSError as error:
-            log.warning("audit entry lost: %s: %s", error, line.decode())
+        (self._done if entry.status < REFUSED else self._refused).append(entry)
 
     def find(self, wanted: Wanted, limit: int) -> list[AuditEntry]:
         """The last `limit` entries that are wanted, oldest first."""
-        entries: list[AuditEntry] = []
-        for entry in self._backwards():
-            if entry.at < wanted.since or len(entries) == limit:
-                break
-            if wanted(entry):
-                entries.append(entry)
-        return entries[::-1]
+        kinds = (self._refused,) if wanted.failed else (self._done, self._refused)
+        newest_first = merge(*map(reversed, kinds), key=lambda entry: -entry.at)
+        until_then = takewhile(lambda entry: entry.at >= wanted.since, newest_first)
+        return [*islice(filter(wanted, until_then), limit)][::-1]
 
     def close(self) -> None:
         """No more is recorded."""
+        self._done.close()
+        self._refused.close()
+
+
+class _Memory:
+    """The last entries."""
+
+    def __init__(self, most: int) -> None:
+        self._entries: deque[AuditEntry] = deque(maxlen=most)
+        self.append = self._entries.append
+
+    def __reversed__(self) -> Iterator[AuditEntry]:
+        return reversed(self._entries)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Files:
+    """Entries as lines of a file, which is put aside under a number once it is long."""
+
+    def __init__(self, path: Path, longest: int, kept: int) -> None:
+        self._path, self._longest, self._kept = path, longest, kept
+        self._out = _open(path)
+        self._torn = _ends_within_a_line(path)
+
+    def append(self, entry: AuditEntry) -> None:
+        line = json.dumps(asdict(entry), separators=(",", ":")).encode() + b"\n"
+        try:
+            self._turn_over(len(line))
+        except OSError as error:
+            log.warning("audit log %s is not put aside: %s", self._path, error)
+        why = "only a part of it could be written"
+        try:
+            whole = b"\n" + line if self._torn else line
+            self._torn = os.write(self._out, whole) < len(whole)
+            lost = self._torn
+        except OSError as error:
+            lost, why = True, str(error)
+        if lost:
+            log.warning("audit entry lost: %s: %s", why, line.decode())
+
+    def close(self) -> None:
         if self._out >= 0:
             os.close(self._out)
             self._out = -1
 
-    def _put_aside(self, path: Path) -> None:
-        for number in range(self._kept - 1, 0, -1):
-            with contextlib.suppress(FileNotFoundError):
-                _aside(path, number).replace(_aside(path, number + 1))
-        path.replace(_aside(path, 1))
-        os.close(self._out)
-        self._out = _open(path)
-
-    def _backwards(self) -> Iterator[AuditEntry]:
-        if self._path is None:
-            yield from reversed(self._memory)
-            return
+    def __reversed__(self) -> Iterator[AuditEntry]:
         files = [self._path, *(_aside(self._path, number) for number in range(1, self._kept + 1))]
         for file in files:
             with contextlib.suppress(FileNotFoundError):
-                yield from map(_entry, reversed(file.read_bytes().splitlines()))
+                yield from filter(None, map(_entry, reversed(file.read_bytes().splitlines())))
+
+    def _turn_over(self, more: int) -> None:
+        """Another file, where this one is too long or was put aside by somebody else."""
+        open_file = os.fstat(self._out)
+        ours = self._path.exists() and os.path.samestat(open_file, self._path.stat())
+        if ours and open_file.st_size + more <= self._longest:
+            return
+        new = self._path.with_name(f"{self._path.name}.new")
+        out = _open(new)  # first: who may open no more files goes on with the one there is
+        if ours:
+            for number in range(self._kept - 1, 0, -1):
+                with contextlib.suppress(FileNotFoundError):
+                    _aside(self._path, number).replace(_aside(self._path, number + 1))
+            self._path.replace(_aside(self._path, 1))
+        new.replace(self._path)
+        os.close(self._out)
+        self._out, self._torn = out, False
+
+
+_Entries = _Memory | _Files
 
 
 class Audit:
@@ -160,9 +209,19 @@ def _make(scope: Scope, status: int) -> AuditEntry:
     )
 
 
-def _entry(line: bytes) -> AuditEntry:
-    told = json.loads(line)
-    return AuditEntry(**{field.name: told[field.name] for field in fields(AuditEntry)})
+def _entry(line: bytes) -> AuditEntry | None:
+    """What a line tells; None of one that was cut off."""
+    try:
+        values = json.loads(line)
+        return AuditEntry(**{field.name: values[field.name] for field in fields(AuditEntry)})
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    with path.open("rb") as lines:
+        lines.seek(max(path.stat().st_size - 1, 0))
+        return lines.read() not in (b"", b"\n")
 
 
 def _aside(path: Path, number: int) -> Path:

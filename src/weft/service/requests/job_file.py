@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from weft.core.model.job import (
+    LOWEST,
     BatchRange,
     Demand,
     Job,
@@ -48,8 +49,13 @@ from weft.service.requests.traffic_fields import TrafficFields
 from weft.service.responses.state_words import PriorityWord
 
 GUARANTEED: Literal["guaranteed"] = "guaranteed"
-TIERS: dict[PriorityWord, Tier] = {"opportunistic": Tier.OPPORTUNISTIC}
-PRIORITIES: dict[PriorityWord, float] = {GUARANTEED: 1.0, "normal": 0.0, "opportunistic": -1.0}
+TIERS: dict[PriorityWord, Tier] = dict.fromkeys(("spot", "opportunistic"), Tier.OPPORTUNISTIC)
+PRIORITIES: dict[PriorityWord, float] = {
+    GUARANTEED: 1.0,
+    "normal": 0.0,
+    "spot": -0.5,
+    "opportunistic": LOWEST,
+}
 WORDS = {value: word for word, value in PRIORITIES.items()}
 MOST_OF_A_SWEEP = 1000
 MOST_PARAMETERS = 64
@@ -173,7 +179,7 @@ class JobFile(RequestBody):
     """A job as people write it; everything but the command has a default.
 
     A job is stopped for others only if it says how it restarts: with `checkpoint`, with `batch`
-    or a range of `gpus`; `preemptible` overrules that.
+    or a range of `gpus`; `preemptible` overrules that. A spot job always can be.
     """
 
     id: JobWord | None = None
@@ -243,6 +249,8 @@ class JobFile(RequestBody):
     def _due(self) -> JobFile:
         if self.deadline_or is not None and self.deadline_s is None:
             raise ValueError("deadline_or says what to do about a deadline; give deadline_s")
+        if self.priority == "spot" and self.preemptible is False:
+            raise ValueError("priority spot: such a job is stopped for others; it is preemptible")
         return self
 
 
@@ -285,6 +293,7 @@ def job_of(
     name = name_of(body)
     elastic = isinstance(body.gpus, Gpus)
     restarts = elastic or body.batch is not None or body.checkpoint is not None
+    restarts |= body.priority == "spot"
     return Job(
         JobId(body.id or new_id(name)),
         demand=demand_of(body),

@@ -31,7 +31,7 @@ def test_entries_are_found_over_files_put_aside_and_the_oldest_go(tmp_path: Path
     assert found == list(range(20 - len(found), 20))
     assert 3 <= len(found) < 20
     assert sorted(one.name for one in tmp_path.iterdir()) == [
-        "log.jsonl", "log.jsonl.1", "log.jsonl.2",
+        "log-refused.jsonl", "log.jsonl", "log.jsonl.1", "log.jsonl.2",
     ]  # fmt: skip
     assert all(stat.S_IMODE(one.stat().st_mode) == 0o600 for one in tmp_path.iterdir())
     assert all(one.stat().st_size <= 600 for one in tmp_path.iterdir())

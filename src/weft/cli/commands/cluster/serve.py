@@ -28,13 +28,13 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
         with user_errors():
             from weft.cli.options.config_file import ConfigFile, defaults_of, options_of
 
-            found = defaults_of(ConfigFile.read(path), options_of(serve))
-            if isinstance(found.get("users"), Mapping):
+            defaults = defaults_of(ConfigFile.read(path), options_of(serve))
+            if isinstance(defaults.get("users"), Mapping):
                 from weft.engines.machine.users_file import users_of
 
-                users_of(found["users"], str(path))
-                context.meta[USERS] = found.pop("users")
-            context.default_map = found
+                users_of(defaults["users"], str(path))
+                context.meta[USERS] = defaults.pop("users")
+            context.default_map = defaults
     return path
 
 
@@ -74,12 +74,12 @@ def serve(
     if print_config:
         from weft.cli.options.config_file import NOT_HERE, as_toml
 
-        told = {
-            name: one.absolute() if isinstance(one, Path) else one
-            for name, one in context.params.items()
+        given = {
+            name: value.absolute() if isinstance(value, Path) else value
+            for name, value in context.params.items()
             if name not in NOT_HERE
         }
-        typer.echo(as_toml({**told, "users": told["users"] or table}), nl=False)
+        typer.echo(as_toml({**given, "users": given["users"] or table}), nl=False)
         return
     with user_errors():
         from weft.core.errors import InvalidConfig

@@ -19,7 +19,7 @@ def priority(
         typer.Argument(help="An id, a name, @last, a sweep or a pattern.", metavar="ID"),
     ],
     to: Annotated[
-        str, typer.Argument(help="guaranteed, normal or opportunistic.", metavar="CLASS")
+        str, typer.Argument(help="guaranteed, normal, spot or opportunistic.", metavar="CLASS")
     ],
     yes: Yes = False,
     as_json: o.AsJson = False,
@@ -39,10 +39,10 @@ def priority(
         if to not in get_args(PriorityWord):
             raise InvalidConfig(
                 f"no priority named {to!r}{did_you_mean(to, get_args(PriorityWord))}",
-                hint="CLASS is guaranteed, normal or opportunistic",
+                hint="CLASS is guaranteed, normal, spot or opportunistic",
             )
 
-    def do(client: Client, one: str) -> None:
-        client.put(Done, at("jobs", one, "priority"), {"priority": to})
+    def do(client: Client, name: str) -> None:
+        client.put(Done, at("jobs", name, "priority"), {"priority": to})
 
     do_to_all([job], f"give priority {to} to", f"{to} now:", do, yes=yes, as_json=as_json)

@@ -5,7 +5,7 @@ import { html } from "./lib.js";
 import { ENDED } from "./store.js";
 import { confirm, toast } from "./ui.js";
 
-const PRIORITIES = ["guaranteed", "normal", "opportunistic"];
+const PRIORITIES = ["guaranteed", "normal", "spot", "opportunistic"];
 const AT_ONCE = 8; // requests under way
 
 const suspended = (job) => Boolean(job.suspended || job.suspended_by);

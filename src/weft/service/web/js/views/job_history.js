@@ -179,7 +179,7 @@ const TELL = {
   Suspended: (one) => `suspended by ${one.by || "its owner"}`,
   Resumed: () => "resumed",
   PriorityChanged: (one) =>
-    `priority ${one.priority > 0 ? "guaranteed" : one.priority < 0 ? "opportunistic" : "normal"} from here on`,
+    `priority ${one.priority > 0 ? "guaranteed" : one.priority <= -1 ? "opportunistic" : one.priority < 0 ? "spot" : "normal"} from here on`,
   Saved: (one) => `checkpoint at step ${number(one.step ?? 0)}`,
   Noticed: (one) => one.text,
   DeadlineMissed: () => "its deadline has passed",

@@ -163,7 +163,7 @@ function Form({ form, set, kinds, me }) {
       <${Field} label="GPUs">${input("min", { type: "number", min: 0, required: true })}<//>
       <${Field} label="and up to (elastic)">${input("max", { type: "number", min: form.min, placeholder: form.min })}<//>
       <${Field} label="Share of a GPU"><select value=${form.share} onChange=${(event) => set("share", event.target.value)}><option value="allowed">a whole one, may share</option><option value="never">never shares</option><option value="0.5">half of one</option><option value="0.25">a quarter of one</option></select><//>
-      <${Field} label="Priority"><select value=${form.priority} onChange=${(event) => set("priority", event.target.value)}>${["normal", "guaranteed", "opportunistic"].map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select><//>
+      <${Field} label="Priority"><select value=${form.priority} onChange=${(event) => set("priority", event.target.value)}>${["normal", "guaranteed", "spot", "opportunistic"].map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select><//>
     </div>
     ${kinds.length > 1 && html`<fieldset class="row kinds-choice"><legend class="small dim">Kinds of GPU; none chosen: any</legend>${kinds.map((kind) => html`<label class="check" key=${kind}><input type="checkbox" checked=${form.kinds.includes(kind)} onChange=${(event) => set("kinds", event.target.checked ? [...form.kinds, kind] : form.kinds.filter((one) => one !== kind))} />${kind}</label>`)}</fieldset>`}
     <div class="fields">

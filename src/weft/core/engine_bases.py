@@ -1,0 +1,39 @@
+"""What engines refuse that cannot do all of `weft.core.protocols.Engine`."""
+
+from __future__ import annotations
+
+from weft.core.errors import EngineError
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.stops import Rung
+
+
+class NoLiveResize:
+    """A base for engines whose jobs are stopped and started again to change their devices."""
+
+    __slots__ = ()
+
+    async def resize(self, job: Job, to: Allocation, attempt: int, epoch: int) -> None:  # noqa: ARG002
+        """Nobody asks, for no attempt is told Resizable."""
+        raise EngineError(f"job {job.id!r} cannot change its devices as it runs")
+
+
+class NoSleep:
+    """A base for engines whose attempts run until they are stopped for good."""
+
+    __slots__ = ()
+
+    @property
+    def stops(self) -> frozenset[Rung]:
+        """None."""
+        return frozenset()
+
+    async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:  # noqa: ARG002
+        """Refused."""
+        raise EngineError(f"attempt {attempt} of job {job!r} cannot be frozen by this engine")
+
+    async def suspend(self, job: JobId, attempt: int, *, by: str) -> float:  # noqa: ARG002
+        """Refused."""
+        raise EngineError(f"attempt {attempt} of job {job!r} cannot be suspended by this engine")
+
+    async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
+        """Nothing sleeps."""

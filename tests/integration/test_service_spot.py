@@ -1,0 +1,50 @@
+"""Spot jobs on a service: a promised hour that is shown, and kept score of."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.integration.serving import API, STILL, get, serving, submit, until
+
+LONG = {"hints": {"duration_s": 1e8}}
+ENGINE = "simulated:cluster=1x4:t4,speed=60"
+
+
+def state(client: httpx.Client, job: str) -> str:
+    return str(get(client, f"/jobs/{job}")["state"])
+
+
+def number(client: httpx.Client, name: str) -> float:
+    lines = client.get("/metrics").text.splitlines()
+    found = [line for line in lines if line.startswith(f'weft_policy_number{{name="{name}"}}')]
+    return float(found[0].split()[-1]) if found else -1.0
+
+
+@pytest.mark.parametrize("policy", ["gfs|fifo", "gfs|weft"])
+def test_a_spot_job_runs_is_told_its_promise_and_gives_way(policy: str) -> None:
+    with serving(ENGINE, policy=policy) as client:
+        submit(client, id="spot", gpus=4, kinds=["t4"], priority="spot", **LONG)
+        until(lambda: state(client, "spot") == "running")
+        row = get(client, "/jobs/spot")
+        why = get(client, "/jobs/spot/explain")
+
+        assert row["priority"] == "spot"
+        assert row["preemptible"]
+        assert "an hour without a stop is promised with probability 0.9" in str(why["numbers"])
+
+        submit(client, id="firm", gpus=4, kinds=["t4"], **LONG)
+        until(lambda: state(client, "firm") == "running")
+        until(lambda: state(client, "spot") == "preempted")
+
+        until(lambda: number(client, "promised_hours_broken") == 1.0)
+        until(lambda: "spot jobs hold" in str(get(client, "/jobs/spot")["reason"]))
+
+
+def test_a_spot_job_cannot_refuse_to_be_stopped() -> None:
+    with serving(STILL) as client:
+        body = {"gpus": 1, "command": ["true"], "priority": "spot", "preemptible": False}
+        answer = client.post(f"{API}/jobs", json=body)
+
+        assert answer.status_code == 422
+        assert "priority spot" in answer.text

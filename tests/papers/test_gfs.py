@@ -1,0 +1,295 @@
+"""GFS: the worked examples of quota, feedback, scores and victims; and the wrapper at work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import weft
+from weft.core.events.event import Decided, Started, Submitted
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.state import State
+from weft.pieces.wrap.gfs.history import GfsMemory, PromisedHour, SpotRun
+from weft.pieces.wrap.gfs.quota import (
+    Forecast,
+    HourOfWeek,
+    LastDay,
+    adjust,
+    free_gpus,
+    pool,
+    spot_quota,
+)
+from weft.pieces.wrap.gfs.victims import Guest, Record, choose_victims, eviction_score, node_cost
+from weft.pieces.wrap.gfs.wrapper import Gfs
+from weft.policies.fifo import Fifo
+
+HOUR = 3600.0
+PROMISE = 0.9
+
+
+def spot(name: str, gpus: int, at: float = 0.0) -> Job:
+    return Job(JobId(name), at, Demand(gpus), tier=Tier.OPPORTUNISTIC)
+
+
+def firm(name: str, gpus: int, at: float = 0.0) -> Job:
+    return Job(JobId(name), at, Demand(gpus), tenant="vision")
+
+
+# ---- worked examples
+
+
+def test_e1_the_quota_is_what_is_free_above_the_quantile() -> None:
+    hours = [Forecast(60, 4), Forecast(62, 5), Forecast(58, 6), Forecast(55, 7)]
+
+    free = [free_gpus(80, one, PROMISE) for one in hours]
+
+    assert free == [15, 12, 15, 17]
+    assert spot_quota(free[:1]) == 15
+    assert spot_quota(free) == 12
+    assert spot_quota(free[:1], 0.8) == pytest.approx(12.0)
+    assert spot_quota(free, 0.8) == pytest.approx(9.6)
+
+
+def test_e2_tenants_are_pooled_as_if_they_did_not_depend_on_each_other() -> None:
+    both = pool([Forecast(30, 3), Forecast(20, 4)])
+
+    assert both == Forecast(50, 5)
+    assert free_gpus(64, both, PROMISE) == 8
+
+
+@pytest.mark.parametrize(
+    ("evicted", "factor"), [(0.3, 1 / 3), (0.12, 1.0), (0.15, 2 / 3), (0.05, 1.0)]
+)
+def test_e3_the_factor_shrinks_where_promises_break(evicted: float, factor: float) -> None:
+    assert adjust(1.0, evicted, PROMISE, waits_long=False) == pytest.approx(factor)
+
+
+def test_e3_the_factor_grows_with_care_where_few_break_and_spot_jobs_wait() -> None:
+    assert adjust(1.0, 0.0, PROMISE, waits_long=True) == 1.5
+    assert adjust(1.0, 0.05, PROMISE, waits_long=True) == pytest.approx(1.0)
+    assert adjust(1.0, 0.02, PROMISE, waits_long=True) == pytest.approx(1.3)
+    assert adjust(1.0, 0.0, PROMISE, waits_long=False) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("hour", "day", "score"), [(0, 0, 9900), (1, 1, 9800), (3, 5, 8944.39), (6, 6, 3600), (7, 7, 0)]
+)
+def test_e4_nodes_are_safer_the_fewer_evictions_there_were(
+    hour: int, day: int, score: float
+) -> None:
+    assert eviction_score(hour, day) == pytest.approx(score, abs=0.005)
+
+
+def test_e5_the_costliest_and_the_cheapest_are_spared_in_turn() -> None:
+    a, b, c = Guest(JobId("a"), 4, 40), Guest(JobId("b"), 2, 10), Guest(JobId("c"), 2, 5)
+
+    assert choose_victims([a, b, c], 0, 4) == [b, c]
+    assert choose_victims([a, b, c], 0, 2) == [c]
+    assert choose_victims([a, b, c], 4, 4) == []
+
+
+def test_the_cost_of_a_node_counts_promises_and_lost_work() -> None:
+    victims = [Guest(JobId("a"), 1, 30.0), Guest(JobId("b"), 1, 10.0)]
+
+    assert node_cost(victims, Record(1, 7), 1000.0) == pytest.approx(3 / 10 + 5 * 40 / 1000)
+    assert node_cost([], Record(), 1000.0) == 0.0
+
+
+# ---- forecasts
+
+
+def test_the_same_hour_of_the_week_counts_before_days_and_days_before_hours() -> None:
+    hour = 1000
+    late = {hour - 1: 9.0, hour - 2: 11.0}
+    days = {hour - 24: 2.0, hour - 48: 4.0}
+    weeks = {hour - 168: 6.0, hour - 336: 10.0}
+
+    assert HourOfWeek().forecast(late, hour) == Forecast(10.0, 1.0)
+    assert HourOfWeek().forecast(late | days, hour) == Forecast(3.0, 1.0)
+    assert HourOfWeek().forecast(late | days | weeks, hour) == Forecast(8.0, 2.0)
+    assert HourOfWeek().forecast({}, hour) == Forecast(0.0)
+    assert LastDay().forecast(late | weeks, hour) == Forecast(10.0, 1.0)
+
+
+def test_what_is_in_use_is_never_forecast_to_be_free() -> None:
+    assert free_gpus(8, Forecast(1.0), PROMISE, now=5.0) == 3
+
+
+# ---- the wrapper
+
+
+def cluster_with(now: float, *held: tuple[Job, int, int], waiting: tuple[Job, ...] = ()) -> View:
+    """Jobs on devices of nodes of 4, by node and mask, and jobs that wait."""
+    state = State(parse_cluster("2x4:v100"))
+    for job, node, mask in held:
+        state.fold(job.submitted, Submitted(job))
+        on = Allocation((state.free.slice_of(node, mask),))
+        state.fold(job.submitted, Decided(1, {job.id: on}))
+        state.fold(job.submitted, Started(job.id, 1))
+    for job in waiting:
+        state.fold(job.submitted, Submitted(job))
+    return View(now, state.table, state.cluster, state.free, Knowledge())
+
+
+def known(usage: float, now: float, runs: dict[str, float] | None = None) -> GfsMemory:
+    """A day in which so many GPUs were in use, and spot jobs that run since then."""
+    hours = range(int(now // HOUR) - 24, int(now // HOUR) + 1)
+    began = {
+        JobId(job): SpotRun("v100", (parse_cluster("2x4:v100").nodes[0].id,), since)
+        for job, since in (runs or {}).items()
+    }
+    return GfsMemory(usage={hour: {"vision@v100": usage} for hour in hours}, runs=began)
+
+
+def started(plan: Plan) -> set[str]:
+    return {job for job, to in plan.changes.items() if to is not None}
+
+
+def stopped(plan: Plan) -> set[str]:
+    return {job for job, to in plan.changes.items() if to is None}
+
+
+def test_spot_jobs_start_only_on_what_is_not_expected_to_be_needed() -> None:
+    now = 40 * HOUR
+    view = cluster_with(now, waiting=(spot("s1", 2), spot("s2", 2), spot("s3", 4)))
+
+    plan = Gfs(Fifo(backfill=True)).decide(replace(view, memory=known(4.0, now)))
+
+    assert started(plan) == {"s1", "s2"}
+    assert "4 of the 4 v100 GPUs" in plan.reasons[JobId("s3")]
+    assert plan.wake_at == now + 300.0
+    assert plan.numbers["spot_quota"] == 4.0
+
+
+def test_jobs_without_a_promise_use_what_is_kept_from_spot_jobs() -> None:
+    now = 40 * HOUR
+    filler = Job(JobId("filler"), now, Demand(4), priority=-1.0, tier=Tier.OPPORTUNISTIC)
+    view = cluster_with(now, waiting=(spot("s1", 4), filler))
+
+    plan = Gfs(Fifo(backfill=True)).decide(replace(view, memory=known(8.0, now)))
+
+    assert started(plan) == {"filler"}
+
+
+def test_the_cheapest_spot_job_gives_way_to_a_guaranteed_one() -> None:
+    now = 40 * HOUR
+    old, new, other = spot("old", 2), spot("new", 2, now - 60), spot("other", 4)
+    view = cluster_with(
+        now,
+        (old, 0, 0b0011),
+        (new, 0, 0b1100),
+        (other, 1, 0b1111),
+        waiting=(firm("wants", 2, now),),
+    )
+    began = {"old": 0.0, "new": now - 60, "other": 0.0}
+
+    plan = Gfs(Fifo()).decide(replace(view, memory=known(2.0, now, began)))
+
+    assert stopped(plan) == {"new"}
+    assert started(plan) == {"wants"}
+    assert isinstance(plan.memory, GfsMemory)
+    assert plan.memory.total.broken == 1
+    assert plan.numbers["promised_hours_broken"] == 1.0
+
+
+def test_nobody_gives_way_to_who_would_not_start_even_so() -> None:
+    now = 40 * HOUR
+    view = cluster_with(
+        now, (firm("firm", 2), 0, 0b0011), (spot("s", 2), 0, 0b1100), waiting=(firm("w", 12, now),)
+    )
+
+    plan = Gfs(Fifo()).decide(replace(view, memory=known(2.0, now, {"s": 0.0})))
+
+    assert not plan.changes
+
+
+def test_hours_are_kept_whole_or_when_the_job_ends() -> None:
+    now = 10.5 * HOUR
+    view = cluster_with(now, (spot("s", 2), 0, 0b11))
+
+    plan = Gfs(Fifo()).decide(
+        replace(view, memory=known(0.0, now, {"s": 8.0 * HOUR, "ended": 10.2 * HOUR}))
+    )
+
+    assert isinstance(plan.memory, GfsMemory)
+    assert plan.memory.total == Record(0, 3)
+    assert plan.memory.runs[JobId("s")].counted == 2
+
+
+def test_who_asks_is_told_what_is_promised_and_how_well_it_was_kept() -> None:
+    now = 40 * HOUR
+    view = cluster_with(now, (spot("s", 2), 0, 0b11))
+    memory = replace(known(0.0, now, {"s": now - 60}), total=Record(1, 9))
+
+    plan = Gfs(Fifo()).decide(replace(view, memory=memory, asked=frozenset({JobId("s")})))
+
+    assert plan.reasons[JobId("s")] == (
+        "spot: an hour without a stop is promised with probability 0.9; "
+        "9 of 10 such hours were kept"
+    )
+
+
+def test_the_quota_shrinks_after_evictions_and_once_an_hour_at_most() -> None:
+    now = 40 * HOUR
+    node = parse_cluster("2x4:v100").nodes[0].id
+    broken = tuple(
+        PromisedHour(now - 60, "v100", (node,), kept=kept) for kept in (False, True, True, True)
+    )
+    memory = replace(known(0.0, now), hours=broken, since={"v100": now - 2 * HOUR})
+    view = cluster_with(now, waiting=(spot("s", 8, now),))
+
+    plan = Gfs(Fifo()).decide(replace(view, memory=memory))
+
+    assert isinstance(plan.memory, GfsMemory)
+    assert plan.memory.eta["v100"] == pytest.approx(0.4)
+    again = Gfs(Fifo()).decide(replace(view, now=now + 300.0, memory=plan.memory))
+    assert isinstance(again.memory, GfsMemory)
+    assert again.memory.eta["v100"] == pytest.approx(0.4)
+
+
+def test_usage_is_remembered_as_the_most_of_each_hour_and_goes_on_where_nothing_happens() -> None:
+    view = cluster_with(HOUR / 2, (firm("a", 3), 0, 0b0111))
+    first = Gfs(Fifo()).decide(view)
+    later = cluster_with(3.5 * HOUR, (firm("b", 1), 0, 0b0001))
+
+    second = Gfs(Fifo()).decide(replace(later, memory=first.memory))
+
+    assert isinstance(second.memory, GfsMemory)
+    used = [second.memory.usage[hour]["vision@v100"] for hour in range(4)]
+    assert used == [3.0, 3.0, 3.0, 3.0]
+    assert second.memory.level == {"vision@v100": 1.0}
+
+
+def test_guaranteed_jobs_do_not_wait_for_spot_jobs_and_most_hours_are_kept() -> None:
+    jobs = [(spot(f"s{i}", 2, 60.0 * i), Truth(3 * HOUR)) for i in range(24)]
+    for day in range(6):
+        at = day * 24 * HOUR + 6 * HOUR
+        jobs += [(firm(f"f{day}-{i}", 2, at + 60.0 * i), Truth(4 * HOUR)) for i in range(3)]
+    trace = Trace("mixed", tuple(sorted(jobs, key=lambda pair: pair[0].submitted)))
+
+    outcome = weft.simulate(trace, "gfs|fifo", "2x4:v100").outcomes["gfs|fifo"][0]
+
+    rows = [i for i, (job, _) in enumerate(trace.jobs) if not job.spot]
+    waited = outcome.per_job.start_s[rows] - outcome.per_job.submit_s[rows]
+    assert waited.max() < 1.0
+    assert outcome.metrics["finished"] == len(jobs)
+
+
+def test_hours_of_spot_jobs_are_counted_in_results() -> None:
+    jobs = [
+        (spot("long", 8), Truth(2.5 * HOUR)),
+        (firm("short", 8, 1.5 * HOUR), Truth(HOUR)),
+    ]
+    trace = Trace("two", tuple(jobs))
+
+    outcome = weft.simulate(trace, "gfs|fifo", "2x4:v100").outcomes["gfs|fifo"][0]
+
+    assert outcome.metrics["spot_hours_kept"] == pytest.approx(3 / 4)  # 1, broken; 1, its end
+    assert outcome.metrics["guaranteed_wait_h"] == pytest.approx(0.0, abs=0.02)
+    assert outcome.metrics["spot_wait_h"] >= 1.0

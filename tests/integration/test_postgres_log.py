@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.takeover import rounds
 
 from tests.postgres_server import running_server
 from weft.core.errors import InvalidConfig, StoreError, Superseded
@@ -31,7 +32,7 @@ def events_of(rng: random.Random) -> list[tuple[float, Event]]:
     for _ in range(rng.randrange(4)):
         job, at = rng.choice(JOBS), rng.randrange(100) / 7
         other = rng.choice(JOBS)
-        kinds = [Submitted(Job(job)), Started(job, 1), Cancelled(job), Woken()]
+        kinds: list[Event] = [Submitted(Job(job)), Started(job, 1), Cancelled(job), Woken()]
         drawn.append((at, rng.choice([*kinds, Decided(1, {job: None}, reasons={other: "waits"})])))
     return drawn
 
@@ -193,6 +194,15 @@ def test_a_leader_that_moved_meanwhile_keeps_its_place(database: Callable[[], st
     assert store.append([(1.0, Woken())]) == 1
     store.close()
     standby.close()
+
+
+@pytest.mark.slow
+def test_no_job_is_lost_or_runs_twice_when_a_leader_goes(
+    database: Callable[[], str], tmp_path: Path
+) -> None:
+    took = rounds(tmp_path, 5, seed=3, database=database())
+
+    assert set(took) == {"stop", "kill", "end", "clock", "pause"}
 
 
 def test_a_leader_stuck_in_a_transaction_is_undone(database: Callable[[], str]) -> None:

@@ -41,6 +41,7 @@ from weft.wire.attempt import (
     CLAIM,
     EVENTS,
     STOP,
+    put_claim,
     read_json,
     short_path,
     write_whole,
@@ -267,13 +268,7 @@ def revoke(folder: Path) -> bool:
     """Make sure that no agent takes the attempt in `folder` up; False if one did."""
     fresh = folder / f".{CLAIM}.none.{os.getpid()}"
     write_whole(fresh, {"pid": 0, "began": -1})
-    try:
-        os.link(fresh, folder / CLAIM)
-    except FileExistsError:
-        return False
-    finally:
-        fresh.unlink()
-    return True
+    return put_claim(fresh, folder)
 
 
 def nudge(folder: Path) -> None:

@@ -11,7 +11,7 @@ from weft.core.spec import registry
 from weft.traces.draft import Format, TracePart
 from weft.traces.filters import finish
 from weft.traces.options import Options
-from weft.traces.source import Member, members
+from weft.traces.source import Member, closing_all, members
 
 DEFAULTS = Options()
 
@@ -24,7 +24,8 @@ def load(path: Path, options: Options = DEFAULTS) -> Trace:
         raise TraceError(f"{path}: holds several traces: {several}", hint="name one of the files")
     form, files = claims[0]
     try:
-        draft = form.load(files, options)
+        with closing_all():
+            draft = form.load(files, options)
     except InvalidConfig as error:  # a job that no cluster could run
         raise TraceError(f"{path}: {error.what}", hint=error.hint) from error
     return finish(_name(path), draft, options)

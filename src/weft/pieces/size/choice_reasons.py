@@ -33,7 +33,7 @@ def explain_changes(
 
 
 def clear_reasons(view: View, waiting: Bools, explained: Floats) -> dict[JobId, str]:
-    """Nothing to say to who waits now and did not before: its number is not among `explained`."""
+    """Nothing to say to jobs that begin to wait; `explained` are the numbers of who waited."""
     fresh = np.flatnonzero(waiting)
     if len(explained):
         seq = view.table.seq[fresh]

@@ -111,7 +111,7 @@ class Reader:
 
     def _items(self, origin: Any, args: tuple[Any, ...]) -> Step:
         if len(args) > 1 and args[1] is not Ellipsis:
-            each = [self.of(one) for one in args]
+            each = [self.of(arg) for arg in args]
             return lambda data: origin(
                 read(item) for read, item in zip(each, _listed(data), strict=True)
             )

@@ -89,9 +89,6 @@ def test_a_table_of_pairs_that_is_too_deep_is_named(tmp_path: Path) -> None:
         read_measured(path)
 
 
-# A trace with an error in it is closed when the error is forgotten, not before.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_random_commands_end_without_a_traceback() -> None:
     found = try_commands(COUNT, seed=5)
     gc.collect()

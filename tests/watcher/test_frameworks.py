@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -164,14 +165,33 @@ def test_a_cap_on_memory_is_set_when_a_device_is_first_used() -> None:
     assert spoilt.code == 0
 
 
-def test_keras_tells_its_batches() -> None:
-    pytest.importorskip("keras", reason="keras is not installed")
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_keras_tells_its_batches(backend: str) -> None:
+    for name in ("keras", backend):  # which are not imported here: it would choose a backend
+        if find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
     ran = run_python(
         "import numpy, keras\n"
         "net = keras.Sequential([keras.layers.Dense(1)]); net.compile('sgd', 'mse')\n"
         "net.fit(numpy.zeros((40, 4)), numpy.zeros((40, 1)), batch_size=4, epochs=3, verbose=0)\n",
-        env={"KERAS_BACKEND": "torch"},
+        env={"KERAS_BACKEND": backend},
     )
 
     assert ran.code == 0, ran.err
     assert (ran.last.steps, ran.last.unit, ran.last.total) == (30, "batch", 30)
+
+
+def test_a_jax_loop_is_counted_by_its_progress_bar() -> None:
+    if find_spec("jax") is None:
+        pytest.skip("jax is not installed")
+    ran = run_python(
+        "import jax, jax.numpy as jnp\n"
+        "from tqdm import tqdm\n"
+        "step = jax.jit(lambda w: w - 0.1 * jax.grad(lambda w: jnp.sum((w - 3) ** 2))(w))\n"
+        "w = jnp.zeros(8)\n"
+        "for _ in tqdm(range(60), mininterval=0): w = step(w)\n"
+        "print(float(w[0]))\n"
+    )
+
+    assert ran.code == 0, ran.err
+    assert (ran.last.steps, ran.last.unit, ran.last.total) == (60, "bar", 60)

@@ -33,7 +33,7 @@ def catalogue(kind: str, where: Sequence[str] = ()) -> Rows:
 
 def _placed(kind: str, where: Sequence[str]) -> Rows:
     """What declares where it stands: those that have all the words of `where`."""
-    entries = [one for role in _roles(kind) for one in read_entries(role)]
+    entries = [entry for role in _roles(kind) for entry in read_entries(role)]
     check_tags(where, known_tags())
     rows = []
     for entry in stand_there(entries, where):

@@ -32,9 +32,9 @@ class Joining:
     @property
     def setup(self) -> NodeSetup:
         """What this machine has, found or told."""
-        found = find_setup(self.name, self.kind, self.gpus, self.slots, self.ip)
+        setup = find_setup(self.name, self.kind, self.gpus, self.slots, self.ip)
         own = str(Path(self.files).absolute()) if self.files else ""
-        return replace(found, own=own, leave_s=self.leave_s)
+        return replace(setup, own=own, leave_s=self.leave_s)
 
     def command(self) -> list[str]:
         """The same again, for a machine that boots."""
@@ -49,15 +49,15 @@ class Joining:
             "--files": setup.own,
             "--leave-s": f"{self.leave_s:g}",
         }
-        told = [word for name, value in options.items() if value for word in (name, value)]
-        return [sys.executable, "-m", "weft", "join", self.address, *told, "--no-unit"]
+        words = [word for name, value in options.items() if value for word in (name, value)]
+        return [sys.executable, "-m", "weft", "join", self.address, *words, "--no-unit"]
 
 
 def find_token(given: Path | None, usual: Path, ask: Callable[[], bytes]) -> Path:
     """The file with a cluster's token: the one named, or one that is written from `ask`."""
-    said = b"" if given is not None or sys.stdin is None else ask().strip()
-    if said:
-        write_token(usual, check_token(said))
+    typed = b"" if given is not None or sys.stdin is None else ask().strip()
+    if typed:
+        write_token(usual, check_token(typed))
     elif given is None and not usual.is_file():
         raise InvalidConfig(
             "no token was given",

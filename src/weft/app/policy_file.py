@@ -74,14 +74,14 @@ def _read_file(kind: str, spec: PartSpec) -> PartSpec:
             continue
         path = Path(text).expanduser()
         try:
-            found = read(load_yaml(path))
+            in_file = read(load_yaml(path))
         except WeftError as error:
             if str(path) in error.what:
                 raise
             raise type(error)(f"{path}: {error.what}", hint=error.hint) from error
-        if both := sorted(found.keys() & params.keys()):
+        if both := sorted(in_file.keys() & params.keys()):
             raise InvalidConfig(f"{kind} {spec.name!r}: {both[0]} is in {path} as well")
-        params |= {key: value for key, value in found.items() if value}
+        params |= {key: value for key, value in in_file.items() if value}
     return replace(spec, params=params)
 
 
@@ -132,7 +132,7 @@ def _classes(path: Path) -> dict[str, type[Any]]:
             del sys.modules[module_name]
             raise InvalidConfig(f"{path} cannot be imported: {error!r}") from error
     return {
-        name: one
-        for name, one in vars(module).items()
-        if isinstance(one, type) and is_dataclass(one) and one.__module__ == module_name
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, type) and is_dataclass(value) and value.__module__ == module_name
     }

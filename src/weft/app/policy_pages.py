@@ -37,25 +37,27 @@ def read_policy_pages() -> tuple[PolicyPage, ...]:
     pages = []
     for entry in read_entries("policy"):
         part = find("policy", entry.name)
-        said = docstring_fields(inspect.getdoc(sys.modules[part.__module__]) or "")
+        sections = docstring_fields(inspect.getdoc(sys.modules[part.__module__]) or "")
         settable = {key: write_value(value) for key, (_, value) in parameters(part).items()}
         pages.append(
-            PolicyPage(entry.name, entry.summary, said, settable, entry.tags, part().about.controls)
+            PolicyPage(
+                entry.name, entry.summary, sections, settable, entry.tags, part().about.controls
+            )
         )
     return tuple(pages)
 
 
 def docstring_fields(doc: str) -> dict[str, str]:
     """The fields of a policy's module docstring, each on one line."""
-    found: dict[str, list[str]] = {}
+    sections: dict[str, list[str]] = {}
     current: list[str] | None = None
     for line in doc.splitlines():
         word, _, rest = line.partition(" ")
         if word in FIELDS:
-            current = found.setdefault(word, [])
+            current = sections.setdefault(word, [])
             line = rest
         elif line and not line.startswith(" "):
             current = None
         if current is not None and line.strip():
             current.append(line.strip())
-    return {field: " ".join(lines) for field, lines in found.items()}
+    return {field: " ".join(lines) for field, lines in sections.items()}

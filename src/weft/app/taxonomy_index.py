@@ -45,8 +45,8 @@ def read_entries(kind: str) -> tuple[Entry, ...]:
 @cache
 def known_tags() -> tuple[str, ...]:
     """Every word that somebody can be found by."""
-    found = {tag for kind in KINDS for entry in read_entries(kind) for tag in entry.tags}
-    return tuple(sorted(found))
+    tags = {tag for kind in KINDS for entry in read_entries(kind) for tag in entry.tags}
+    return tuple(sorted(tags))
 
 
 def check_tags(wanted: Sequence[str], known: Iterable[str]) -> None:

@@ -44,22 +44,22 @@ class Entry:
         """The command itself."""
         own = self.name.replace("-", "_")
         module, _, name = (self.where or f"{own}:{own}").partition(":")
-        found = getattr(import_module(f"weft.cli.commands.{self.panel.folder}.{module}"), name)
-        return build(self.name, found, self.panel.title, self.settings)
+        command = getattr(import_module(f"weft.cli.commands.{self.panel.folder}.{module}"), name)
+        return build(self.name, command, self.panel.title, self.settings)
 
     def placeholder(self) -> TyperCommand:
         """What a list of commands needs to know."""
         return TyperCommand(self.name, help=self.summary, rich_help_panel=self.panel.title)
 
 
-def build(name: str, found: Any, panel: str, settings: Mapping[str, Any] | None = None) -> Any:
+def build(name: str, command: Any, panel: str, settings: Mapping[str, Any] | None = None) -> Any:
     """A command from a function, or a group of them from a Typer."""
-    if isinstance(found, typer.Typer):
-        group = get_command(found)
+    if isinstance(command, typer.Typer):
+        group = get_command(command)
         group.name = name
         return group
     info = CommandInfo(
-        name, callback=found, context_settings=dict(settings or {}), rich_help_panel=panel
+        name, callback=command, context_settings=dict(settings or {}), rich_help_panel=panel
     )
     return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode="rich")
 

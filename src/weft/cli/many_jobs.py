@@ -42,17 +42,17 @@ def do_to_all(
     from weft.cli.view.screen import console, print_json
 
     done: list[str] = []
-    said: list[str] = []
+    answers: list[str] = []
     with user_errors():
         client = Client()
         try:
             for text in jobs:
                 for job in find_meant(client, text, verb, yes=yes):
                     answer = do(client, job)
-                    told = answer if isinstance(answer, str) else ""
-                    if not told.startswith(NOTHING_DONE):
+                    done_text = answer if isinstance(answer, str) else ""
+                    if not done_text.startswith(NOTHING_DONE):
                         done.append(job)
-                    said += [told.removeprefix(NOTHING_DONE)] if ": " in told else []
+                    answers += [done_text.removeprefix(NOTHING_DONE)] if ": " in done_text else []
         except Refused as error:
             if done:
                 error.what += f" ({', '.join(done)} {done_word} before)"
@@ -60,10 +60,10 @@ def do_to_all(
     if as_json:
         print_json({done_word: done})
     else:
-        if done or not said:
+        if done or not answers:
             word = f"{done_word} {', '.join(done)}" if done else f"nothing was {done_word}"
             console().print(word)
-        for text in said:
+        for text in answers:
             console().print(text)
 
 
@@ -114,13 +114,13 @@ def find_matching(client: Client, pattern: str) -> list[str]:
     ]
 
 
-def confirm(pattern: str, found: list[str], verb: str) -> bool:
+def confirm(pattern: str, jobs: list[str], verb: str) -> bool:
     """Whether somebody at the terminal agrees; without one, an error that says what to do."""
     from weft.cli.view.screen import interactive
     from weft.core.errors import InvalidConfig
 
-    some = ", ".join(found[:SHOWN]) + (", ..." if len(found) > SHOWN else "")
-    count = f"{len(found)} job{'s' * (len(found) > 1)}"
+    some = ", ".join(jobs[:SHOWN]) + (", ..." if len(jobs) > SHOWN else "")
+    count = f"{len(jobs)} job{'s' * (len(jobs) > 1)}"
     if not interactive():
         raise InvalidConfig(
             f"{pattern!r} matches {count}: {some}", hint=f"add --yes to {verb} them all"

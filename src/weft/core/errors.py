@@ -74,11 +74,11 @@ class TraceError(WeftError):
 
     @classmethod
     def at(
-        cls, path: object, line: int, column: str, found: object, expected: str, *, hint: str = ""
+        cls, path: object, line: int, column: str, value: object, expected: str, *, hint: str = ""
     ) -> TraceError:
         """Name the file, the line, the column, what is there and what should be."""
         where = f"{path}, line {line}" + (f", column {column!r}" if column else "")
-        return cls(f"{where}: found {found!r}, expected {expected}", hint=hint)
+        return cls(f"{where}: found {value!r}, expected {expected}", hint=hint)
 
 
 class PlanError(WeftError):

@@ -26,8 +26,8 @@ class Histogram:
 
     def cumulative(self) -> list[tuple[float, int]]:
         """How many were at most each bound; the last is infinite."""
-        found, below = [], 0
+        counts, below = [], 0
         for bound, count in zip((*self.bounds, float("inf")), self._counts, strict=True):
             below += count
-            found.append((bound, below))
-        return found
+            counts.append((bound, below))
+        return counts

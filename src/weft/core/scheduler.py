@@ -390,11 +390,11 @@ class Scheduler:
 
     def _learn(self) -> None:
         ended = self.state.ended
-        for one in ended[self._learned :]:
-            self.knowledge.forget(one.job)
-            if one.finished:
-                self._history.append(one.service)
-            self.knowledge.learn(one)
+        for end in ended[self._learned :]:
+            self.knowledge.forget(end.job)
+            if end.finished:
+                self._history.append(end.service)
+            self.knowledge.learn(end)
         if len(ended) > 2 * ENDED_KEPT:
             del ended[:-ENDED_KEPT]
         self._learned = len(ended)

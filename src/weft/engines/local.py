@@ -109,6 +109,7 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
     suspender: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS
+    speed, real = 1.0, True  # by the wall clock, jobs are processes
     declares = (("", SUPPORTS),)
     invitation = ""
 
@@ -136,16 +137,6 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
     def supports(self) -> Controls:
         """Shares, tiers and phases by stage tokens and MPS, the host by groups or cores."""
         return SUPPORTS
-
-    @property
-    def speed(self) -> float:
-        """Real time."""
-        return 1.0
-
-    @property
-    def real(self) -> bool:
-        """Jobs are processes."""
-        return True
 
     @property
     def sharing(self) -> DeviceSharing:
@@ -331,11 +322,11 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
 
     def _recall(self, watched: Watched) -> None:
         """What an attempt has of this machine, from its files."""
-        found = recall(watched.folder, self._group)
-        self._need_coordinator(found.discipline)
-        watched.asked = Asked(found.spec.asked_cpus, found.spec.mem_gb)
-        self._cores.note((watched.job, watched.attempt), found.cores, found.spec.cpus)
-        watched.group = found.group
+        recalled = recall(watched.folder, self._group)
+        self._need_coordinator(recalled.discipline)
+        watched.asked = Asked(recalled.spec.asked_cpus, recalled.spec.mem_gb)
+        self._cores.note((watched.job, watched.attempt), recalled.cores, recalled.spec.cpus)
+        watched.group = recalled.group
 
     def _cores_for(self, key: tuple[JobId, int], on: Allocation, part: HostPart) -> RankCores:
         return self._cores.take_for(key, on, part, self._machine.cores) if self.pin else ()

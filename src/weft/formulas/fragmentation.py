@@ -39,7 +39,7 @@ def typical_classes(demands: Iterable[Demand]) -> tuple[JobClass, ...]:
     """
     counts = Counter((d.gpus, d.share, d.kinds) for d in demands if d.gpus)
     enough, classes, seen = COVERED * sum(counts.values()), [], 0
-    for (gpus, share, kinds), count in sorted(counts.items(), key=lambda one: -one[1]):
+    for (gpus, share, kinds), count in sorted(counts.items(), key=lambda counted: -counted[1]):
         if seen >= enough:
             break
         classes.append(JobClass(count, gpus, share, kinds=kinds))
@@ -152,7 +152,9 @@ def count_idle(
     shared[held.node[held.share < 1.0 - EPS]] = True
     whole = ~shared[held.node]
     pools = list(dict.fromkeys(zip(kinds, sizes, strict=True)))
-    pool_of = np.array([pools.index(one) for one in zip(kinds, sizes, strict=True)], dtype=np.intp)
+    pool_of = np.array(
+        [pools.index(pool) for pool in zip(kinds, sizes, strict=True)], dtype=np.intp
+    )
     idle = lost = 0.0
     undivided = held.pick(whole) if shared.any() else held
     seconds = _node_seconds(pool_of, np.array(sizes), undivided, span, ~shared)
@@ -193,8 +195,10 @@ def _node_seconds(
     cells = pool_of[node] * (most + 1) + left
     pools = int(pool_of.max(initial=-1)) + 1
     seconds = np.maximum(until - at, 0.0)
-    found: Floats = np.bincount(cells, seconds, minlength=pools * (most + 1)).astype(float)
-    return found.reshape(pools, most + 1)
+    seconds_by_cell: Floats = np.bincount(cells, seconds, minlength=pools * (most + 1)).astype(
+        float
+    )
+    return seconds_by_cell.reshape(pools, most + 1)
 
 
 def _count_shared(

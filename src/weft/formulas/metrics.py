@@ -392,5 +392,5 @@ METRICS: tuple[Metric, ...] = (
 
 def measure(run: Run) -> dict[str, float]:
     """Every metric that the run has, by name."""
-    found = ((metric.name, metric.of(run)) for metric in METRICS)
-    return {name: value for name, value in found if value is not None}
+    values = ((metric.name, metric.of(run)) for metric in METRICS)
+    return {name: value for name, value in values if value is not None}

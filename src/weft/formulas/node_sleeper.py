@@ -109,7 +109,7 @@ class NodeSleeper:
 
     def _wake(self, now: float, count: int) -> tuple[Node, ...]:
         """So many, those that slept for longest first."""
-        nodes = sorted(self.asleep.values(), key=lambda one: one[1])[:count]
+        nodes = sorted(self.asleep.values(), key=lambda slept: slept[1])[:count]
         for node, since in nodes:
             del self.asleep[node.id]
             self._node_s += now - since
@@ -130,7 +130,7 @@ class NodeSleeper:
         for node in nodes:
             left[node.kind] = left.get(node.kind, 0) + 1
         chosen: list[Node] = []
-        for node in sorted(idle, key=lambda one: self._idle_since[one.id]):
+        for node in sorted(idle, key=lambda idler: self._idle_since[idler.id]):
             if len(chosen) < count and left[node.kind] > 1:
                 left[node.kind] -= 1
                 chosen.append(node)

@@ -63,7 +63,7 @@ class GangMember:
         if not self._spec.part:
             return tuple(map(tuple, cores))
         there = sorted(os.sched_getaffinity(0))
-        return tuple(tuple(sorted({there[one % len(there)] for one in some})) for some in cores)
+        return tuple(tuple(sorted({there[core % len(there)] for core in some})) for some in cores)
 
     def meet(self) -> tuple[str, int]:
         """Where rank 0 listens; port 0 if the attempt is to stop before it began."""
@@ -76,7 +76,7 @@ class GangMember:
             write_whole(meeting, {"address": spec.master_addr, "port": port})
             return spec.master_addr, port
         until = time.monotonic() + MEET_S
-        while (found := read_json(meeting)) is None:
+        while (point := read_json(meeting)) is None:
             if (self._folder / STOP).exists():
                 return spec.master_addr, 0
             if why := self.look():
@@ -84,7 +84,7 @@ class GangMember:
             if time.monotonic() > until:
                 raise WireError(f"the agent of rank 0 did not come up within {MEET_S:g} s")
             time.sleep(PAUSE_S)
-        return str(found["address"]), int(found["port"])
+        return str(point["address"]), int(point["port"])
 
     def look(self) -> str:
         """Show that it lives; why it must end at once, empty if it need not."""

@@ -210,13 +210,13 @@ class Resizer:
         for number, device in zip(new, added, strict=True):
             self._device_of[number] = device
             local = spec.devices.index(device)
-            told = {
+            message = {
                 "RANK": str(members.index(number)),
                 "WEFT_MEMBER": str(number),
                 "WEFT_JOIN": str(epoch),
             }
             try:
-                self._hands.start_new(number, spec, local, told)
+                self._hands.start_new(number, spec, local, message)
             except OSError as error:
                 change.failed = f"new rank {number} could not be started: {error}"
                 break

@@ -77,8 +77,8 @@ def _fork_agent(folder: Path, *sockets: socket.socket) -> None:
     try:
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for one in sockets:
-            one.close()
+        for inherited in sockets:
+            inherited.close()
         out = os.open(folder / AGENT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(out, 1)
         os.dup2(out, 2)

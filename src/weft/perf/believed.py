@@ -57,9 +57,9 @@ class Believed:
         """
         asked = max(job.demand.gpus, 1)
         wanted = (Config(kind, nodes, gpus), Config(self._kinds.get(job.id, kind), 1, asked))
-        found, whole = self._beliefs.goodputs(_table(job), wanted)[0]
-        known = np.isfinite(found) and np.isfinite(whole) and whole > 0.0 and found > 0.0
-        return float(found / whole) if known else gpus / asked
+        goodput, whole = self._beliefs.goodputs(_table(job), wanted)[0]
+        known = np.isfinite(goodput) and np.isfinite(whole) and whole > 0.0 and goodput > 0.0
+        return float(goodput / whole) if known else gpus / asked
 
 
 class _Believed:

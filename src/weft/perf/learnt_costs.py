@@ -92,7 +92,7 @@ class LearntCosts:
     def _costs(self, job: Job, kind: str) -> Costs:
         model = model_of(job)
         first, again = (
-            _of_nodes(one.get(f"{kind}/{model}")) for one in (self._firsts, self._again)
+            _of_nodes(seen.get(f"{kind}/{model}")) for seen in (self._firsts, self._again)
         )
         if first is None and again is None:
             others = [s for name, s in self._all_starts() if name.partition("/")[2] == model]
@@ -137,7 +137,9 @@ class LearntCosts:
             "firsts": self._firsts,
             "again": self._again,
             "ready": self._ready,
-            "pauses": {kind: [list(one) for one in seen] for kind, seen in self._pauses.items()},
+            "pauses": {
+                kind: [list(pause) for pause in seen] for kind, seen in self._pauses.items()
+            },
             "able": self._able,
             "attempts": self._attempts,
         }
@@ -163,8 +165,8 @@ def _of_nodes(nodes: Mapping[str, list[float]] | None) -> float | None:
     return median(median(seen) for seen in nodes.values()) if nodes else None
 
 
-def _keep(seen: list[T], one: T) -> None:
-    seen.append(one)
+def _keep(seen: list[T], new: T) -> None:
+    seen.append(new)
     del seen[:-KEPT]
 
 

@@ -24,7 +24,7 @@ def choose_servers(
 ) -> list[int]:
     """So many machines by a rule; `used` are GPUs in use on each."""
     if rule == "random":
-        return [int(one) for one in rng.permutation(sorted(hosts))[:count]]
+        return [int(server) for server in rng.permutation(sorted(hosts))[:count]]
     if rule == "fewest":
         return sorted(hosts, key=lambda server: (len(hosts[server]), used[server], server))[:count]
     chosen = empty_cheapest(hosts, used, count, fewest_jobs=True)
@@ -61,10 +61,10 @@ def empty_cheapest(
     return chosen
 
 
-def empty_exactly(hosts: Hosts, found: list[int], budget: int = BUDGET) -> list[int]:
-    """As many machines as `found` whose jobs are as few as can be; `found` if none is better."""
-    search = _Search(hosts, found, budget)
-    search.branch([], frozenset(), sorted(hosts, key=lambda one: (len(hosts[one]), one)))
+def empty_exactly(hosts: Hosts, first: list[int], budget: int = BUDGET) -> list[int]:
+    """As many machines as `first` whose jobs are as few as can be; `first` if none is better."""
+    search = _Search(hosts, first, budget)
+    search.branch([], frozenset(), sorted(hosts, key=lambda server: (len(hosts[server]), server)))
     return search.best
 
 
@@ -76,9 +76,9 @@ def jobs_lost(hosts: Hosts, chosen: list[int]) -> set[int]:
 class _Search:
     """Branch and bound: take the next machine, or leave it."""
 
-    def __init__(self, hosts: Hosts, found: list[int], budget: int) -> None:
-        self.best, self._least = found, len(jobs_lost(hosts, found))
-        self._hosts, self._count, self._budget = hosts, len(found), budget
+    def __init__(self, hosts: Hosts, first: list[int], budget: int) -> None:
+        self.best, self._least = first, len(jobs_lost(hosts, first))
+        self._hosts, self._count, self._budget = hosts, len(first), budget
 
     def branch(self, taken: list[int], lost: frozenset[int], open_: list[int]) -> None:
         """Complete `taken` from `open_`, if that may beat the best known."""

@@ -106,16 +106,16 @@ class ElasticFlow:
                 open_rows[kind].append(row)
         for kind, rows in open_rows.items():
             table = book.tables[kind]
-            kept = [row for row, one in book.kept.items() if one.kind == kind]
+            kept = [row for row, promise in book.kept.items() if promise.kind == kind]
             asks = [book.asks.of(row, kind, book.room[kind]) for row in kept]
             asks += [_open(book.asks.of(row, kind, book.room[kind])) for row in rows]
             idle = Schedule(((view.now, 0),), view.now, view.now, met=True)
             begin = [*(book.kept[row].schedule for row in kept), *(idle for _ in rows)]
             grown = grow_shares(table, asks, begin, worst_first=self.worst_first)
-            for row, one in zip((*kept, *rows), grown, strict=True):
+            for row, schedule in zip((*kept, *rows), grown, strict=True):
                 if row in book.kept:
-                    book.kept[row] = Promise(kind, one)
-                if gpus := one.at(view.now):
+                    book.kept[row] = Promise(kind, schedule)
+                if gpus := schedule.at(view.now):
                     wanted[row] = config_of(view.cluster, kind, gpus)
         return wanted
 

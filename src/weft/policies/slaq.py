@@ -83,15 +83,15 @@ class Slaq:
 
 def reductions(view: View, epoch: float, pause: float = 0.0) -> list[Floats | None]:
     """For each row, its normalised loss reduction on 0, 1, 2, ... GPUs; None where unknown."""
-    found: list[Floats | None] = []
+    reductions: list[Floats | None] = []
     for row, job in enumerate(view.table.jobs):
         learned = view.training.learned(job) if view.training is not None else None
         known = None if learned is None else reduction(learned, job.demand.max, epoch)
         if known is not None and pause > 0.0 and (on := view.allocation(row)) is not None:
             stays, known = known[min(on.gpus, len(known) - 1)], known * (1.0 - pause / epoch)
             known[min(on.gpus, len(known) - 1)] = stays
-        found.append(known)
-    return found
+        reductions.append(known)
+    return reductions
 
 
 def reduction(learned: LossSoFar, most: int, epoch: float) -> Floats | None:
@@ -114,7 +114,7 @@ def sizes(view: View, known: list[Floats | None]) -> dict[int, int]:
     bound = view.running() & ~view.preemptible()
     left = float(view.cluster.gpus)
     equal = view.cluster.gpus // len(view.table)
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for row in _order(view, known, bound):
         on, demand = view.allocation(row), view.job(row).demand
         least = on.gpus if bound[row] and on is not None else demand.min
@@ -124,18 +124,18 @@ def sizes(view: View, known: list[Floats | None]) -> dict[int, int]:
             least = demand.min
         if least * demand.share <= left + 1e-9:
             left -= least * demand.share
-            found[row] = least
-    free = {row for row in found if not bound[row]}
+            sizes[row] = least
+    free = {row for row in sizes if not bound[row]}
     grow_by_gain(
-        found, {r: k for r, k in enumerate(known) if r in free and k is not None}, int(left)
+        sizes, {r: k for r, k in enumerate(known) if r in free and k is not None}, int(left)
     )
-    left = view.cluster.gpus - sum(n * view.job(r).demand.share for r, n in found.items())
-    for row in sorted(found):
+    left = view.cluster.gpus - sum(n * view.job(r).demand.share for r, n in sizes.items())
+    for row in sorted(sizes):
         demand = view.job(row).demand
-        if known[row] is None and row in free and demand.gpus > found[row]:
-            more = min(demand.gpus - found[row], int(left))
-            found[row], left = found[row] + more, left - more
-    return found
+        if known[row] is None and row in free and demand.gpus > sizes[row]:
+            more = min(demand.gpus - sizes[row], int(left))
+            sizes[row], left = sizes[row] + more, left - more
+    return sizes
 
 
 def grow_by_gain(counts: dict[int, int], known: dict[int, Floats], left: int) -> list[float]:

@@ -156,16 +156,16 @@ def _read(rows: Iterable[Sequence[float]], most: int) -> deque[Score]:
 
 def _summary(scores: Iterable[Score]) -> tuple[float, float, float]:
     """Coverage, mean pinball loss and median of the absolute error; nan of none."""
-    known = [one for one in scores if isfinite(one.log10_error)]
+    known = [score for score in scores if isfinite(score.log10_error)]
     if not known:
         return float("nan"), float("nan"), float("nan")
-    inside = sum(one.inside for one in known) / len(known)
-    loss = sum(one.pinball for one in known) / len(known)
-    return inside, loss, float(np.median([abs(one.log10_error) for one in known]))
+    inside = sum(score.inside for score in known) / len(known)
+    loss = sum(score.pinball for score in known) / len(known)
+    return inside, loss, float(np.median([abs(score.log10_error) for score in known]))
 
 
 def _drifts(scores: Iterable[Score]) -> bool:
     known = list(scores)
-    inside = sum(one.inside for one in known) / len(known)
-    off = float(np.median([one.log10_error for one in known]))
+    inside = sum(score.inside for score in known) / len(known)
+    off = float(np.median([score.log10_error for score in known]))
     return not GOOD_COVERAGE[0] <= inside <= GOOD_COVERAGE[1] or abs(off) > DRIFT_LOG10

@@ -56,7 +56,9 @@ def heat_maps(outcomes: Outcomes) -> str:
 
 def _grid(group: Mapping[str, Mapping[str, str]]) -> Grid | None:
     keys = list(next(iter(group.values())))
-    values = {key: tuple(dict.fromkeys(one[key] for one in group.values())) for key in keys}
+    values = {
+        key: tuple(dict.fromkeys(settings[key] for settings in group.values())) for key in keys
+    }
     varying = [key for key in keys if len(values[key]) > 1]
     if not 2 <= len(varying) <= MOST_AXES:
         return None
@@ -64,8 +66,10 @@ def _grid(group: Mapping[str, Mapping[str, str]]) -> Grid | None:
     if len(varying) == MOST_AXES:
         least = min(varying, key=lambda key: len(values[key]))
         varying = [*(key for key in varying if key != least), least]
-    found = {tuple(one[key] for key in varying): policy for policy, one in group.items()}
-    return Grid(tuple((key, values[key]) for key in varying), found)
+    policies = {
+        tuple(settings[key] for key in varying): policy for policy, settings in group.items()
+    }
+    return Grid(tuple((key, values[key]) for key in varying), policies)
 
 
 def _metric(metric: Metric, grid: Grid, outcomes: Outcomes) -> str:
@@ -82,15 +86,15 @@ def _metric(metric: Metric, grid: Grid, outcomes: Outcomes) -> str:
     tables = []
     for panel in panels:
         caption = f"<caption>{escape(rest[0][0])}={escape(panel)}</caption>" if rest else ""
-        head = "".join(f'<th scope="col">{escape(one)}</th>' for one in across)
+        head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in across)
         lines = "".join(
-            f'<tr><th scope="row">{escape(one)}</th>'
+            f'<tr><th scope="row">{escape(row)}</th>'
             + "".join(
-                _cell(numbers.get((one, other, panel) if rest else (one, other)), best, metric)
+                _cell(numbers.get((row, other, panel) if rest else (row, other)), best, metric)
                 for other in across
             )
             + "</tr>"
-            for one in down
+            for row in down
         )
         corner = f'<th scope="col" class="corner">{escape(rows)} \\ {escape(columns)}</th>'
         tables.append(
@@ -114,5 +118,5 @@ def _cell(number: float | None, best: float, metric: Metric) -> str:
 
 def _mean(each: Sequence[Outcome], metric: Metric) -> float | None:
     values = [outcome.metrics[metric.name] for outcome in each if metric.name in outcome.metrics]
-    found = [value for value in values if value is not None and math.isfinite(value)]
-    return fmean(found) if found else None
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return fmean(known) if known else None

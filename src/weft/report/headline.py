@@ -72,7 +72,7 @@ def _difference(base: Sequence[Outcome], own: Sequence[Outcome], metric: Metric)
     first, other = _values(base, metric.name), _values(own, metric.name)
     if not first or not other or not fmean(first):
         return "<td>—</td>"
-    middle, half = (100.0 * one / fmean(first) for one in interval(other, first))
+    middle, half = (100.0 * number / fmean(first) for number in interval(other, first))
     better = middle < 0.0 if metric.better == "less" else middle > 0.0
     star = "★ " if differs(other, first) and abs(middle) > 100.0 * SAME and better else ""
     spread = f'<small class="spread">± {half:.1f}</small>' if half else ""
@@ -89,8 +89,8 @@ def _alone(known: dict[str, list[float]]) -> str:
 
 def _values(each: Sequence[Outcome], name: str) -> list[float]:
     done = [outcome.metrics for outcome in each if outcome.metrics.get("finished", 1)]
-    found = [float(metrics[name]) for metrics in done if name in metrics]
-    return found if len(found) == len(each) and not any(map(math.isnan, found)) else []
+    numbers = [float(metrics[name]) for metrics in done if name in metrics]
+    return numbers if len(numbers) == len(each) and not any(map(math.isnan, numbers)) else []
 
 
 def _name(policy: str) -> str:

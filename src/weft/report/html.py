@@ -102,14 +102,14 @@ def _made_by(command: str) -> str:
 
 def _against(result: Result) -> Iterable[str]:
     first = escape(next(iter(result.outcomes), ""))
-    if found := against_first(result.outcomes):
+    if rows := against_first(result.outcomes):
         several = len(result.seeds) > 1
         note = f"Difference from <b>{first}</b> in per cent of its mean" + (
             ", with 95 % intervals of differences seed by seed. ★ better, and not by chance."
             if several
             else ". ★ better. One seed: nothing says what chance has to do with it."
         )
-        yield _section(f"Against {first}", found, note)
+        yield _section(f"Against {first}", rows, note)
 
 
 def _grid(result: Result) -> Iterable[str]:

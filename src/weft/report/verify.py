@@ -79,12 +79,12 @@ def verify(runs: Sequence[SimRun]) -> list[Finding]:
     """All findings, run by run, then over all of them."""
     if not runs:
         raise InvalidConfig("there is no run in it", hint="a result has at least one policy")
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for run in runs:
-        found += [_capacity(run), _twice(run), _times(run), _counted(run), _mean(run)]
-        found += [_future(run), _seeds(run)]
-    found += [_same_jobs(runs), _costs(runs)]
-    return found
+        findings += [_capacity(run), _twice(run), _times(run), _counted(run), _mean(run)]
+        findings += [_future(run), _seeds(run)]
+    findings += [_same_jobs(runs), _costs(runs)]
+    return findings
 
 
 # ---- checks
@@ -96,8 +96,8 @@ def _capacity(run: SimRun) -> Finding:
     changes = sorted(
         change
         for job in run.jobs.values()
-        for one in job.held
-        for change in ((one.start, one.gpus), (one.end, -one.gpus))
+        for stretch in job.held
+        for change in ((stretch.start, stretch.gpus), (stretch.end, -stretch.gpus))
         if isfinite(change[0])
     )
     if not changes:
@@ -124,11 +124,11 @@ def _twice(run: SimRun) -> Finding:
     bad = []
     for name, job in run.jobs.items():
         ends = -inf
-        for one in sorted(job.held, key=lambda one: one.start):
-            if one.start < ends - EPS:
+        for stretch in sorted(job.held, key=lambda stretch: stretch.start):
+            if stretch.start < ends - EPS:
                 bad.append(name)
                 break
-            ends = max(ends, one.end)
+            ends = max(ends, stretch.end)
     text = f"{len(bad)} jobs are in two places at once: {_some(bad)}" if bad else "one at a time"
     return Finding("overlap", Level.WRONG if bad else Level.OK, text, run.name)
 
@@ -137,8 +137,8 @@ def _times(run: SimRun) -> Finding:
     bad = [
         name
         for name, job in run.jobs.items()
-        if any(not job.submit - EPS <= one.start <= one.end + EPS for one in job.held)
-        or (job.end is not None and any(one.end > job.end + EPS for one in job.held))
+        if any(not job.submit - EPS <= stretch.start <= stretch.end + EPS for stretch in job.held)
+        or (job.end is not None and any(stretch.end > job.end + EPS for stretch in job.held))
     ]
     text = f"{len(bad)} jobs run before submission or after their end: {_some(bad)}"
     ok = Finding("times", Level.OK, "submitted, then run, then ended", run.name)
@@ -154,8 +154,10 @@ def _counted(run: SimRun) -> Finding:
     if left and run.finished is None:
         text = f"{left} of {len(run.jobs)} jobs have no end, and nothing says so"
         return Finding("all jobs", Level.WRONG, text, run.name)
-    said = f"; {left} did not finish, and it says so" if left else ""
-    return Finding("all jobs", Level.OK, f"{done} of {len(run.jobs)} finished{said}", run.name)
+    unfinished = f"; {left} did not finish, and it says so" if left else ""
+    return Finding(
+        "all jobs", Level.OK, f"{done} of {len(run.jobs)} finished{unfinished}", run.name
+    )
 
 
 def _mean(run: SimRun) -> Finding:
@@ -191,8 +193,8 @@ def _seeds(run: SimRun) -> Finding:
     if run.seeds < 2:
         return Finding("seeds", Level.UNKNOWN, "one seed: nothing says how sure it is", run.name)
     level = Level.OK if run.intervals else Level.UNKNOWN
-    told = "with intervals" if run.intervals else "without intervals"
-    return Finding("seeds", level, f"{run.seeds} seeds, {told}", run.name)
+    intervals = "with intervals" if run.intervals else "without intervals"
+    return Finding("seeds", level, f"{run.seeds} seeds, {intervals}", run.name)
 
 
 def _same_jobs(runs: Sequence[SimRun]) -> Finding:
@@ -212,14 +214,14 @@ def _costs(runs: Sequence[SimRun]) -> Finding:
     """What a start costs, in the mean of each run."""
     means: dict[str, float] = {}
     for run in runs:
-        costs = [one.startup_s for job in run.jobs.values() for one in job.held]
-        told = [cost for cost in costs if cost is not None]
-        if not told or len(told) < len(costs):
-            told_facts = {one.facts.get("costs") for one in runs}
+        costs = [stretch.startup_s for job in run.jobs.values() for stretch in job.held]
+        known = [cost for cost in costs if cost is not None]
+        if not known or len(known) < len(costs):
+            told_facts = {run.facts.get("costs") for run in runs}
             if len(told_facts) == 1 and None not in told_facts:
                 return Finding("costs", Level.OK, f"the same for all: {told_facts.pop()}")
             return Finding("costs", Level.UNKNOWN, f"{run.name} does not say what a start costs")
-        means[run.name] = sum(told) / len(told)
+        means[run.name] = sum(known) / len(known)
     low, high = min(means.values()), max(means.values())
     text = ", ".join(f"{name} {mean:.1f} s" for name, mean in means.items())
     unlike = high > 1.5 * low + 1.0
@@ -250,22 +252,22 @@ def _read_json(result: Mapping[str, Any], gpus: float | None) -> Iterator[SimRun
     seeds = len(result.get("seeds", (0,)))
     for policy, whole in result["policies"].items():
         several = whole.get("by_seed")
-        for number, one in enumerate(several or [whole]):
+        for number, one_result in enumerate(several or [whole]):
             jobs = {
                 row["id"]: JobRun(
                     row["submit_s"],
                     row["end_s"],
                     tuple(Stretch(*stretch) for stretch in row.get("held", ())),
                 )
-                for row in one["per_job"]
+                for row in one_result["per_job"]
             }
             yield SimRun(
                 f"{policy} seed {number}" if several else policy,
                 gpus or result["gpus"],
                 jobs,
-                3600.0 * one["avg_jct_h"],
-                one["finished"],
-                one["predictor"],
+                3600.0 * one_result["avg_jct_h"],
+                one_result["finished"],
+                one_result["predictor"],
                 seeds,
                 intervals="interval95" in whole,
                 facts={"costs": "one simulation, one model of costs"},
@@ -273,12 +275,12 @@ def _read_json(result: Mapping[str, Any], gpus: float | None) -> Iterator[SimRun
 
 
 def _read_csv(lines: Sequence[str], gpus: float | None) -> Iterator[SimRun]:
-    told: dict[str, str] = {}
+    facts: dict[str, str] = {}
     rows = []
     for line in lines:
         if line.startswith("#"):
             key, _, value = line[1:].partition(":")
-            told[key.strip()] = value.strip()
+            facts[key.strip()] = value.strip()
         elif line.strip():
             rows.append(line)
     runs: dict[str, dict[str, JobRun]] = {}
@@ -292,18 +294,18 @@ def _read_csv(lines: Sequence[str], gpus: float | None) -> Iterator[SimRun]:
             held = (*held, part)
         ended = (row.get("finished") or "yes") == "yes"
         jobs[row["job"]] = JobRun(was.submit, end if ended else None, held)
-    seeds = told.get("seeds")
-    mean, done = _number(told.get("avg_jct_s")), _number(told.get("finished"))
+    seeds = facts.get("seeds")
+    mean, done = _number(facts.get("avg_jct_s")), _number(facts.get("finished"))
     for name, jobs in runs.items():
         yield SimRun(
             name,
-            gpus or _number(told.get("gpus")),
+            gpus or _number(facts.get("gpus")),
             jobs,
             mean,
             None if done is None else int(done),
-            told.get("knows"),
+            facts.get("knows"),
             None if seeds is None else int(seeds),
-            intervals=told.get("intervals") == "yes",
+            intervals=facts.get("intervals") == "yes",
         )
 
 

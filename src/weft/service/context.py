@@ -124,8 +124,8 @@ class Who(HTTPBearer):
     """
 
     def __init__(self, may: Callable[[Caller], Refused | None] = lambda _: None) -> None:
-        told = "A token; none is needed until one is made."
-        super().__init__(auto_error=False, scheme_name="HTTPBearer", description=told)
+        description = "A token; none is needed until one is made."
+        super().__init__(auto_error=False, scheme_name="HTTPBearer", description=description)
         self._may = may
 
     async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
@@ -159,19 +159,19 @@ def find_job(service: Context, who: Caller, job_id: str) -> JobStatus:
 
 
 def _service(request: Request) -> Context:
-    found: Context = request.app.state.context
-    return found
+    context: Context = request.app.state.context
+    return context
 
 
 def _caller(request: Request, service: Context) -> Caller:
     headers = request.headers
     if not len(service.tokens):
-        told = (headers.get(name, "") for name in ("host", "origin", "sec-fetch-site"))
-        _check_local(*told, service.bound)
+        names = (headers.get(name, "") for name in ("host", "origin", "sec-fetch-site"))
+        _check_local(*names, service.bound)
         return ANYBODY
-    found = service.sessions.who(headers)
-    if found is not None:
-        return found
+    caller = service.sessions.who(headers)
+    if caller is not None:
+        return caller
     if not headers.get("authorization", "").lower().startswith("bearer "):
         raise Refused(401, "a token is needed", "send `Authorization: Bearer TOKEN`")
     raise Refused(401, "this token is not known here", "it may have expired or been revoked")

@@ -69,8 +69,8 @@ def create_app(settings: Settings) -> FastAPI:
         hooks = Hooks(None if folder is None else folder / HOOK_FILE, mail)
         service = Context(live, tokens, hooks, audit, sessions, buckets, settings.host)
         await live.open()
-        for said in trust_warnings(live, tokens):
-            log.warning("%s", said)
+        for warning in trust_warnings(live, tokens):
+            log.warning("%s", warning)
         hooks.open(live.driver)
         app.state.context = service
         service.watchdog.open()
@@ -108,8 +108,8 @@ def create_app(settings: Settings) -> FastAPI:
 def _answers() -> list[Any]:
     """The types of all answers."""
     routes = [route for router in (*ROOT, *API) for route in router.routes]
-    found = [route.response_model for route in routes if isinstance(route, APIRoute)]
-    return [kind for kind in dict.fromkeys(found) if isinstance(kind, type)]
+    models = [route.response_model for route in routes if isinstance(route, APIRoute)]
+    return [kind for kind in dict.fromkeys(models) if isinstance(kind, type)]
 
 
 def _guard(app: FastAPI, budget: Budget, buckets: Buckets, audit: AuditLog, asks: Asks) -> None:

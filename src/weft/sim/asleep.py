@@ -22,9 +22,9 @@ def drawn_gb(job: Job, device_gb: float) -> float:
 
     Small ones are commoner: the part is 0.1 + 0.8 u² with u drawn evenly, 0.37 on average.
     """
-    told = job.hints.get("gpu_mem_gb")
-    if told is not None:
-        return told
+    hinted = job.hints.get("gpu_mem_gb")
+    if hinted is not None:
+        return hinted
     if device_gb == inf:
         device_gb = UNKNOWN_GB
     u = crc32(job.id.encode()) / 2**32
@@ -71,12 +71,12 @@ class Nights:
 
     def take_asleep(self, now: float) -> list[Slept]:
         """Who is asleep by now."""
-        found = []
+        asleep = []
         while self._falling and self._falling[0][0] <= now:
             slept = heapq.heappop(self._falling)[2]
             if self._asleep.get(slept.job) == (slept.attempt, slept.rung):
-                found.append(slept)
-        return found
+                asleep.append(slept)
+        return asleep
 
     def wake_s(self, job: Job, on: Allocation) -> float:
         """Seconds until a job that is woken gets on; it sleeps no more."""

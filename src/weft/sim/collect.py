@@ -105,10 +105,10 @@ def collect(
 def _held(physics: Physics) -> Stretches:
     runs = physics.runs
     return Stretches(
-        np.array([one.seq for one in runs], dtype=np.intp),
-        np.array([one.start for one in runs]),
-        np.array([one.end for one in runs]),
-        np.array([one.on.gpus * one.on.sharing.share for one in runs]),
+        np.array([run.seq for run in runs], dtype=np.intp),
+        np.array([run.start for run in runs]),
+        np.array([run.end for run in runs]),
+        np.array([run.on.gpus * run.on.sharing.share for run in runs]),
     )
 
 
@@ -177,8 +177,8 @@ def _idle(physics: Physics, cluster: Cluster, submit: Floats, held: Stretches) -
     counted = firm[of_run] & (node != LENT)
     end = float(held.end.max(initial=0.0))
     return count_idle(
-        [one.kind for one in cluster.nodes],
-        [one.gpus for one in cluster.nodes],
+        [node.kind for node in cluster.nodes],
+        [node.gpus for node in cluster.nodes],
         everything if counted.all() else everything.pick(counted),
         (min(float(submit.min()), end), end),
         typical_classes(job.demand for job, _ in physics.trace),

@@ -230,10 +230,10 @@ class Driver:
                 next_up = self._physics.start(now, job, on, self._cluster.kind_of(on))
                 self._attempt[job.id] = attempt
                 seq = self._physics.seq_of[job.id]
-                told = self._expect(next_up, seq)
+                expected = self._expect(next_up, seq)
                 if self._switches is not None and self._switches.costs_of(job).live:
                     self._switches.expect_ready(self._physics.trains_at(seq), job.id, attempt)
-                return (Started(job.id, attempt), *told)
+                return (Started(job.id, attempt), *expected)
             case Stop(job_id, attempt):
                 return self._stop(now, job_id, attempt)
             case Wake(at):
@@ -297,8 +297,8 @@ class Driver:
         wake_s = self._nights.wake_s(job, on)
         next_up = self._physics.wake(now, job, on, self._cluster.kind_of(on), wake_s)
         self._attempt[job.id] = attempt
-        told = self._expect(next_up, self._physics.seq_of[job.id])
-        return (Awoke(job.id, attempt, wake_s), *told)
+        expected = self._expect(next_up, self._physics.seq_of[job.id])
+        return (Awoke(job.id, attempt, wake_s), *expected)
 
     def _adjust(self, now: float, job: JobId, attempt: int, to: Allocation) -> Iterable[Event]:
         if self._attempt.get(job) != attempt:
@@ -327,14 +327,14 @@ class Driver:
             for job, attempt in switches.take_ready(now)
             if self._attempt.get(job) == attempt
         ]
-        for one in switches.take_due(now):
-            seq, costs = self._physics.seq_of[one.job.id], switches.costs_of(one.job)
+        for resize in switches.take_due(now):
+            seq, costs = self._physics.seq_of[resize.job.id], switches.costs_of(resize.job)
             was = self._physics.holds(seq)
-            pause_s = costs.change_s(was, one.to)
-            prepare_s = costs.prepare_s if adds_devices(was, one.to) else 0.0
-            kind = self._cluster.kind_of(one.to)
-            events.append(Resized(one.job.id, one.attempt, one.epoch, pause_s, prepare_s))
-            events += self._expect(self._physics.switch(now, seq, one.to, kind, pause_s), seq)
+            pause_s = costs.change_s(was, resize.to)
+            prepare_s = costs.prepare_s if adds_devices(was, resize.to) else 0.0
+            kind = self._cluster.kind_of(resize.to)
+            events.append(Resized(resize.job.id, resize.attempt, resize.epoch, pause_s, prepare_s))
+            events += self._expect(self._physics.switch(now, seq, resize.to, kind, pause_s), seq)
         return events
 
     def _job(self, job: JobId) -> Job:
@@ -380,7 +380,7 @@ class Driver:
         if not state.recalled:
             return []
         here = [(i, node) for i, node in enumerate(state.cluster.nodes) if node.loaned]
-        here.sort(key=lambda one: (one[1].gpus - state.free.on(one[0]), -one[0]))
+        here.sort(key=lambda place: (place[1].gpus - state.free.on(place[0]), -place[0]))
         going = [node for _, node in here[: state.recalled]]
         for node in going:
             self.counts.loans.went(now, node)

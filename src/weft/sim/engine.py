@@ -156,7 +156,7 @@ class SimulatedEngine(NoLiveResize, NoSleep):
     async def forget(self, jobs: Collection[JobId]) -> None:
         """How they ended is not known any more."""
         gone = set(jobs)
-        for attempt in [one for one in self._ended if one[0] in gone]:
+        for attempt in [ended for ended in self._ended if ended[0] in gone]:
             del self._ended[attempt]
         for job in gone:
             self._jobs.pop(job, None)
@@ -170,7 +170,7 @@ class SimulatedEngine(NoLiveResize, NoSleep):
         self._queue = asyncio.Queue()
         self._bell = asyncio.Event()
         now = self._now()
-        for attempt in [one for one in self._runs if one not in attempts]:
+        for attempt in [known for known in self._runs if known not in attempts]:
             run = self._runs.pop(attempt)
             del self._awaited[attempt]
             run.physics.halt(now, 0)

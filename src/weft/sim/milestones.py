@@ -23,9 +23,9 @@ class Marks:
         self._passed: dict[float, list[float]] = {part: [] for part in PARTS}
         for seq, (job, truth) in enumerate(trace):
             if truth.curve is not None:
-                one = truth.length / truth.curve.iterations
+                iteration = truth.length / truth.curve.iterations
                 self._submitted[seq] = job.submitted
-                self.ahead[seq] = {part: truth.curve.reached(part) * one for part in PARTS}
+                self.ahead[seq] = {part: truth.curve.reached(part) * iteration for part in PARTS}
 
     def cross(self, seq: int, now: float, before: float, after: float, rate: float) -> None:
         """A job came from `before` to `after` by now, at `rate`; pass what lies between."""

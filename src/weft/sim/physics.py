@@ -246,8 +246,8 @@ class Physics:
         self._settle(now, seq)
         self._speed[seq] = speed
         following = self._onward(now, seq)
-        told = following.report
-        report = Report(pace=speed) if told is None else replace(told, pace=speed)
+        last = following.report
+        report = Report(pace=speed) if last is None else replace(last, pace=speed)
         return following._replace(report=report)
 
     def _onward(self, now: float, seq: int) -> Milestone:

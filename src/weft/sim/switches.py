@@ -48,11 +48,11 @@ class Switches:
 
     def take_ready(self, now: float) -> list[tuple[JobId, int]]:
         """Attempts that have begun to train."""
-        found = []
+        ready = []
         while self._ready and self._ready[0][0] <= now:
             _, _, job, attempt = heapq.heappop(self._ready)
-            found.append((job, attempt))
-        return found
+            ready.append((job, attempt))
+        return ready
 
     def ask(self, at: float, resize: Resize) -> None:
         """A change is ready at `at`."""
@@ -69,15 +69,15 @@ class Switches:
         """Changes that are ready."""
         resizes = []
         while self._due and self._due[0][0] <= now:
-            one = heapq.heappop(self._due)
-            if self._counts(one):
-                resizes.append(self._asked.pop(one[2])[1])
+            entry = heapq.heappop(self._due)
+            if self._counts(entry):
+                resizes.append(self._asked.pop(entry[2])[1])
         return resizes
 
     def forget(self, job: JobId) -> None:
         """A job was stopped or has ended."""
         self._asked.pop(job, None)
 
-    def _counts(self, one: tuple[float, int, JobId]) -> bool:
-        asked = self._asked.get(one[2])
-        return asked is not None and asked[0] == one[1]
+    def _counts(self, entry: tuple[float, int, JobId]) -> bool:
+        asked = self._asked.get(entry[2])
+        return asked is not None and asked[0] == entry[1]

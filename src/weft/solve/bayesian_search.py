@@ -65,8 +65,8 @@ def posterior(seen: Floats, values: Floats, grid: Floats) -> Belief:
     return Belief(centre + spread * (across @ weights), spread * np.sqrt(variance))
 
 
-def _kernel(one: Floats, other: Floats) -> Floats:
-    apart = ((one[:, None, :] - other[None, :, :]) ** 2).sum(axis=2)
+def _kernel(points: Floats, other: Floats) -> Floats:
+    apart = ((points[:, None, :] - other[None, :, :]) ** 2).sum(axis=2)
     near: Floats = np.exp(-apart / (2.0 * LENGTH**2))
     return near
 
@@ -89,8 +89,8 @@ def next_point(
         return None
     low = np.array([axis[0] for axis in axes], dtype=float)
     span = np.array([max(axis[-1] - axis[0], 1) for axis in axes], dtype=float)
-    told = np.asarray(values, dtype=float)
-    belief = posterior((asked - low) / span, told, (grid - low) / span)
+    measured = np.asarray(values, dtype=float)
+    belief = posterior((asked - low) / span, measured, (grid - low) / span)
     bounds = belief.mean - SCALE * beta(len(grid), len(seen)) * belief.deviation
     bounds[~fresh] = np.inf
     return tuple(int(size) for size in grid[int(bounds.argmin())])

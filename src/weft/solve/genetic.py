@@ -77,12 +77,12 @@ class Matrix:
     def rows(self, states: Counts) -> tuple[Floats, Floats]:
         """What each row is worth, jobs x states, and a number that tells states apart."""
         _, changes, places, sizes = self.worth.shape
-        told = states @ self.marks
-        moved = (told != (self.held @ self.marks)[:, None]).any(axis=2)
+        sums = states @ self.marks
+        moved = (sums != (self.held @ self.marks)[:, None]).any(axis=2)
         spread = totals((states > 0).astype(np.float32)) > 1
         index = np.arange(len(states))[:, None] * changes + moved
-        index = (index * places + spread) * sizes + told[:, :, 0].astype(np.intp)
-        mark = (told[:, :, 1] * self.weights[:, :1] + told[:, :, 2] * self.weights[:, 1:]).sum(
+        index = (index * places + spread) * sizes + sums[:, :, 0].astype(np.intp)
+        mark = (sums[:, :, 1] * self.weights[:, :1] + sums[:, :, 2] * self.weights[:, 1:]).sum(
             axis=0
         )
         return self.worth.reshape(-1).take(index), mark
@@ -90,8 +90,8 @@ class Matrix:
 
 def totals(states: Counts) -> Counts:
     """Jobs x states: replicas."""
-    found: Counts = states @ np.ones(states.shape[2], dtype=np.float32)
-    return found
+    sums: Counts = states @ np.ones(states.shape[2], dtype=np.float32)
+    return sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +127,18 @@ def evolve(
     The search ends early after `patience` generations without a higher score, and at once when
     every job has what is best for it.
     """
-    found = measure(matrix, repair(matrix, seeds.copy(), rng))
-    found = found.better(found, population)
-    best, waited = found.score.max(), 0
+    fittest = measure(matrix, repair(matrix, seeds.copy(), rng))
+    fittest = fittest.better(fittest, population)
+    best, waited = fittest.score.max(), 0
     for _ in range(generations):
         if waited >= patience or best >= matrix.bound - 1e-12 * abs(matrix.bound):
             break
-        children = mutate(matrix, cross(matrix, found.states, population, rng), rng)
+        children = mutate(matrix, cross(matrix, fittest.states, population, rng), rng)
         new = measure(matrix, repair(matrix, children, rng))
         waited = waited + 1 if new.score.max() <= best else 0
         best = max(best, new.score.max())
-        found = found.better(new, population)
-    return found
+        fittest = fittest.better(new, population)
+    return fittest
 
 
 def measure(matrix: Matrix, states: Counts) -> Found:
@@ -153,10 +153,10 @@ def cross(matrix: Matrix, states: Counts, count: int, rng: np.random.Generator) 
     States come best first: the earlier of two wins.
     """
     jobs, half = len(states), (count + 1) // 2
-    one, other = rng.integers(states.shape[1], size=(2, 2, half)).min(axis=0)
+    first, other = rng.integers(states.shape[1], size=(2, 2, half)).min(axis=0)
     job = np.arange(jobs)[:, None]
     head = job < rng.integers(jobs, size=half)
-    source = np.concatenate([np.where(head, one, other), np.where(head, other, one)], axis=1)
+    source = np.concatenate([np.where(head, first, other), np.where(head, other, first)], axis=1)
     source[rng.random(source.shape, dtype=np.float32) < RESET] = states.shape[1]
     pool = np.concatenate([states, matrix.held[:, None]], axis=1)
     flat = pool.reshape(-1, pool.shape[2])
@@ -169,15 +169,15 @@ def mutate(matrix: Matrix, states: Counts, rng: np.random.Generator) -> Counts:
     thin = np.nonzero(rng.random(states.shape[:2], dtype=np.float32) < THIN)
     rows = states[thin]
     states[thin] = rows * (rng.random(rows.shape, dtype=np.float32) >= CUT)
-    one, node = np.nonzero(states.sum(axis=0) < matrix.capacity)
-    if not len(one):
+    state, node = np.nonzero(states.sum(axis=0) < matrix.capacity)
+    if not len(state):
         return states
-    _grow(matrix, states, rng.integers(len(states), size=len(one)), one, node, rng)
-    present = states[:, one, node]
+    _grow(matrix, states, rng.integers(len(states), size=len(state)), state, node, rng)
+    present = states[:, state, node]
     ticket = rng.random(present.shape, dtype=np.float32) * (present > 0)
     job = ticket.argmax(axis=0)
     some = np.flatnonzero(ticket[job, np.arange(len(job))])
-    _grow(matrix, states, job[some], one[some], node[some], rng)
+    _grow(matrix, states, job[some], state[some], node[some], rng)
     return states
 
 
@@ -185,14 +185,14 @@ def _grow(
     matrix: Matrix,
     states: Counts,
     job: Rows,
-    one: Rows,
+    state: Rows,
     node: Rows,
     rng: np.random.Generator,
 ) -> None:
     """Draw entries anew between what they are and all of the node."""
-    now = states[job, one, node]
+    now = states[job, state, node]
     room = matrix.capacity[node] - now + 1
-    states[job, one, node] = now + np.floor(rng.random(len(now), dtype=np.float32) * room)
+    states[job, state, node] = now + np.floor(rng.random(len(now), dtype=np.float32) * room)
 
 
 def repair(matrix: Matrix, states: Counts, rng: np.random.Generator) -> Counts:
@@ -205,8 +205,8 @@ def repair(matrix: Matrix, states: Counts, rng: np.random.Generator) -> Counts:
     _cap_rows(matrix, states, rng)
     _fit_nodes(matrix, states)
     total = totals(states)
-    job, one = np.nonzero((total < matrix.least[:, None]) & (total > 0))
-    states[job, one] = 0
+    job, state = np.nonzero((total < matrix.least[:, None]) & (total > 0))
+    states[job, state] = 0
     return states
 
 
@@ -214,40 +214,40 @@ def _part_spread_jobs(matrix: Matrix, states: Counts) -> None:
     """At most one job that spans nodes on any node: the first keeps it."""
     on = (states > 0).astype(np.float32)
     on *= (totals(on) > 1)[:, :, None]
-    one, node = np.nonzero(on.sum(axis=0) > 1)
-    if len(one):
-        later = on[:, one, node] > 0
+    state, node = np.nonzero(on.sum(axis=0) > 1)
+    if len(state):
+        later = on[:, state, node] > 0
         if matrix.clear:
             later = later.cumsum(axis=0) > 1
         else:
-            later[later.argmax(axis=0), np.arange(len(one))] = False
+            later[later.argmax(axis=0), np.arange(len(state))] = False
         later[matrix.pinned] = False
-        states[:, one, node] *= ~later
+        states[:, state, node] *= ~later
 
 
 def _cap_rows(matrix: Matrix, states: Counts, rng: np.random.Generator) -> None:
     """No more replicas and nodes than a job may have; nodes lose theirs in random order."""
-    job, one = np.nonzero(totals(states) > matrix.most[:, None])
+    job, state = np.nonzero(totals(states) > matrix.most[:, None])
     if len(job):
-        _cut(states, job, one, matrix.most[job], rng)
+        _cut(states, job, state, matrix.most[job], rng)
     if states.shape[2] > matrix.nodes:
-        job, one = np.nonzero(totals((states > 0).astype(np.float32)) > matrix.nodes)
-        states[job, one] *= (states[job, one] > 0).cumsum(axis=1) <= matrix.nodes
+        job, state = np.nonzero(totals((states > 0).astype(np.float32)) > matrix.nodes)
+        states[job, state] *= (states[job, state] > 0).cumsum(axis=1) <= matrix.nodes
 
 
-def _cut(states: Counts, job: Rows, one: Rows, most: Counts, rng: np.random.Generator) -> None:
-    rows = states[job, one]
+def _cut(states: Counts, job: Rows, state: Rows, most: Counts, rng: np.random.Generator) -> None:
+    rows = states[job, state]
     shuffle = rng.random(rows.shape, dtype=np.float32).argsort(axis=1)
     mixed = np.take_along_axis(rows, shuffle, axis=1)
     np.put_along_axis(rows, shuffle, _first_come(mixed.T, most).T, axis=1)
-    states[job, one] = rows
+    states[job, state] = rows
 
 
 def _fit_nodes(matrix: Matrix, states: Counts) -> None:
     """No more replicas on a node than it has GPUs: earlier jobs keep theirs."""
-    one, node = np.nonzero(states.sum(axis=0) > matrix.capacity)
-    if len(one):
-        states[:, one, node] = _first_come(states[:, one, node], matrix.capacity[node])
+    state, node = np.nonzero(states.sum(axis=0) > matrix.capacity)
+    if len(state):
+        states[:, state, node] = _first_come(states[:, state, node], matrix.capacity[node])
 
 
 def _first_come(wants: Counts, limit: Counts) -> Counts:

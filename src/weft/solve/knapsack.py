@@ -57,7 +57,7 @@ def choose(
     usable = Offers(usable.owner, usable.worth / usable.worth.max(), usable.need)
     best = _search(_Problem(usable, room), fixed, budget)
     if len(usable) <= SMALL and budget is not None:
-        best = max(best, _optimum(usable, room), key=lambda found: usable.worth[found].sum())
+        best = max(best, _optimum(usable, room), key=lambda chosen: usable.worth[chosen].sum())
     return [int(names[i]) for i in sorted(best)]
 
 
@@ -68,8 +68,8 @@ def _optimum(offers: Offers, room: Floats) -> list[int]:
     once[owner, np.arange(len(offers))] = 1.0
     matrix = Sparse.of(np.concatenate([offers.need.T, once]))
     limits = np.concatenate([room, np.ones(len(owners))])
-    found = maximise(offers.worth, matrix, limits, high=np.ones(len(offers)), whole=True)
-    return [int(i) for i in np.flatnonzero(found.x > 0.5)]
+    optimum = maximise(offers.worth, matrix, limits, high=np.ones(len(offers)), whole=True)
+    return [int(i) for i in np.flatnonzero(optimum.x > 0.5)]
 
 
 def greedy(offers: Offers, room: Floats, taken: list[int] | None = None) -> list[int]:
@@ -156,16 +156,16 @@ def _search(problem: _Problem, fixed: int, budget: int | None) -> list[int]:
     for tried, (bound, inside) in enumerate(_sets(problem, fixed, problem.value(best))):
         if bound <= problem.value(best) + TINY or (budget is not None and tried >= budget):
             break
-        found = _with_fixed(problem, inside, problem.value(best))
-        if problem.value(found) > problem.value(best) + TINY:
-            best = found
+        candidate = _with_fixed(problem, inside, problem.value(best))
+        if problem.value(candidate) > problem.value(best) + TINY:
+            best = candidate
     return best
 
 
 def _sets(problem: _Problem, fixed: int, incumbent: float) -> list[tuple[float, tuple[int, ...]]]:
     """Sets of choices to fix in that may beat the incumbent, the most promising first."""
     singles = problem.single_bounds()
-    found: list[tuple[float, tuple[int, ...]]] = [
+    sets: list[tuple[float, tuple[int, ...]]] = [
         (float(singles[i]), (int(i),)) for i in np.flatnonzero(singles > incumbent + TINY).tolist()
     ]
     if fixed == 0:
@@ -176,8 +176,8 @@ def _sets(problem: _Problem, fixed: int, incumbent: float) -> list[tuple[float, 
             if len({int(owner[i]) for i in inside}) == size:
                 bound = problem.bound_with(inside)
                 if bound > incumbent + TINY:
-                    found.append((bound, inside))
-    return sorted(found, key=lambda one: -one[0])
+                    sets.append((bound, inside))
+    return sorted(sets, key=lambda bounded: -bounded[0])
 
 
 def _with_fixed(problem: _Problem, inside: tuple[int, ...], incumbent: float) -> list[int]:

@@ -133,9 +133,9 @@ def maximise(
     if status != highspy.HighsModelStatus.kOptimal and not known:
         text = solver.modelStatusToString(status).lower()
         raise NoSolution(f"a linear program of {n} variables and {count} limits is {text}")
-    found = solver.getSolution()
-    duals = np.asarray(found.row_dual, dtype=float)
-    return Optimum(np.asarray(found.col_value, dtype=float), solver.getObjectiveValue(), duals)
+    solution = solver.getSolution()
+    duals = np.asarray(solution.row_dual, dtype=float)
+    return Optimum(np.asarray(solution.col_value, dtype=float), solver.getObjectiveValue(), duals)
 
 
 _OPTIONS = {"output_flag": False, "threads": 1, "random_seed": 0}

@@ -20,7 +20,7 @@ def scipy_optimize() -> Any:
     before = os.environ.get(THREADS)
     os.environ.setdefault(THREADS, "1")
     try:
-        import scipy.optimize as found
+        import scipy.optimize as optimize
     except ModuleNotFoundError as error:
         raise InvalidConfig(
             "this is solved by SciPy, which is not installed", hint="pip install 'weft[solve]'"
@@ -28,4 +28,4 @@ def scipy_optimize() -> Any:
     finally:
         if before is None:
             del os.environ[THREADS]
-    return found
+    return optimize

@@ -91,11 +91,11 @@ class Window:
 
 def read_window(name: str, text: str) -> Window:
     """What `Window.text` writes; InvalidConfig for anything else."""
-    found = WRITTEN.fullmatch(text.strip())
-    if found is None:
+    match = WRITTEN.fullmatch(text.strip())
+    if match is None:
         raise InvalidConfig(f"reservation {name}: {text!r} cannot be read", hint=EXAMPLE)
-    soft, nodes, start, end, tenant = found.groups()
-    devices = dict(_devices(name, one) for one in nodes.split("+"))
+    soft, nodes, start, end, tenant = match.groups()
+    devices = dict(_devices(name, node) for node in nodes.split("+"))
     begin, finish = float(start or 0.0), inf if end is None else float(end)
     if begin >= finish:
         raise InvalidConfig(f"reservation {name}: it ends at {finish:g}, before it begins")
@@ -104,7 +104,7 @@ def read_window(name: str, text: str) -> Window:
 
 def find_windows(policy: PartSpec) -> list[Window]:
     """Those that are kept around a policy."""
-    rules = next((one.params for one in policy.wrappers if one.name == "reserve"), {})
+    rules = next((wrapper.params for wrapper in policy.wrappers if wrapper.name == "reserve"), {})
     return [read_window(name, text) for name, text in rules.get("windows", {}).items()]
 
 
@@ -143,10 +143,10 @@ def _devices(name: str, text: str) -> tuple[NodeId, tuple[int, ...] | None]:
 
 def read_gpus(name: str, text: str) -> tuple[int, ...]:
     """`0,2-3` as numbers."""
-    found: set[int] = set()
+    gpus: set[int] = set()
     for part in text.split(","):
         low, dash, high = part.partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()):
             raise InvalidConfig(f"{name}: {text!r} are no GPUs", hint="such as 0 or 0,2-3")
-        found |= set(range(int(low), int(high or low) + 1))
-    return tuple(sorted(found))
+        gpus |= set(range(int(low), int(high or low) + 1))
+    return tuple(sorted(gpus))

@@ -37,8 +37,8 @@ class MemoryStore:
         """Events after number `seq`."""
         seq = max(seq, self._cut)
         rows = enumerate(self._events[seq:], start=seq + 1)
-        found = ((i, at, event) for i, (at, event) in rows if i not in self._aside)
-        return [*islice(found, limit)]
+        kept = ((i, at, event) for i, (at, event) in rows if i not in self._aside)
+        return [*islice(kept, limit)]
 
     def last(self) -> int:
         """The number of the last event."""
@@ -57,7 +57,7 @@ class MemoryStore:
     ) -> list[tuple[int, float, Event]]:
         """The last events that name a job."""
         past = inf if until is None else until
-        return [one for one in self.since(0) if names(one[2], job) and one[1] <= past][-limit:]
+        return [row for row in self.since(0) if names(row[2], job) and row[1] <= past][-limit:]
 
     def save(self, seq: int, snapshot: bytes) -> None:
         """Keep a snapshot."""
@@ -82,7 +82,7 @@ class MemoryStore:
     def compact(self, seq: int) -> None:
         """Forget all events up to `seq`."""
         self._cut = seq
-        self._bases = {one: kept for one, kept in self._bases.items() if one >= seq}
+        self._bases = {base: kept for base, kept in self._bases.items() if base >= seq}
 
     def beat(self) -> None:
         """Nobody else can take it."""

@@ -26,13 +26,13 @@ class Reading:
         self._mine = _Mine()
         self._open: list[sqlite3.Connection] = []
 
-    def ask(self, words: str, told: Any = ()) -> list[Any]:
+    def ask(self, words: str, values: Any = ()) -> list[Any]:
         """All rows of the answer."""
         try:
-            return self._connection().execute(words, told).fetchall()
+            return self._connection().execute(words, values).fetchall()
         except sqlite3.OperationalError:
             with self._lock:
-                return self._owner.execute(words, told).fetchall()
+                return self._owner.execute(words, values).fetchall()
 
     def close(self) -> None:
         """Let go of every thread's connection."""

@@ -293,9 +293,9 @@ class Watched:
         if welcome is None or table.waiting != 1 or len(view.cluster.kinds) > 1:
             return
         row = int(table.waiting_rows()[0])
-        said = welcome(table.jobs[row], view.free, view.now)
-        if said is not None and table.need[row] <= view.free.room():
-            alike = replace(said, memory=view.memory) == plan
+        answer = welcome(table.jobs[row], view.free, view.now)
+        if answer is not None and table.need[row] <= view.free.room():
+            alike = replace(answer, memory=view.memory) == plan
             assert alike, f"{self.about.name} decides otherwise about a newcomer than it welcomes"
 
     def _check_busy(self, view: View, plan: Plan) -> None:

@@ -85,18 +85,18 @@ async def ranks_are_told_who_they_are(subject: Subject) -> None:
         ended, printed = await run_script(it, job, await it.on(2))
 
     assert ended == Finished(job.id, 1), f"{ended}, {printed}"
-    said = {rank: _variables(text) for rank, text in printed.items()}
-    assert sorted(said) == [0, 1]
-    for rank, one in said.items():
-        assert one["RANK"] == one["LOCAL_RANK"] == str(rank)
-        assert one["WORLD_SIZE"] == one["LOCAL_WORLD_SIZE"] == "2"
-        assert one["WEFT_JOB"] == job.id
-        assert one["WEFT_ATTEMPT"] == "1"
-        assert one["MASTER_ADDR"]
-        assert int(one["MASTER_PORT"]) > 0
-        assert (one["MINE"], one["OURS"]) == ("yes", "")
+    variables = {rank: _variables(text) for rank, text in printed.items()}
+    assert sorted(variables) == [0, 1]
+    for rank, own in variables.items():
+        assert own["RANK"] == own["LOCAL_RANK"] == str(rank)
+        assert own["WORLD_SIZE"] == own["LOCAL_WORLD_SIZE"] == "2"
+        assert own["WEFT_JOB"] == job.id
+        assert own["WEFT_ATTEMPT"] == "1"
+        assert own["MASTER_ADDR"]
+        assert int(own["MASTER_PORT"]) > 0
+        assert (own["MINE"], own["OURS"]) == ("yes", "")
         assert "dir" in printed[rank], "there is no folder for checkpoints"
-    assert said[0]["MASTER_PORT"] == said[1]["MASTER_PORT"]
+    assert variables[0]["MASTER_PORT"] == variables[1]["MASTER_PORT"]
 
 
 async def a_gang_starts_on_exactly_the_places_asked(subject: Subject) -> None:
@@ -109,11 +109,11 @@ async def a_gang_starts_on_exactly_the_places_asked(subject: Subject) -> None:
         ended, printed = await run_script(it, job, on)
 
     assert ended == Finished(job.id, 1), f"{ended}, {printed}"
-    said = [_variables(printed[rank]) for rank in sorted(printed)]
-    assert [one["RANK"] for one in said] == ["0", "1"]
-    assert [one["LOCAL_RANK"] for one in said] == ["0", "0"]
+    variables = [_variables(printed[rank]) for rank in sorted(printed)]
+    assert [rank["RANK"] for rank in variables] == ["0", "1"]
+    assert [rank["LOCAL_RANK"] for rank in variables] == ["0", "0"]
     if subject.where:
-        assert [one["WHERE"] for one in said] == [part.node for part in on.slices]
+        assert [rank["WHERE"] for rank in variables] == [part.node for part in on.slices]
 
 
 async def an_uneven_gang_is_one(subject: Subject) -> None:
@@ -126,12 +126,12 @@ async def an_uneven_gang_is_one(subject: Subject) -> None:
         ended, printed = await run_script(it, job, on)
 
     assert ended == Finished(job.id, 1), f"{ended}, {printed}"
-    said = [_variables(printed[rank]) for rank in sorted(printed)]
-    assert [one["RANK"] for one in said] == ["0", "1", "2"]
-    assert [one["LOCAL_RANK"] for one in said] == ["0", "1", "0"]
-    assert [one["LOCAL_WORLD_SIZE"] for one in said] == ["2", "2", "1"]
-    assert {one["WORLD_SIZE"] for one in said} == {"3"}
-    assert len({(one["MASTER_ADDR"], one["MASTER_PORT"]) for one in said}) == 1
+    variables = [_variables(printed[rank]) for rank in sorted(printed)]
+    assert [rank["RANK"] for rank in variables] == ["0", "1", "2"]
+    assert [rank["LOCAL_RANK"] for rank in variables] == ["0", "1", "0"]
+    assert [rank["LOCAL_WORLD_SIZE"] for rank in variables] == ["2", "2", "1"]
+    assert {rank["WORLD_SIZE"] for rank in variables} == {"3"}
+    assert len({(rank["MASTER_ADDR"], rank["MASTER_PORT"]) for rank in variables}) == 1
     assert "met 2" in printed[0]
     assert all("met rank 0" in printed[rank] for rank in (1, 2))
 

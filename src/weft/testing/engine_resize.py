@@ -66,8 +66,8 @@ async def a_training_is_resized(subject: Subject) -> None:
 async def _change(it: Session, job: Job, gpus: int, epoch: int) -> None:
     """To so many devices, as it trains."""
     before = it.engine.pids(job.id, 1)
-    told = await _ask(it, job, gpus, epoch)
-    assert isinstance(told, Resized), f"a change to {gpus} devices was answered by {told}"
+    answer = await _ask(it, job, gpus, epoch)
+    assert isinstance(answer, Resized), f"a change to {gpus} devices was answered by {answer}"
     after = it.engine.pids(job.id, 1)
     assert len(after) == gpus, f"Resized was told, and there are {len(after)} ranks on {gpus}"
     stayed = {*before.values()} & {*after.values()}
@@ -76,20 +76,20 @@ async def _change(it: Session, job: Job, gpus: int, epoch: int) -> None:
 
 async def _fail(it: Session, job: Job) -> None:
     before = it.engine.pids(job.id, 1)
-    told = await _ask(it, job, 2, DOOMED)
-    assert isinstance(told, ResizeFailed), f"a new rank died, which was answered by {told}"
-    assert told.reason
+    answer = await _ask(it, job, 2, DOOMED)
+    assert isinstance(answer, ResizeFailed), f"a new rank died, which was answered by {answer}"
+    assert answer.reason
     assert it.engine.pids(job.id, 1) == before, "the ranks are others after a change that failed"
 
 
 async def _ask(it: Session, job: Job, gpus: int, epoch: int) -> object:
     """What answers a change, or ends the attempt instead."""
     await it.engine.resize(job, await it.on(gpus), 1, epoch)
-    told = await it.told((Resized, ResizeFailed, Started, *ENDS))
-    assert (told.job, told.attempt) == (job.id, 1)
-    if isinstance(told, (Resized, ResizeFailed)):
-        assert told.epoch == epoch
-    return told
+    answer = await it.told((Resized, ResizeFailed, Started, *ENDS))
+    assert (answer.job, answer.attempt) == (job.id, 1)
+    if isinstance(answer, (Resized, ResizeFailed)):
+        assert answer.epoch == epoch
+    return answer
 
 
 async def _trains_on(it: Session, job: Job, size: int) -> None:

@@ -98,8 +98,8 @@ async def nothing_is_lost_while_the_controller_is_away(subject: Subject) -> None
         await it.becomes(lambda: it.engine.health.ok, "good health")
         begun = await it.next()
         assert begun == Started(late.id, 1), begun
-        for one in (job, late):
-            await it.engine.stop(one.id, 1, 5.0)
+        for running in (job, late):
+            await it.engine.stop(running.id, 1, 5.0)
         assert {await it.next() for _ in (job, late)} == {
             Stopped(job.id, 1),
             Stopped(late.id, 1),

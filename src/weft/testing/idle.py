@@ -40,17 +40,17 @@ def find_user(
     mark = free.mark()
     _take_shared(free)
     sized = Controls.COUNT in controls
-    found = ""
+    trouble = ""
     for job, on in jobs if free.idle() else ():
         if on is None and _starts(job, free, sized=sized):
-            found = f"{job.id} waits although it could start on {free.idle_by_kind()} idle GPUs"
+            trouble = f"{job.id} waits although it could start on {free.idle_by_kind()} idle GPUs"
         elif on is not None and sized and _grows(job, on, free):
             most = job.demand.max
-            found = f"{job.id} holds {on.gpus} of {most} beside {free.idle_by_kind()} idle GPUs"
-        if found:
+            trouble = f"{job.id} holds {on.gpus} of {most} beside {free.idle_by_kind()} idle GPUs"
+        if trouble:
             break
     free.rollback(mark)
-    return found
+    return trouble
 
 
 def _take_shared(free: Capacity) -> None:

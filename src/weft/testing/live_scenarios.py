@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.app.serve.live import DRAIN, Live, Settings
 from weft.app.serve.rules import RESERVE, Quotas
@@ -38,20 +38,11 @@ from weft.stack.layers import in_order
 from weft.stack.windows import kept_away, read_window
 from weft.testing.drawn_scenarios import COMMANDS, Scenario, Step
 from weft.testing.idle import find_user
+from weft.testing.rules.play import Problem
 from weft.testing.virtual_time import run_virtually
 
 SETTLED_S = 1.1  # until a decision that was put off has been made
 PATIENCE_S = 4 * 86_400.0  # until every job must have ended, after people have gone
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What went wrong, and when."""
-
-    seed: int
-    policy: str
-    step: int
-    what: str
 
 
 def play(scenario: Scenario) -> Problem | None:
@@ -82,8 +73,8 @@ class _Play:
                     return self._problem(number, wrong)
             for node, _ in driver.nodes():
                 await self._use_again(driver, node.id)
-            for one in driver.jobs():
-                await resume(driver, one.record.job.id)
+            for status in driver.jobs():
+                await resume(driver, status.record.job.id)
             for job in self._impossible(driver):
                 await driver.cancel(job)
             await asyncio.sleep(SETTLED_S)
@@ -95,9 +86,9 @@ class _Play:
         """Jobs that alone would take their tenant beyond its limit."""
         limits = dict(re.findall(r"(red|blue)=(\d+)", _limits(self._scenario.policy)))
         return [
-            one.record.job.id
-            for one in driver.jobs()
-            if one.record.job.demand.min > int(limits.get(one.record.job.tenant, 99))
+            status.record.job.id
+            for status in driver.jobs()
+            if status.record.job.demand.min > int(limits.get(status.record.job.tenant, 99))
         ]
 
     async def _do(self, driver: Driver, step: Step) -> None:
@@ -133,7 +124,7 @@ class _Play:
         """The policy inside its rules, and that of drained devices."""
         policy = read_spec("policy", self._scenario.policy)
         if self._drained:
-            rules = {one.name: dict(one.params) for one in policy.wrappers}
+            rules = {wrapper.name: dict(wrapper.params) for wrapper in policy.wrappers}
             rules[RESERVE] = {"windows": self._drained}
             policy = replace(policy, wrappers=()).inside(*in_order(rules))
         self._live.quotas = Quotas.of(policy)
@@ -159,7 +150,7 @@ class _Play:
 
     async def _to_the_end(self, driver: Driver) -> Problem | None:
         waited, idle = 0.0, ""
-        while unfinished := [one for one in driver.jobs() if not one.record.outcome]:
+        while unfinished := [status for status in driver.jobs() if not status.record.outcome]:
             before, idle = idle, self._idle(driver)
             if wrong := self._wrong(driver) or (idle if idle == before else ""):
                 return self._problem(-1, wrong)
@@ -194,16 +185,16 @@ class _Play:
         for job, on in zip(table.jobs, table.allocations, strict=True):
             if on is not None and not _keeps_nodes(job, on):
                 return f"{job.id} asks for {job.demand.nodes} nodes and is on {on.devices}"
-        for one in driver.jobs():
-            if one.state in ("pending", "preempted"):
-                why = why_waits(waits, driver.scheduler, one.record)
+        for status in driver.jobs():
+            if status.state in ("pending", "preempted"):
+                why = why_waits(waits, driver.scheduler, status.record)
                 if why is not None and why.blocker is Blocker.SPARED:
-                    return f"{one.record.job.id} is sound, and yet {why.text}"
+                    return f"{status.record.job.id} is sound, and yet {why.text}"
                 kept = [read_window(name, text) for name, text in self._drained.items()]
                 with kept_away(driver.scheduler.state.free, kept):
-                    holds = why is None or _true(driver, one.record, why)
+                    holds = why is None or _true(driver, status.record, why)
                 if why is not None and not holds:
-                    return f"{one.record.job.id} is told what is not so: {why.text}"
+                    return f"{status.record.job.id} is told what is not so: {why.text}"
         return ""
 
     def _problem(self, step: int, what: str) -> Problem:
@@ -280,7 +271,7 @@ def _is_kept_back(driver: Driver, job: Job, why: Reason) -> bool:
     return holds.get(why.blocker, True)
 
 
-def _over(driver: Driver, job: Job, asks: float, told: str) -> bool:
+def _over(driver: Driver, job: Job, asks: float, text: str) -> bool:
     """Whether a job that is told of a quota would go beyond it."""
     table = driver.scheduler.state.table
     held = sum(
@@ -288,7 +279,7 @@ def _over(driver: Driver, job: Job, asks: float, told: str) -> bool:
         for other, on in zip(table.jobs, table.allocations, strict=True)
         if on is not None and other.tenant == job.tenant
     )
-    limit = re.search(r"would hold more than ([\d.]+) GPUs", told)
+    limit = re.search(r"would hold more than ([\d.]+) GPUs", text)
     rounds = driver.scheduler.policy.about.every is not None  # told at the last one
     return rounds or limit is None or held + asks > float(limit[1])
 
@@ -303,9 +294,11 @@ def _runs_on(job: Job, node: Node) -> bool:
 
 
 def _limits(policy: str) -> str:
-    found = re.search(r"quota:limits=([^,|]*)", policy)
-    return found[1] if found else ""
+    match = re.search(r"quota:limits=([^,|]*)", policy)
+    return match[1] if match else ""
 
 
 def _list(jobs: Sequence[JobStatus]) -> str:
-    return ", ".join(f"{one.record.job.id} {one.state} {one.record.reason}" for one in jobs[:4])
+    return ", ".join(
+        f"{status.record.job.id} {status.state} {status.record.reason}" for status in jobs[:4]
+    )

@@ -42,18 +42,18 @@ def _with_inner(name: str, memory: Any, read: Any) -> Any:
     return replace(read, **inner) if inner else read
 
 
-def alike(one: Any, other: Any) -> bool:
+def alike(value: Any, other: Any) -> bool:
     """Equality that looks into arrays, and minds types where JSON would blur them."""
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return np.array_equal(one, other, equal_nan=True)
-    if is_dataclass(one):
-        names = [f.name for f in fields(one)]
-        return type(one) is type(other) and all(
-            alike(getattr(one, name), getattr(other, name)) for name in names
+    if isinstance(value, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(value, other, equal_nan=True)
+    if is_dataclass(value):
+        names = [f.name for f in fields(value)]
+        return type(value) is type(other) and all(
+            alike(getattr(value, name), getattr(other, name)) for name in names
         )
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(alike(one[k], other[k]) for k in one)
-    if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
-        pairs = zip(one, other, strict=False)
-        return len(one) == len(other) and all(alike(a, b) for a, b in pairs)
-    return bool(one == other) or (one != one and other != other)
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        return value.keys() == other.keys() and all(alike(value[k], other[k]) for k in value)
+    if isinstance(value, (tuple, list)) and isinstance(other, (tuple, list)):
+        pairs = zip(value, other, strict=False)
+        return len(value) == len(other) and all(alike(a, b) for a, b in pairs)
+    return bool(value == other) or (value != value and other != other)

@@ -55,12 +55,12 @@ class _NoWaiting(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> Watched:
         """What is ready now."""
-        found = super().select(0)
-        if not found:
+        ready = super().select(0)
+        if not ready:
             if timeout is None:
                 raise RuntimeError("everybody waits for ever")
             self._waited(max(timeout, 0.0))
-        return found
+        return ready
 
 
 class _AtOnce(ThreadPoolExecutor):

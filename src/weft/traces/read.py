@@ -11,7 +11,7 @@ from weft.core.spec import registry
 from weft.traces.draft import Format, TracePart
 from weft.traces.filters import finish
 from weft.traces.options import Options
-from weft.traces.source import Member, members
+from weft.traces.source import Member, closing_all, members
 
 DEFAULTS = Options()
 
@@ -20,11 +20,12 @@ def load(path: Path, options: Options = DEFAULTS) -> Trace:
     """The jobs behind `path`, whatever the format; recognised by content, never by name."""
     claims = _claims(path)
     if len(claims) > 1:
-        found = " and ".join(f"{form.name} ({files[0].path})" for form, files in claims)
-        raise TraceError(f"{path}: holds several traces: {found}", hint="name one of the files")
+        several = " and ".join(f"{form.name} ({files[0].path})" for form, files in claims)
+        raise TraceError(f"{path}: holds several traces: {several}", hint="name one of the files")
     form, files = claims[0]
     try:
-        draft = form.load(files, options)
+        with closing_all():
+            draft = form.load(files, options)
     except InvalidConfig as error:  # a job that no cluster could run
         raise TraceError(f"{path}: {error.what}", hint=error.hint) from error
     return finish(_name(path), draft, options)

@@ -9,7 +9,8 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from weft.core.errors import TraceError
 
 MAX_FILES = 2_000
 SAMPLE_BYTES = 65_536
+_OPENED: ContextVar[ExitStack | None] = ContextVar("opened", default=None)
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
 
@@ -63,7 +65,9 @@ class Member:
 
     def text(self) -> io.TextIOWrapper:
         """The content, decompressed and decoded."""
-        return io.TextIOWrapper(_plain(self.open()), encoding="utf-8-sig", newline="")
+        text = io.TextIOWrapper(_plain(self.open()), encoding="utf-8-sig", newline="")
+        opened = _OPENED.get()
+        return text if opened is None else opened.enter_context(text)
 
     def sample(self) -> Sample:
         """The first 64 kB; undecodable bytes are replaced."""
@@ -94,6 +98,17 @@ def members(path: Path) -> tuple[Member, ...]:
             hint="name the folder of one trace",
         )
     return tuple(member for file in files for member in _unpack(file))
+
+
+@contextmanager
+def closing_all() -> Iterator[None]:
+    """Close every file that is read within, also where an error holds on to who read it."""
+    with ExitStack() as opened:
+        before = _OPENED.set(opened)
+        try:
+            yield
+        finally:
+            _OPENED.reset(before)
 
 
 @contextmanager

@@ -311,7 +311,7 @@ class Job:
 
     def _describe(self, *, done: bool = False) -> dict[str, float]:
         place = (self.epoch, self.position, self._epochs)
-        told = {
+        report = {
             **values.describe_steps(self._watch, self._step, self.batch, self._noise),
             **values.count_progress(*place, self._loader, done=done),
             "nodes": float(self._env.nodes),
@@ -321,8 +321,8 @@ class Job:
             "mem_gb": measure_memory_gb(self.device),
         }
         if self._step.loss is not None:
-            told["loss"] = float(self._step.loss)
-        return told
+            report["loss"] = float(self._step.loss)
+        return report
 
     def _take_counts(self, counts: dict[str, Any]) -> None:
         self.epoch, self.position = counts["epoch"], counts["position"]

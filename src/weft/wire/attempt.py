@@ -140,7 +140,7 @@ class AttemptSpec:
                 body[name] = tuple(body[name])
             body["suspender"] = tuple(body.get("suspender", ()))
             for name in ("cores", "notices"):
-                body[name] = tuple(tuple(one) for one in body.get(name, ()))
+                body[name] = tuple(tuple(row) for row in body.get(name, ()))
             for name in ("batch", "time_shift"):
                 body[name] = tuple(body[name]) if body.get(name) else None
             body["user"] = Identity.read(body["user"]) if body.get("user") else None
@@ -208,3 +208,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if not isinstance(body, dict):
         raise WireError(f"{path} holds {str(body)[:50]!r}, expected an object")
     return body
+
+
+def put_claim(fresh: Path, folder: Path) -> bool:
+    """Make the written file `fresh` the claim of a folder; False if there is one."""
+    try:
+        os.link(fresh, folder / CLAIM)
+    except FileExistsError:
+        return False
+    finally:
+        fresh.unlink()
+    return True

@@ -121,11 +121,11 @@ def join_group(path: Path) -> None:
 
 def members(path: Path) -> list[int]:
     """Processes of a group and of groups below it; none if it is gone."""
-    found: list[int] = []
+    pids: list[int] = []
     for folder, _, _ in os.walk(path, onerror=_pass_over):
         with skip_gone():  # or made a group of threads
-            found += map(int, Path(folder, "cgroup.procs").read_text().split())
-    return found
+            pids += map(int, Path(folder, "cgroup.procs").read_text().split())
+    return pids
 
 
 def _pass_over(error: OSError) -> None:

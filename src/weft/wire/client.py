@@ -56,10 +56,10 @@ class Client:
 
     def poll(self) -> list[FromAgent]:
         """What the agent said since the last call."""
-        said: list[FromAgent] = []
+        messages: list[FromAgent] = []
         while self._inbox:
-            said.append(self._inbox.popleft())
-        return said
+            messages.append(self._inbox.popleft())
+        return messages
 
     def close(self, wait_s: float = 1.0) -> bool:
         """Send what is left, for at most `wait_s` seconds; whether all of it went out."""

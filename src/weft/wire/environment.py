@@ -99,7 +99,7 @@ class Environment:
 
     def variables(self) -> dict[str, str]:
         """What `read` reads; a launcher merges it into a rank's environment."""
-        told = {
+        values = {
             "WEFT_JOB": self.job,
             "WEFT_ATTEMPT": str(self.attempt),
             "WEFT_CHECKPOINTS": self.checkpoints,
@@ -124,7 +124,7 @@ class Environment:
             "MASTER_ADDR": self.master_addr,
             "MASTER_PORT": str(self.master_port or ""),
         }
-        return {name: value for name, value in told.items() if value}
+        return {name: value for name, value in values.items() if value}
 
     @property
     def number(self) -> int:

@@ -70,6 +70,12 @@ def _stat(pid: int) -> list[str] | None:
     return text[text.rindex(")") + 2 :].split()
 
 
+def cpu_seconds(pid: int) -> float:
+    """What a process has used of processors so far; 0 where nobody can tell."""
+    stat = _stat(pid)
+    return 0.0 if stat is None else (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def alive(pid: int, began: int) -> bool:
     """Whether the process that began then still runs."""
     return start_time(pid) == began
@@ -81,16 +87,16 @@ def descendants(pid: int) -> list[int]:
     Of a process that adopts orphans these are all that it ever started, whatever they did.
     """
     children: dict[int, list[int]] = {}
-    for one in _pids():
-        stat = _stat(one)
+    for child in _pids():
+        stat = _stat(child)
         if stat is not None:
-            children.setdefault(int(stat[1]), []).append(one)
-    found, look = [], [pid]
+            children.setdefault(int(stat[1]), []).append(child)
+    pids, look = [], [pid]
     while look:
         below = children.get(look.pop(), [])
-        found += below
+        pids += below
         look += below
-    return [one for one in found if start_time(one) is not None]
+    return [child for child in pids if start_time(child) is not None]
 
 
 def find_holding(path: Path, *, writing: bool = False) -> list[int]:

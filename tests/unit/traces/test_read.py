@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import tarfile
 import zipfile
 from pathlib import Path
@@ -167,3 +168,26 @@ def test_a_share_that_no_device_could_count_is_an_error_that_names_the_file_and_
 
     with pytest.raises(TraceError, match=r"jobs\.csv.*share: 0\.0001"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "id,submit_s,num_gpus,duration_s\na,0,1,9\nb,3,x,50\nc,4,1,7.5\n",
+        "name,time,application,num_replicas,batch_size\nbert-0,5.5,bert,x,384\n",
+        "timestamp,duration,num_gpus,gpu_time\n2017-13-45 00:00:10,60,2,120\n",
+    ],
+)
+def test_a_file_with_an_error_in_it_is_closed_while_the_error_is_told(
+    content: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(content)
+
+    with pytest.raises(TraceError) as told:
+        load(path)
+
+    handles = Path("/proc/self/fd").iterdir()
+    open_files = [one.readlink() for one in handles if os.path.lexists(one)]
+    assert path not in open_files
+    assert told.value

@@ -18,10 +18,10 @@ def count_start(
     present: Present, order: Sequence[JobId], simulations: int = SIMULATIONS
 ) -> Estimate | None:
     """When the last of `order` starts, with other remaining times each time; None: never."""
-    found = [_count(present, order, seed) for seed in range(simulations)]
-    if any(one is None for one in found):
+    starts = [_count(present, order, seed) for seed in range(simulations)]
+    if any(start is None for start in starts):
         return None
-    return Estimate(tuple(found), counted=True)
+    return Estimate(tuple(starts), counted=True)
 
 
 def _count(present: Present, order: Sequence[JobId], seed: int) -> float | None:

@@ -31,8 +31,8 @@ def describe_length(predictor: Predictor | None, table: Table, job: JobId, now: 
         return ""
     scores = predictor.scores()
     right = f"; {scores.coverage:.0%} of such ranges were right".replace("%", " %")
-    said = f"about {in_words(middle)} ({in_words(low)} to {in_words(high)}), from {basis.level}"
-    return said + (right if scores.count >= SCORED else "")
+    text = f"about {in_words(middle)} ({in_words(low)} to {in_words(high)}), from {basis.level}"
+    return text + (right if scores.count >= SCORED else "")
 
 
 def warn_of_failure(predictor: Predictor | None, job: Job) -> str:

@@ -141,15 +141,15 @@ def plan(present: Present, job: Job, purse: Purse = BOUNDLESS) -> Trial:
         nodes = len(on.slices) if job.demand.nodes else 0
         what = asks_for(on.gpus, (kind,), on.sharing.share, nodes)
         warning = warn_of_failure(there.knowledge.predictor, job)
-        said = f"starts at once on {what}{warning and f'; {warning}'}"
-        return Trial(on, displaced, said, moves=_find_moved(there, decided))
+        text = f"starts at once on {what}{warning and f'; {warning}'}"
+        return Trial(on, displaced, text, moves=_find_moved(there, decided))
     rejected = decided.rejected.get(job.id)
     if rejected:
         return Trial(None, (), f"would be rejected: {rejected}")
     ahead = in_front(there, there.table.row(job.id), purse)
-    said = decided.reasons.get(job.id, "")
+    text = decided.reasons.get(job.id, "")
     word = decided.blockers.get(job.id, Blocker.SAID)
-    reason = Reason(word, {"text": said}, said) if said else None
+    reason = Reason(word, {"text": text}, text) if text else None
     start = _estimate(there, job.id, ahead, purse)
     return Trial(None, (), _waits(there, job, reason), start)
 
@@ -168,7 +168,9 @@ def in_front(present: Present, row: int, purse: Purse = BOUNDLESS) -> list[Front
         for i, job in enumerate(table.jobs)
         if table.allocations[i] is None and i != row and job.id not in table.suspended
     ]
-    before = sorted(one for one in waiting if one[0] < mine or (one[0] == mine and one[1] < row))
+    before = sorted(
+        other for other in waiting if other[0] < mine or (other[0] == mine and other[1] < row)
+    )
     kinds = set(table.jobs[row].demand.kinds or present.cluster.kinds)
     running = [
         Front(table.jobs[i], on.gpus * on.sharing.share, running=True)
@@ -196,7 +198,7 @@ def _estimate(present: Present, job: JobId, ahead: Collection[Front], purse: Pur
     before = present.without_behind(job, {front.job.id for front in ahead})
     estimate = before.estimate(job, purse=purse.part(SIMULATED))
     enough = len(estimate.after) >= FEW_SIMULATIONS or not purse.empty
-    if any(one is not None for one in estimate.after) and enough:
+    if any(seconds is not None for seconds in estimate.after) and enough:
         return estimate
     order = [front.job.id for front in ahead if not front.running]
     counted = count_start(before, [*order, job])
@@ -262,8 +264,8 @@ def _order(present: Present, until: JobId, purse: Purse) -> dict[JobId, int]:
 
 def _figures(present: Present, job: JobId, purse: Purse) -> dict[str, str]:
     """What the policy reckoned with, in its own numbers, where it tells any."""
-    said = "" if purse.empty else present.decide({job}).reasons.get(job, "")
-    return {"figures": said} if said else {}
+    text = "" if purse.empty else present.decide({job}).reasons.get(job, "")
+    return {"figures": text} if text else {}
 
 
 def _expected(present: Present, row: int) -> dict[str, str]:

@@ -30,7 +30,7 @@ def count_never(why: Mapping[JobId, str]) -> Sequence[NeverStarts]:
     by_reason: defaultdict[str, list[JobId]] = defaultdict(list)
     for job, because in why.items():
         by_reason[because].append(job)
-    most = sorted(by_reason.items(), key=lambda one: -len(one[1]))
+    most = sorted(by_reason.items(), key=lambda group: -len(group[1]))
     stuck = [NeverStarts(len(jobs), why, tuple(jobs[:SHOWN])) for why, jobs in most[:SHOWN]]
     rest = [job for _, jobs in most[SHOWN:] for job in jobs]
     if rest:
@@ -42,10 +42,10 @@ def why_never(scheduler: Scheduler) -> dict[JobId, str]:
     """Of jobs that are left: what the policy says, or what is plain to see."""
     state, about = scheduler.state, scheduler.policy.about
     scheduler.memory = None  # so that it says again what it said before
-    said = scheduler.policy.decide(scheduler.view(0.0)).reasons
+    reasons = scheduler.policy.decide(scheduler.view(0.0)).reasons
     waits = Waits(state.free, state.cluster.nodes, about, about.name, 0.0, table=state.table)
     return {
-        job.id: said.get(job.id) or waits.because(job).text
+        job.id: reasons.get(job.id) or waits.because(job).text
         for job in state.table.jobs
         if job.id not in state.table.suspended
     }

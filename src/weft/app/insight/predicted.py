@@ -17,8 +17,8 @@ def predict_goodput(knowledge: Knowledge, job: Job, on: Allocation, kind: str) -
     table = Table()
     table.add(job, 0)
     config = Config(kind, len(on.slices), on.gpus)
-    found = float(knowledge.beliefs.goodputs(table, (config,))[0, 0])
-    return found if math.isfinite(found) and found > 0.0 else None
+    goodput = float(knowledge.beliefs.goodputs(table, (config,))[0, 0])
+    return goodput if math.isfinite(goodput) and goodput > 0.0 else None
 
 
 def predict_pace(

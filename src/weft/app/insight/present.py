@@ -60,7 +60,7 @@ class Estimate:
 
     def quantile(self, q: float) -> float | None:
         """The waiting time that a part `q` of the simulations stay within; None: not reached."""
-        order = sorted(math.inf if one is None else one for one in self.after)
+        order = sorted(math.inf if seconds is None else seconds for seconds in self.after)
         value = order[min(int(q * len(order)), len(order) - 1)]
         return value if math.isfinite(value) else None
 
@@ -109,7 +109,7 @@ class Present:
             scheduler.policy,
             copy.deepcopy(scheduler.knowledge),
             scheduler.memory,
-            tuple(one.ran for one in state.ended[-HISTORY_KEPT:] if one.finished),
+            tuple(end.ran for end in state.ended[-HISTORY_KEPT:] if end.finished),
             state.submissions,
         )
 
@@ -132,7 +132,7 @@ class Present:
 
     def having(self, node: Node) -> Present:
         """The same with one more machine."""
-        order = {one.id: i for i, one in enumerate(self.cluster.nodes)}
+        order = {known.id: i for i, known in enumerate(self.cluster.nodes)}
         return replace(self, cluster=self.cluster.having(node, order))
 
     def released(self, job: JobId) -> Present:
@@ -179,8 +179,8 @@ class Present:
         stay = {job, *ahead}
         keep = np.array(
             [
-                on is not None or one.id in stay or one.id in self.table.suspended
-                for one, on in zip(self.table.jobs, self.table.allocations, strict=True)
+                on is not None or other.id in stay or other.id in self.table.suspended
+                for other, on in zip(self.table.jobs, self.table.allocations, strict=True)
             ],
             dtype=bool,
         )
@@ -261,8 +261,8 @@ class Present:
             if seed and purse.empty:
                 break
             fork = self._fork(seed)
-            found = fork.to_the_end(max(each, 1), lambda: purse.empty)
-            for job, (start, end) in found.items():
+            times = fork.to_the_end(max(each, 1), lambda: purse.empty)
+            for job, (start, end) in times.items():
                 starts[job].append(None if start is None else max(start - self.now, 0.0))
                 ends[job].append(None if end is None else max(end - self.now, 0.0))
             if not seed:
@@ -295,7 +295,7 @@ class Present:
 
 
 def _went_on(ran: float, finished: Sequence[float], rng: np.random.Generator) -> float:
-    longer = [one for one in finished if one > ran]
+    longer = [length for length in finished if length > ran]
     if longer:
         return float(longer[int(rng.integers(len(longer)))]) - ran
     return max(ran, SHORTEST_S)

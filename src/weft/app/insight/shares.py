@@ -11,5 +11,5 @@ from weft.formulas.fairness.shares import jain_index
 
 def summarize_shares(received: Iterable[float | None]) -> float | None:
     """Jain's index of those to whom something was due; None where there are none."""
-    known = [one for one in received if one is not None]
+    known = [share for share in received if share is not None]
     return jain_index(np.array(known)) if known else None

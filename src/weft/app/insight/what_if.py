@@ -88,27 +88,30 @@ def what_if(
     perf = speeds.perf
     never: dict[str, Sequence[NeverStarts]] = {}
 
-    def run(name: str, one: Variant) -> Simulated | None:
+    def run(name: str, variant: Variant) -> Simulated | None:
         report = None if progress is None else lambda n, total: progress(name, n / total)
-        changed, policy = one.change.trace(trace, perf), build("policy", one.policy)
-        fitting, too_large = split_too_large(changed, one.cluster)
+        changed, policy = variant.change.trace(trace, perf), build("policy", variant.policy)
+        fitting, too_large = split_too_large(changed, variant.cluster)
         outcome, waiting = None, dict[JobId, str]()
         if fitting.jobs:
-            outcome, waiting = simulate(fitting, one.cluster, policy, perf, report)
+            outcome, waiting = simulate(fitting, variant.cluster, policy, perf, report)
         never[name] = count_never({**too_large, **waiting})
         return outcome
 
-    ran = {name: run(name, one) for name, one in variants.items()}
-    found = {name: one for name, one in ran.items() if one is not None}
+    ran = {name: run(name, variant) for name, variant in variants.items()}
+    complete = {name: simulated for name, simulated in ran.items() if simulated is not None}
     last, first = trace.jobs[-1][0].submitted, trace.jobs[0][0].submitted
     note = f"{len(trace)} jobs simulated each time; {_say_speeds(trace, perf)}"
     if guessed:
         note += f"; {guessed} have not finished, their lengths are guessed"
-    metrics = {name: {} if one is None else dict(one.metrics) for name, one in ran.items()}
+    metrics = {
+        name: {} if simulated is None else dict(simulated.metrics)
+        for name, simulated in ran.items()
+    }
     if any(never.values()):
         note += "; averages are of jobs that end"
     never = {name: some for name, some in never.items() if some}
-    return Compared(metrics, len(trace), (last - first) / HOUR, note, found, never)
+    return Compared(metrics, len(trace), (last - first) / HOUR, note, complete, never)
 
 
 def what_if_in_file(
@@ -132,11 +135,11 @@ def what_if_in_file(
         ),
     }
     records = history.ledger.jobs.values()
-    found = what_if(records, variants, history.at, hours=hours, speeds=history.speeds)
+    compared = what_if(records, variants, history.at, hours=hours, speeds=history.speeds)
     if history.policy is None:
-        note = f"{found.note}; the file does not say who decided, {UNTOLD} is taken"
-        found = replace(found, note=note)
-    return found
+        note = f"{compared.note}; the file does not say who decided, {UNTOLD} is taken"
+        compared = replace(compared, note=note)
+    return compared
 
 
 def trace_of(
@@ -149,20 +152,26 @@ def trace_of(
 ) -> tuple[Trace, int]:
     """The ledger's jobs with the work they did, and how many lengths are guesses."""
     since = -np.inf if hours is None else now - hours * HOUR
-    chosen = [one for one in records if one.submitted >= since and _counts(one)][-MOST_JOBS:]
-    done = [_work(one, now) for one in chosen if one.outcome]
+    chosen = [record for record in records if record.submitted >= since and _counts(record)][
+        -MOST_JOBS:
+    ]
+    done = [_work(record, now) for record in chosen if record.outcome]
     typical = float(np.median(done)) if done else guess_s
     perf = None if speeds is None else speeds.perf
     pairs, guessed = [], 0
-    for one in chosen:
-        told = speeds.worked(one.job, perf) if speeds is not None and perf is not None else None
-        length = _work(one, now) if told is None else told
-        if not one.outcome:
-            hinted = one.job.hints.get("duration_s")
+    for record in chosen:
+        worked = (
+            speeds.worked(record.job, perf) if speeds is not None and perf is not None else None
+        )
+        length = _work(record, now) if worked is None else worked
+        if not record.outcome:
+            hinted = record.job.hints.get("duration_s")
             guess = hinted if hinted is not None else max(typical, 2.0 * length)
             length = max(guess, length)
             guessed += hinted is None
-        pairs.append((replace(one.job, submitted=one.submitted), Truth(max(length, SHORTEST_S))))
+        pairs.append(
+            (replace(record.job, submitted=record.submitted), Truth(max(length, SHORTEST_S)))
+        )
     return Trace("log", tuple(pairs)), guessed
 
 
@@ -191,11 +200,11 @@ def _say_speeds(trace: Trace, perf: Believed) -> str:
     return f"speeds as {known} of the jobs reported them, of the others in proportion to GPUs"
 
 
-def _counts(one: JobRecord) -> bool:
-    return one.job.demand.gpus > 0 and (one.outcome != CANCELLED or one.starts > 0)
+def _counts(record: JobRecord) -> bool:
+    return record.job.demand.gpus > 0 and (record.outcome != CANCELLED or record.starts > 0)
 
 
-def _work(one: JobRecord, now: float) -> float:
+def _work(record: JobRecord, now: float) -> float:
     """Seconds of work done, as on the devices that were asked for."""
-    demand = one.job.demand
-    return one.gpu_s.at(now) / (max(demand.gpus, 1) * demand.share)
+    demand = record.job.demand
+    return record.gpu_s.at(now) / (max(demand.gpus, 1) * demand.share)

@@ -133,12 +133,14 @@ class _Crew:
         finally:
             await self._end()
             await engine.close()
-        alone = [min(two, key=lambda one: one.step_s) for two in zip(first, again, strict=True)]
+        alone = [
+            min(two, key=lambda measured: measured.step_s) for two in zip(first, again, strict=True)
+        ]
         together = [
             Together(
-                *pair, *(rate * alone[at].step_s for at, rate in zip(pair, found, strict=True))
+                *pair, *(rate * alone[at].step_s for at, rate in zip(pair, pair_rates, strict=True))
             )
-            for pair, found in rates
+            for pair, pair_rates in rates
         ]
         return PairTable(
             node.kind,
@@ -176,10 +178,10 @@ class _Crew:
         batch, mem_gb = int(report.batch or 0.0), report.mem_gb or 0.0
         return Alone(script.model, batch, 1.0 / rate, mem_gb, script.command)
 
-    async def _together(self, one: int, other: int) -> tuple[float, float]:
-        self._progress(f"{self._scripts[one].model} beside {self._scripts[other].model}")
-        found = await self._rates((one, other))
-        return found[one][0], found[other][0]
+    async def _together(self, first: int, other: int) -> tuple[float, float]:
+        self._progress(f"{self._scripts[first].model} beside {self._scripts[other].model}")
+        rates = await self._rates((first, other))
+        return rates[first][0], rates[other][0]
 
     async def _rates(self, members: Sequence[int]) -> dict[int, tuple[float, Report]]:
         """Steps a second of members that go on at the same time, and their last reports."""
@@ -188,14 +190,14 @@ class _Crew:
         began = time.monotonic()
         until = began + PATIENCE * self._wanted.each_s + TAKE_UP_S
         seen: dict[int, list[tuple[float, Report]]] = {at: [] for at in members}
-        while not all(_long_enough(said, self._wanted.each_s) for said in seen.values()):
+        while not all(_long_enough(reports, self._wanted.each_s) for reports in seen.values()):
             at, report = await self._report(until, members)
             now = time.monotonic()
             if now - began >= TAKE_UP_S and at in seen:
                 seen[at].append((now, report))
         for at in members:
             await self._engine.freeze(_job(at), 1, by=PROBE)
-        return {at: (_rate(said), said[-1][1]) for at, said in seen.items()}
+        return {at: (_rate(reports), reports[-1][1]) for at, reports in seen.items()}
 
     async def _report(self, until: float, of: Collection[int]) -> tuple[int, Report]:
         """The next report of anybody; raises if one of those waited for ends or none comes."""
@@ -249,13 +251,13 @@ def _number(job: JobId) -> int:
     return int(job.rpartition("-")[2])
 
 
-def _long_enough(said: Sequence[tuple[float, Report]], seconds: float) -> bool:
-    return len(said) > 1 and said[-1][0] - said[0][0] >= seconds and _steps(said) > 0
+def _long_enough(reports: Sequence[tuple[float, Report]], seconds: float) -> bool:
+    return len(reports) > 1 and reports[-1][0] - reports[0][0] >= seconds and _steps(reports) > 0
 
 
-def _rate(said: Sequence[tuple[float, Report]]) -> float:
-    return _steps(said) / (said[-1][0] - said[0][0])
+def _rate(reports: Sequence[tuple[float, Report]]) -> float:
+    return _steps(reports) / (reports[-1][0] - reports[0][0])
 
 
-def _steps(said: Sequence[tuple[float, Report]]) -> float:
-    return (said[-1][1].steps or 0.0) - (said[0][1].steps or 0.0)
+def _steps(reports: Sequence[tuple[float, Report]]) -> float:
+    return (reports[-1][1].steps or 0.0) - (reports[0][1].steps or 0.0)

@@ -125,8 +125,8 @@ def _row(
     done = replay(jobs, NoPredictor(), nodes, PER_NODE, keys)
     if seconds is None:
         return Quality(name, float(done.jct_s.mean()), float(done.wait_s.mean()))
-    said = np.repeat(np.maximum(seconds, 1.0)[:, None], 3, axis=1)
-    return _scored(name, done, said, _lengths(jobs), ranges=None)
+    predicted = np.repeat(np.maximum(seconds, 1.0)[:, None], 3, axis=1)
+    return _scored(name, done, predicted, _lengths(jobs), ranges=None)
 
 
 def _learnt(
@@ -134,7 +134,7 @@ def _learnt(
 ) -> Quality:
     predictor: Predictor = build("predictor", name)
     learn_trace(predictor, before, jobs[0][0].submitted)
-    said, ranges = np.full((len(jobs), 3), np.nan), np.full((len(jobs), 3), np.nan)
+    predicted, ranges = np.full((len(jobs), 3), np.nan), np.full((len(jobs), 3), np.nan)
 
     every = ceil(len(jobs) / MOST_ASKED)
 
@@ -143,24 +143,24 @@ def _learnt(
             return
         table = Table(1)
         table.add(job, seq)
-        said[seq] = predictor.quantiles(table, now, P)[0]
+        predicted[seq] = predictor.quantiles(table, now, P)[0]
         ranges[seq] = predictor.ranges(table, now)[0]
 
     done = replay(jobs, predictor, nodes, PER_NODE, submitted=ask)
-    return _scored(name, done, said, _lengths(jobs), ranges)
+    return _scored(name, done, predicted, _lengths(jobs), ranges)
 
 
 def learn_trace(predictor: Predictor, jobs: Sequence[tuple[Job, Truth]], until: float) -> None:
     """The last ends of a trace that came by a moment, in order, as if nobody had waited."""
     ends = sorted((job.submitted + truth.length, i) for i, (job, truth) in enumerate(jobs))
-    for at, i in [one for one in ends if one[0] <= until][-MOST_LEARNT:]:
+    for at, i in [end for end in ends if end[0] <= until][-MOST_LEARNT:]:
         predictor.learn(ended_as(*jobs[i], at))
 
 
 def _scored(
-    name: str, done: Replayed, said: Floats, truth: Floats, ranges: Floats | None
+    name: str, done: Replayed, predicted: Floats, truth: Floats, ranges: Floats | None
 ) -> Quality:
-    middle = said[:, 1]
+    middle = predicted[:, 1]
     known = np.isfinite(middle)
     jct, wait = float(done.jct_s.mean()), float(done.wait_s.mean())
     if not known.any():
@@ -168,7 +168,7 @@ def _scored(
     error = np.abs(np.log10(middle[known] / truth[known]))
     losses, inside = float("nan"), float("nan")
     if ranges is not None:
-        rows = zip(said[known].tolist(), truth[known].tolist(), strict=True)
+        rows = zip(predicted[known].tolist(), truth[known].tolist(), strict=True)
         losses = float(np.mean([pinball(q, t) for q, t in rows]))
         low, high = ranges[known, 0], ranges[known, 2]
         low = np.where(low <= 1.0, 0.0, low)

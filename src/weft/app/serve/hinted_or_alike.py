@@ -31,43 +31,49 @@ class HintedOrAlike:
 
     def mean(self, table: Table, now: float) -> Floats:
         """The same."""
-        told = self._hinted.remaining(table, now)
-        trusted = _trusted(told)
-        return told if trusted.all() else np.where(trusted, told, self._alike.mean(table, now))
+        hinted = self._hinted.remaining(table, now)
+        trusted = _trusted(hinted)
+        return hinted if trusted.all() else np.where(trusted, hinted, self._alike.mean(table, now))
 
     def quantiles(self, table: Table, now: float, p: Sequence[float] = INTERVAL) -> Floats:
         """Rows x p, around a hint where there is one."""
-        told = _trusted(self._hinted.remaining(table, now))[:, None]
-        hinted, alike = (one.quantiles(table, now, p) for one in (self._hinted, self._alike))
-        return np.where(told, hinted, alike)
+        trusted = _trusted(self._hinted.remaining(table, now))[:, None]
+        hinted, alike = (
+            predictor.quantiles(table, now, p) for predictor in (self._hinted, self._alike)
+        )
+        return np.where(trusted, hinted, alike)
 
     def ranges(self, table: Table, now: float) -> Floats:
         """Rows x 3: from, about, to."""
-        told = _trusted(self._hinted.remaining(table, now))[:, None]
-        hinted, alike = (one.ranges(table, now) for one in (self._hinted, self._alike))
-        return np.where(told, hinted, alike)
+        trusted = _trusted(self._hinted.remaining(table, now))[:, None]
+        hinted, alike = (predictor.ranges(table, now) for predictor in (self._hinted, self._alike))
+        return np.where(trusted, hinted, alike)
 
     def draw(self, table: Table, now: float, rng: np.random.Generator) -> Floats:
         """One possible future of each row."""
-        told = _trusted(self._hinted.remaining(table, now))
-        hinted, alike = (one.draw(table, now, rng) for one in (self._hinted, self._alike))
-        return np.where(told, hinted, alike)
+        trusted = _trusted(self._hinted.remaining(table, now))
+        hinted, alike = (
+            predictor.draw(table, now, rng) for predictor in (self._hinted, self._alike)
+        )
+        return np.where(trusted, hinted, alike)
 
     def index(self, table: Table, now: float) -> Floats:
         """The highest chance to end per second of execution."""
-        told = _trusted(self._hinted.remaining(table, now))
-        return np.where(told, self._hinted.index(table, now), self._alike.index(table, now))
+        trusted = _trusted(self._hinted.remaining(table, now))
+        return np.where(trusted, self._hinted.index(table, now), self._alike.index(table, now))
 
     def index_at(self, table: Table, now: float, attained: Floats) -> Floats:
         """The same once each row has executed for so long."""
-        told = _trusted(self._hinted.remaining(table, now))[:, None]
-        hinted, alike = (one.index_at(table, now, attained) for one in (self._hinted, self._alike))
-        return np.where(told, hinted, alike)
+        trusted = _trusted(self._hinted.remaining(table, now))[:, None]
+        hinted, alike = (
+            predictor.index_at(table, now, attained) for predictor in (self._hinted, self._alike)
+        )
+        return np.where(trusted, hinted, alike)
 
     def known_lengths(self, table: Table, now: float) -> Floats:
         """By its hint."""
-        told = self._hinted.remaining(table, now)
-        return np.where(_trusted(told), table.ran(now) + told, np.inf)
+        hinted = self._hinted.remaining(table, now)
+        return np.where(_trusted(hinted), table.ran(now) + hinted, np.inf)
 
     def risk(self, job: Job) -> Risk:
         """The chance to fail, by the last ends alike."""
@@ -100,7 +106,7 @@ class HintedOrAlike:
         self._alike.load(saved)
 
 
-def _trusted(told: Floats) -> Bools:
+def _trusted(seconds: Floats) -> Bools:
     """Rows with a hint that they have not outlived."""
-    mask: Bools = np.isfinite(told) & (told > 0.0)
+    mask: Bools = np.isfinite(seconds) & (seconds > 0.0)
     return mask

@@ -62,17 +62,17 @@ class IdleBeside(Repeated):
 
     async def count(self) -> bool:
         """Count who waits beside idle devices; whether to decide again for somebody."""
-        driver, found = self.driver, dict[JobId, Blocker]()
+        driver, beside = self.driver, dict[JobId, Blocker]()
         jobs = [*driver.scheduler.state.table.jobs]
         for start in range(0, len(jobs), AT_ONCE):
-            found |= find_beside_idle(driver, self.rules(), jobs[start : start + AT_ONCE])
+            beside |= find_beside_idle(driver, self.rules(), jobs[start : start + AT_ONCE])
             await asyncio.sleep(0.0)  # others in between: 15,000 jobs took a fifth of a second
         now = driver.now
-        self._since = {job: self._since.get(job, now) for job in found}
+        self._since = {job: self._since.get(job, now) for job in beside}
         self._asked &= self._since.keys()
         speed = driver.engine.speed
         waited = {job: (now - since) / speed for job, since in self._since.items()}
-        late = {job: found[job] for job, seconds in waited.items() if seconds >= LATE_S}
+        late = {job: beside[job] for job, seconds in waited.items() if seconds >= LATE_S}
         for job in late.keys() - driver.decisions.doubted:
             log.warning("job=%s waits beside what it could use: told %s", job, late[job].value)
         driver.decisions.doubted = frozenset(late)
@@ -91,7 +91,7 @@ def find_beside_idle(driver: Driver, rules: Quotas, jobs: Sequence[Job]) -> dict
     state, waits = driver.scheduler.state, waits_of(driver)
     table = state.table
     room = _Room(driver, rules)
-    found: dict[JobId, Blocker] = {}
+    beside: dict[JobId, Blocker] = {}
     for job in jobs:
         row = table.find(job.id)
         if row is None or table.allocations[row] is not None or job.demand.max == 0:
@@ -100,8 +100,8 @@ def find_beside_idle(driver: Driver, rules: Quotas, jobs: Sequence[Job]) -> dict
             continue
         why = why_waits(waits, driver.scheduler, driver.ledger.jobs[job.id])
         if why is not None and why.blocker in CHECKED:
-            found[job.id] = why.blocker
-    return found
+            beside[job.id] = why.blocker
+    return beside
 
 
 class _Room:
@@ -111,7 +111,7 @@ class _Room:
         self._state, self._now, self._rules = driver.scheduler.state, driver.now, rules
         self._sized = Controls.COUNT in driver.scheduler.policy.about.controls
         every = (read_window(name, text) for name, text in rules.windows.items())
-        self._windows = [one for one in every if self._now < one.end]
+        self._windows = [window for window in every if self._now < window.end]
         self._held = driver.scheduler.view(self._now).held_by_tenants() if rules.limits else {}
         self._fits: dict[tuple[object, ...], bool] = {}
 
@@ -119,8 +119,8 @@ class _Room:
         """Whether it fits, on a kind of which its tenant may hold more."""
         kinds = job.demand.kinds or self._state.cluster.kinds
         kinds = tuple(kind for kind in kinds if self._is_within(job, kind))
-        barred = tuple(one for one in self._windows if not one.admits(job, self._now))
-        key = (job.demand, kinds, tuple(one.name for one in barred))
+        barred = tuple(window for window in self._windows if not window.admits(job, self._now))
+        key = (job.demand, kinds, tuple(window.name for window in barred))
         if key not in self._fits:
             self._fits[key] = bool(kinds) and self._place(job, kinds, barred)
         return self._fits[key]

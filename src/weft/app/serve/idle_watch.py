@@ -34,14 +34,16 @@ class IdleWatch(Repeated):
         """Say of jobs that are found idle that they are; stop those that were so for too long."""
         driver = self._driver
         live = driver.ledger.jobs.live
-        running = [one for one in live.values() if one.running is not None and not one.outcome]
+        running = [
+            record for record in live.values() if record.running is not None and not record.outcome
+        ]
         for job in self.jobs.look(running, driver.now):
             use = self.jobs.uses[job]
             await driver.write_down(Noticed(job, use.attempt, LEVEL, describe_idle(use)))
         for job in self._find_late():
-            said = f"stopped: it {describe_idle(self.jobs.uses[job])}"
-            log.warning("job=%s %s", job, said)
-            await driver.write_down(Cancelled(job, said))
+            text = f"stopped: it {describe_idle(self.jobs.uses[job])}"
+            log.warning("job=%s %s", job, text)
+            await driver.write_down(Cancelled(job, text))
 
     def _find_late(self) -> list[JobId]:
         if self._stop_s is None:

@@ -35,7 +35,7 @@ class Limits:
 def read_limits(pairs: Sequence[str]) -> Limits:
     """Limits from `NAME=NUMBER`; InvalidConfig names what cannot be read."""
     known = [field.name for field in fields(Limits)]
-    found: dict[str, float] = {}
+    limits: dict[str, float] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or name not in known:
@@ -44,9 +44,9 @@ def read_limits(pairs: Sequence[str]) -> Limits:
                 hint=f"limits are {', '.join(known)}",
             )
         try:
-            found[name] = float(text)
+            limits[name] = float(text)
         except ValueError as error:
             raise InvalidConfig(f"--limit {pair!r}: {text!r} is not a number") from error
-        if not 0.0 <= found[name] < 1e12:
+        if not 0.0 <= limits[name] < 1e12:
             raise InvalidConfig(f"--limit {pair!r} is out of range", hint="0 is no limit")
-    return Limits(**found)
+    return Limits(**limits)

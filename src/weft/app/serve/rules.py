@@ -41,8 +41,8 @@ class Quotas:
     @classmethod
     def of(cls, policy: PartSpec) -> Quotas:
         """The rules that `around` put around a policy."""
-        told = {one.name: one.params for one in policy.wrappers}
-        limits, lent = told.get(QUOTA, {}), told.get(LEND, {})
+        params = {wrapper.name: wrapper.params for wrapper in policy.wrappers}
+        limits, lent = params.get(QUOTA, {}), params.get(LEND, {})
         return cls(
             dict(limits.get("limits", {})),
             dict(limits.get("weights", {}) or lent.get("weights", {})),
@@ -50,7 +50,7 @@ class Quotas:
             parents=dict(lent.get("parents", {})),
             half_life_s=lent.get("half_life_s"),
             min_run_s=lent.get("min_run_s"),
-            windows=dict(told.get(RESERVE, {}).get("windows", {})),
+            windows=dict(params.get(RESERVE, {}).get("windows", {})),
         )
 
     def around(self, policy: PartSpec) -> PartSpec:
@@ -121,17 +121,17 @@ def without_wrappers(policy: PartSpec) -> PartSpec:
 
 def read_quotas(path: Path) -> Quotas:
     """The rules on disk; none where there is no file."""
-    found = read_private(path)
-    if found is None:
+    stored = read_private(path)
+    if stored is None:
         return Quotas()
     try:
         tables = ("guaranteed", "own", "parents", "windows")
         return Quotas(
-            dict(found["limits"]),
-            dict(found["weights"]),
-            **{name: dict(found.get(name, {})) for name in tables},
-            half_life_s=found.get("half_life_s"),
-            min_run_s=found.get("min_run_s"),
+            dict(stored["limits"]),
+            dict(stored["weights"]),
+            **{name: dict(stored.get(name, {})) for name in tables},
+            half_life_s=stored.get("half_life_s"),
+            min_run_s=stored.get("min_run_s"),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidConfig(f"{path} does not hold quotas: {error!r}") from error
@@ -144,19 +144,19 @@ def read_lending(
     min_run_s: float | None,
 ) -> dict[str, Any]:
     """Rules as options say them, `TENANT=GPUS` and `TENANT=GROUP`; only those that are told."""
-    told: dict[str, Any] = {}
-    if quotas := dict(_pair("--own", one) for one in own):
+    lending: dict[str, Any] = {}
+    if quotas := dict(_pair("--own", text) for text in own):
         try:
-            told["own"] = {who: float(gpus) for who, gpus in quotas.items()}
+            lending["own"] = {who: float(gpus) for who, gpus in quotas.items()}
         except ValueError as error:
             raise InvalidConfig(f"--own: {error}", hint="such as nlp=8") from error
-    if groups := dict(_pair("--parent", one) for one in parents):
-        told["parents"] = groups
+    if groups := dict(_pair("--parent", text) for text in parents):
+        lending["parents"] = groups
     if half_life_h is not None:
-        told["half_life_s"] = 3600.0 * half_life_h
+        lending["half_life_s"] = 3600.0 * half_life_h
     if min_run_s is not None:
-        told["min_run_s"] = min_run_s
-    return told
+        lending["min_run_s"] = min_run_s
+    return lending
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:

@@ -106,20 +106,20 @@ class SleepNodes(Repeated):
     def keep_drained(self, node: NodeId) -> None:
         """A person drained it: whoever waits, it is not used before a person says so."""
         sleeper = self.sleeper
-        found = sleeper.asleep.pop(node, None) or sleeper.booting.pop(node, None)
-        if found is not None:
-            self._drained[node] = found[0]
+        away = sleeper.asleep.pop(node, None) or sleeper.booting.pop(node, None)
+        if away is not None:
+            self._drained[node] = away[0]
             self._write()
 
     async def wake(self, node: NodeId) -> bool:
         """Begin to boot a node that a person wants to use; False if it does not sleep."""
         sleeper = self.sleeper
         slept = sleeper.asleep.pop(node, None)
-        found = self._drained.pop(node, None) or (slept and slept[0])
-        if found is not None:
-            sleeper.booting[node] = (found, self.driver.now + self.settings.boot_s)
+        sleeping = self._drained.pop(node, None) or (slept and slept[0])
+        if sleeping is not None:
+            sleeper.booting[node] = (sleeping, self.driver.now + self.settings.boot_s)
             self._write()
-            await self._call(self.settings.wake, found)
+            await self._call(self.settings.wake, sleeping)
         return node in sleeper.booting
 
     @property
@@ -151,14 +151,14 @@ class SleepNodes(Repeated):
             *words, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
         )
         try:
-            _, said = await asyncio.wait_for(child.communicate(), LIMIT_S)
+            _, output = await asyncio.wait_for(child.communicate(), LIMIT_S)
         except TimeoutError:
             child.kill()
             await child.wait()
             log.warning("node=%s %r took longer than %g s", node.id, command, LIMIT_S)
             return
         if child.returncode:
-            words_said = said.decode(errors="replace").strip()[-500:]
+            words_said = output.decode(errors="replace").strip()[-500:]
             log.warning(
                 "node=%s %r exited with %s: %s", node.id, command, child.returncode, words_said
             )

@@ -44,7 +44,7 @@ def read_topology(where: str, name: str, held: Any, gpus: int) -> NodeTopology:
                 f"{where}: unknown field {key!r}{did_you_mean(str(key), FIELDS)}",
                 hint=f"known fields are {', '.join(FIELDS)}",
             )
-    links = tuple(_link(where, one) for one in _listed(where, "links", held.get("links", [])))
+    links = tuple(_link(where, link) for link in _listed(where, "links", held.get("links", [])))
     numbers = {key: _number(where, key, held[key]) for key in FIELDS[3:] if key in held}
     return NodeTopology(
         name,
@@ -100,7 +100,7 @@ def _listed(where: str, field: str, held: Any) -> list[Any]:
 
 
 def _groups(where: str, field: str, held: Any) -> Groups:
-    groups = [_listed(where, field, one) for one in _listed(where, field, held)]
+    groups = [_listed(where, field, group) for group in _listed(where, field, held)]
     return tuple(tuple(_whole(where, field, gpu) for gpu in group) for group in groups)
 
 

@@ -118,8 +118,8 @@ def world_of(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> Worl
 
 def _links(trace: Trace) -> LinkSharing:
     """How jobs share network links: by their phases in time where any job tells them."""
-    told = any(job.traffic is not None and job.traffic.phases for job, _ in trace)
-    return InPhase() if told else OutOfStep()
+    in_phases = any(job.traffic is not None and job.traffic.phases for job, _ in trace)
+    return InPhase() if in_phases else OutOfStep()
 
 
 def _world_of(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:

@@ -116,8 +116,8 @@ def _copy_log(source: Path, target: Path) -> int:
         (damage,) = copy.execute("PRAGMA quick_check(1)").fetchone()
         if damage != "ok":
             raise sqlite3.DatabaseError(damage)
-        found = copy.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-    return int(found[0]) if found else 0
+        row = copy.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+    return int(row[0]) if row else 0
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -25,7 +25,7 @@ from weft.core.errors import WeftError
 from weft.core.events.event import Submitted
 from weft.runtime.recovery.snapshot import DamagedSnapshot, thaw
 from weft.store.ended_jobs import ended_jobs
-from weft.store.sqlite import BEGINS_AFTER
+from weft.store.sql_log import BEGINS_AFTER
 
 Level = Literal["ok", "warning", "error"]
 SHOWN = 5
@@ -86,10 +86,10 @@ def _database(db: sqlite3.Connection) -> Iterator[Finding]:
     yield Finding("ok", f"{count} events" + (f", {first} to {end}" if count else ""))
     aside = dict(db.execute("SELECT seq, why FROM set_aside").fetchall())
     if aside:
-        told = "; ".join(f"{seq}: {why}" for seq, why in [*aside.items()][:SHOWN])
+        reasons = "; ".join(f"{seq}: {why}" for seq, why in [*aside.items()][:SHOWN])
         yield Finding(
             "warning",
-            f"{len(aside)} events were set aside: {told[:500]}",
+            f"{len(aside)} events were set aside: {reasons[:500]}",
             "what they said is not known to the service; they are kept in the table set_aside",
         )
     missing = [*_find_missing(db, set(aside))]
@@ -112,8 +112,8 @@ def _database(db: sqlite3.Connection) -> Iterator[Finding]:
 def _find_missing(db: sqlite3.Connection, aside: set[int]) -> Iterator[tuple[int, int]]:
     """Ranges of numbers that the log should have: from its base, or 1, to its last."""
     (base,) = db.execute(BEGINS_AFTER).fetchone()
-    found = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-    last, expected = (int(found[0]) if found else 0), int(base) + 1
+    row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+    last, expected = (int(row[0]) if row else 0), int(base) + 1
     for (seq,) in db.execute("SELECT seq FROM events WHERE seq > ? ORDER BY seq", (base,)):
         yield from _runs(expected, seq, aside)
         expected = seq + 1
@@ -159,7 +159,7 @@ def _beside(state: Path, db: sqlite3.Connection) -> Iterator[Finding]:
     for table in ("bases", "snapshots"):
         for (data,) in db.execute(f"SELECT data FROM {table}"):  # noqa: S608 - ours
             try:
-                known |= {one.job.id for one in thaw(bytes(data)).tables["records"]}
+                known |= {record.job.id for record in thaw(bytes(data)).tables["records"]}
             except DamagedSnapshot:
                 continue  # told above
     strange = [

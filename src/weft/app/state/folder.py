@@ -55,10 +55,10 @@ def check_log_is_there(folder: Path) -> None:
 
 def refuse_beside_jobs(folder: Path, what: str) -> None:
     """Raise InvalidConfig if there are jobs for whose log `what` is said."""
-    found = len(job_folders(folder))
-    if found:
+    count = len(job_folders(folder))
+    if count:
         raise InvalidConfig(
-            f"{what}, but {folder / JOBS} holds {found} {'job' if found == 1 else 'jobs'}",
+            f"{what}, but {folder / JOBS} holds {count} {'job' if count == 1 else 'jobs'}",
             hint="bring the log back with `weft state restore BACKUP --state "
             f"{folder}`; to begin anew, end what still runs and move `{JOBS}` and `{LIVE}` away",
         )

@@ -134,10 +134,10 @@ class Client:
     def _send_once(
         self, method: str, path: str, body: Any, query: Mapping[str, Any], *, api: bool
     ) -> bytes:
-        told = {name: value for name, value in query.items() if value is not None}
+        given = {name: value for name, value in query.items() if value is not None}
         where = f"{self.url}{'/api/v1' if api else ''}{path}"
         request = urllib.request.Request(  # noqa: S310 - the scheme was checked
-            where + (f"?{urlencode(told, errors=ANY_TEXT)}" if told else ""),
+            where + (f"?{urlencode(given, errors=ANY_TEXT)}" if given else ""),
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={"Accept": "*/*", "Content-Type": "application/json"},
@@ -152,10 +152,10 @@ class Client:
                 return read
         except urllib.error.HTTPError as error:
             with error:
-                found = refusal(error.code, error.read(), method, path)
-                if isinstance(found, Refused):
-                    found.retry_s = seconds(error.headers.get("Retry-After", ""))
-                raise found from None
+                refused = refusal(error.code, error.read(), method, path)
+                if isinstance(refused, Refused):
+                    refused.retry_s = seconds(error.headers.get("Retry-After", ""))
+                raise refused from None
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "reason", error)
             if isinstance(why, ssl.SSLCertVerificationError):
@@ -203,17 +203,17 @@ def check_address(url: str) -> str:
 def refusal(status: int, answer: bytes, method: str, path: str) -> WeftError:
     """The error behind a 4xx or 5xx answer."""
     try:
-        told = json.loads(answer)
+        body = json.loads(answer)
     except ValueError:
-        told = None
-    if not isinstance(told, dict) or "error" not in told:
+        body = None
+    if not isinstance(body, dict) or "error" not in body:
         text = answer[:200].decode(errors="replace").strip() or http.client.responses.get(status)
-        told = {"error": f"{method} {path} was answered with {status}: {text}"}
-    hint = told.get("hint") or ANSWERS.get(status, "")
+        body = {"error": f"{method} {path} was answered with {status}: {text}"}
+    hint = body.get("hint") or ANSWERS.get(status, "")
     if status == http.HTTPStatus.UNAUTHORIZED:
         hint = ANSWERS[status]  # the service speaks of headers
-    field = told.get("field") or ""
-    what = str(told["error"])
+    field = body.get("field") or ""
+    what = str(body["error"])
     if field and not what.startswith(field) and f"'{field}'" not in what:
         what = f"{field}: {what}"
     if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:

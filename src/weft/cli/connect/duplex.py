@@ -54,11 +54,11 @@ class Talk:
         connection.sendall("\r\n".join([*lines, "", ""]).encode())
         head, rest = _read_head(connection)
         status = int(head.split(b" ", 2)[1])
-        found = cls(connection, rest)
+        talk = cls(connection, rest)
         if status != HTTPStatus.OK:
             connection.sendall(b"0\r\n\r\n")
             raise CannotTalk(status, _read_plain(connection, head, rest))
-        return found
+        return talk
 
     def fileno(self) -> int:
         """For a selector."""
@@ -82,16 +82,16 @@ class Talk:
 
     def receive(self) -> bytes:
         """What has come, which may be nothing yet; EOFError at the end."""
-        found = self._take()
-        if not found and not self._over:
+        message = self._take()
+        if not message and not self._over:
             more = self._socket.recv(1 << 16)
             if not more:
                 raise EOFError
             self._rest += more
-            found = self._take()
-        if self._over and not found:
+            message = self._take()
+        if self._over and not message:
             raise EOFError
-        return found
+        return message
 
     def close(self) -> None:
         """Hang up."""
@@ -99,11 +99,11 @@ class Talk:
 
     def _take(self) -> bytes:
         """The bytes of all chunks, or parts of them, that are here."""
-        found, self._fresh = b"", False
+        message, self._fresh = b"", False
         while self._rest and not self._over:
             if self._chunk:
                 part = self._rest[: self._chunk]
-                found += part
+                message += part
                 self._rest = self._rest[len(part) :]
                 self._chunk -= len(part)
                 continue
@@ -112,7 +112,7 @@ class Talk:
                 break
             self._chunk, self._rest = int(line.split(b";")[0], 16), rest
             self._over = self._chunk == 0
-        return found
+        return message
 
 
 def _read_head(connection: socket.socket) -> tuple[bytes, bytes]:

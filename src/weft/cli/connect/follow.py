@@ -135,5 +135,5 @@ def exit_code(job: JobAnswer) -> int:
         return 0
     if job.state == "cancelled":
         return 130
-    found = re.search(r"\bexit code (\d+)", job.reason)
-    return (int(found[1]) if found else 1) or 1
+    match = re.search(r"\bexit code (\d+)", job.reason)
+    return (int(match[1]) if match else 1) or 1

@@ -71,9 +71,9 @@ def _carry(conversation: socket.socket, talk: Talk) -> None:
         while True:
             ready = {key.fileobj for key, _ in select.select(0.0 if talk.pending else None)}
             if conversation in ready:
-                said = conversation.recv(1 << 16)
-                if said:
-                    talk.send(said)
+                part = conversation.recv(1 << 16)
+                if part:
+                    talk.send(part)
                 else:
                     talk.finish()
                     select.unregister(conversation)

@@ -93,8 +93,8 @@ def wait_for(client: Client, service: subprocess.Popen[bytes], log: Path) -> Non
 
 def last_words(lines: Sequence[str]) -> str:
     """The error among what a service printed, or the last line."""
-    said = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    return (said or list(lines) or ["it said nothing"])[-1]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return (errors or list(lines) or ["it said nothing"])[-1]
 
 
 def stop(service: subprocess.Popen[bytes]) -> None:

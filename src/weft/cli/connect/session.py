@@ -31,19 +31,19 @@ def attach(client: Client, job: str, note: Callable[[str], None]) -> int:
 
     Waits for the job to run, and connects again if the service goes away meanwhile.
     """
-    told = ""
+    shown = ""
     while True:
         try:
-            found = client.get(JobAnswer, at("jobs", job))
-            if found.state in ENDED:
-                if found.state != "succeeded" and found.reason:
-                    note(f"{found.state}: {found.reason}")
-                return exit_code(found)
-            if (said := state_line(found)) != told:
-                told = said
-                note(said)
-            where = "terminal" if found.pty else "shell"
-            code = _look(client, at("jobs", job, where)) if found.state == "running" else None
+            answer = client.get(JobAnswer, at("jobs", job))
+            if answer.state in ENDED:
+                if answer.state != "succeeded" and answer.reason:
+                    note(f"{answer.state}: {answer.reason}")
+                return exit_code(answer)
+            if (line := state_line(answer)) != shown:
+                shown = line
+                note(line)
+            where = "terminal" if answer.pty else "shell"
+            code = _look(client, at("jobs", job, where)) if answer.state == "running" else None
         except Unreachable:
             note(AWAY)
             code = None

@@ -49,8 +49,8 @@ def batch_of(text: str) -> dict[str, int]:
             f"--batch {text[:60]!r} is not FIRST-LARGEST",
             hint="--batch 128-4096, or --batch 128-4096:1024 with the most that fits on one GPU",
         )
-    said = {"init": int(parts[0]), "max": int(parts[1])}
-    return {**said, "max_per_gpu": int(most)} if colon else said
+    batch = {"init": int(parts[0]), "max": int(parts[1])}
+    return {**batch, "max_per_gpu": int(most)} if colon else batch
 
 
 def split_names(texts: Sequence[str]) -> list[str]:
@@ -98,7 +98,7 @@ def read_env(path: Path) -> dict[str, str]:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"cannot read the variables in {path}: {error}") from error
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         text = line.strip().removeprefix("export ").strip()
         if not text or text.startswith("#"):
@@ -106,8 +106,8 @@ def read_env(path: Path) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals or not key.strip().isidentifier():
             raise InvalidConfig(f"{path}, line {number}: {text!r} is not KEY=VALUE")
-        found[key.strip()] = _unquote(value.strip())
-    return found
+        variables[key.strip()] = _unquote(value.strip())
+    return variables
 
 
 def _unquote(value: str) -> str:

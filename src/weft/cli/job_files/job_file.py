@@ -113,7 +113,7 @@ def check_program(command: Sequence[str], workdir: Path) -> None:
     runs = os.access(path, os.X_OK) if "/" in word else shutil.which(word) is not None
     if runs or not path.is_file():
         return
-    rest = " ".join(shlex.quote(one) for one in command)
+    rest = " ".join(shlex.quote(word) for word in command)
     with_it = INTERPRETERS.get(path.suffix, f"chmod +x {shlex.quote(word)} and ./")
     raise InvalidConfig(
         f"{word} is no job file and no program",

@@ -265,7 +265,7 @@ class Flags:
 
     def body(self) -> dict[str, Any]:
         """The fields of a job file that these flags set."""
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "id": self.job_id,
             "name": self.name,
             "gpus": None if self.gpus is None else gpus_of(self.gpus),
@@ -293,7 +293,7 @@ class Flags:
             "max_parallel": self.max_parallel,
         }
         more = sweep_of(self.sweep, self.array)
-        return merge(more, {field: value for field, value in said.items() if value is not None})
+        return merge(more, {field: value for field, value in fields.items() if value is not None})
 
     def _env(self) -> dict[str, str]:
         files = (read_env(path) for path in self.env_file)
@@ -305,13 +305,13 @@ class Flags:
         return None if self.share is None else share_of(self.share)
 
     def _after(self) -> dict[str, list[str]]:
-        said = {"ok": self.after_ok, "any": self.after_any, "not_ok": self.after_not_ok}
-        return {how: split_names(names) for how, names in said.items() if names}
+        names_by_end = {"ok": self.after_ok, "any": self.after_any, "not_ok": self.after_not_ok}
+        return {how: split_names(names) for how, names in names_by_end.items() if names}
 
     def _environment(self) -> dict[str, str]:
-        said = {"venv": self.venv, "conda": self.conda, "uv": self.uv}
-        return {kind: name for kind, name in said.items() if name is not None}
+        names_by_kind = {"venv": self.venv, "conda": self.conda, "uv": self.uv}
+        return {kind: name for kind, name in names_by_kind.items() if name is not None}
 
     def _checkpoint(self) -> dict[str, Any] | None:
-        said = {"dir": self.checkpoint, "grace_s": self.grace_s}
-        return {field: value for field, value in said.items() if value is not None} or None
+        fields = {"dir": self.checkpoint, "grace_s": self.grace_s}
+        return {field: value for field, value in fields.items() if value is not None} or None

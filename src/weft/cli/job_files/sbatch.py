@@ -146,7 +146,7 @@ def read_slurm_time(text: str, path: Path) -> float:
 
 def read_dependency(text: str, path: Path) -> dict[str, list[str]]:
     """The jobs of `afterok:ID:ID,afterany:ID`, in the words of a job file."""
-    found: dict[str, list[str]] = {}
+    after: dict[str, list[str]] = {}
     for part in text.split(","):
         how, *jobs = part.split(":")
         if how not in DEPENDENCIES or not all(jobs) or not jobs or "?" in part:
@@ -154,8 +154,8 @@ def read_dependency(text: str, path: Path) -> dict[str, list[str]]:
                 f"{path}: --dependency={text} is not supported",
                 hint="afterok:ID, afterany:ID and afternotok:ID are, joined by commas",
             )
-        found.setdefault(DEPENDENCIES[how], []).extend(jobs)
-    return found
+        after.setdefault(DEPENDENCIES[how], []).extend(jobs)
+    return after
 
 
 class _Parser(argparse.ArgumentParser):
@@ -238,13 +238,13 @@ def _read_exports(text: str | None) -> dict[str, str]:
     return exports
 
 
-def _count_gpus(said: Any, tasks: int, nodes: int, path: Path) -> tuple[str | None, int]:
+def _count_gpus(options: Any, tasks: int, nodes: int, path: Path) -> tuple[str | None, int]:
     """The kind that was named, and GPUs over all nodes; 0 if nothing was said."""
     for text, times, form in (
-        (said.gpus, 1, _GPUS),
-        (said.gpus_per_node, nodes, _GPUS),
-        (said.gpus_per_task, tasks, _GPUS),
-        (said.gres, nodes, _GRES),
+        (options.gpus, 1, _GPUS),
+        (options.gpus_per_node, nodes, _GPUS),
+        (options.gpus_per_task, tasks, _GPUS),
+        (options.gres, nodes, _GRES),
     ):
         if text is None:
             continue
@@ -255,34 +255,34 @@ def _count_gpus(said: Any, tasks: int, nodes: int, path: Path) -> tuple[str | No
     return None, 0
 
 
-def _memory_gb(said: Any, nodes: int, cpus: int) -> float:
+def _memory_gb(options: Any, nodes: int, cpus: int) -> float:
     scale = {"K": 1e-6, "M": 1e-3, "": 1e-3, "G": 1.0, "T": 1e3}
-    for text, times in ((said.mem, nodes), (said.mem_per_cpu, cpus)):
+    for text, times in ((options.mem, nodes), (options.mem_per_cpu, cpus)):
         if text and (match := _MEMORY.fullmatch(text)):
             return float(match[1]) * scale[match[2].upper()] * times
     return 0.0
 
 
-def _read_warning(said: Any, body: dict[str, Any]) -> list[str]:
-    if not said.signal:
+def _read_warning(options: Any, body: dict[str, Any]) -> list[str]:
+    if not options.signal:
         return []
-    match = _SIGNAL.fullmatch(said.signal)
+    match = _SIGNAL.fullmatch(options.signal)
     if match is None or match[1] not in ("USR1", "10") or "time_limit_s" not in body:
-        return [f"--signal={said.signal} is not used: Weft sends USR1 before a time limit"]
+        return [f"--signal={options.signal} is not used: Weft sends USR1 before a time limit"]
     body["warn_s"] = float(match[2] or 60)
     return []
 
 
-def _find_unused(said: Any, others: Sequence[str], path: Path) -> list[str]:
-    given = vars(said)
+def _find_unused(options: Any, others: Sequence[str], path: Path) -> list[str]:
+    given = vars(options)
     for name, instead in REFUSED.items():
         if given[name.replace("-", "_")] is not None:
             raise InvalidConfig(f"{path}: --{name} is not supported", hint=instead)
-    told = [
+    notes = [
         f"--{name} is not used" + (f": {why}" if why else "")
         for name, why in UNUSED.items()
         if given[name.replace("-", "_")] is not None
     ]
-    if said.mem_per_gpu:
-        told.append("--mem-per-gpu is not used: memory comes in proportion to the GPUs")
-    return [*told, *(f"{word} is not known and not used" for word in others if word[:1] == "-")]
+    if options.mem_per_gpu:
+        notes.append("--mem-per-gpu is not used: memory comes in proportion to the GPUs")
+    return [*notes, *(f"{word} is not known and not used" for word in others if word[:1] == "-")]

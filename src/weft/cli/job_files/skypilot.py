@@ -64,15 +64,15 @@ def _count_nodes(nodes: Any, path: Path) -> int:
     return nodes
 
 
-def _accelerators(said: Any, path: Path) -> tuple[list[str], int]:
+def _accelerators(accelerators: Any, path: Path) -> tuple[list[str], int]:
     """The kinds that will do, and GPUs of a node."""
     texts: list[str] = []
-    if isinstance(said, str):
-        texts = [said]
-    elif isinstance(said, Mapping):
-        texts = [f"{kind}:{count}" for kind, count in said.items()]
-    elif isinstance(said, (list, set, tuple)):
-        texts = [str(one) for one in said]
+    if isinstance(accelerators, str):
+        texts = [accelerators]
+    elif isinstance(accelerators, Mapping):
+        texts = [f"{kind}:{count}" for kind, count in accelerators.items()]
+    elif isinstance(accelerators, (list, set, tuple)):
+        texts = [str(accelerator) for accelerator in accelerators]
     if not texts:
         return [], 0
     split = (text.partition(":") for text in texts)
@@ -87,18 +87,18 @@ def _accelerators(said: Any, path: Path) -> tuple[list[str], int]:
 
 
 def _env(body: Mapping[str, Any], path: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for field in ("envs", "secrets"):
-        said = body.get(field) or {}
-        if not isinstance(said, Mapping) or not all(isinstance(key, str) for key in said):
+        section = body.get(field) or {}
+        if not isinstance(section, Mapping) or not all(isinstance(key, str) for key in section):
             raise InvalidConfig(f"{path}: {field} has no names with values")
-        for key, value in said.items():
+        for key, value in section.items():
             if value is None and key not in os.environ:
                 raise InvalidConfig(
                     f"{path}: {field}.{key} has no value", hint=f"submit with --env {key}=..."
                 )
-            found[key] = os.environ[key] if value is None else str(value)
-    return found
+            variables[key] = os.environ[key] if value is None else str(value)
+    return variables
 
 
 def _number(value: Any, where: str) -> float:

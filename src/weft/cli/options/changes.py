@@ -19,22 +19,22 @@ def read_changes(
     from weft.core.codec.plain_values import encode
 
     sizes = [{"id": job, "gpus": _whole(job, count)} for job, count in _pairs("--job", jobs)]
-    told: dict[str, Any] = {
+    changes: dict[str, Any] = {
         "policy": None if policy is None else encode(read_policy_to_send(policy)),
         "limits": {who: _number(who, gpus) for who, gpus in _pairs("--limit", limits)},
         "weights": {who: _number(who, weight) for who, weight in _pairs("--weight", weights)},
         "nodes": nodes,
         "jobs": sizes,
     }
-    return {name: one for name, one in told.items() if one}
+    return {name: change for name, change in changes.items() if change}
 
 
-def _pairs(option: str, told: list[str] | None) -> list[tuple[str, str]]:
+def _pairs(option: str, texts: list[str] | None) -> list[tuple[str, str]]:
     pairs = []
-    for one in told or ():
-        name, equals, number = one.rpartition("=")
+    for text in texts or ():
+        name, equals, number = text.rpartition("=")
         if not equals or not name:
-            raise InvalidConfig(f"{option} {one!r} is not NAME=NUMBER")
+            raise InvalidConfig(f"{option} {text!r} is not NAME=NUMBER")
         pairs.append((name, number))
     return pairs
 

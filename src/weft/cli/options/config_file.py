@@ -34,14 +34,14 @@ class ConfigFile:
         """The file as it is; InvalidConfig says what cannot be read, and in which line."""
         try:
             text = path.read_text(encoding="utf-8")
-            found = parse_yaml(text, str(path)) if is_yaml(path) else tomllib.loads(text)
+            content = parse_yaml(text, str(path)) if is_yaml(path) else tomllib.loads(text)
         except OSError as error:
             raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
         except (ValueError, RecursionError) as error:
             raise InvalidConfig(f"{path} is not TOML: {error}") from error
-        if found is not None and not isinstance(found, Mapping):
+        if content is not None and not isinstance(content, Mapping):
             raise InvalidConfig(f"{path} holds no options", hint="such as port = 7878")
-        return cls(path, text, found or {})
+        return cls(path, text, content or {})
 
     def where(self, key: str) -> str:
         """The file, and the line that says this key where it can be found."""
@@ -50,8 +50,8 @@ class ConfigFile:
             rf"""\s*["']?{re.escape(key)}["']?\s*{sign}|\s*\[+\s*{re.escape(key)}\b"""
         )
         lines = self.text.splitlines()
-        found = next((n for n, line in enumerate(lines, 1) if wanted.match(line)), None)
-        return f"{self.path}" if found is None else f"{self.path}:{found}"
+        number = next((n for n, line in enumerate(lines, 1) if wanted.match(line)), None)
+        return f"{self.path}" if number is None else f"{self.path}:{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,13 @@ KINDS = {
 def options_of(command: Callable[..., Any]) -> dict[str, Option]:
     """Every option that a file may give, by the name of its parameter."""
     hints = get_type_hints(command, include_extras=True)
-    declared = {name: one for name, one in hints.items() if get_origin(one) is Annotated}
-    return {name: Option.of(one) for name, one in declared.items() if name not in NOT_HERE}
+    declared = {name: hint for name, hint in hints.items() if get_origin(hint) is Annotated}
+    return {name: Option.of(hint) for name, hint in declared.items() if name not in NOT_HERE}
 
 
 def defaults_of(file: ConfigFile, options: Mapping[str, Option]) -> dict[str, Any]:
     """The file's values as defaults of options; InvalidConfig for what is none."""
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for key, value in file.values.items():
         name = str(key).replace("-", "_")
         if name not in options:
@@ -114,26 +114,26 @@ def defaults_of(file: ConfigFile, options: Mapping[str, Option]) -> dict[str, An
                 hint="`weft serve --help` lists them; write them without the dashes in front",
             )
         if name == USERS and isinstance(value, Mapping):
-            found[name] = value
+            defaults[name] = value
         else:
-            found[name] = check_value(file, str(key), value, options[name])
-    return found
+            defaults[name] = check_value(file, str(key), value, options[name])
+    return defaults
 
 
 def check_value(file: ConfigFile, key: str, value: Any, option: Option) -> Any:
     """A value as the option takes it."""
     given = value if option.several and isinstance(value, list) else [value]
-    for one in given:
-        if trouble := option.trouble(one):
-            said = json.dumps(value, default=str)
-            raise InvalidConfig(f"{file.where(key)}: {key} is {said}, {trouble}")
+    for item in given:
+        if trouble := option.trouble(item):
+            shown = json.dumps(value, default=str)
+            raise InvalidConfig(f"{file.where(key)}: {key} is {shown}, {trouble}")
     if option.kind is Path:
-        given = [str(file.path.parent / one) for one in given]
+        given = [str(file.path.parent / item) for item in given]
     return given if option.several else given[0]
 
 
 def _without_none(declared: Any) -> Any:
-    kinds = [one for one in get_args(declared) if one is not NoneType]
+    kinds = [kind for kind in get_args(declared) if kind is not NoneType]
     return kinds[0] if isinstance(declared, UnionType) else declared
 
 
@@ -149,7 +149,7 @@ def _lines(values: Mapping[str, Any], inside: str = "") -> Iterator[str]:
     for key, value in values.items():
         if isinstance(value, Mapping):
             name = f"{inside}{json.dumps(key) if inside else key}"
-            if any(not isinstance(one, Mapping) for one in value.values()):
+            if any(not isinstance(item, Mapping) for item in value.values()):
                 yield f"\n[{name}]"
             yield from _lines(value, f"{name}.")
 

@@ -254,13 +254,13 @@ def read_weights(text: str) -> dict[str, float]:
     """Weights by name, from what was typed."""
     from weft.core.errors import InvalidConfig
 
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for pair in filter(None, text.split("/")):
         name, equals, number = pair.rpartition("=")
         try:
-            found[name] = float(number if equals and name else "no name")
+            weights[name] = float(number if equals and name else "no name")
         except ValueError as error:
             raise InvalidConfig(
                 f"--weights: {pair!r} is not NAME=NUMBER", hint="for example vision=3/nlp=1"
             ) from error
-    return found
+    return weights

@@ -23,14 +23,14 @@ def comparison_table(answer: Comparison, width: int) -> RenderableType:
     for name in policies:
         table.add_column(name, justify="right", overflow="fold")
     for column in COLUMNS:
-        values = [found.get(column.name) for found in policies.values()]
+        values = [metrics.get(column.name) for metrics in policies.values()]
         if any(value is not None for value in values):
-            shown = ("" if one is None else write_metric(column, one) for one in values)
+            shown = ("" if value is None else write_metric(column, value) for value in values)
             table.add_row(column.heading, *shown)
     for name, heading in AHEAD.items():
-        values = [found.get(name) for found in policies.values()]
+        values = [metrics.get(name) for metrics in policies.values()]
         if any(value is not None for value in values):
-            table.add_row(heading, *("" if one is None else duration(one) for one in values))
+            table.add_row(heading, *("" if value is None else duration(value) for value in values))
     if answer.never:
         counts = (sum(starts.count for starts in answer.never.get(name, ())) for name in policies)
         table.add_row("never starts", *(str(count or "") for count in counts))

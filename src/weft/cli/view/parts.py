@@ -19,7 +19,7 @@ def parts_table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: i
         return wide
     narrow = _table(headings[:2])
     for name, what, *rest in rows:
-        below = [Text(one, style="dim") for one in rest if one]
+        below = [Text(cell, style="dim") for cell in rest if cell]
         narrow.add_row(name, Group(Text(what), *below))
     return narrow
 

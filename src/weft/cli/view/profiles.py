@@ -15,13 +15,13 @@ from weft.cli.view.tables import Column, fit_columns
 from weft.report.units import number, percent
 
 
-def profile_tables(found: Measured | PairTable, width: int) -> RenderableType:
+def profile_tables(measured: Measured | PairTable, width: int) -> RenderableType:
     """As tables that fit the width."""
-    return _script(found, width) if isinstance(found, Measured) else _pairs(found, width)
+    return _script(measured, width) if isinstance(measured, Measured) else _pairs(measured, width)
 
 
 def _pairs(table: PairTable, width: int) -> RenderableType:
-    names = [f"{one.model}:{one.batch}" for one in table.alone]
+    names = [f"{script.model}:{script.batch}" for script in table.alone]
     alone: list[Column[dict[str, Any]]] = [
         Column("script", lambda row: row["name"]),
         Column("step alone", lambda row: ms(row["step_s"]), right=True),
@@ -44,7 +44,9 @@ def _pairs(table: PairTable, width: int) -> RenderableType:
         }
         for pair in table.together
     ]
-    scripts = [asdict(one) | {"name": name} for one, name in zip(table.alone, names, strict=True)]
+    scripts = [
+        asdict(script) | {"name": name} for script, name in zip(table.alone, names, strict=True)
+    ]
     title = f"{table.gpus} {table.kind} shared by {table.sharing}, {table.seconds:.0f} s"
     return Group(
         Text(title, style="bold"),

@@ -48,8 +48,8 @@ def jobs_table(jobs: Sequence[JobAnswer], now: float, width: int) -> Table:
 
 def name_column(jobs: Sequence[JobAnswer]) -> Callable[[JobAnswer], str]:
     """Every job's name, where the ids do not say them all already; else nothing."""
-    told = any(map(distinct_name, jobs))
-    return lambda job: words.plain(job.name) if told else ""
+    named = any(map(distinct_name, jobs))
+    return lambda job: words.plain(job.name) if named else ""
 
 
 def distinct_name(job: JobAnswer) -> str:
@@ -91,15 +91,15 @@ def job_details(job: JobAnswer, now: float) -> Table:
             ("took" if job.ended else "for", words.span(job, now)),
             ("GPU time", words.seconds(job.gpu_seconds or None)),
             ("command", words.command(job)),
-            *((one.level, notice(one)) for one in job.notices),
+            *((entry.level, notice(entry)) for entry in job.notices),
         ]
     )
 
 
-def notice(one: Notice) -> Text:
+def notice(entry: Notice) -> Text:
     """Something a job said that a person should read."""
-    style = {"error": "red", "warning": "yellow"}.get(one.level, "")
-    return Text(f"{words.moment(one.at)}  {words.plain(one.text)}", style=style)
+    style = {"error": "red", "warning": "yellow"}.get(entry.level, "")
+    return Text(f"{words.moment(entry.at)}  {words.plain(entry.text)}", style=style)
 
 
 def nodes_table(nodes: Iterable[NodeAnswer], jobs: Sequence[JobAnswer], width: int) -> Table:
@@ -198,13 +198,13 @@ def board(
 
 def trouble(cluster: ClusterAnswer) -> list[RenderableType]:
     """What a person should know about the service itself; mostly nothing."""
-    said = cluster.trouble
-    return [Text(f"trouble: {words.plain(said)}", style="bold red")] if said else []
+    text = cluster.trouble
+    return [Text(f"trouble: {words.plain(text)}", style="bold red")] if text else []
 
 
 def warnings(cluster: ClusterAnswer) -> list[RenderableType]:
     """A line for each thing that is open to others; admins are told."""
-    return [Text(words.plain(said), style="yellow") for said in cluster.warnings]
+    return [Text(words.plain(text), style="yellow") for text in cluster.warnings]
 
 
 def queue_table(queue: Sequence[JobAnswer], now: float, width: int) -> Table:

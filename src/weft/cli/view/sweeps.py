@@ -30,7 +30,7 @@ def fold_sweeps(jobs: Iterable[JobAnswer]) -> list[JobAnswer]:
 def fold(jobs: Sequence[JobAnswer]) -> JobAnswer:
     """Several jobs as one: what they hold together, and how many are in which state."""
     counts = Counter(job.state for job in jobs)
-    told = ", ".join(f"{counts[state]} {state}" for state in FIRST if state in counts)
+    counted = ", ".join(f"{counts[state]} {state}" for state in FIRST if state in counts)
     parts = [part for job in jobs for part in job.allocation or ()]
     started = [job.started for job in jobs if job.started is not None]
     ended = [job.ended for job in jobs if job.ended is not None]
@@ -43,7 +43,7 @@ def fold(jobs: Sequence[JobAnswer]) -> JobAnswer:
         id=first.app,
         name=first.app,
         state=next(state for state in FIRST if state in counts),
-        reason=f"{len(jobs)} jobs: {told}",
+        reason=f"{len(jobs)} jobs: {counted}",
         allocation=parts or None,
         started=min(started, default=None),
         ended=max(ended) if len(ended) == len(jobs) else None,

@@ -48,8 +48,8 @@ def gpus(held: Parts) -> str:
 
 def reason(job: JobAnswer) -> str:
     """Why it is in its state, where the state alone does not say it."""
-    said = plain(job.reason)
-    return "" if said == job.state else said
+    text = plain(job.reason)
+    return "" if text == job.state else text
 
 
 def describe_after(job: JobAnswer) -> str:
@@ -84,11 +84,11 @@ def where(held: Parts) -> str:
 def ranges(numbers: list[int]) -> str:
     """`0-3,6` for 0 1 2 3 6."""
     spans: list[list[int]] = []
-    for one in sorted(numbers):
-        if spans and one == spans[-1][1] + 1:
-            spans[-1][1] = one
+    for value in sorted(numbers):
+        if spans and value == spans[-1][1] + 1:
+            spans[-1][1] = value
         else:
-            spans.append([one, one])
+            spans.append([value, value])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
@@ -183,8 +183,8 @@ def deadline(job: JobAnswer, now: float) -> str:
     """The deadline, and what became of it."""
     if job.deadline is None:
         return ""
-    said = [due(job, now), f"or {job.deadline_or}" if job.deadline_or else ""]
-    left = ", ".join(filter(None, said))
+    parts = [due(job, now), f"or {job.deadline_or}" if job.deadline_or else ""]
+    left = ", ".join(filter(None, parts))
     return moment(job.deadline) + (f" ({left})" if left else "")
 
 

@@ -46,10 +46,10 @@ def find_next(
     programs = knowledge.programs
     if Rung.FREEZE not in rules.rungs or programs is None:
         return None
-    if any(not one.there for one in state.asleep.sleepers.values()):
+    if any(not sleeper.there for sleeper in state.asleep.sleepers.values()):
         return None
     offers = (
-        (row, job, [one for one in _devices(state, job) if allows(job, *one)])
+        (row, job, [place for place in _devices(state, job) if allows(job, *place)])
         for row, job in _line(state)
     )
     first = next((offer for offer in offers if offer[2]), None)
@@ -60,7 +60,7 @@ def find_next(
     attempt = int(state.table.get(row, Column.ATTEMPT)) + 1
     for device, resident in devices:
         node = state.cluster.nodes[state.cluster.index[device[0]]]
-        need_gb, beside_gb = (_need_gb(programs, one, node.kind) for one in (job, resident))
+        need_gb, beside_gb = (_need_gb(programs, sharer, node.kind) for sharer in (job, resident))
         if need_gb is None or beside_gb is None:
             continue
         if need_gb + beside_gb > MARGIN * node.device_gb:
@@ -77,9 +77,9 @@ def _need_gb(programs: Programs, job: Job, kind: str) -> float | None:
     return None if alone else programs.need_gb(job, kind)
 
 
-def is_ahead(state: State, one: Sleeping) -> bool:
+def is_ahead(state: State, sleeper: Sleeping) -> bool:
     """Whether an attempt has never run in its turn."""
-    row = state.table.find(one.job)
+    row = state.table.find(sleeper.job)
     return row is not None and state.table.get(row, Column.STARTED) == inf
 
 
@@ -106,8 +106,8 @@ def _devices(state: State, job: Job) -> Iterator[tuple[Device, Job]]:
     index, nodes = state.cluster.index, state.cluster.nodes
     if any(state.free.on(at) for at, node in enumerate(nodes) if node.kind in kinds):
         return
-    ahead = [one for one in state.asleep.sleepers.values() if is_ahead(state, one)]
-    taken = {device for one in ahead for device in devices_of(one.on)}
+    ahead = [sleeper for sleeper in state.asleep.sleepers.values() if is_ahead(state, sleeper)]
+    taken = {device for sleeper in ahead for device in devices_of(sleeper.on)}
     for row, on in enumerate(state.table.allocations):
         if on is None or state.table.get(row, Column.STAGE) != Stage.RUNNING:
             continue

@@ -92,39 +92,39 @@ def _find_room_at_home(view: View, plan: Plan, jobs: Sequence[JobId]) -> dict[Jo
     for to in plan.changes.values():
         if to is not None:
             view.free.take(to)
-    found = {}
+    homes = {}
     for job in jobs:
         home = view.asleep[job].on
         if _is_up(view, home) and view.free.fits(home):
             view.free.take(home)
-            found[job] = home
-    return found
+            homes[job] = home
+    return homes
 
 
 def _explain_stranded(sleeping: Sleeping) -> Reason:
-    said = f"asleep on {sleeping.node}; it waits for its GPUs there to go on"
-    return Reason(Blocker.SAID, said=said)
+    text = f"asleep on {sleeping.node}; it waits for its GPUs there to go on"
+    return Reason(Blocker.SAID, said=text)
 
 
 def find_stranded(view: View, plan: Plan) -> list[JobId]:
     """Sleepers that a plan would start elsewhere, and that lose more by it than by waiting."""
-    found = []
+    stranded = []
     for job, sleeping in view.asleep.items():
         to, row = plan.changes.get(job), view.table.find(job)
         if to is None or row is None or to.devices == sleeping.on.devices:
             continue
         if not can_leave(view, sleeping):
-            found.append(job)
-    return found
+            stranded.append(job)
+    return stranded
 
 
 def _misplaced(view: View, plan: Plan) -> dict[JobId, Sleeping]:
-    found = {}
+    misplaced = {}
     for job, to in plan.changes.items():
         sleeping = view.asleep.get(job)
         if to is not None and sleeping is not None and to.devices != sleeping.on.devices:
-            found[job] = sleeping
-    return found
+            misplaced[job] = sleeping
+    return misplaced
 
 
 def _held_after(
@@ -153,7 +153,7 @@ def _go_home(
     if not alike or to.sharing.share < 1.0 or home.sharing.share < 1.0 or not _is_up(view, home):
         return
     theirs, ours = [*devices_of(home)], [*devices_of(to)]
-    others = {one for device in theirs for one in held.get(device, ()) if one != job}
+    others = {other for device in theirs for other in held.get(device, ()) if other != job}
     if not others:
         changes[job] = replace(to, slices=home.slices)
         _move(held, ours, theirs, job)

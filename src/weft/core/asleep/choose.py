@@ -101,13 +101,13 @@ class StopChoice:
         running = state.table.get(row, Column.STAGE) == Stage.RUNNING
         if on is None or not running or job in state.live.under_way or not on.gpus:
             return None
-        one = Sleeping(job, attempt, Rung.FREEZE, on, self._now)
+        sleeper = Sleeping(job, attempt, Rung.FREEZE, on, self._now)
         rungs = self._rules.rungs - {*state.asleep.unable.get(job, ())}
-        if Rung.FREEZE in rungs and self._fits_on_devices(job, one):
-            self._sleepers[job] = one
+        if Rung.FREEZE in rungs and self._fits_on_devices(job, sleeper):
+            self._sleepers[job] = sleeper
             return Rung.FREEZE
-        if Rung.SUSPEND in rungs and self._can_suspend(one) and self._pays(one):
-            gb = self._gb(one.job, on)
+        if Rung.SUSPEND in rungs and self._can_suspend(sleeper) and self._pays(sleeper):
+            gb = self._gb(sleeper.job, on)
             self._sleepers[job] = Sleeping(
                 job, attempt, Rung.SUSPEND, on, self._now, device_gb=gb, host_gb=gb
             )
@@ -116,19 +116,19 @@ class StopChoice:
 
     # ---- what fits
 
-    def has_room(self, one: Sleeping) -> bool:
+    def has_room(self, sleeper: Sleeping) -> bool:
         """Whether a job that holds memory and no time fits beside who has its devices."""
-        return self._fits_on_devices(one.job, one)
+        return self._fits_on_devices(sleeper.job, sleeper)
 
-    def _fits_on_devices(self, job: JobId, one: Sleeping) -> bool:
+    def _fits_on_devices(self, job: JobId, sleeper: Sleeping) -> bool:
         """Whether a frozen job leaves room on its devices for whoever the plan puts there."""
-        if one.rung is not Rung.FREEZE:
+        if sleeper.rung is not Rung.FREEZE:
             return True
-        machine = self._machine(one)
+        machine = self._machine(sleeper)
         if machine.kind == CPU or machine.device_gb == inf:
-            return self._host_left(one) >= self._host_gb(job)
-        for device in devices_of(one.on):
-            used = self._gb(job, one.on)
+            return self._host_left(sleeper) >= self._host_gb(job)
+        for device in devices_of(sleeper.on):
+            used = self._gb(job, sleeper.on)
             for other in self._sleepers.values():
                 if other.job != job and other.rung is Rung.FREEZE and _is_on(other.on, device):
                     used += self._gb(other.job, other.on)
@@ -139,44 +139,52 @@ class StopChoice:
                 return False
         return True
 
-    def _can_suspend(self, one: Sleeping) -> bool:
+    def _can_suspend(self, sleeper: Sleeping) -> bool:
         """Whether a job can be moved to host memory: one GPU, and room for all of it."""
-        return one.on.gpus == 1 and self._host_left(one) >= self._gb(one.job, one.on)
+        return sleeper.on.gpus == 1 and self._host_left(sleeper) >= self._gb(
+            sleeper.job, sleeper.on
+        )
 
-    def _host_left(self, one: Sleeping) -> float:
+    def _host_left(self, sleeper: Sleeping) -> float:
         """GB of its node that jobs which sleep do not hold yet."""
-        machine = self._machine(one)
+        machine = self._machine(sleeper)
         left = self._rules.host_part * machine.mem_gb if machine.mem_gb else inf
         for other in self._sleepers.values():
-            if other.job != one.job and other.is_on(one.node):
+            if other.job != sleeper.job and other.is_on(sleeper.node):
                 at_host = machine.kind == CPU or machine.device_gb == inf
                 left -= self._host_gb(other.job) if at_host else other.host_gb
         return left
 
-    def _deeper(self, one: Sleeping) -> Rung | None:
+    def _deeper(self, sleeper: Sleeping) -> Rung | None:
         """What a frozen job is to do whose memory others need: None to stay, for want of better."""
-        row = self._state.table.row(one.job)
-        if not one.there or self._state.table.allocations[row] is not None:
+        row = self._state.table.row(sleeper.job)
+        if not sleeper.there or self._state.table.allocations[row] is not None:
             return None
-        unable = self._state.asleep.unable.get(one.job, ())
+        unable = self._state.asleep.unable.get(sleeper.job, ())
         rungs = self._rules.rungs - {*unable}
-        if Rung.SUSPEND in rungs and self._can_suspend(one):
-            gb = self._gb(one.job, one.on)
-            self._sleepers[one.job] = Sleeping(
-                one.job, one.attempt, Rung.SUSPEND, one.on, self._now, device_gb=gb, host_gb=gb
+        if Rung.SUSPEND in rungs and self._can_suspend(sleeper):
+            gb = self._gb(sleeper.job, sleeper.on)
+            self._sleepers[sleeper.job] = Sleeping(
+                sleeper.job,
+                sleeper.attempt,
+                Rung.SUSPEND,
+                sleeper.on,
+                self._now,
+                device_gb=gb,
+                host_gb=gb,
             )
             return Rung.SUSPEND
-        return Rung.RESTART if self._saves(one.job) else None
+        return Rung.RESTART if self._saves(sleeper.job) else None
 
     # ---- what it costs
 
-    def _pays(self, one: Sleeping) -> bool:
+    def _pays(self, sleeper: Sleeping) -> bool:
         """Whether moving a job to host memory and back costs less than to start it again."""
-        job = self._job(one.job)
-        gb, times = self._gb(one.job, one.on), self._state.asleep.times
-        moves = sum(times.seconds(job, one.node, Rung.SUSPEND, way, gb) for way in (DOWN, UP))
-        lost = 0.0 if self._saves(one.job) else self._ran(one.job)
-        kind = self._state.cluster.kind_of(one.on)
+        job = self._job(sleeper.job)
+        gb, times = self._gb(sleeper.job, sleeper.on), self._state.asleep.times
+        moves = sum(times.seconds(job, sleeper.node, Rung.SUSPEND, way, gb) for way in (DOWN, UP))
+        lost = 0.0 if self._saves(sleeper.job) else self._ran(sleeper.job)
+        kind = self._state.cluster.kind_of(sleeper.on)
         costs = self._costs
         restart_s = RESTART_S if costs is None else costs.costs(job, kind).restart_s
         return moves <= restart_s + lost
@@ -217,9 +225,9 @@ class StopChoice:
     def _job(self, job: JobId) -> Job:
         return self._state.table.jobs[self._state.table.row(job)]
 
-    def _machine(self, one: Sleeping) -> Node:
+    def _machine(self, sleeper: Sleeping) -> Node:
         cluster = self._state.cluster
-        return cluster.nodes[cluster.index[one.on.slices[0].node]]
+        return cluster.nodes[cluster.index[sleeper.on.slices[0].node]]
 
     def _find_coming(self) -> dict[Device, list[tuple[JobId, Allocation]]]:
         """Whom devices belong to once the plan is carried out."""
@@ -243,4 +251,4 @@ def _reported_gb(state: State, job: JobId) -> float | None:
 
 
 def _is_on(on: Allocation, device: Device) -> bool:
-    return any(device == one for one in devices_of(on))
+    return any(device == held for held in devices_of(on))

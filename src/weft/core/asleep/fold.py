@@ -54,7 +54,7 @@ def deepen_all(state: StateParts, decided: Decided) -> list[Action]:
     """Attempts that sleep and have to leave their devices' memory as well."""
     if not decided.sleeps:
         return []
-    deeper = [one for one in decided.sleeps.items() if one[0] not in decided.changes]
+    deeper = [sleep for sleep in decided.sleeps.items() if sleep[0] not in decided.changes]
     return [action for job, rung in deeper for action in _deepen(state, job, rung)]
 
 

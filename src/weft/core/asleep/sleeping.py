@@ -56,13 +56,13 @@ class Asleep:
 
     def find(self, job: JobId, attempt: int | None = None) -> Sleeping | None:
         """A job's attempt that sleeps or is about to; None if there is none, or another one."""
-        found = self.sleepers.get(job)
-        return found if found is not None and attempt in (None, found.attempt) else None
+        sleeper = self.sleepers.get(job)
+        return sleeper if sleeper is not None and attempt in (None, sleeper.attempt) else None
 
     def is_there(self, job: JobId) -> bool:
         """Whether an attempt of a job is asleep by now."""
-        found = self.sleepers.get(job)
-        return found is not None and found.there
+        sleeper = self.sleepers.get(job)
+        return sleeper is not None and sleeper.there
 
     def note_saved(self, job: JobId, table: Table) -> None:
         """A job has a checkpoint."""
@@ -112,7 +112,7 @@ class Asleep:
 
     def load(self, saved: Mapping[str, Any], sleepers: Iterable[Sleeping]) -> None:
         """Take up what `save` gave."""
-        self.sleepers = {one.job: one for one in sleepers}
+        self.sleepers = {sleeper.job: sleeper for sleeper in sleepers}
         self.savers = set(map(JobId, saved.get("savers", ())))
         self.unable = {
             JobId(job): tuple(map(Rung, rungs)) for job, rungs in saved.get("unable", {}).items()

@@ -43,11 +43,11 @@ class StopTimes:
 
     def save(self) -> dict[str, Any]:
         """All that was measured, as values that JSON has."""
-        return {key: [list(one) for one in seen] for key, seen in self._seen.items()}
+        return {key: [list(measured) for measured in seen] for key, seen in self._seen.items()}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Take up what `save` gave."""
-        self._seen = {key: [list(one) for one in seen] for key, seen in saved.items()}
+        self._seen = {key: [list(measured) for measured in seen] for key, seen in saved.items()}
 
 
 def program_of(job: Job) -> str:

@@ -29,7 +29,7 @@ def pack(kind: type[T], things: Sequence[T]) -> dict[str, Any]:
     """Columns by field; `kind` is a dataclass."""
     packed: dict[str, Any] = {"count": len(things)}
     for name, hint in _fields(cast(Any, kind)):
-        packed[name] = _pack_column(hint, [getattr(one, name) for one in things])
+        packed[name] = _pack_column(hint, [getattr(thing, name) for thing in things])
     return packed
 
 
@@ -64,10 +64,10 @@ def _pack_column(hint: Any, column: list[Any]) -> Any:
     if part is not None and not optional:
         return pack(part, column)
     if part is not None:
-        there = [i for i, one in enumerate(column) if one is not None]
+        there = [i for i, value in enumerate(column) if value is not None]
         return {"at": there, "of": pack(part, [column[i] for i in there])}
     first = column[0]
-    if column.count(first) == len(column) and all(type(one) is type(first) for one in column):
+    if column.count(first) == len(column) and all(type(value) is type(first) for value in column):
         return {"all": encode(first)}
     return column if _as_is(hint) else [*map(dict if _is_table(hint) else encode, column)]
 
@@ -80,8 +80,8 @@ def _unpack_column(hint: Any, packed: Any, count: int) -> Iterable[Any]:
         return unpack(part, packed)
     if part is not None:
         column: list[Any] = [None] * count
-        for i, one in zip(packed["at"], unpack(part, packed["of"]), strict=True):
-            column[i] = one
+        for i, value in zip(packed["at"], unpack(part, packed["of"]), strict=True):
+            column[i] = value
         return column
     if isinstance(packed, dict):
         return repeat(decode(hint, packed["all"]), count)
@@ -109,12 +109,12 @@ def _make(kind: type[T], columns: list[Iterable[Any]], count: int) -> list[T]:
     made = []
     for row in rows:
         try:
-            one = known.get(row)
-            if one is None:
-                one = known[row] = kind(*row)
+            thing = known.get(row)
+            if thing is None:
+                thing = known[row] = kind(*row)
         except TypeError:  # another row holds something that cannot be hashed
-            one = kind(*row)
-        made.append(one)
+            thing = kind(*row)
+        made.append(thing)
     return made
 
 
@@ -140,7 +140,7 @@ def _default(kind: type, field: Field[Any]) -> Any:
 def _is_plain(hint: Any) -> bool:
     """Whether JSON has the very type: numbers, texts, truths, or None."""
     if get_origin(hint) in (Union, types.UnionType):
-        return all(_is_plain(_bare(one)) for one in get_args(hint))
+        return all(_is_plain(_bare(part)) for part in get_args(hint))
     return hint is type(None) or hint in PLAIN
 
 
@@ -148,7 +148,7 @@ def _is_plain(hint: Any) -> bool:
 def _as_is(hint: Any) -> bool:
     """Whether a value is written without looking into it."""
     hint = _unless_none(hint)
-    flat = [one for one in get_args(hint) if one is not Ellipsis]
+    flat = [part for part in get_args(hint) if part is not Ellipsis]
     return _is_plain(hint) or (get_origin(hint) is tuple and all(map(_is_plain, flat)))
 
 
@@ -164,7 +164,7 @@ def _reader(hint: Any) -> Callable[[Any], Any] | None:
         return None
     bare = _unless_none(hint)
     if _as_is(bare):
-        return tuple if bare is hint else lambda found: None if found is None else tuple(found)
+        return tuple if bare is hint else lambda values: None if values is None else tuple(values)
     if isinstance(bare, type) and issubclass(bare, Enum) and bare is hint:
         return bare
     return partial(decode, hint)
@@ -184,5 +184,5 @@ def _unless_none(hint: Any) -> Any:
     """`X` of `X | None`; any other hint itself."""
     if get_origin(hint) not in (Union, types.UnionType):
         return hint
-    rest = [_bare(one) for one in get_args(hint) if one is not type(None)]
+    rest = [_bare(part) for part in get_args(hint) if part is not type(None)]
     return rest[0] if len(rest) == 1 else hint

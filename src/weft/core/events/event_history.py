@@ -27,17 +27,17 @@ class EventHistory:
 
     def of(self, job: JobId) -> list[str]:
         """The last events of a job, oldest first, a line each."""
-        found = [_line(at, event, job) for at, event in self.events if names(event, job)]
-        return found[-TOLD:]
+        lines = [_line(at, event, job) for at, event in self.events if names(event, job)]
+        return lines[-TOLD:]
 
     def error(self, now: float, event: Event, why: BaseException) -> StateError:
         """What to raise for an event that cannot follow from those before it."""
-        told = f"{type(event).__name__} at {now:.3f} cannot be: {_why(why)}"
+        what = f"{type(event).__name__} at {now:.3f} cannot be: {_why(why)}"
         job = _job_of(event, why)
         if job is None:
-            return StateError(told)
+            return StateError(what)
         story = "\n".join(f"  {line}" for line in self.of(job))
-        return StateError(f"{told}\nstory of job {job!r}:\n{story or '  nothing is known of it'}")
+        return StateError(f"{what}\nstory of job {job!r}:\n{story or '  nothing is known of it'}")
 
 
 def _why(error: BaseException) -> str:
@@ -56,14 +56,14 @@ def _job_of(event: Event, why: BaseException) -> JobId | None:
 
 
 def _line(at: float, event: Event, job: JobId) -> str:
-    said = type(event).__name__
+    text = type(event).__name__
     if isinstance(event, Submitted):
-        said += f" asking for {event.job.demand.gpus} GPUs"
+        text += f" asking for {event.job.demand.gpus} GPUs"
     elif isinstance(event, Decided):
-        said += f" {event.number}: {_decided(event, job)}"
+        text += f" {event.number}: {_decided(event, job)}"
     elif isinstance(event, OfJob):
-        said += _rest(event)
-    return f"{at:.3f}  {said}"
+        text += _rest(event)
+    return f"{at:.3f}  {text}"
 
 
 def _decided(event: Decided, job: JobId) -> str:
@@ -74,7 +74,7 @@ def _decided(event: Decided, job: JobId) -> str:
     to = event.changes[job]
     if to is None:
         return "holds nothing"
-    return "holds " + " ".join(f"{one.node}:{','.join(map(str, one.gpus))}" for one in to.slices)
+    return "holds " + " ".join(f"{part.node}:{','.join(map(str, part.gpus))}" for part in to.slices)
 
 
 def _rest(event: OfJob) -> str:

@@ -140,10 +140,10 @@ class Report:
     if not TYPE_CHECKING:
         # Simulations make a report a round and job, with few of the fields: those that are not
         # told stay the class's. Setting all of them cost Sia's simulation a twentieth.
-        def __init__(self, **told: Any) -> None:
-            if not FIELDS.issuperset(told):
-                raise TypeError(f"a report has no field {min(told.keys() - FIELDS)!r}")
-            object.__setattr__(self, "__dict__", told)
+        def __init__(self, **measured: Any) -> None:
+            if not FIELDS.issuperset(measured):
+                raise TypeError(f"a report has no field {min(measured.keys() - FIELDS)!r}")
+            object.__setattr__(self, "__dict__", measured)
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Report:
@@ -151,17 +151,17 @@ class Report:
 
         Names are those of the fields, and `user.NAME` for the script's own.
         """
-        found: dict[str, Any] = {}
+        numbers: dict[str, Any] = {}
         user: dict[str, float] = {}
         for name, value in values.items():
             number = _check_value(name, value)
             if name.startswith(USER):
                 user[name.removeprefix(USER)] = number
             else:
-                found[name] = number
+                numbers[name] = number
         if user:
-            found["user"] = user
-        return cls(**found)
+            numbers["user"] = user
+        return cls(**numbers)
 
     @classmethod
     def read(cls, values: Mapping[str, object], *, old: bool = False) -> Report:
@@ -177,7 +177,7 @@ class Report:
 
         A script's own numbers beyond the first `MOST_USER` are left out as well.
         """
-        found: dict[str, object] = {}
+        numbers: dict[str, object] = {}
         wrong: list[str] = []
         own = 0
         for name, value in values.items():
@@ -190,8 +190,8 @@ class Report:
             if own > MOST_USER and name.startswith(USER):
                 wrong.append(f"{name} is one of more than {MOST_USER} numbers of its own")
             else:
-                found[name] = number
-        return cls.parse(found), tuple(wrong)
+                numbers[name] = number
+        return cls.parse(numbers), tuple(wrong)
 
     @property
     def left_s(self) -> float | None:
@@ -214,9 +214,9 @@ class Report:
 
     def values(self) -> dict[str, float]:
         """All that was told, by name."""
-        told = ((name, getattr(self, name)) for name in NAMES)
-        found = {name: value for name, value in told if value is not None}
-        return {**found, **{f"{USER}{name}": value for name, value in self.user.items()}}
+        every = ((name, getattr(self, name)) for name in NAMES)
+        known = {name: value for name, value in every if value is not None}
+        return {**known, **{f"{USER}{name}": value for name, value in self.user.items()}}
 
 
 FIELDS = frozenset(f.name for f in fields(Report))

@@ -69,9 +69,9 @@ class Sensitivity:
         low, high, part = _between(self.cpus, cpus)
         below, above, rest = _between(self.mem_gb, mem_gb)
         less, more = self.speeds[low], self.speeds[high]
-        one = less[below] + rest * (less[above] - less[below])
+        slower = less[below] + rest * (less[above] - less[below])
         other = more[below] + rest * (more[above] - more[below])
-        return (one + part * (other - one)) * min(cpus / self.cpus[0], 1.0)
+        return (slower + part * (other - slower)) * min(cpus / self.cpus[0], 1.0)
 
     def relative_to(self, cpus: float, mem_gb: float) -> Sensitivity:
         """The same job where the share in proportion to GPUs is another."""

@@ -40,8 +40,8 @@ class Dependencies:
         """A job left: those that wait for it wait no more, or in vain."""
         self.in_vain.pop(job, None)
         self._active.discard(job)
-        for one in self._waiting_for.pop(job, ()):
-            self._judge(one, job, finished=finished)
+        for waiting in self._waiting_for.pop(job, ()):
+            self._judge(waiting, job, finished=finished)
 
     def _judge(self, job: Job, other: JobId, *, finished: bool) -> None:
         if job.id in self._active and job.after.is_in_vain(other, finished=finished):

@@ -76,23 +76,23 @@ class Execution:
 
 def read_execution(text: str) -> Execution:
     """The plan that `Execution.text` wrote; InvalidConfig for anything else."""
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for part in text.strip().lower().split("-"):
         name = part.rstrip("0123456789")
-        if PART.fullmatch(part) is None or name in found:
+        if PART.fullmatch(part) is None or name in numbers:
             raise InvalidConfig(f"plan {text!r}: cannot read {part!r}", hint=HINT)
-        found[name] = int(part[len(name) :] or 0)
+        numbers[name] = int(part[len(name) :] or 0)
     return Execution(
-        found.get("dp", 0),
-        found.get("tp", 1),
-        found.get("pp", 1),
-        found.get("zero", 0),
-        "offload" in found,
-        found.get("ga", 1),
-        "gc" in found,
+        numbers.get("dp", 0),
+        numbers.get("tp", 1),
+        numbers.get("pp", 1),
+        numbers.get("zero", 0),
+        "offload" in numbers,
+        numbers.get("ga", 1),
+        "gc" in numbers,
     )
 
 
 def find_plan(plans: tuple[Execution, ...], gpus: int, plan: Execution) -> bool:
     """Whether a plan for so many GPUs is one of those declared."""
-    return any(one.on(gpus) == plan for one in plans)
+    return any(declared.on(gpus) == plan for declared in plans)

@@ -86,9 +86,9 @@ class Launch:
 
     def secret_values(self) -> tuple[str, ...]:
         """What nobody is shown, longest first; what is too short to be one is left out."""
-        found = {
+        values = {
             value
             for name, value in self.env.items()
             if self.is_secret(name) and len(value) >= SHORTEST_SECRET
         }
-        return tuple(sorted(found, key=len, reverse=True))
+        return tuple(sorted(values, key=len, reverse=True))

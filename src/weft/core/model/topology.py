@@ -115,7 +115,7 @@ class NodeTopology:
         made = self._matrix(
             {(link.a, link.b): link.width for link in self.links}, self._unlinked_width
         )
-        return tuple(tuple(int(one) for one in row) for row in made)
+        return tuple(tuple(int(links) for links in row) for row in made)
 
     @cached_property
     def distances(self) -> Matrix:
@@ -168,8 +168,8 @@ class NodeTopology:
     def _matrix(self, linked: Mapping[tuple[int, int], float], otherwise: Pairwise) -> Matrix:
         rows = [[0.0] * self.gpus for _ in range(self.gpus)]
         for a, b in combinations(range(self.gpus), 2):
-            found = linked.get((a, b), linked.get((b, a)))
-            rows[a][b] = rows[b][a] = otherwise(a, b) if found is None else found
+            speed = linked.get((a, b), linked.get((b, a)))
+            rows[a][b] = rows[b][a] = otherwise(a, b) if speed is None else speed
         return tuple(map(tuple, rows))
 
     def _group_of(self, groups: Groups) -> tuple[int, ...]:

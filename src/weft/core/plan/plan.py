@@ -49,11 +49,11 @@ class Plan:
         """The same, saying why these jobs wait, and that what `cleared` were told holds no more."""
         if not why and not cleared:
             return self
-        told = {job: reason.text for job, reason in why.items()}
+        texts = {job: reason.text for job, reason in why.items()}
         words = {job: reason.blocker for job, reason in why.items()}
         return replace(
             self,
-            reasons={**dict.fromkeys(cleared, ""), **self.reasons, **told},
+            reasons={**dict.fromkeys(cleared, ""), **self.reasons, **texts},
             blockers={**self.blockers, **words},
         )
 

@@ -109,8 +109,8 @@ WORDS: Mapping[Blocker, str] = {
     Blocker.CLASS: "waits behind {job}, which has a higher priority and waits for {asks}",
     Blocker.ROUND: "waits for the next decision, in {seconds:.0f} s; {asks} {are} free for it",
     Blocker.FALLBACK: "waits its turn; {asks} {are} free for it, but the safe order that stands in "
-    "for policy {policy!r} keeps it back ({trouble})",
-    Blocker.TURN: "waits its turn; {asks} {are} free for it, but policy {policy!r} keeps it back",
+    "keeps it back ({trouble})",
+    Blocker.TURN: "waits its turn; {asks} {are} free for it, but {why}; looked at again {when}",
     Blocker.CPU_JOBS: "waits for {asks}; other jobs without GPUs have them",
 }
 
@@ -144,7 +144,7 @@ def say_held(
     `held` are jobs that may be named with what they hold, `others` how many may not, and what those
     hold together.
     """
-    most = sorted(held, key=lambda one: -one[1])
+    most = sorted(held, key=lambda holder: -holder[1])
     shown = most if len(most) <= NAMED else most[: NAMED - 1]
     rest = most[len(shown) :]
     parts = [f"{name} ({gpus:g})" for name, gpus in shown]
@@ -154,10 +154,10 @@ def say_held(
         parts.append(f"{others[0]} job{'s' * (others[0] > 1)} of other tenants ({others[1]:g})")
     if not parts:
         return ""
-    one = len(most) + others[0] == 1
+    single = len(most) + others[0] == 1
     words = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
     what = "them" if all_taken else "the others"
-    return f"{':' if all_taken else ';'} {words} {'holds' if one else 'hold'} {what}"
+    return f"{':' if all_taken else ';'} {words} {'holds' if single else 'hold'} {what}"
 
 
 def say_away(away: int, nodes: int) -> str:
@@ -167,12 +167,12 @@ def say_away(away: int, nodes: int) -> str:
     return "the node" if nodes == 1 else f"all {nodes} nodes"
 
 
-def say_nodes_free(found: int, per_node: int, *, several_kinds: bool) -> str:
+def say_nodes_free(count: int, per_node: int, *, several_kinds: bool) -> str:
     """`no node has 4 free`, `only 1 node has 4 free`, `only 2 nodes of one kind have 4 free`."""
-    if found == 0:
+    if count == 0:
         return f"no node has {per_node} free"
     kind = " of one kind" if several_kinds else ""
-    return f"only {found} node{'s' * (found != 1)}{kind} {'has' if found == 1 else 'have'} " + (
+    return f"only {count} node{'s' * (count != 1)}{kind} {'has' if count == 1 else 'have'} " + (
         f"{per_node} free"
     )
 

@@ -116,7 +116,7 @@ class Taxonomy:
 
     def answers(self) -> dict[str, Flag]:
         """Every question that is answered here, with the answer."""
-        found = {
+        answers = {
             "objective": self.objective,
             "knowledge": self.knowledge,
             "heterogeneity": self.heterogeneity,
@@ -126,7 +126,7 @@ class Taxonomy:
             "fairness": self.fairness,
             "preemption": self.preemption,
         }
-        return {name: flag for name, flag in found.items() if flag is not None}
+        return {name: flag for name, flag in answers.items() if flag is not None}
 
     def missing(self) -> tuple[str, ...]:
         """Questions without an answer."""
@@ -186,18 +186,18 @@ def words_of(question: str, answer: Flag) -> tuple[str, ...]:
 
 def tags_of(place: Taxonomy, starves: str) -> tuple[str, ...]:
     """Everything that can be asked for: each answer's words, and what follows from them."""
-    found: list[str] = []
+    tags: list[str] = []
     for question, answer in place.answers().items():
         words = words_of(question, answer)
         if question == "knowledge":
-            told = Knowledge.DURATIONS in answer
-            found += ["known-durations" if told else "unknown-durations"]
-            found += [f"needs-{word}" for word in words if answer] or list(words)
+            known = Knowledge.DURATIONS in answer
+            tags += ["known-durations" if known else "unknown-durations"]
+            tags += [f"needs-{word}" for word in words if answer] or list(words)
             continue
-        found += [SOMETHING[question]] if question in SOMETHING and answer else []
-        found += [f"{question}-{word}" if (question, word) in AMBIGUOUS else word for word in words]
-    found.append("may-starve" if starves else "no-starvation")
-    return tuple(dict.fromkeys(found))
+        tags += [SOMETHING[question]] if question in SOMETHING and answer else []
+        tags += [f"{question}-{word}" if (question, word) in AMBIGUOUS else word for word in words]
+    tags.append("may-starve" if starves else "no-starvation")
+    return tuple(dict.fromkeys(tags))
 
 
 # Words that mean something else under another question.

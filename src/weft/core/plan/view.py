@@ -160,8 +160,8 @@ class View:
 
     def restoring(self) -> Bools:
         """Rows that were started but have not reported since: still loading a checkpoint."""
-        told = self.table.column(Column.REPORTED) == self.table.column(Column.ATTEMPT)
-        mask: Bools = self.running() & ~told
+        reported = self.table.column(Column.REPORTED) == self.table.column(Column.ATTEMPT)
+        mask: Bools = self.running() & ~reported
         return mask
 
     def ran(self) -> Floats:

@@ -204,7 +204,7 @@ def _read_fields(data: object, where: str) -> PartSpec:
             f"{_field(where, 'wrappers')} is {wrappers!r}, expected "
             + ("nothing: wrappers stand in one list" if where else "a list")
         )
-    around = (_wrapper(one, f"wrappers[{i}]") for i, one in enumerate(wrappers))
+    around = (_wrapper(wrapper, f"wrappers[{i}]") for i, wrapper in enumerate(wrappers))
     return PartSpec(name, freeze(params), tuple(around))
 
 

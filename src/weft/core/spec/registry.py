@@ -85,7 +85,7 @@ def read_spec(kind: str, described: Described) -> PartSpec:
         raise InvalidConfig(f"{kind} {spec.name!r} has wrappers; only a policy can")
     return replace(
         _read_typed(kind, spec),
-        wrappers=tuple(_read_typed("wrapper", one) for one in spec.wrappers),
+        wrappers=tuple(_read_typed("wrapper", wrapper) for wrapper in spec.wrappers),
     )
 
 
@@ -103,7 +103,7 @@ def _read_text(kind: str, text: str) -> PartSpec:
     if around and kind != "policy":
         raise around[0].name.point(f"only a policy can have wrappers, not a {kind}")
     spec = _read_written(kind, part)
-    return replace(spec, wrappers=tuple(_read_written("wrapper", one) for one in around))
+    return replace(spec, wrappers=tuple(_read_written("wrapper", wrapper) for wrapper in around))
 
 
 def _read_written(kind: str, written: Written) -> PartSpec:

@@ -120,12 +120,12 @@ class Capacity:
         """Partly claimed (node, device) pairs that have room for `share`, fullest first."""
         pool = self.kinds.index(kind)
         most = WHOLE + SLACK - _parts(share)
-        found = [
+        devices = [
             (-claim, node, gpu)
             for (node, gpu), claim in self._claims.items()
             if self._pool[node] == pool and claim <= most
         ]
-        return [(node, gpu) for _, node, gpu in sorted(found)]
+        return [(node, gpu) for _, node, gpu in sorted(devices)]
 
     def claimed_gb(self, node: int, gpu: int) -> float:
         """Memory of a device that is promised, in GB."""
@@ -281,8 +281,8 @@ class Capacity:
         machine, (cpus, mem_gb) = self.cluster.nodes[node], self.hosted(node)
         left = (machine.cpus or inf) - cpus, (machine.mem_gb or inf) - mem_gb
         if part.cpus > left[0] + 1e-6 or part.mem_gb > left[1] + 1e-6:
-            told = f"{left[0]:.1f} CPUs and {left[1]:.1f} GB left for jobs without GPUs"
-            return f"{part.node} has {told}"
+            rest = f"{left[0]:.1f} CPUs and {left[1]:.1f} GB left for jobs without GPUs"
+            return f"{part.node} has {rest}"
         return ""
 
     def _memory_objection(self, node: int, part: Slice, sharing: Sharing) -> str:

@@ -202,4 +202,4 @@ class EndedInMemory:
 
     @staticmethod
     def _ids(rows: Iterable[EndedJob]) -> list[JobId]:
-        return [one.job for one in rows]
+        return [row.job for row in rows]

@@ -53,7 +53,7 @@ class Releasing:
 
     def held(self) -> list[Start | Resume]:
         """Starts that are held back, in the order they were asked for; with them who slept."""
-        return [one for one in self._held.values() if not isinstance(one, Resize)]
+        return [start for start in self._held.values() if not isinstance(start, Resize)]
 
     def leave(self, job: JobId, attempt: int, on: Allocation) -> None:
         """An attempt has been asked to go."""

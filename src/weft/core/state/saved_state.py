@@ -89,7 +89,7 @@ def save_state(state: State) -> SavedState:
         "whole": state.whole.nodes,
         "active": [Held(job.id, on) for job, on in active],
         "leaving": [Held(job, on, attempt) for (job, attempt), on in releasing.holders().items()],
-        "held_back": [Held(one.job.id, one.on, one.attempt) for one in releasing.held()],
+        "held_back": [Held(start.job.id, start.on, start.attempt) for start in releasing.held()],
         "ended": [*state.ended],
         "reports": [*state.reports.values()],
         "resizable": [*state.live.able.values()],
@@ -108,7 +108,7 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
     state.whole = Cluster(tuple(tables["whole"]), numbers["name"])
     active: Sequence[Held] = tables["active"]
     state.table = Table.of(
-        unpack_floats(numbers["cells"]), [jobs[one.job] for one in active], [o.on for o in active]
+        unpack_floats(numbers["cells"]), [jobs[held.job] for held in active], [o.on for o in active]
     )
     state.free = Capacity(state.cluster)
     for held in active:
@@ -123,7 +123,7 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
     for held in tables["held_back"]:
         kind = Resume if state.asleep.find(held.job, held.attempt) is not None else Start
         state.releasing.hold(kind(jobs[held.job], held.on, held.attempt))
-    state.live.able = {one.job: one for one in tables.get("resizable", ())}
+    state.live.able = {able.job: able for able in tables.get("resizable", ())}
     state.ended = [*tables["ended"]]
     state.reports = {table.job: table for table in tables["reports"]}
     state.submissions, state.decisions = numbers["submissions"], numbers["decisions"]

@@ -167,7 +167,7 @@ class State:
         self.table.set(row, Column.SERVICE_SINCE, now)
         self.submissions += 1
         if job.conditional:
-            known = ((one.job.id, one.finished) for one in reversed(self.ended))
+            known = ((end.job.id, end.finished) for end in reversed(self.ended))
             self.dependencies.add(job, self.table, known)
 
     def _reported(self, event: Reported) -> None:

@@ -18,7 +18,7 @@ def wishes_of(state: State) -> list[Wish]:
     """
     sleepers, table, releasing = state.asleep.sleepers, state.table, state.releasing
     wishes: list[Wish] = [
-        Stop(*one) for one in releasing.leaving() if state.asleep.find(*one) is None
+        Stop(*leaving) for leaving in releasing.leaving() if state.asleep.find(*leaving) is None
     ]
     wishes += state.live.wishes(table)
     for sleeping in sleepers.values():

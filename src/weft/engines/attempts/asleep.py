@@ -190,7 +190,7 @@ def _leave(attempt: Attempt, by: str, state: str) -> int:
     """Leave a request beside those of others; small files, so that nobody comes in between."""
     request = read_request(attempt.folder)
     before = {} if request is None else request.wanted
-    wanted = {who: one for who, one in before.items() if who != by}
+    wanted = {who: wish for who, wish in before.items() if who != by}
     if state != AWAKE:
         wanted[by] = state
     number = time.time_ns()

@@ -49,17 +49,21 @@ def end_all(marks: Footprint, within_s: float) -> list[int]:
 
 def processes_of(marks: Footprint) -> set[int]:
     """Every process of the attempt that lives."""
-    roots = [one for one in (marks.agent, *marks.ranks) if one is not None and alive(*one)]
-    found = {pid for pid, _ in roots}
+    roots = [
+        process
+        for process in (marks.agent, *marks.ranks)
+        if process is not None and alive(*process)
+    ]
+    pids = {pid for pid, _ in roots}
     for pid, _ in roots:
         # An agent adopts orphans, so that while it lives nobody escapes it.
-        found |= set(descendants(pid))
-    found |= set(find_tagged(TAG, str(marks.folder)))
+        pids |= set(descendants(pid))
+    pids |= set(find_tagged(TAG, str(marks.folder)))
     # A rank that its agent has forked but that has not begun yet has no mark of its own.
-    found |= set(find_holding(marks.folder / EVENTS, writing=True))
+    pids |= set(find_holding(marks.folder / EVENTS, writing=True))
     if marks.lock is not None:
-        found |= set(find_holding(marks.lock))
+        pids |= set(find_holding(marks.lock))
     if marks.group is not None:
-        found |= set(members(marks.group))
-    found.discard(os.getpid())
-    return {pid for pid in found if start_time(pid) is not None}
+        pids |= set(members(marks.group))
+    pids.discard(os.getpid())
+    return {pid for pid in pids if start_time(pid) is not None}

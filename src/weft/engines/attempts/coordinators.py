@@ -37,7 +37,9 @@ class Coordinators:
 
     def look(self) -> None:
         """Start those again that have died."""
-        self._children = {one: pid for one, pid in self._children.items() if not reap(pid)}
+        self._children = {
+            discipline: pid for discipline, pid in self._children.items() if not reap(pid)
+        }
         for discipline in self._used:
             self._ensure(discipline)
 

@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 
 def find_marked_attempts(state: Path) -> set[tuple[JobId, int]]:
     """Attempts that may run; a folder that describes none is for whoever takes them up."""
-    found = set()
+    marked = set()
     for folder in find_attempts(state):
         with suppress(WireError):
             spec = AttemptSpec.read(folder / SPEC)
-            found.add((JobId(spec.job), spec.attempt))
-    return found
+            marked.add((JobId(spec.job), spec.attempt))
+    return marked
 
 
 def remove_jobs(state: Path, jobs: Collection[JobId]) -> None:

@@ -116,24 +116,24 @@ class Listener:
             self.watched[key] = Watched(job, attempt, folder, spawned=time.monotonic())
         return self.watched[key]
 
-    def forget(self, one: Watched) -> None:
+    def forget(self, watched: Watched) -> None:
         """It is over: nothing more is told of it."""
-        if one.pid is not None:
-            self._leaving.append(one.pid)
-        self._troubles.pop(_name(one), None)
-        if self.watched.pop((one.job, one.attempt), None) is not None:
-            self.left((one.job, one.attempt))
-        self._lingering.append((one, time.monotonic() + LINGER_S))
+        if watched.pid is not None:
+            self._leaving.append(watched.pid)
+        self._troubles.pop(_name(watched), None)
+        if self.watched.pop((watched.job, watched.attempt), None) is not None:
+            self.left((watched.job, watched.attempt))
+        self._lingering.append((watched, time.monotonic() + LINGER_S))
         self._see_off_agents()
 
-    def quarantine(self, one: Watched, why: str) -> None:
+    def quarantine(self, watched: Watched, why: str) -> None:
         """End an attempt that cannot be watched, and set its folder aside."""
-        log.error("attempt=%s quarantined: %s", _name(one), why)
-        self._end(one, one.failure(f"quarantined: {why}"), aside=True)
+        log.error("attempt=%s quarantined: %s", _name(watched), why)
+        self._end(watched, watched.failure(f"quarantined: {why}"), aside=True)
 
     def see_off_strangers(self, groups: Path | None) -> None:
         """End every attempt that is marked as running and that nobody watches."""
-        mine = {one.folder for one in self.watched.values()}
+        mine = {watched.folder for watched in self.watched.values()}
         for folder in find_attempts(self.state):
             if folder in mine:
                 continue
@@ -154,22 +154,22 @@ class Listener:
     def _see_off_agents(self) -> None:
         """Agents have nothing to do after their last word; the mark stays until they are gone."""
         self._lingering = [
-            (one, until) for one, until in self._lingering if self._stays(one, until)
+            (watched, until) for watched, until in self._lingering if self._stays(watched, until)
         ]
 
-    def _stays(self, one: Watched, until: float) -> bool:
-        agent = one.footprint(None).agent
+    def _stays(self, watched: Watched, until: float) -> bool:
+        agent = watched.footprint(None).agent
         try:
             there = agent is not None and alive(*agent)
         except OSError:
             return True  # it cannot be looked at now
         if agent is not None and there:
             if time.monotonic() > until:
-                log.warning("attempt=%s is over; its agent is ended", _name(one))
+                log.warning("attempt=%s is over; its agent is ended", _name(watched))
                 kill_all([agent[0]])
             return True
         with contextlib.suppress(FileNotFoundError):
-            mark_of(self.state, one.folder).unlink()
+            mark_of(self.state, watched.folder).unlink()
         return False
 
     # ---- the loop
@@ -187,20 +187,20 @@ class Listener:
                 self._troubles.pop(LISTENING, None)
 
     async def _turn(self) -> None:
-        if not any(one.more for one in self.watched.values()):
+        if not any(watched.more for watched in self.watched.values()):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_S):  # wait_for may swallow a cancellation
                     await self._poke.wait()
         self._poke.clear()
-        looked = [one for one in self.watched.values() if one.ending is None]
+        looked = [watched for watched in self.watched.values() if watched.ending is None]
         wrong: OSError | None = None
-        seen = await self.run(lambda: [_look(one) for one in looked])
-        for one, (events, error) in zip(looked, seen, strict=True):
+        seen = await self.run(lambda: [_look(watched) for watched in looked])
+        for watched, (events, error) in zip(looked, seen, strict=True):
             if isinstance(error, OSError) and error.errno in EVERYBODYS:
                 wrong = error
-                self._take(one, events, None)
+                self._take(watched, events, None)
             else:
-                self._take(one, events, error)
+                self._take(watched, events, error)
         if time.monotonic() - self._chored > CHORES_S:
             self._chored = time.monotonic()
             await self.run(self.chores)
@@ -210,50 +210,54 @@ class Listener:
             raise wrong
         await asyncio.sleep(SHORTEST_PAUSE_S)
 
-    def _take(self, one: Watched, events: list[Event], error: Exception | None) -> None:
+    def _take(self, watched: Watched, events: list[Event], error: Exception | None) -> None:
         """What was seen of one attempt; it may have been forgotten meanwhile."""
-        if self.watched.get((one.job, one.attempt)) is not one:
+        if self.watched.get((watched.job, watched.attempt)) is not watched:
             return
-        if not one.silent:
+        if not watched.silent:
             for event in events:
                 self.told(event)
         if error is not None:
-            self.quarantine(one, str(error) or repr(error))
-        elif one.over:
-            self.forget(one)
-        elif one.ending is not None:
-            self._end(one, one.ending)
+            self.quarantine(watched, str(error) or repr(error))
+        elif watched.over:
+            self.forget(watched)
+        elif watched.ending is not None:
+            self._end(watched, watched.ending)
 
-    def _end(self, one: Watched, event: Event, *, aside: bool = False) -> None:
-        one.ending = event
-        task = asyncio.create_task(self._see_gone(one, event, aside=aside))
+    def _end(self, watched: Watched, event: Event, *, aside: bool = False) -> None:
+        watched.ending = event
+        task = asyncio.create_task(self._see_gone(watched, event, aside=aside))
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
 
-    async def _see_gone(self, one: Watched, event: Event, *, aside: bool) -> None:
+    async def _see_gone(self, watched: Watched, event: Event, *, aside: bool) -> None:
         """Tell an end once the last process of the attempt is gone, however long that takes."""
-        own = one.folder.parent
-        others = any(two is not one and two.folder.parent == own for two in self.watched.values())
+        own = watched.folder.parent
+        others = any(
+            two is not watched and two.folder.parent == own for two in self.watched.values()
+        )
         lock = None if others else own / "running.lock"
         while True:
             try:
-                left = await self.run(lambda: end_all(one.footprint(lock), END_S))
+                left = await self.run(lambda: end_all(watched.footprint(lock), END_S))
                 if not left and aside:
-                    await self.run(lambda: set_aside(self.state, one.folder))
+                    await self.run(lambda: set_aside(self.state, watched.folder))
             except Exception as error:
-                self._troubles[_name(one)] = f"{_name(one)} cannot be ended: {error}"
-                log.warning("attempt=%s cannot be ended, trying again: %s", _name(one), error)
+                self._troubles[_name(watched)] = f"{_name(watched)} cannot be ended: {error}"
+                log.warning("attempt=%s cannot be ended, trying again: %s", _name(watched), error)
                 await asyncio.sleep(AGAIN_S)
                 continue
             if not left:
                 break
             shown = ", ".join(map(str, left[:5]))
-            self._troubles[_name(one)] = f"processes {shown} of {_name(one)} cannot be killed"
-            log.error("attempt=%s pids=%s cannot be killed; its devices stay held", one, shown)
+            self._troubles[_name(watched)] = (
+                f"processes {shown} of {_name(watched)} cannot be killed"
+            )
+            log.error("attempt=%s pids=%s cannot be killed; its devices stay held", watched, shown)
             await asyncio.sleep(AGAIN_S)
-        if not one.silent:
+        if not watched.silent:
             self.told(event)
-        self.forget(one)
+        self.forget(watched)
 
     def _poked(self, bell: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -262,12 +266,12 @@ class Listener:
         self._poke.set()
 
 
-def _look(one: Watched) -> tuple[list[Event], Exception | None]:
+def _look(watched: Watched) -> tuple[list[Event], Exception | None]:
     """News of one attempt, and what is wrong with it: anything may be."""
     events: list[Event] = []
     try:
-        events += one.read()
-        events += one.check()
+        events += watched.read()
+        events += watched.check()
     except Exception as error:
         return events, error
     return events, None
@@ -312,5 +316,5 @@ def set_aside(state: Path, folder: Path) -> None:
     raise WireError(f"{room} holds a thousand folders of {name}")
 
 
-def _name(one: Watched) -> str:
-    return f"{one.job}@{one.attempt}"
+def _name(watched: Watched) -> str:
+    return f"{watched.job}@{watched.attempt}"

@@ -46,7 +46,11 @@ class LocalSessions:
         """The open sockets of all processes of an attempt, by inode."""
         ranks = [*self.pids(job, attempt).values()]
         tag = str(folder_of(self.state, job, attempt))
-        pids = {*ranks, *find_tagged(TAG, tag), *(one for pid in ranks for one in descendants(pid))}
+        pids = {
+            *ranks,
+            *find_tagged(TAG, tag),
+            *(child for pid in ranks for child in descendants(pid)),
+        }
         return {inode for pid in pids for inode in _open_sockets(pid)}
 
 

@@ -75,7 +75,7 @@ def next_step(run: Run, seen: Observation | None, *, heard: bool, now: float) ->
         run.ask(PEERS_GRACE_S, now)
     if watch.over:
         run._over = min(run._over, now)
-    given_up = any(one.lost for one in watch.parts)
+    given_up = any(part.lost for part in watch.parts)
     left_behind = watch.over and not gone and (given_up or now - run._over > LINGER_S)
     cancel = (left_behind or now > run.deadline) and not gone and now - run._cancelled > AGAIN_S
     if cancel:
@@ -92,7 +92,7 @@ def _weigh(run: Run, seen: Observation | None, now: float) -> bool:
     """Take in what the manager says; whether nothing of the attempt is left."""
     watch = run.watch
     if seen is not None and seen.phase is Phase.LOST:
-        nodes = seen.nodes or tuple(one.part.node for one in watch.parts)
+        nodes = seen.nodes or tuple(watched.part.node for watched in watch.parts)
         watch.lose(nodes, seen.reason or f"{', '.join(nodes)} went down")
     if seen is None or seen.phase in (Phase.ENDED, Phase.LOST):
         run._gone = min(run._gone, now)
@@ -114,14 +114,14 @@ def _give_up_silent(run: Run, seen: Observation | None) -> None:
     why = f": {seen.reason}" if seen is not None and seen.reason else ""
     if seen is not None and seen.code:
         why += f" (exit code {seen.code})" if seen.code > 0 else f" (signal {-seen.code})"
-    for one in run.watch.parts:
-        what = "died" if one.claimed else "did not come up"
-        one.lose(f"its agent on {one.part.node} {what}{why}"[:LONGEST_TEXT])
+    for watched in run.watch.parts:
+        what = "died" if watched.claimed else "did not come up"
+        watched.lose(f"its agent on {watched.part.node} {what}{why}"[:LONGEST_TEXT])
 
 
 def _look_for_signs(run: Run, now: float) -> None:
-    for one in run.watch.parts:
-        if not one.claimed and now - run._ran > CLAIM_S:
-            one.lose(f"its agent on {one.part.node} did not come up within {CLAIM_S:g} s")
-        elif one.claimed and now - one.heard > SILENT_S:
-            one.lose(f"no heartbeat from its agent on {one.part.node} for {SILENT_S:g} s")
+    for watched in run.watch.parts:
+        if not watched.claimed and now - run._ran > CLAIM_S:
+            watched.lose(f"its agent on {watched.part.node} did not come up within {CLAIM_S:g} s")
+        elif watched.claimed and now - watched.heard > SILENT_S:
+            watched.lose(f"no heartbeat from its agent on {watched.part.node} for {SILENT_S:g} s")

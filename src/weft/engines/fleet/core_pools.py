@@ -28,14 +28,14 @@ class CorePools:
     def change(self, gang: Gang, to: Allocation, site: Site) -> dict[NodeId, Cores]:
         """The same for one that has a new part of its nodes."""
         by_node: Mapping[NodeId, Slice] = {some.node: some for some in to.slices}
-        found = {}
+        cores = {}
         for part in gang.parts:
             some = by_node.get(part.node)
             if some is not None:
                 asked = Asked(AttemptSpec.read(part.folder / SPEC).asked_cpus, part.mem_gb)
                 cpus = part_of_host(asked, replace(to, slices=(some,)), some, site).cpus
-                found[part.node] = self._take(gang.key, part, cpus, site)
-        return found
+                cores[part.node] = self._take(gang.key, part, cpus, site)
+        return cores
 
     def give(self, key: Key) -> None:
         """An attempt has left."""

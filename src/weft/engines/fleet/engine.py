@@ -63,6 +63,7 @@ class FleetEngine(NoLiveResize, NoSleep):
     """
 
     wants = Wants.STATE
+    speed, real = 1.0, True  # by the wall clock, jobs are processes
 
     def __init__(
         self,
@@ -91,16 +92,6 @@ class FleetEngine(NoLiveResize, NoSleep):
     def supports(self) -> Controls:
         """What the manager's way of starting jobs lets agents apply."""
         return self._manager.abilities.controls
-
-    @property
-    def speed(self) -> float:
-        """Real time."""
-        return 1.0
-
-    @property
-    def real(self) -> bool:
-        """Jobs are processes."""
-        return True
 
     @property
     def sharing(self) -> DeviceSharing:
@@ -270,7 +261,7 @@ class FleetEngine(NoLiveResize, NoSleep):
         gang = make_gang(job, on, attempt, site)
         cores = {} if site.abilities.limits_host else self._cores.take(gang, site)
         user = user_of(self._users, job)
-        specs = [replace(one, user=user) for one in make_specs(job, on, gang, site, cores)]
+        specs = [replace(spec, user=user) for spec in make_specs(job, on, gang, site, cores)]
         try:
             files = await asyncio.to_thread(prepare, self._root, gang, specs)
         except OSError as error:

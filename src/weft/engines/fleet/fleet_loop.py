@@ -62,32 +62,32 @@ class FleetLoop:
     @property
     def health(self) -> EngineHealth:
         """Whether the controller answers and the folders can be read."""
-        said = [*self._troubles.values()]
+        troubles = [*self._troubles.values()]
         if self._away is not None:
             since, why = self._away
-            said.append(f"no word from {self.what} for {time.monotonic() - since:.0f} s: {why}")
+            troubles.append(f"no word from {self.what} for {time.monotonic() - since:.0f} s: {why}")
         out_of_use = [
-            OutOfUse(one.node, one.health is Health.DRAINING, one.reason)
-            for one in self.machines.values()
-            if one.health is not Health.UP
+            OutOfUse(machine.node, machine.health is Health.DRAINING, machine.reason)
+            for machine in self.machines.values()
+            if machine.health is not Health.UP
         ]
-        return EngineHealth(not said, "; ".join(said), tuple(out_of_use), self._taken())
+        return EngineHealth(not troubles, "; ".join(troubles), tuple(out_of_use), self._taken())
 
     def _taken(self) -> dict[NodeId, str]:
         """Devices that jobs of others hold: as many as there are, of those that ours do not."""
-        found = {}
+        taken = {}
         for name, machine in self.machines.items():
             if machine.taken and machine.health is Health.UP:
                 parts = (part for run in self.runs.values() for part in run.watch.gang.parts)
                 ours = {gpu for part in parts if part.node == name for gpu in part.gpus}
                 free = [gpu for gpu in range(machine.node.gpus) if gpu not in ours]
                 if devices := free[-machine.taken :]:
-                    found[name] = f"~{name}:{','.join(map(str, devices))}"
-        return found
+                    taken[name] = f"~{name}:{','.join(map(str, devices))}"
+        return taken
 
     def up(self) -> list[Node]:
         """The nodes that jobs can be put on."""
-        return [one.node for one in self.machines.values() if one.health is Health.UP]
+        return [machine.node for machine in self.machines.values() if machine.health is Health.UP]
 
     # ---- life
 
@@ -231,8 +231,8 @@ class FleetLoop:
         self.note_machines(machines)
         self._seen, self._asked = seen, began
         self._poke.set()
-        for key, one in seen.items():
-            if key not in self.runs and one.phase in (Phase.PENDING, Phase.RUNNING):
+        for key, observation in seen.items():
+            if key not in self.runs and observation.phase in (Phase.PENDING, Phase.RUNNING):
                 await self._end_stranger(key)
 
     async def _end_stranger(self, key: Key) -> None:
@@ -242,7 +242,7 @@ class FleetLoop:
 
     def note_machines(self, machines: Sequence[Machine], *, tell: bool = True) -> None:
         """Nodes as they are now; whoever listens is told what has changed."""
-        was, self.machines = self.machines, {one.node.id: one for one in machines}
+        was, self.machines = self.machines, {machine.node.id: machine for machine in machines}
         for name, old in was.items():
             new = self.machines.get(name)
             if new is None or new.health is Health.DOWN:

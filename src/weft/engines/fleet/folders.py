@@ -138,7 +138,7 @@ def measured_of(folder: Path) -> Measured:
 def logs_of(folder: Path) -> dict[int, Path]:
     """What each rank prints into, by its number in the whole gang."""
     gang = open_gang(folder)
-    found: dict[int, Path] = {}
+    logs: dict[int, Path] = {}
     for part in gang.parts if gang is not None else ():
-        found |= rank_logs(part.folder)
-    return dict(sorted(found.items()))
+        logs |= rank_logs(part.folder)
+    return dict(sorted(logs.items()))

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from weft.core.events.event import Event, Failed, Finished, Saved, Started, StartFailed, Stopped
+from weft.core.events.event import Event, Failed, Finished, Started, StartFailed, Stopped
 from weft.core.model.job import NodeId
-from weft.engines.attempts.agent_log import AgentLog, read_end, read_notice, read_report
+from weft.engines.attempts.agent_log import AgentLog, read_end, read_line, read_lines
 from weft.engines.attempts.listener import EVERYBODYS as OF_THIS_MACHINE
 from weft.engines.fleet.port import Gang, Part
-from weft.wire.attempt import BEAT, CLAIM, EVENTS
+from weft.wire.attempt import BEAT, CLAIM
 from weft.wire.errors import WireError
 from weft.wire.regular_files import open_regular
 
@@ -27,7 +27,6 @@ from weft.wire.regular_files import open_regular
 EVERYBODYS = OF_THIS_MACHINE | {errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN}
 LONGEST_BEAT = 40
 End = Finished | Stopped | Failed
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 @dataclass(slots=True)
@@ -94,87 +93,77 @@ class GangWatch:
     @property
     def folders(self) -> list[Path]:
         """Of the parts that may still have something to say."""
-        return [one.part.folder for one in self.parts if not one.over]
+        return [watch.part.folder for watch in self.parts if not watch.over]
 
     @property
     def over(self) -> bool:
         """Whether nothing more comes of any part."""
-        return all(one.over for one in self.parts)
+        return all(watch.over for watch in self.parts)
 
     @property
     def broken(self) -> bool:
         """Whether one part has failed or is lost while others go on."""
         return not self.over and any(
-            one.lost or isinstance(one.end, (Failed, Stopped)) for one in self.parts
+            watch.lost or isinstance(watch.end, (Failed, Stopped)) for watch in self.parts
         )
 
     @property
     def node_lost(self) -> bool:
         """Whether a node went down under it."""
-        return any(one.node_lost for one in self.parts)
+        return any(watch.node_lost for watch in self.parts)
 
     # ---- news
 
     def read(self, now: float) -> list[Event]:
         """What its agents wrote down since the last call."""
-        told: list[Event] = []
-        for one in self.parts:
-            if one.over:
+        events: list[Event] = []
+        for watch in self.parts:
+            if watch.over:
                 continue
             try:
-                one.listen(now)
-                with one.log.again_after_trouble():
-                    lines = one.log.read_again() if self._again else one.log.read()
-                    told += self._take(one, lines)
+                watch.listen(now)
+                with watch.log.again_after_trouble():
+                    lines = watch.log.read_again() if self._again else watch.log.read()
+                    events += self._take(watch, lines)
             except (WireError, OSError) as error:
                 if isinstance(error, OSError) and error.errno in EVERYBODYS:
                     raise
-                one.end = Failed(self.gang.job, self.gang.attempt, f"quarantined: {error}")
-        self._again = self._again and any(one.log.more for one in self.parts)
-        return [*self._begin(), *told]
+                watch.end = Failed(self.gang.job, self.gang.attempt, f"quarantined: {error}")
+        self._again = self._again and any(watch.log.more for watch in self.parts)
+        return [*self._begin(), *events]
 
     def _begin(self) -> list[Event]:
-        if self.started or not all(one.started for one in self.parts):
+        if self.started or not all(watch.started for watch in self.parts):
             return []
         self.started = True
         return [Started(self.gang.job, self.gang.attempt)]
 
-    def _take(self, one: PartWatch, lines: list[dict[str, Any]]) -> list[Event]:
-        told: list[Event] = []
-        for line in lines:
-            try:
-                told += self._told(one, line)
-            except MALFORMED as error:
-                raise WireError(f"a line of {EVENTS} is not an agent's: {error!r}") from error
-        return told
+    def _take(self, watch: PartWatch, lines: list[dict[str, Any]]) -> list[Event]:
+        return read_lines(lines, lambda line: self._read(watch, line))
 
-    def _told(self, one: PartWatch, line: dict[str, Any]) -> Iterator[Event]:
+    def _read(self, watch: PartWatch, line: dict[str, Any]) -> Iterator[Event]:
         job, attempt = self.gang.key
         match line["event"]:
             case "started":
-                one.started = True
-            case "report" if line["rank"] == 0:
-                yield from read_report(job, attempt, line["values"])
-            case "saved":
-                yield Saved(job, attempt, line["step"])
-            case "notice":
-                yield read_notice(job, attempt, line)
+                watch.started = True
             case "ended":
-                one.end, one.ended_at = read_end(job, attempt, line), float(line["at"])
+                watch.end, watch.ended_at = read_end(job, attempt, line), float(line["at"])
+            case _:
+                yield from read_line(job, attempt, line)
 
     # ---- its end
 
     def lose(self, nodes: Collection[NodeId], why: str) -> None:
         """These nodes are gone, and the parts on them."""
-        for one in self.parts:
-            if one.part.node in nodes:
-                one.lose(why, node_lost=True)
+        for watch in self.parts:
+            if watch.part.node in nodes:
+                watch.lose(why, node_lost=True)
 
     def revoke(self, node: NodeId) -> None:
         """No agent ever took the part on this node, nor will: it has stopped there."""
-        for one in self.parts:
-            if one.part.node == node and one.end is None:
-                one.end = Stopped(self.gang.job, self.gang.attempt)
+        for watch in self.parts:
+            if watch.part.node == node and watch.end is None:
+                watch.end = Stopped(self.gang.job, self.gang.attempt)
 
     def note_failure(self) -> None:
         """It fell apart before anybody asked it to stop: that is how it ended."""
@@ -185,13 +174,13 @@ class GangWatch:
         job, attempt = self.gang.key
         if asked and not self._failed_first:
             return [Finished(job, attempt) if self._is_done() else Stopped(job, attempt)]
-        lost = next((one for one in self.parts if one.lost), None)
+        lost = next((watch for watch in self.parts if watch.lost), None)
         if lost is not None:
             return [self._lost(lost)]
-        failures = [one for one in self.parts if isinstance(one.end, Failed)]
+        failures = [watch for watch in self.parts if isinstance(watch.end, Failed)]
         if failures:
             return self._failed(failures)
-        if all(isinstance(one.end, Finished) for one in self.parts):
+        if all(isinstance(watch.end, Finished) for watch in self.parts):
             return [Finished(job, attempt)]
         return [Stopped(job, attempt)]
 
@@ -199,7 +188,7 @@ class GangWatch:
         """Whether it had come to its own end when it was asked to stop: rank 0 says so."""
         first, *others = self.parts
         return isinstance(first.end, Finished) and not any(
-            one.lost or isinstance(one.end, Failed) for one in others
+            watch.lost or isinstance(watch.end, Failed) for watch in others
         )
 
     def _lost(self, part: PartWatch) -> Event:
@@ -222,6 +211,6 @@ class GangWatch:
         return [StartFailed(job, attempt, end.reason, lost=end.lost)]
 
 
-def _cause(one: PartWatch) -> tuple[bool, float]:
-    assert isinstance(one.end, Failed)
-    return one.end.code == -signal.SIGTERM, one.ended_at
+def _cause(watch: PartWatch) -> tuple[bool, float]:
+    assert isinstance(watch.end, Failed)
+    return watch.end.code == -signal.SIGTERM, watch.ended_at

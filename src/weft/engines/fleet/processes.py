@@ -93,15 +93,15 @@ class ProcessManager:
         """Whose agents live."""
         self._check_there()
         self._children = {pid for pid in self._children if not reap(pid)}
-        found = {}
+        seen = {}
         for file in self._folder.glob("*@*.json"):
             body = json.loads(file.read_text())
-            found[JobId(body["job"]), int(body["attempt"])] = self._see(body["agents"])
-        return found
+            seen[JobId(body["job"]), int(body["attempt"])] = self._see(body["agents"])
+        return seen
 
     def _see(self, agents: Mapping[str, Agent]) -> Observation:
         down = tuple(NodeId(node) for node in agents if self._is_down(NodeId(node)))
-        there = [one for node, one in agents.items() if node not in down]
+        there = [agent for node, agent in agents.items() if node not in down]
         lives = any(began is not None and alive(pid, began) for pid, began, _ in there)
         why = f"node {', '.join(down)} was taken away" if down else ""
         if lives:

@@ -58,7 +58,7 @@ def find_access(kubeconfig: str = "", context: str = "") -> Access:
     """By the file that is named, KUBECONFIG, a pod's service account, or ~/.kube/config."""
     if kubeconfig:
         return read_kubeconfig(Path(kubeconfig).expanduser(), context)
-    named = [one for one in os.environ.get("KUBECONFIG", "").split(os.pathsep) if one]
+    named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
     if named:
         return read_kubeconfig(Path(named[0]), context)
     if os.environ.get("KUBERNETES_SERVICE_HOST") and not context:
@@ -112,7 +112,7 @@ def read_kubeconfig(path: Path, context: str = "") -> Access:
 def run_plugin(plugin: Mapping[str, Any]) -> tuple[str, float]:
     """The token that a credential plugin prints, and when it must be asked again."""
     command = [str(plugin["command"]), *map(str, plugin.get("args") or ())]
-    extra = {str(one["name"]): str(one["value"]) for one in plugin.get("env") or ()}
+    extra = {str(variable["name"]): str(variable["value"]) for variable in plugin.get("env") or ()}
     asked: dict[str, Any] = {
         "apiVersion": plugin.get("apiVersion"),
         "kind": "ExecCredential",
@@ -126,22 +126,22 @@ def run_plugin(plugin: Mapping[str, Any]) -> tuple[str, float]:
         status = json.loads(done.stdout)["status"]
         token, ends = str(status["token"]), status.get("expirationTimestamp")
     except subprocess.CalledProcessError as error:
-        said = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
-        raise InvalidConfig(f"{command[0]}: {said[-1]}", hint="log in with it first") from error
+        lines = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
+        raise InvalidConfig(f"{command[0]}: {lines[-1]}", hint="log in with it first") from error
     except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError) as error:
         raise InvalidConfig(f"{command[0]} gave no token: {error}", hint=HINT) from error
     return token, (datetime.fromisoformat(ends).timestamp() - EARLY_S) if ends else float("inf")
 
 
 def _named(body: Any, plural: str, single: str, name: str, path: Path) -> dict[str, Any]:
-    found = {one["name"]: one.get(single) or {} for one in body.get(plural) or ()}
-    if name not in found:
-        known = ", ".join(sorted(found)) or "none"
+    entries = {entry["name"]: entry.get(single) or {} for entry in body.get(plural) or ()}
+    if name not in entries:
+        known = ", ".join(sorted(entries)) or "none"
         raise InvalidConfig(
             f"{path} has no {single} {name!r}; it has {known}",
             hint="name one with --engine kubernetes:context=NAME",
         )
-    chosen: dict[str, Any] = found[name]
+    chosen: dict[str, Any] = entries[name]
     return chosen
 
 

@@ -102,8 +102,8 @@ class Api:
     def close(self) -> None:
         """Let go of idle connections."""
         with self._lock:
-            for one in self._idle:
-                one.close()
+            for connection in self._idle:
+                connection.close()
             self._idle.clear()
 
     # ---- one request
@@ -192,8 +192,8 @@ class Api:
         return connection
 
     def _away(self, error: Exception) -> Unreachable:
-        said = str(error) or type(error).__name__
-        return Unreachable(f"the Kubernetes API at {self.access.server}: {said}")
+        trouble = str(error) or type(error).__name__
+        return Unreachable(f"the Kubernetes API at {self.access.server}: {trouble}")
 
     def _refusal(self, verb: str, path: str, code: int, text: bytes) -> WeftError:
         """An error status in words: what was asked, what the server says, what to do."""
@@ -201,16 +201,18 @@ class Api:
             status = json.loads(text)
         except ValueError:
             status = {}
-        said = str(status.get("message") or text[:200].decode(errors="replace") or f"HTTP {code}")
+        message = str(
+            status.get("message") or text[:200].decode(errors="replace") or f"HTTP {code}"
+        )
         if code in BUSY:
-            return Unreachable(f"the Kubernetes API at {self.access.server}: {said}")
+            return Unreachable(f"the Kubernetes API at {self.access.server}: {message}")
         causes = (status.get("details") or {}).get("causes") or ()
         if code == INVALID and causes:
-            said = "; ".join(f"{one.get('field')}: {one.get('message')}" for one in causes)
-        rights = code == UNAUTHORIZED or (code == FORBIDDEN and " cannot " in said)
+            message = "; ".join(f"{cause.get('field')}: {cause.get('message')}" for cause in causes)
+        rights = code == UNAUTHORIZED or (code == FORBIDDEN and " cannot " in message)
         quota = code == FORBIDDEN and not rights  # or a rule of the site
         return ApiError(
-            f"{verb} {path}: {said}",
+            f"{verb} {path}: {message}",
             hint=QUOTA_HINT if quota else HINTS.get(code, ""),
             code=code,
             reason=str(status.get("reason", "")),

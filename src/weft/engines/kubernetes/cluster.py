@@ -162,16 +162,16 @@ class KubernetesCluster:
             keep_mem_gb=self._machines.keep_mem_gb,
             tolerated=self._site.tolerate,
         )
-        machines = [one for one in map(read, known) if one is not None]
+        machines = [machine for machine in map(read, known) if machine is not None]
         if self._nodes is not None and time.monotonic() - self._nodes.back < SETTLE_S:
-            return [self._believe(one) for one in machines]
-        self._well = {one.node.id for one in machines if one.health is Health.UP}
+            return [self._believe(machine) for machine in machines]
+        self._well = {machine.node.id for machine in machines if machine.health is Health.UP}
         return machines
 
-    def _believe(self, one: Machine) -> Machine:
+    def _believe(self, machine: Machine) -> Machine:
         """A node that was well before the server was away, and that nobody has heard of since."""
-        silent = one.health is Health.DOWN and one.node.id in self._well
-        return replace(one, health=Health.UP, reason="") if silent else one
+        silent = machine.health is Health.DOWN and machine.node.id in self._well
+        return replace(machine, health=Health.UP, reason="") if silent else machine
 
     def check(self, job: Job) -> None:
         """Refuse a job whose folder pods do not see."""
@@ -183,7 +183,7 @@ class KubernetesCluster:
             raise InvalidConfig(f"job {job.id!r}: environment.image is empty")
         workdir = Path(launch.workdir).absolute()
         if not is_mounted(workdir, self._site.mounts):
-            seen = ", ".join(one.path for one in self._site.mounts)
+            seen = ", ".join(mount.path for mount in self._site.mounts)
             raise InvalidConfig(
                 f"job {job.id!r}: pods do not see its workdir {str(workdir)!r}; they see {seen}",
                 hint="submit from a folder below one of these, or let `weft serve` mount it: "
@@ -202,21 +202,23 @@ class KubernetesCluster:
                 gangs.setdefault(key, []).append(pod)
         self._note_times(gangs)
         lost = {
-            str(one.node.id): one.reason for one in await self.nodes() if one.health is Health.DOWN
+            str(machine.node.id): machine.reason
+            for machine in await self.nodes()
+            if machine.health is Health.DOWN
         }
         stuck = {name for name, since in self._since.items() if _passed(since, STUCK_S)}
-        found = {key: self._see(key, pods, lost, stuck) for key, pods in gangs.items()}
+        seen = {key: self._see(key, pods, lost, stuck) for key, pods in gangs.items()}
         for key, parts in self._submitting.items():
             if len(gangs.get(key, ())) < parts:
-                found[key] = Observation(Phase.PENDING, "its pods are being created")
-        await self._clear_away(gangs, found)
-        return found
+                seen[key] = Observation(Phase.PENDING, "its pods are being created")
+        await self._clear_away(gangs, seen)
+        return seen
 
     # ---- what is asked for
 
     async def submit(self, gang: Gang) -> None:
         """Ask the server whether it would take all pods, then create them."""
-        known = {one.node.id: one.node for one in await self.nodes()}
+        known = {machine.node.id: machine.node for machine in await self.nodes()}
         parts = tuple(request_fairly(part, known.get(part.node)) for part in gang.parts)
         asked = replace(gang, parts=parts)
         self._submitting[gang.key] = len(parts)
@@ -284,19 +286,19 @@ class KubernetesCluster:
         self._since = leaving
 
     async def _clear_away(
-        self, gangs: Mapping[Key, Sequence[Object]], found: dict[Key, Observation]
+        self, gangs: Mapping[Key, Sequence[Object]], seen: dict[Key, Observation]
     ) -> None:
         """Delete pods that ended a while ago, and such as can never begin."""
         now = time.time()
         for key, pods in gangs.items():
             if any("deletionTimestamp" in pod["metadata"] for pod in pods):
                 continue
-            phase = found[key].phase
+            phase = seen[key].phase
             if phase in (Phase.ENDED, Phase.LOST) and _ended_before(pods, now - ENDED_S):
                 await self.cancel(key)
             elif phase is Phase.PENDING and (why := _why_never(pods, now)):
                 self._hopeless[key] = why
-                found[key] = Observation(Phase.ENDED, why)
+                seen[key] = Observation(Phase.ENDED, why)
                 await self.cancel(key)
         self._hopeless = {key: why for key, why in self._hopeless.items() if key in gangs}
 

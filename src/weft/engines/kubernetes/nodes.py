@@ -47,7 +47,7 @@ def quantity(text: str) -> float:
 
 
 def machine_of(
-    one: Object,
+    listed: Object,
     *,
     device: str = DEVICE,
     keep_cpus: float = 0.0,
@@ -55,13 +55,13 @@ def machine_of(
     tolerated: Collection[str] = (),
 ) -> Machine | None:
     """A node with what jobs may have of it, less what is kept for others; None without devices."""
-    meta, status = one["metadata"], one.get("status") or {}
+    meta, status = listed["metadata"], listed.get("status") or {}
     labels: Mapping[str, str] = meta.get("labels") or {}
     holds: Mapping[str, str] = status.get("allocatable") or {}
     gpus = int(quantity(str(holds.get(device, "0"))))
     if gpus < 1:
         return None
-    health, reason = health_of(one, {device, *tolerated})
+    health, reason = health_of(listed, {device, *tolerated})
     mem_mib = labels.get(MEMORY, "0") if device == DEVICE else "0"
     node = Node(
         NodeId(str(meta["name"])),
@@ -75,14 +75,14 @@ def machine_of(
     return Machine(node, health, reason)
 
 
-def health_of(one: Object, tolerated: Collection[str]) -> tuple[Health, str]:
+def health_of(node: Object, tolerated: Collection[str]) -> tuple[Health, str]:
     """Whether pods may be put there and run there, and why not."""
-    conditions = (one.get("status") or {}).get("conditions") or ()
+    conditions = (node.get("status") or {}).get("conditions") or ()
     ready: Object = next((each for each in conditions if each["type"] == "Ready"), {})
     if ready.get("status") != "True":
-        said = ready.get("message") or ready.get("reason") or "it never reported"
-        return Health.DOWN, f"not ready: {said}"
-    spec = one.get("spec") or {}
+        trouble = ready.get("message") or ready.get("reason") or "it never reported"
+        return Health.DOWN, f"not ready: {trouble}"
+    spec = node.get("spec") or {}
     if spec.get("unschedulable"):
         return Health.DRAINING, "cordoned"
     for taint in spec.get("taints") or ():
@@ -94,8 +94,8 @@ def health_of(one: Object, tolerated: Collection[str]) -> tuple[Health, str]:
 
 def kind_in(labels: Mapping[str, str]) -> str:
     """Our word for the GPUs of a node with these labels."""
-    found = next((labels[name] for name in KIND_LABELS if labels.get(name)), "gpu")
-    return kind_of(found.replace("-", " ").replace("_", " "))
+    label = next((labels[name] for name in KIND_LABELS if labels.get(name)), "gpu")
+    return kind_of(label.replace("-", " ").replace("_", " "))
 
 
 def read_nodes(path: Path) -> list[Object]:

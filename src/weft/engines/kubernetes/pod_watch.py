@@ -70,9 +70,9 @@ class Watching:
                 raise self._trouble
             return dict(self._objects)
 
-    def put(self, one: Object) -> None:
+    def put(self, pod: Object) -> None:
         """Something that we have just made, before the watch tells of it."""
-        self._apply("MODIFIED", one)
+        self._apply("MODIFIED", pod)
         self._changed()
 
     # ---- the thread
@@ -97,10 +97,10 @@ class Watching:
     def _list(self) -> None:
         body = self._api.get(self._path, **self._query)
         version = str(body["metadata"]["resourceVersion"])
-        listed = {str(one["metadata"]["name"]): one for one in body.get("items") or ()}
+        listed = {str(pod["metadata"]["name"]): pod for pod in body.get("items") or ()}
         with self._lock:
             ours = self._objects.items()
-            newer = {n: one for n, one in ours if version_of(one) > int(version)}
+            newer = {n: pod for n, pod in ours if version_of(pod) > int(version)}
             self._objects = {**listed, **newer}
             self._version = version
             if self._trouble is not None and self.relists:
@@ -123,12 +123,12 @@ class Watching:
         try:
             if self._stop.is_set():
                 return
-            for kind, one in self._watch:
+            for kind, pod in self._watch:
                 if kind == "ERROR":
-                    code, said = int(one.get("code", 0)), str(one.get("message", ""))
-                    raise ApiError(f"watch {self._path}: {said}", code=code or GONE)
-                self._apply(kind, one)
-                self._version = str(version_of(one))
+                    code, message = int(pod.get("code", 0)), str(pod.get("message", ""))
+                    raise ApiError(f"watch {self._path}: {message}", code=code or GONE)
+                self._apply(kind, pod)
+                self._version = str(version_of(pod))
                 self._changed()
         finally:
             self._watch.close()
@@ -136,8 +136,8 @@ class Watching:
         if time.monotonic() - began < 1.0 and not self._stop.is_set():
             self._stop.wait(PAUSE_S)  # a proxy that ends every stream at once
 
-    def _apply(self, kind: str, one: Object) -> None:
-        name, version = str(one["metadata"].get("name", "")), version_of(one)
+    def _apply(self, kind: str, pod: Object) -> None:
+        name, version = str(pod["metadata"].get("name", "")), version_of(pod)
         with self._lock:
             if kind == "BOOKMARK":
                 return
@@ -150,7 +150,7 @@ class Watching:
                     if len(self._removed) > MOST_REMOVED:
                         del self._removed[next(iter(self._removed))]
                 else:
-                    self._objects[name] = one
+                    self._objects[name] = pod
 
     def _set_trouble(self, error: WeftError) -> None:
         with self._lock:
@@ -161,6 +161,6 @@ class Watching:
             self._changed()
 
 
-def version_of(one: Object) -> int:
+def version_of(pod: Object) -> int:
     """The number of the change that made an object what it is."""
-    return int(one["metadata"].get("resourceVersion") or 0)
+    return int(pod["metadata"].get("resourceVersion") or 0)

@@ -66,23 +66,23 @@ class Site:
 
 def read_mounts(text: str, state: Path) -> tuple[Mount, ...]:
     """`claim:/path` or `/path` (of the node), joined by `+`; else the claim weft-jobs there."""
-    found = []
-    for one in filter(None, text.split("+")):
-        claim, _, path = one.rpartition(":")
+    mounts = []
+    for mount in filter(None, text.split("+")):
+        claim, _, path = mount.rpartition(":")
         if not path.startswith("/") or (
             claim and not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*)", claim)
         ):
             raise InvalidConfig(
-                f"mounts: {one!r} is no mount",
+                f"mounts: {mount!r} is no mount",
                 hint="write CLAIM:/path, or /path for a folder that every node has",
             )
-        found.append(Mount(str(PurePosixPath(path)), claim))
-    return tuple(found) or (Mount(str(state / "jobs"), "weft-jobs"),)
+        mounts.append(Mount(str(PurePosixPath(path)), claim))
+    return tuple(mounts) or (Mount(str(state / "jobs"), "weft-jobs"),)
 
 
 def is_mounted(path: str | Path, mounts: Sequence[Mount]) -> bool:
     """Whether pods see what is at `path` here."""
-    return any(PurePosixPath(path).is_relative_to(one.path) for one in mounts)
+    return any(PurePosixPath(path).is_relative_to(mount.path) for mount in mounts)
 
 
 def job_label(key: Key) -> str:
@@ -156,7 +156,7 @@ def _pod(gang: Gang, site: Site, at: int, part: Part) -> Object:
         JOB: gang.job,
         NAME: gang.name,
         "weft/tenant": gang.tenant,
-        NODES: ",".join(one.node for one in gang.parts),
+        NODES: ",".join(other.node for other in gang.parts),
     }
     return {
         "apiVersion": "v1",
@@ -203,7 +203,7 @@ def _spec(gang: Gang, site: Site, part: Part, name: str) -> Object:
 
 
 def _container(gang: Gang, site: Site, part: Part, name: str) -> Object:
-    one: Object = {
+    container: Object = {
         "name": "agent",
         "image": gang.image or site.image,
         "command": [site.python, "-P", "-m", "weft.node.agent", str(part.folder)],
@@ -215,16 +215,16 @@ def _container(gang: Gang, site: Site, part: Part, name: str) -> Object:
         "resources": _resources(site, part),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
-            *({"name": f"v{at}", "mountPath": one.path} for at, one in enumerate(site.mounts)),
+            *({"name": f"v{at}", "mountPath": mount.path} for at, mount in enumerate(site.mounts)),
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - what torch's loaders need
         ],
     }
     if site.uid:
-        one["securityContext"] = {
+        container["securityContext"] = {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
         }
-    return one
+    return container
 
 
 def _address(site: Site, name: str) -> Object:

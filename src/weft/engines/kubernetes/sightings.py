@@ -51,10 +51,10 @@ def seen_of(
     by somebody: the gang cannot go on without it.
     """
     each = [pod_seen(pod, lost, stuck) for pod in sorted(pods, key=_part)]
-    by_state = {state: [one for one in each if one.state is state] for state in PodState}
+    by_state = {state: [seen for seen in each if seen.state is state] for state in PodState}
     gone = by_state[PodState.LOST]
     taken = [*by_state[PodState.TAKEN], *_missing(pods)]
-    nodes = tuple(dict.fromkeys(one.node for one in (*gone, *taken)))
+    nodes = tuple(dict.fromkeys(seen.node for seen in (*gone, *taken)))
     if by_state[PodState.RUNNING] or (by_state[PodState.WAITING] and (gone or taken)):
         return Observation(Phase.RUNNING, _why(gone or taken), nodes=nodes)
     if by_state[PodState.WAITING]:
@@ -62,7 +62,7 @@ def seen_of(
     if gone or taken:
         return Observation(Phase.LOST, _why(gone or taken), nodes=nodes)
     ended = by_state[PodState.ENDED]
-    failed = [one for one in ended if one.code] or ended
+    failed = [seen for seen in ended if seen.code] or ended
     return Observation(Phase.ENDED, _why(failed), code=failed[0].code if failed else None)
 
 
@@ -73,8 +73,10 @@ def pod_seen(pod: Object, lost: Mapping[str, str], stuck: Collection[str] = ()) 
     if is_over(pod):
         reason = str(status.get("reason", ""))
         if reason in TAKEN or reason.startswith("OutOf"):
-            said = status.get("message") or reason
-            return PodSeen(PodState.TAKEN, node, f"its pod on {node} was refused or ended: {said}")
+            message = status.get("message") or reason
+            return PodSeen(
+                PodState.TAKEN, node, f"its pod on {node} was refused or ended: {message}"
+            )
         return _ended(status, node)
     if node in lost:
         return PodSeen(PodState.LOST, node, f"node {node}: {lost[node]}")
@@ -88,20 +90,20 @@ def pod_seen(pod: Object, lost: Mapping[str, str], stuck: Collection[str] = ()) 
 def waiting_for(pod: Object) -> str:
     """Why a pod has not begun, in the words of the kubelet or the scheduler."""
     status = pod.get("status") or {}
-    for one in status.get("containerStatuses") or ():
-        waiting = (one.get("state") or {}).get("waiting") or {}
+    for condition in status.get("containerStatuses") or ():
+        waiting = (condition.get("state") or {}).get("waiting") or {}
         if waiting.get("reason"):
             return _joined(waiting)
-    for one in status.get("conditions") or ():
-        if one.get("type") == "PodScheduled" and one.get("status") == "False":
-            return _joined(one)
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return _joined(condition)
     return f"node {_node(pod)} has not begun it"
 
 
 def why_hopeless(pod: Object) -> tuple[str, bool]:
     """Why its container cannot be made, and whether that is certain; empty if it can."""
-    for one in (pod.get("status") or {}).get("containerStatuses") or ():
-        waiting = (one.get("state") or {}).get("waiting") or {}
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in (*HOPELESS, *UNPULLED):
             return _joined(waiting), waiting["reason"] in HOPELESS
     return "", False
@@ -119,16 +121,16 @@ def created_at(pod: Object) -> float:
 
 def ended_at(pod: Object) -> float | None:
     """When its container ended, by the node's clock; None where nobody said."""
-    for one in (pod.get("status") or {}).get("containerStatuses") or ():
-        ended = (one.get("state") or {}).get("terminated") or {}
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        ended = (container.get("state") or {}).get("terminated") or {}
         if ended.get("finishedAt"):
             return datetime.fromisoformat(str(ended["finishedAt"])).timestamp()
     return None
 
 
 def _ended(status: Object, node: NodeId) -> PodSeen:
-    for one in status.get("containerStatuses") or ():
-        ended = (one.get("state") or {}).get("terminated")
+    for container in status.get("containerStatuses") or ():
+        ended = (container.get("state") or {}).get("terminated")
         if ended:
             code = int(ended.get("exitCode", 0))
             code = SIGNALLED - code if code > SIGNALLED else code
@@ -162,10 +164,10 @@ def _node(pod: Object) -> str:
     return str(spec.get("nodeName") or chosen)
 
 
-def _joined(one: Object) -> str:
-    parts = (str(one.get("reason", "")), str(one.get("message", "")).strip())
+def _joined(condition: Object) -> str:
+    parts = (str(condition.get("reason", "")), str(condition.get("message", "")).strip())
     return ": ".join(filter(None, parts))
 
 
 def _why(some: Sequence[PodSeen]) -> str:
-    return next((one.reason for one in some if one.reason), "")
+    return next((seen.reason for seen in some if seen.reason), "")

@@ -28,7 +28,7 @@ class CorePool:
 
         Who shares the host with its neighbours has all of them.
         """
-        devices = [gpu for one in on.slices for gpu in one.gpus]
+        devices = [gpu for part in on.slices for gpu in part.gpus]
         near = [core for device in devices for core in of_devices[device]]
         ranks = max(len(devices), 1)
         if shares_host(on) and not part.asked:

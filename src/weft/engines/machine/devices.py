@@ -87,14 +87,14 @@ def split_cores(cores: Sequence[int], devices: int) -> tuple[tuple[int, ...], ..
 
 def find_gpus() -> tuple[Gpu, ...]:
     """The GPUs that may be used here; none without a driver."""
-    found = _by_nvml()
-    if found is None:
-        found = _by_command()
+    gpus = _by_nvml()
+    if gpus is None:
+        gpus = _by_command()
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is None:
-        return found
+        return gpus
     wanted = {int(part) for part in allowed.split(",") if part.strip().isdigit()}
-    return tuple(gpu for gpu in found if gpu.index in wanted)
+    return tuple(gpu for gpu in gpus if gpu.index in wanted)
 
 
 def parse_smi(text: str) -> tuple[Gpu, ...]:

@@ -152,10 +152,10 @@ def _ask_nvml(nvml: Any) -> LinkMatrix:
     buses = [nvml.nvmlDeviceGetPciInfo(handle).busId for handle in handles]
     peers = [_count_peers(nvml, handle) for handle in handles]
     rows = []
-    for a, one in enumerate(handles):
+    for a, this in enumerate(handles):
         row = []
         for b, other in enumerate(handles):
-            level = NVML_LEVELS.get(nvml.nvmlDeviceGetTopologyCommonAncestor(one, other), "SYS")
+            level = NVML_LEVELS.get(nvml.nvmlDeviceGetTopologyCommonAncestor(this, other), "SYS")
             switched = min(peers[a].get(None, 0), peers[b].get(None, 0))
             lanes = peers[a].get(buses[b], 0) or switched
             row.append("X" if a == b else f"NV{lanes}" if lanes else level)
@@ -165,7 +165,7 @@ def _ask_nvml(nvml: Any) -> LinkMatrix:
 
 def _count_peers(nvml: Any, handle: Any) -> dict[Any, int]:
     """Active lanes by the bus of whom they lead to; None for NVSwitch."""
-    found: dict[Any, int] = {}
+    counts: dict[Any, int] = {}
     for lane in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
             if not nvml.nvmlDeviceGetNvLinkState(handle, lane):
@@ -175,8 +175,8 @@ def _count_peers(nvml: Any, handle: Any) -> dict[Any, int]:
         except nvml.NVMLError:
             break  # no such lane: this one has fewer, or none at all
         to = None if kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH else bus
-        found[to] = found.get(to, 0) + 1
-    return found
+        counts[to] = counts.get(to, 0) + 1
+    return counts
 
 
 def _numa(nvml: Any, handle: Any) -> int:

@@ -95,25 +95,27 @@ def check_host(job: Job, node: Node) -> None:
 
 def notices(part: HostPart, gpu_mem_gb: float, means: Means) -> tuple[Notice, ...]:
     """What a person should know of limits that cannot be applied here as they were meant."""
-    said: list[Notice] = []
+    notices: list[Notice] = []
     cpus, soft_gb = part.cpus, part.soft_gb
     if part.asked and not means.cpu_controller:
         if not means.pin:
-            said.append((WARNING, f"{cpus:g} CPUs are not enforced: pin=false, no CPU cgroup here"))
+            notices.append(
+                (WARNING, f"{cpus:g} CPUs are not enforced: pin=false, no CPU cgroup here")
+            )
         elif not isclose(cpus, round(cpus)) or cpus < 1.0:
             whole = max(ceil(cpus), 1)
-            said.append((INFO, f"{cpus:g} CPUs are rounded up to {whole}: no CPU cgroup here"))
+            notices.append((INFO, f"{cpus:g} CPUs are rounded up to {whole}: no CPU cgroup here"))
     if soft_gb and not means.memory_controller:
-        said.append((INFO, f"{soft_gb:g} GB of memory are not enforced: no memory cgroup here"))
+        notices.append((INFO, f"{soft_gb:g} GB of memory are not enforced: no memory cgroup here"))
     if gpu_mem_gb and means.gpus and not means.mps:
-        said.append(
+        notices.append(
             (INFO, f"{gpu_mem_gb:.3g} GB of GPU memory bind torch, JAX and TensorFlow only: no MPS")
         )
-    return tuple(said)
+    return tuple(notices)
 
 
 def _set(given: float, fair: float, share: float) -> bool:
     """Whether a part is other than in proportion to devices, or to the share of them."""
     return given > 0.0 and not any(
-        isclose(given, one, rel_tol=1e-6) for one in (fair, fair * share)
+        isclose(given, usual, rel_tol=1e-6) for usual in (fair, fair * share)
     )

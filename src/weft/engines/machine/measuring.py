@@ -48,11 +48,11 @@ def join_measured(parts: Iterable[Measured]) -> Measured:
         return every[0] if every else NOT_MEASURED
     return replace(
         every[0],
-        held_gb=max((one.held_gb for one in every if one.held_gb is not None), default=None),
-        peak_gb=max((one.peak_gb for one in every if one.peak_gb is not None), default=None),
-        cpus=_sum(one.cpus for one in every),
-        read_mb_s=_sum(one.read_mb_s for one in every),
-        write_mb_s=_sum(one.write_mb_s for one in every),
+        held_gb=max((part.held_gb for part in every if part.held_gb is not None), default=None),
+        peak_gb=max((part.peak_gb for part in every if part.peak_gb is not None), default=None),
+        cpus=_sum(part.cpus for part in every),
+        read_mb_s=_sum(part.read_mb_s for part in every),
+        write_mb_s=_sum(part.write_mb_s for part in every),
     )
 
 

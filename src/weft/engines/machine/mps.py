@@ -107,12 +107,12 @@ def make_own(folder: Path) -> None:
         pass
     except OSError as error:
         raise EngineError(f"cannot make {folder} for MPS: {error.strerror}") from error
-    found = folder.lstat()  # a link is not followed: it may lead anywhere
-    mode = stat.S_IMODE(found.st_mode)
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and mode == PRIVATE:
+    facts = folder.lstat()  # a link is not followed: it may lead anywhere
+    mode = stat.S_IMODE(facts.st_mode)
+    if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and mode == PRIVATE:
         return
-    what = "a folder" if stat.S_ISDIR(found.st_mode) else "no folder"
+    what = "a folder" if stat.S_ISDIR(facts.st_mode) else "no folder"
     raise EngineError(
-        f"{folder} is {what} of user {found.st_uid} with mode {mode:03o}, not ours alone (700)",
+        f"{folder} is {what} of user {facts.st_uid} with mode {mode:03o}, not ours alone (700)",
         hint="remove it if nobody needs it, or leave sharing to the driver with mps=false",
     )

@@ -26,14 +26,14 @@ def user_of(users: Mapping[str, Identity], job: Job) -> Identity | None:
     if not users:
         return None
     account = job.launch.account if job.launch is not None else ""
-    found = users.get(account or job.tenant)
-    if found is None:
+    user = users.get(account or job.tenant)
+    if user is None:
         whose = f"account {account!r}" if account else f"tenant {job.tenant!r}"
         raise InvalidConfig(
             f"job {job.id!r}: {whose} has no user on this machine",
             hint=f"an admin adds [{account or job.tenant}] to the users of `weft serve`",
         )
-    return found
+    return user
 
 
 def check_users(users: Mapping[str, Identity], state: Path) -> None:
@@ -55,9 +55,9 @@ def check_users(users: Mapping[str, Identity], state: Path) -> None:
 
 def let_through(state: Path) -> None:
     """Let users of jobs walk to their own folders; what lies there is closed by itself."""
-    for one in state.iterdir():
-        if stat.S_ISREG(one.lstat().st_mode):
-            one.chmod(PRIVATE)
+    for file in state.iterdir():
+        if stat.S_ISREG(file.lstat().st_mode):
+            file.chmod(PRIVATE)
     for folder in (state, state / "jobs"):
         folder.chmod(PASS)
 
@@ -69,9 +69,9 @@ def make_folder(folder: Path, state: Path, job: str, checkpoints: Path, user: Id
     """
     own = job_folder(state, job)
     folder.mkdir(parents=True, exist_ok=True)
-    for one in (own, folder):
-        os.chown(one, os.geteuid(), user.gid)
-        one.chmod(ENTER)
+    for made in (own, folder):
+        os.chown(made, os.geteuid(), user.gid)
+        made.chmod(ENTER)
     write_whole(own / USER, {"uid": user.uid, "gid": user.gid})
     if checkpoints.parent == own and not checkpoints.exists():
         checkpoints.mkdir(mode=OWN)
@@ -85,11 +85,11 @@ def may_walk_to(path: Path, user: Identity | None) -> bool:
 
 def _may_enter(folder: Path, user: Identity) -> bool:
     try:
-        found = folder.stat()
+        facts = folder.stat()
     except OSError:
         return False
-    if found.st_uid == user.uid:
-        return bool(found.st_mode & stat.S_IXUSR)
-    if found.st_gid in (user.gid, *user.groups):
-        return bool(found.st_mode & stat.S_IXGRP)
-    return bool(found.st_mode & stat.S_IXOTH)
+    if facts.st_uid == user.uid:
+        return bool(facts.st_mode & stat.S_IXUSR)
+    if facts.st_gid in (user.gid, *user.groups):
+        return bool(facts.st_mode & stat.S_IXGRP)
+    return bool(facts.st_mode & stat.S_IXOTH)

@@ -24,11 +24,11 @@ KEYS = ("user", "uid", "gid", "groups", "home", "umask")
 MOST = 1 << 31
 
 
-def find_users(told: Path | Mapping[str, Any] | None) -> dict[str, Identity]:
+def find_users(source: Path | Mapping[str, Any] | None) -> dict[str, Identity]:
     """The users in a file or a table; nobody if there is neither."""
-    if told is None:
+    if source is None:
         return {}
-    return read_users(told) if isinstance(told, Path) else users_of(told, "the configuration")
+    return read_users(source) if isinstance(source, Path) else users_of(source, "the configuration")
 
 
 def read_users(path: Path) -> dict[str, Identity]:
@@ -46,30 +46,34 @@ def users_of(table: Any, source: str) -> dict[str, Identity]:
     """The users in a table; errors name `source` and the key."""
     if not isinstance(table, Mapping):
         raise InvalidConfig(f"{source}: users is not a table", hint="one section for each tenant")
-    return {str(name): _user(one, f"{source}: users.{name}") for name, one in table.items()}
+    return {str(name): _user(fields, f"{source}: users.{name}") for name, fields in table.items()}
 
 
-def _user(told: Any, where: str) -> Identity:
-    if not isinstance(told, Mapping):
+def _user(fields: Any, where: str) -> Identity:
+    if not isinstance(fields, Mapping):
         raise InvalidConfig(f"{where} is not a table", hint='such as user = "alice"')
-    if unknown := [str(key) for key in told if key not in KEYS]:
+    if unknown := [str(key) for key in fields if key not in KEYS]:
         raise InvalidConfig(
             f"{where} has no setting {unknown[0]!r}{did_you_mean(unknown[0], KEYS)}",
             hint=f"there are {', '.join(KEYS)}",
         )
-    base = _by_name(told["user"], where) if "user" in told else None
-    uid = _number(told, "uid", where, base.uid if base else None)
-    found = replace(
+    base = _by_name(fields["user"], where) if "user" in fields else None
+    uid = _number(fields, "uid", where, base.uid if base else None)
+    identity = replace(
         base or Identity(uid, uid),
         uid=uid,
-        gid=_number(told, "gid", where, base.gid if base else uid),
-        groups=_groups(told["groups"], where) if "groups" in told else base.groups if base else (),
-        home=str(told.get("home", base.home if base else "")),
-        umask=_umask(told["umask"], where) if "umask" in told else UMASK,
+        gid=_number(fields, "gid", where, base.gid if base else uid),
+        groups=_groups(fields["groups"], where)
+        if "groups" in fields
+        else base.groups
+        if base
+        else (),
+        home=str(fields.get("home", base.home if base else "")),
+        umask=_umask(fields["umask"], where) if "umask" in fields else UMASK,
     )
-    if 0 in (found.uid, found.gid, *found.groups) and os.geteuid() == 0:
+    if 0 in (identity.uid, identity.gid, *identity.groups) and os.geteuid() == 0:
         raise InvalidConfig(f"{where} would run jobs as root", hint="name another user and group")
-    return found
+    return identity
 
 
 def _by_name(name: Any, where: str) -> Identity:
@@ -83,34 +87,34 @@ def _by_name(name: Any, where: str) -> Identity:
     return Identity(entry.pw_uid, entry.pw_gid, groups, entry.pw_name, entry.pw_dir)
 
 
-def _groups(told: Any, where: str) -> tuple[int, ...]:
-    if not isinstance(told, list):
-        raise InvalidConfig(f"{where}.groups is {told!r}, expected a list", hint='["video", 500]')
-    return tuple(_group(one, where) for one in told)
+def _groups(groups: Any, where: str) -> tuple[int, ...]:
+    if not isinstance(groups, list):
+        raise InvalidConfig(f"{where}.groups is {groups!r}, expected a list", hint='["video", 500]')
+    return tuple(_group(group, where) for group in groups)
 
 
-def _group(told: Any, where: str) -> int:
-    if isinstance(told, str):
+def _group(group: Any, where: str) -> int:
+    if isinstance(group, str):
         try:
-            return grp.getgrnam(told).gr_gid
+            return grp.getgrnam(group).gr_gid
         except KeyError as error:
-            raise InvalidConfig(f"{where}.groups: there is no group {told!r} here") from error
-    return _number({"groups": told}, "groups", where, 0)
+            raise InvalidConfig(f"{where}.groups: there is no group {group!r} here") from error
+    return _number({"groups": group}, "groups", where, 0)
 
 
-def _number(told: Mapping[str, Any], key: str, where: str, default: int | None) -> int:
-    found = told.get(key, default)
-    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < MOST:
-        said = "is missing" if found is None else f"is {found!r}, expected a whole number"
-        raise InvalidConfig(f"{where}.{key} {said}", hint="give `user` or `uid`")
-    return found
+def _number(fields: Mapping[str, Any], key: str, where: str, default: int | None) -> int:
+    number = fields.get(key, default)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < MOST:
+        trouble = "is missing" if number is None else f"is {number!r}, expected a whole number"
+        raise InvalidConfig(f"{where}.{key} {trouble}", hint="give `user` or `uid`")
+    return number
 
 
-def _umask(told: Any, where: str) -> int:
+def _umask(digits: Any, where: str) -> int:
     try:
-        found = int(str(told), 8)
+        mask = int(str(digits), 8)
     except ValueError:
-        found = -1
-    if not 0 <= found <= 0o777:
-        raise InvalidConfig(f"{where}.umask is {told!r}, expected octal digits such as 077")
-    return found
+        mask = -1
+    if not 0 <= mask <= 0o777:
+        raise InvalidConfig(f"{where}.umask is {digits!r}, expected octal digits such as 077")
+    return mask

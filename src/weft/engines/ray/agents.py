@@ -92,7 +92,7 @@ class RayManager:
         mark = self.state / MARK
         if not mark.exists():
             mark.write_text(uuid4().hex)
-        told = {
+        settings = {
             "address": self.address or (self.head.address if self.head else ""),
             "owner": owner,
             "root": str(self.state),
@@ -101,21 +101,21 @@ class RayManager:
             "nodes": self.uses,
         }
         env = {} if self.token is None else ray_environment(self.token)
-        return BridgeClient(told, self.state / log_name, env)
+        return BridgeClient(settings, self.state / log_name, env)
 
     async def close(self) -> None:
         """Give back idle nodes of a cluster that is not ours; what runs goes on."""
         if self.head is None and not self.keep_nodes:
             with suppress(Away, OSError):
                 await self.ask("release")
-        for one in (self._bridge, self._carrier):
-            if one is not None:
-                await one.close()
+        for client in (self._bridge, self._carrier):
+            if client is not None:
+                await client.close()
 
     async def _all_answer(self) -> bool:
         machines = await self.nodes()
-        return any(one.health is Health.UP for one in machines) and not any(
-            one.health is Health.DOWN and one.node.id in self._ids for one in machines
+        return any(machine.health is Health.UP for machine in machines) and not any(
+            machine.health is Health.DOWN and machine.node.id in self._ids for machine in machines
         )
 
     async def ask(self, call: str, **given: object) -> Any:
@@ -163,17 +163,17 @@ class RayManager:
         machines, ids, reports = [], {}, {}
         for name, row in named.items():
             # One that is late is not gone: what it said last holds.
-            said = row["runner"] or (self._reports.get(row["id"]) if row["alive"] else None)
-            machine = read_machine({**row, "runner": said}, name, self._known.get(name))
+            report = row["runner"] or (self._reports.get(row["id"]) if row["alive"] else None)
+            machine = read_machine({**row, "runner": report}, name, self._known.get(name))
             if machine is None:
                 continue
             machines.append(machine)
             self._known[name] = machine.node
             if row["alive"]:
                 ids[machine.node.id] = row["id"]
-                reports[row["id"]] = said or {"agents": []}
+                reports[row["id"]] = report or {"agents": []}
         self._machines, self._ids, self._asked = machines, ids, time.monotonic()
-        self._reports = {node: one for node, one in reports.items() if "version" in one}
+        self._reports = {node: report for node, report in reports.items() if "version" in report}
         for job, attempt, _, nodes in self._agents():
             self._gangs.setdefault((JobId(job), attempt), tuple(map(NodeId, nodes)))
 
@@ -183,15 +183,19 @@ class RayManager:
     def _codes(self) -> dict[Key, dict[NodeId, int | None]]:
         """Exit codes of agents by attempt and node; None while one runs."""
         names = {ray: name for name, ray in self._ids.items()}
-        found: dict[Key, dict[NodeId, int | None]] = {}
+        codes: dict[Key, dict[NodeId, int | None]] = {}
         for ray, report in self._reports.items():
             for job, attempt, code, _ in report["agents"]:
-                found.setdefault((JobId(job), attempt), {})[names[ray]] = code
-        return found
+                codes.setdefault((JobId(job), attempt), {})[names[ray]] = code
+        return codes
 
     def _lost(self) -> dict[NodeId, str]:
         """Nodes that are down, and why."""
-        return {one.node.id: one.reason for one in self._machines if one.health is Health.DOWN}
+        return {
+            machine.node.id: machine.reason
+            for machine in self._machines
+            if machine.health is Health.DOWN
+        }
 
     # ---- requests
 
@@ -202,12 +206,12 @@ class RayManager:
             raise EngineError(f"node {missing[0]!r} is not in the Ray cluster any more")
         nodes = tuple(part.node for part in gang.parts)
         parts = [(self._ids[part.node], part.node, str(part.folder)) for part in gang.parts]
-        told = {"job": gang.job, "attempt": gang.attempt, "pass_env": self.pass_env}
+        attempt = {"job": gang.job, "attempt": gang.attempt, "pass_env": self.pass_env}
         try:
             for part in gang.parts:
                 for node in self.apart(part.folder):
                     await self.carry_files("push", node=node, folder=checkpoints_of(part.folder))
-            await self.ask("start", parts=parts, **told)
+            await self.ask("start", parts=parts, **attempt)
         except (LookupError, OSError) as error:
             raise EngineError(f"Ray cannot start it: {error}") from error
         self._gangs[gang.key] = nodes
@@ -235,14 +239,14 @@ def read_attempts(
     """
     seen: dict[Key, Observation] = {}
     for key, nodes in [*gangs.items()]:
-        found = codes.get(key, {})
+        by_node = codes.get(key, {})
         gone = tuple(node for node in nodes if node in lost)
         why = "; ".join(f"{node} went down: {lost[node]}" for node in gone)
-        if any(code is None for code in found.values()):
+        if any(code is None for code in by_node.values()):
             seen[key] = Observation(Phase.RUNNING, why, nodes=gone)
             continue
-        ended = next((code for code in found.values() if code), 0 if found else None)
+        ended = next((code for code in by_node.values() if code), 0 if by_node else None)
         seen[key] = Observation(Phase.LOST if gone else Phase.ENDED, why, ended, gone)
-        if not found:
+        if not by_node:
             del gangs[key]
     return seen

@@ -53,7 +53,7 @@ class Carried:
         `have` maps a name to inode, bytes and time of change. A file that only grew is told from
         where it was known; another one from its beginning. Inode 0 stands for the same file.
         """
-        told = []
+        news = []
         here = self.place(folder)
         if not here.is_dir():
             return []
@@ -68,8 +68,8 @@ class Carried:
             if same and (stat.st_size == known if grows else stat.st_mtime_ns == at):
                 continue
             body = _piece(entry, offset, MOST if grows else WHOLE)
-            told.append([entry.name, stat.st_ino, offset, stat.st_mtime_ns, body])
-        return told
+            news.append([entry.name, stat.st_ino, offset, stat.st_mtime_ns, body])
+        return news
 
     def listing(self, folder: Path) -> list[list[Any]]:
         """`[relative path, bytes, time of change in ns, mode]` of every file below a folder.
@@ -77,7 +77,7 @@ class Carried:
         Without those whose name begins with a dot: locks, and what is being written.
         """
         here = self.place(folder)
-        found = []
+        files = []
         for at, folders, names in os.walk(here):
             folders[:] = [name for name in folders if not name.startswith(".")]
             for name in names:
@@ -85,8 +85,8 @@ class Carried:
                 if not name.startswith(".") and path.is_file() and not path.is_symlink():
                     stat = path.stat()
                     relative = str(path.relative_to(here))
-                    found.append([relative, stat.st_size, stat.st_mtime_ns, stat.st_mode & 0o777])
-        return sorted(found)
+                    files.append([relative, stat.st_size, stat.st_mtime_ns, stat.st_mode & 0o777])
+        return sorted(files)
 
     def read(self, path: Path, offset: int, most: int) -> bytes:
         """A piece of a file."""

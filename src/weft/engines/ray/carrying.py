@@ -41,7 +41,7 @@ class Carrier:
         They are all that somebody waits for: what is known of others is forgotten.
         """
         wanted = {folder for _, folder in folders}
-        self._known = {folder: one for folder, one in self._known.items() if folder in wanted}
+        self._known = {folder: files for folder, files in self._known.items() if folder in wanted}
         changed = []
         for node, folder in folders:
             try:
@@ -104,7 +104,7 @@ class Carrier:
 def _read_known(folder: Path) -> Known:
     """What an earlier life of ours has brought of files that only grow."""
     there = folder.iterdir() if folder.is_dir() else ()
-    return {one.name: (0, one.stat().st_size, 0) for one in there if one.suffix in GROWING}
+    return {file.name: (0, file.stat().st_size, 0) for file in there if file.suffix in GROWING}
 
 
 def _put(path: Path, offset: int, body: bytes) -> None:

@@ -63,7 +63,7 @@ class RayChannel:
             return  # the manager's own look says so
         for whole in meeting:
             if (whole / MASTER).exists():
-                await self._tell_all(whole, [one for one in apart if one.parent == whole])
+                await self._tell_all(whole, [folder for folder in apart if folder.parent == whole])
 
     async def _tell_all(self, whole: Path, parts: Sequence[Path]) -> None:
         nodes = {node for part in parts for node in self.manager.apart(part)}

@@ -71,7 +71,7 @@ class RayCluster:
         """Every node, and what its runner says; None for one that has not answered."""
         rows = ray.nodes()
         draining = self._draining()
-        told = []
+        nodes = []
         for row in rows:
             if not row["Alive"]:
                 self._runners.pop(row["NodeID"], None)
@@ -83,7 +83,7 @@ class RayCluster:
             node = row["NodeID"]
             if not self._is_ours(row):
                 continue
-            told.append(
+            nodes.append(
                 {
                     "id": node,
                     "alive": row["Alive"],
@@ -97,7 +97,7 @@ class RayCluster:
                 }
             )
         self._let_go(reports, draining)
-        return {"nodes": told}
+        return {"nodes": nodes}
 
     def _is_ours(self, row: Mapping[str, Any]) -> bool:
         return self.nodes == "all" or NODE in row["Labels"]
@@ -107,8 +107,8 @@ class RayCluster:
             return {}  # a client of Ray is not told
         from ray._private.state import state
 
-        found: Mapping[str, int] = state.get_draining_nodes()
-        return found
+        draining: Mapping[str, int] = state.get_draining_nodes()
+        return draining
 
     def _ask_all(self) -> dict[str, dict[str, Any]]:
         """What each runner says within a while; one that is late is not asked again meanwhile."""
@@ -119,18 +119,18 @@ class RayCluster:
             return {}
         asked = {ref: node for node, ref in self._asked.items()}
         ready, _ = ray.wait([*asked], num_returns=len(asked), timeout=ANSWER_S)
-        told = {}
+        answers = {}
         for ref in ready:
             node = asked[ref]
             del self._asked[node]
             try:
-                told[node] = ray.get(ref, timeout=ANSWER_S)
+                answers[node] = ray.get(ref, timeout=ANSWER_S)
             except ActorDiedError as error:
                 del self._runners[node]
-                told[node] = {"dead": _first_line(error), "agents": []}
+                answers[node] = {"dead": _first_line(error), "agents": []}
             except (ActorUnavailableError, GetTimeoutError):
                 continue
-        return told
+        return answers
 
     def _let_go(self, reports: Mapping[str, dict[str, Any]], draining: Mapping[str, int]) -> None:
         """End runners that nothing holds: of nodes that leave, and of another version of ours."""

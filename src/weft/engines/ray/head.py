@@ -43,9 +43,9 @@ class Head:
 
 async def need_head(state: Path, setup: NodeSetup) -> Head:
     """The head that this service began before, or a new one; EngineError if none can be begun."""
-    found = find_head(state)
-    if found is not None:
-        return found
+    head = find_head(state)
+    if head is not None:
+        return head
     setup = replace(
         setup,
         ip=setup.ip or find_address(),

@@ -65,11 +65,11 @@ def join(setup: NodeSetup, address: str, token: Path, say: Say) -> Joined:
                 say(_describe(setup, address, listed=asking.returncode == 0))
         code = process.wait() if code is None else code
         log.seek(0)
-        said = log.read().decode(errors="replace")
+        output = log.read().decode(errors="replace")
     if leaving:
         say(f"{setup.name} has left")
         return Joined(0, "")
-    return Joined(code or 1, _why(said))
+    return Joined(code or 1, _why(output))
 
 
 def _describe(setup: NodeSetup, address: str, *, listed: bool) -> str:
@@ -124,9 +124,9 @@ def _pass_signals_on(process: subprocess.Popen[bytes], setup: NodeSetup, say: Sa
     return came
 
 
-def _why(said: str) -> str:
+def _why(output: str) -> str:
     """What Ray said, as far as it says why."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if "rror" in line or "ailed" in line]
     return (telling or lines or ["it said nothing"])[-1][-400:]
 

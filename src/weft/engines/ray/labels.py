@@ -32,8 +32,8 @@ def kind_of(labels: Mapping[str, str], gpus: int) -> str:
     """The kind of a node's devices, in our words."""
     if not gpus:
         return CPU
-    told = labels.get(KIND) or labels.get(ACCELERATOR) or "gpu"
-    return re.sub(r"^(nvidia|amd|intel)[- _]|^(tesla|geforce)[- _]", "", told.lower())
+    label = labels.get(KIND) or labels.get(ACCELERATOR) or "gpu"
+    return re.sub(r"^(nvidia|amd|intel)[- _]|^(tesla|geforce)[- _]", "", label.lower())
 
 
 def read_node(row: Row, name: str) -> Node:

@@ -132,7 +132,7 @@ class Runner:
         spec = read_json(folder / SPEC)
         if spec is None or spec.get("visible") is None:
             return
-        mine = [one for one in os.environ.get(DEVICES, "").split(",") if one]
+        mine = [device for device in os.environ.get(DEVICES, "").split(",") if device]
         write_whole(
             folder / SPEC, {**spec, "visible": ",".join(mine[at] for at in spec["devices"])}
         )

@@ -34,10 +34,10 @@ def read_token(path: Path) -> str:
         raise InvalidConfig(f"{path} cannot be read: {error.strerror}") from error
 
 
-def check_token(said: bytes) -> str:
+def check_token(content: bytes) -> str:
     """What was said as a token, without space around it; InvalidConfig if it cannot be one."""
-    token = said.decode("ascii", "replace").strip()
-    if len(said) > LONGEST or not WORD.fullmatch(token):
+    token = content.decode("ascii", "replace").strip()
+    if len(content) > LONGEST or not WORD.fullmatch(token):
         raise InvalidConfig(
             f"this is not the token of a cluster: {token[:20]!r}",
             hint="it is one word, in the file that `weft serve --engine ray` names",

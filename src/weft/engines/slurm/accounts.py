@@ -49,8 +49,8 @@ class Charges:
         """Every tenant with each of its choices, so that all can be tried beforehand."""
         for name, by_tenant in self.lists.items():
             for tenant, allowed in by_tenant.items():
-                for one in allowed:
-                    yield tenant, self.options(tenant, {VARIABLES[name]: one})
+                for choice in allowed:
+                    yield tenant, self.options(tenant, {VARIABLES[name]: choice})
 
 
 def plural(name: str) -> str:
@@ -60,14 +60,14 @@ def plural(name: str) -> str:
 
 def read_lists(text: str, name: str) -> Lists:
     """Lists as they are written in a parameter."""
-    found: dict[str, tuple[str, ...]] = {}
+    lists: dict[str, tuple[str, ...]] = {}
     for part in filter(None, text.split("/")):
         tenant, colon, names = part.partition(":")
         allowed = tuple(filter(None, names.split("+")))
-        if not tenant or not colon or not allowed or tenant in found:
+        if not tenant or not colon or not allowed or tenant in lists:
             raise InvalidConfig(
                 f"slurm: {plural(name)} has {part!r}",
                 hint=f"write {plural(name)}=TENANT:NAME+NAME/TENANT:NAME",
             )
-        found[tenant] = allowed
-    return found
+        lists[tenant] = allowed
+    return lists

@@ -61,7 +61,7 @@ class SlurmJob:
 
 def read_nodes(text: str, slots: int) -> dict[NodeId, SlurmNode]:
     """The answer to `NODES`; a node without GPUs has `slots` CPU slots, 0 for one a core."""
-    found: dict[NodeId, SlurmNode] = {}
+    nodes: dict[NodeId, SlurmNode] = {}
     for line in text.splitlines():
         words = line.split("|", 6)
         if len(words) != 7:
@@ -78,8 +78,8 @@ def read_nodes(text: str, slots: int) -> dict[NodeId, SlurmNode]:
         health = health_of(state)
         why = reason if reason not in ("", "none", "(null)") else f"Slurm says {state}"
         machine = Machine(node, health, "" if health is Health.UP else why, address)
-        found[node.id] = SlurmNode(machine, asked)
-    return found
+        nodes[node.id] = SlurmNode(machine, asked)
+    return nodes
 
 
 def read_gres(text: str) -> tuple[str, int, str]:
@@ -89,7 +89,7 @@ def read_gres(text: str) -> tuple[str, int, str]:
         counts[match["type"] or ""] = counts.get(match["type"] or "", 0) + int(match["count"])
     if not counts:
         return CPU, 0, ""
-    most = max(counts, key=lambda one: counts[one])
+    most = max(counts, key=lambda kind: counts[kind])
     kind = kind_of(most.replace("_", " ")) if most else "gpu"
     return kind, counts[most], f"gpu:{most}" if most else "gpu"
 
@@ -122,14 +122,14 @@ def read_tag(owner: str, text: str) -> Key | None:
 
 def read_jobs(text: str) -> list[tuple[str, SlurmJob]]:
     """The answer to `JOBS`: comments and jobs."""
-    found = []
+    jobs = []
     for line in text.splitlines():
         words = line.split("|", 5)
         if len(words) == 6:  # else it is the rest of a comment of several lines, of nobody's job
             name, state, reason, nodes, gres, comment = words
             why = "" if reason == "None" else reason
-            found.append((comment, SlurmJob(name, state, why, nodes, read_gres(gres)[1])))
-    return found
+            jobs.append((comment, SlurmJob(name, state, why, nodes, read_gres(gres)[1])))
+    return jobs
 
 
 def read_taken(text: str, jobs: Iterable[SlurmJob]) -> dict[NodeId, int]:
@@ -138,28 +138,28 @@ def read_taken(text: str, jobs: Iterable[SlurmJob]) -> dict[NodeId, int]:
     Where others have every CPU of a node its GPUs are theirs as well.
     """
     ours: Counter[str] = Counter()
-    for one in jobs:
-        if one.state in RUNNING:
-            ours.update(dict.fromkeys(expand_hosts(one.nodes), one.gpus))
-    found = {}
+    for job in jobs:
+        if job.state in RUNNING:
+            ours.update(dict.fromkeys(expand_hosts(job.nodes), job.gpus))
+    by_others = {}
     for line in text.splitlines():
         name, used, cpus = _cut(line, USED_WIDTHS)
         gpus = sum(int(match["count"]) for match in GPU.finditer(used))
         idle = cpus.split("/")[1:2]
-        found[NodeId(name)] = ALL if idle == ["0"] and name not in ours else gpus - ours[name]
-    return {name: taken for name, taken in found.items() if taken > 0}
+        by_others[NodeId(name)] = ALL if idle == ["0"] and name not in ours else gpus - ours[name]
+    return {name: taken for name, taken in by_others.items() if taken > 0}
 
 
 def expand_hosts(text: str) -> list[str]:
     """Names of a list such as `a[1-2,04],t1`."""
-    found = []
+    hosts = []
     for before, inside in HOSTS.findall(text):
         for part in inside.split(",") if inside else ():
             first, dash, last = part.partition("-")
             numbers = range(int(first), int(last if dash else first) + 1)
-            found += [f"{before}{number:0{len(first)}d}" for number in numbers]
-        found += [] if inside else [before]
-    return found
+            hosts += [f"{before}{number:0{len(first)}d}" for number in numbers]
+        hosts += [] if inside else [before]
+    return hosts
 
 
 def _cut(line: str, widths: Iterable[int]) -> list[str]:
@@ -178,10 +178,10 @@ def read_steps(text: str) -> list[tuple[str, str]]:
 
 def see(parts: Iterable[SlurmJob]) -> Observation:
     """What became of an attempt, from all components of its job."""
-    states = {one.state: one for one in parts}
-    if alive := [one for state, one in states.items() if state in RUNNING]:
+    states = {job.state: job for job in parts}
+    if alive := [job for state, job in states.items() if state in RUNNING]:
         return Observation(Phase.RUNNING, alive[0].reason)
-    if waiting := [one for state, one in states.items() if state in PENDING]:
+    if waiting := [job for state, job in states.items() if state in PENDING]:
         return Observation(Phase.PENDING, waiting[0].reason)
     if "NODE_FAIL" in states:
         return Observation(Phase.LOST, WORDS["NODE_FAIL"])

@@ -57,7 +57,11 @@ class Clients:
 
     def check(self) -> None:
         """Raise EngineError where Slurm is not installed."""
-        gone = [one for one in ("sbatch", "squeue", "sinfo", "scancel") if not shutil.which(one)]
+        gone = [
+            program
+            for program in ("sbatch", "squeue", "sinfo", "scancel")
+            if not shutil.which(program)
+        ]
         if gone:
             raise EngineError(
                 f"{gone[0]} is not here, so Slurm cannot be asked",
@@ -93,21 +97,21 @@ class Clients:
         self, command: tuple[str, ...], env: Mapping[str, str], script: str
     ) -> tuple[int, str, str]:
         pipe = asyncio.subprocess.PIPE
-        one = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *command, env=env, stdin=pipe, stdout=pipe, stderr=pipe
         )
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                out, err = await one.communicate(script.encode())
+                out, err = await process.communicate(script.encode())
         except TimeoutError as error:
-            one.kill()
-            await one.wait()
+            process.kill()
+            await process.wait()
             raise Away(f"{command[0]} gave no answer within {TIMEOUT_S:g} s") from error
         except asyncio.CancelledError:
-            one.kill()
-            await one.wait()
+            process.kill()
+            await process.wait()
             raise
-        code = one.returncode
+        code = process.returncode
         assert code is not None
         return code, out.decode(errors="replace"), err.decode(errors="replace")
 
@@ -118,18 +122,18 @@ def job_environment(extra: tuple[str, ...] = ()) -> dict[str, str]:
     return {**filter_environment(extra), **slurm}
 
 
-def refusal(program: str, said: str) -> EngineError | Away:
+def refusal(program: str, output: str) -> EngineError | Away:
     """What a client said, with what to change."""
-    what, lower = first_line(said), said.lower()
+    what, lower = first_line(output), output.lower()
     if any(word in lower for word in UNREACHABLE):
         return Away(what)
     hint = next((hint for word, hint in HINTS.items() if word in lower), "")
     return EngineError(f"Slurm refuses it: {what or program + ' failed'}", hint=hint)
 
 
-def first_line(said: str) -> str:
+def first_line(output: str) -> str:
     """The line that says most, without the program's name."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower()] or lines
     if not telling:
         return ""

@@ -97,13 +97,13 @@ class NativeSlurm:
             )
         await self._note_taken(only)
         return [
-            replace(one.machine, taken=min(self._taken.get(name, 0), one.machine.node.gpus))
-            for name, one in self._nodes.items()
+            replace(node.machine, taken=min(self._taken.get(name, 0), node.machine.node.gpus))
+            for name, node in self._nodes.items()
         ]
 
     async def _note_taken(self, only: tuple[str, ...]) -> None:
         """What others hold: believed once it was seen twice, for ours come and go in between."""
-        ours = (one for jobs in self._jobs.values() for one in jobs)
+        ours = (job for jobs in self._jobs.values() for job in jobs)
         seen = read_taken(await self._clients.ask(*USED, *only), ours)
         if self._seen_taken is None or seen == self._seen_taken:
             self._taken = seen
@@ -140,7 +140,7 @@ class NativeSlurm:
         """Kill its processes, then the job: without the site's own grace time."""
         if key not in self._jobs:
             await self.look()
-        ids = [one.id for one in self._jobs.get(key, ())]
+        ids = [job.id for job in self._jobs.get(key, ())]
         if not ids:
             return
         await self._clients.try_order("scancel", "--full", "--signal=KILL", *ids)
@@ -150,9 +150,9 @@ class NativeSlurm:
         """One squeue for all."""
         text = await self._clients.ask(*JOBS, "-u", getpass.getuser())
         jobs: dict[Key, list[SlurmJob]] = {}
-        for comment, one in read_jobs(text):
+        for comment, job in read_jobs(text):
             if (key := read_tag(self._wishes.owner, comment)) is not None:
-                jobs.setdefault(key, []).append(one)
+                jobs.setdefault(key, []).append(job)
         self._jobs = jobs
         seen = {key: see(parts) for key, parts in jobs.items()}
         self._codes = {key: code for key, code in self._codes.items() if key in seen}

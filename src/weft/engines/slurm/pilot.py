@@ -73,7 +73,9 @@ class PilotSlurm:
         await self.look()
         machines = await self.nodes()
         until = time.monotonic() + AGAIN_S
-        while time.monotonic() < until and any(one.health is Health.DOWN for one in machines):
+        while time.monotonic() < until and any(
+            machine.health is Health.DOWN for machine in machines
+        ):
             await asyncio.sleep(0.2)  # nodes that nobody else has are held in a second or two
             machines = await self.nodes()
 
@@ -85,32 +87,32 @@ class PilotSlurm:
     async def nodes(self) -> Sequence[Machine]:
         """Nodes are up while they are held; those that could be and are not are asked for."""
         only = ("-p", self._wishes.partition) if self._wishes.partition else ()
-        found = read_nodes(await self._clients.ask(*NODES, *only), self._slots)
-        if unknown := self._held - found.keys():
+        nodes = read_nodes(await self._clients.ask(*NODES, *only), self._slots)
+        if unknown := self._held - nodes.keys():
             raise InvalidConfig(
                 f"slurm: there is no node {min(unknown)!r}", hint="`sinfo -N` lists them"
             )
-        self._nodes = {name: one for name, one in found.items() if name in (self._held or found)}
+        self._nodes = {name: node for name, node in nodes.items() if name in (self._held or nodes)}
         await self._find_pilots()
-        for name, one in self._nodes.items():
-            if name not in self._pilots and one.machine.health is Health.UP:
-                await self._hold(one)
-        return [self._machine(one) for one in self._nodes.values()]
+        for name, node in self._nodes.items():
+            if name not in self._pilots and node.machine.health is Health.UP:
+                await self._hold(node)
+        return [self._machine(node) for node in self._nodes.values()]
 
-    def _machine(self, one: SlurmNode) -> Machine:
-        pilot = self._pilots.get(one.machine.node.id)
-        if one.machine.health is not Health.UP or (pilot and pilot.state in RUNNING):
-            return one.machine
+    def _machine(self, node: SlurmNode) -> Machine:
+        pilot = self._pilots.get(node.machine.node.id)
+        if node.machine.health is not Health.UP or (pilot and pilot.state in RUNNING):
+            return node.machine
         why = pilot.reason if pilot else "nobody holds it"
-        return replace(one.machine, health=Health.DOWN, reason=f"its allocation waits: {why}")
+        return replace(node.machine, health=Health.DOWN, reason=f"its allocation waits: {why}")
 
     async def _find_pilots(self) -> None:
         text = await self._clients.ask(*JOBS, "-u", getpass.getuser())
         self._pilots = {}
         tags = {write_tag(self._wishes.owner, _pilot_key(name)): name for name in self._nodes}
-        for comment, one in read_jobs(text):
-            if comment in tags and one.state in RUNNING | PENDING and one.state != "COMPLETING":
-                self._pilots[tags[comment]] = one
+        for comment, job in read_jobs(text):
+            if comment in tags and job.state in RUNNING | PENDING and job.state != "COMPLETING":
+                self._pilots[tags[comment]] = job
 
     async def _hold(self, node: SlurmNode) -> None:
         name, now = node.machine.node.id, time.monotonic()
@@ -162,18 +164,18 @@ class PilotSlurm:
             if (key := read_tag(self._wishes.owner, name)) is not None:
                 self._steps.setdefault(key, []).append(step)
         self._children = {pid for pid in self._children if not reap(pid)}
-        found = {key: Observation(Phase.RUNNING) for key in self._steps}
+        seen = {key: Observation(Phase.RUNNING) for key in self._steps}
         for file in self._folder.glob("*@*.json"):
             body = read_json(file)
             if body is None:
                 continue
             key = JobId(body["job"]), int(body["attempt"])
             lives = any(b is not None and alive(p, b) for p, b in body["clients"].values())
-            if lives and key not in found:
-                found[key] = Observation(Phase.PENDING, "its steps are being made")
-            elif not lives and key not in found:
-                found[key] = Observation(Phase.ENDED)
-        return found
+            if lives and key not in seen:
+                seen[key] = Observation(Phase.PENDING, "its steps are being made")
+            elif not lives and key not in seen:
+                seen[key] = Observation(Phase.ENDED)
+        return seen
 
     def _record(self, key: Key) -> Path:
         return self._folder / f"{job_folder(self._folder, key[0]).name}@{key[1]}.json"

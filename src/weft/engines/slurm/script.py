@@ -170,9 +170,9 @@ def _coordinators(root: Path, node: NodeId, python: str) -> list[str]:
     """Look for disciplines that are wanted, and start those again that have ended."""
     wanted = quote(str(root / TOKENS / node))
     sockets = " ".join(
-        f"[{one.value}]={quote(token_socket(root, node, one.value))}"
-        for one in Discipline
-        if one is not Discipline.NONE
+        f"[{discipline.value}]={quote(token_socket(root, node, discipline.value))}"
+        for discipline in Discipline
+        if discipline is not Discipline.NONE
     )
     start = _words([python, "-P", "-m", "weft.node.tokens"])
     return [

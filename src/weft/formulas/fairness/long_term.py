@@ -58,15 +58,15 @@ def tenant_ratios(
     quotas: Mapping[str, float],
 ) -> dict[str, float]:
     """LTGF of each tenant over its finished jobs; 1 for one that deserved nothing."""
-    found: dict[str, float] = {}
+    ratios: dict[str, float] = {}
     for (rows, quota), tenant in zip(_by_tenant(tenants, quotas), quotas, strict=True):
         done = rows[~np.isnan(ended[rows])]
         if not len(done):
             continue
         times, demand = _steps(submitted[done], ended[done], need[done])
         due = float((np.minimum(demand[:-1], quota) * np.diff(times)).sum())
-        found[tenant] = float(used[done].sum()) / due if due > 1e-9 else 1.0
-    return found
+        ratios[tenant] = float(used[done].sum()) / due if due > 1e-9 else 1.0
+    return ratios
 
 
 def _by_tenant(tenants: Sequence[str], quotas: Mapping[str, float]) -> list[tuple[Rows, float]]:

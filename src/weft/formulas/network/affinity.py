@@ -35,7 +35,7 @@ def merge_links(
         if capacity[link] < capacity[known]:
             narrowest[frozenset(on)] = link
     kept: list[tuple[frozenset[J], float, L]] = []
-    for on_it, link in sorted(narrowest.items(), key=lambda one: -len(one[0])):
+    for on_it, link in sorted(narrowest.items(), key=lambda entry: -len(entry[0])):
         if not any(on_it < larger and room <= capacity[link] for larger, room, _ in kept):
             kept.append((on_it, capacity[link], link))
     chosen = {link for _, _, link in kept}
@@ -81,20 +81,20 @@ def unite_shifts(
     for link, on_it in shifts.items():
         for job in on_it:
             links_of.setdefault(job, []).append(link)
-    found: dict[J, float] = {}
+    united: dict[J, float] = {}
     for root, first in _beginnings(periods, roots or {}):
-        if root in found:
+        if root in united:
             continue
-        found[root] = first % periods[root]
+        united[root] = first % periods[root]
         queue = [root]
         for job in queue:  # breadth first: grows as it is read
             for link in links_of.get(job, ()):
                 for other, shift in shifts[link].items():
-                    if other not in found:
-                        moved = found[job] - shifts[link][job] + shift
-                        found[other] = moved % periods[other]
+                    if other not in united:
+                        moved = united[job] - shifts[link][job] + shift
+                        united[other] = moved % periods[other]
                         queue.append(other)
-    return found
+    return united
 
 
 def _beginnings(periods: Mapping[J, float], roots: Mapping[J, float]) -> Iterator[tuple[J, float]]:

@@ -78,7 +78,7 @@ def fit_bandwidth(fit: tuple[float, ...], mix: Mix) -> float:
 @lru_cache(maxsize=256)
 def list_sets(gpus: int, size: int) -> Masks:
     """All sets of `size` GPUs, in lexicographic order of their numbers."""
-    return np.array([sum(1 << i for i in one) for one in combinations(range(gpus), size)])
+    return np.array([sum(1 << i for i in members) for members in combinations(range(gpus), size)])
 
 
 def mask_of(gpus: tuple[int, ...]) -> int:

@@ -34,12 +34,12 @@ class Regimes:
 
     def hints(self) -> dict[str, float]:
         """The same as hints of a job."""
-        found = {"epochs": float(self.epochs)}
+        hints = {"epochs": float(self.epochs)}
         if self.samples > 0.0:
-            found["epoch_samples"] = self.samples
+            hints["epoch_samples"] = self.samples
         for i, (batch, seconds) in enumerate(self.epoch_s.items()):
-            found[f"regime{i}_batch"], found[f"regime{i}_epoch_s"] = float(batch), seconds
-        return found
+            hints[f"regime{i}_batch"], hints[f"regime{i}_epoch_s"] = float(batch), seconds
+        return hints
 
     def seconds(self, runs: Runs) -> float:
         """Seconds of epochs run in these regimes."""

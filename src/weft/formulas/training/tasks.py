@@ -63,7 +63,7 @@ class Tasks:
 
     def split(self, on: Allocation) -> Split:
         """Workers and servers on each node of an allocation."""
-        found, left = [], self.most_servers
+        tasks, left = [], self.most_servers
         for part in on.slices:
             workers = len(part.gpus)
             fits = (part.cpus - workers * self.worker.cpus) / self.server.cpus
@@ -72,10 +72,10 @@ class Tasks:
                 fits = min(fits, room / self.server.mem_gb)
             servers = max(min(int(fits + 1e-6), left), 0)
             left -= servers
-            found.append((workers, servers))
+            tasks.append((workers, servers))
         if left == self.most_servers:
-            found[0] = (found[0][0], 1)  # without any it could not train: one squeezes in
-        return tuple(found)
+            tasks[0] = (tasks[0][0], 1)  # without any it could not train: one squeezes in
+        return tuple(tasks)
 
 
 def tasks_of(job: Job) -> Tasks | None:

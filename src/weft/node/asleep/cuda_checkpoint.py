@@ -94,7 +94,7 @@ def move(
         try:
             forth(pid)
         except DriverError as error:
-            undone = [f"process {one} stays where it is: {why}" for one, why in _undo(moved, back)]
+            undone = [f"process {pid} stays where it is: {why}" for pid, why in _undo(moved, back)]
             return [], "; ".join([f"process {pid}: {error}", *undone])
         moved.append(pid)
     return moved, ""

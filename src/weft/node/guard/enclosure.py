@@ -143,7 +143,7 @@ class Enclosure:
         return [pid for pid in descendants(os.getpid()) if pid not in spared]
 
     def _processes(self) -> set[int]:
-        found = {*descendants(os.getpid()), *find_tagged(TAG, str(self._folder))}
+        pids = {*descendants(os.getpid()), *find_tagged(TAG, str(self._folder))}
         if self.group is not None:
-            found.update(pid for pid in members(self.group) if start_time(pid) is not None)
-        return found - {os.getpid()}
+            pids.update(pid for pid in members(self.group) if start_time(pid) is not None)
+        return pids - {os.getpid()}

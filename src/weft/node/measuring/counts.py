@@ -87,7 +87,7 @@ class Counts:
         process.at, process.steps = at, message.steps
         process.total = message.total if message.total >= message.steps else 0.0
         self.unit = message.unit
-        done = sum(one.done for one in self._processes.values())
+        done = sum(counted.done for counted in self._processes.values())
         if self._fine and at <= self._fine[-1][0]:
             self._fine[-1] = (self._fine[-1][0], done)
         else:

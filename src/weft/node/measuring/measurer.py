@@ -87,7 +87,7 @@ class Measurer:
     def values(self) -> dict[str, float]:
         """A report of what is known now, by the names that reports have."""
         counts, seen = self.counts, self._seen
-        found: dict[str, float | None] = {
+        values: dict[str, float | None] = {
             "held_gb": self._held(),
             "mem_gb": self._peak or None,
             "sm": seen.sm,
@@ -100,13 +100,13 @@ class Measurer:
         }
         if samples := counts.samples:
             steps, total = samples[-1][1], counts.total_steps
-            found |= {"steps": steps, "total_steps": total}
-            found["progress"] = min(steps / total, 1.0) if total else None
+            values |= {"steps": steps, "total_steps": total}
+            values["progress"] = min(steps / total, 1.0) if total else None
             if rate := counts.rate(samples[-1][0] - WINDOW_S):
-                found["step_s"] = 1.0 / rate
+                values["step_s"] = 1.0 / rate
                 part = counts.data_part
-                found["data_s"] = None if part is None else part / rate
-        return {name: value for name, value in found.items() if value is not None}
+                values["data_s"] = None if part is None else part / rate
+        return {name: value for name, value in values.items() if value is not None}
 
     def _held(self) -> float | None:
         """By the driver, which counts all; by the framework where the driver is silent."""

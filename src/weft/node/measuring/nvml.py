@@ -109,14 +109,14 @@ class Devices:
         self, name: str, kind: type[ctypes.c_uint] | type[ctypes.c_ulonglong], *which: int
     ) -> list[int]:
         """A number of each device that tells it; many tell nothing of errors."""
-        found = []
+        values = []
         for handle in self._handles.values():
             value = kind(0)
-            asked = [ctypes.c_uint(one) for one in which]
+            asked = [ctypes.c_uint(number) for number in which]
             with suppress(OSError):
                 self._call(name, handle, *asked, ctypes.byref(value))
-                found.append(int(value.value))
-        return found
+                values.append(int(value.value))
+        return values
 
     def close(self) -> None:
         """Let go of the library."""

@@ -79,7 +79,7 @@ def slurm_variables(spec: AttemptSpec, local: int) -> dict[str, str]:
     if SCRIPT_OF_SLURM not in spec.env:
         return {}
     tasks = spec.world_size or max(len(spec.devices), 1)
-    told = {
+    variables = {
         "SLURM_JOB_ID": spec.job,
         "SLURM_JOBID": spec.job,
         "SLURM_JOB_NUM_NODES": spec.nodes,
@@ -93,7 +93,7 @@ def slurm_variables(spec: AttemptSpec, local: int) -> dict[str, str]:
         "SLURM_RESTART_COUNT": spec.attempt - 1,
         "SLURMD_NODENAME": os.uname().nodename,
     }
-    return {name: str(value) for name, value in told.items()}
+    return {name: str(value) for name, value in variables.items()}
 
 
 def watcher_variables(python_path: str) -> dict[str, str]:

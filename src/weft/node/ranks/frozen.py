@@ -36,7 +36,7 @@ class FrozenRanks:
         """Wake those that are stopped, end those that are kept still; why the attempt must end."""
         awake = {} if self._asleep() else self._ranks
         frozen = [number for number, rank in awake.items() if is_frozen(rank.pid)]
-        self._since = {one: since for one, since in self._since.items() if one in frozen}
+        self._since = {rank: since for rank, since in self._since.items() if rank in frozen}
         why = ""
         for number in frozen:
             if number not in self._since:

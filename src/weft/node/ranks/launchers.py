@@ -104,7 +104,7 @@ def imports_trainer(command: Sequence[str], workdir: str) -> bool:
 
 
 def _fit_torchrun(words: list[str], place: Place) -> list[str]:
-    told: dict[str, object] = {
+    options: dict[str, object] = {
         "nproc-per-node": place.gpus,
         "nnodes": place.nodes,
         "node-rank": place.node,
@@ -112,27 +112,27 @@ def _fit_torchrun(words: list[str], place: Place) -> list[str]:
         "master-port": place.port,
     }
     if "--standalone" in words or any("rdzv" in name for name in _said(words)):
-        told = {"nproc-per-node": place.gpus}  # it has a meeting point of its own
-    return _add(words, told)
+        options = {"nproc-per-node": place.gpus}  # it has a meeting point of its own
+    return _add(words, options)
 
 
 def _fit_accelerate(words: list[str], place: Place) -> list[str]:
-    told: dict[str, object] = {
+    options: dict[str, object] = {
         "num_processes": place.gpus * place.nodes,
         "num_machines": place.nodes,
         "main_process_port": place.port,
     }
     if place.nodes > 1:
-        told |= {"machine_rank": place.node, "main_process_ip": place.address}
-    return _add(words, told)
+        options |= {"machine_rank": place.node, "main_process_ip": place.address}
+    return _add(words, options)
 
 
 def _fit_deepspeed(words: list[str], place: Place) -> list[str]:
-    told: dict[str, object] = {"num_gpus": place.gpus, "master_port": place.port}
+    options: dict[str, object] = {"num_gpus": place.gpus, "master_port": place.port}
     if place.nodes > 1:
-        told |= {"num_nodes": place.nodes, "node_rank": place.node}
-        return ["--no_ssh", *_add(words, {**told, "master_addr": place.address})]
-    return _add(words, told)
+        options |= {"num_nodes": place.nodes, "node_rank": place.node}
+        return ["--no_ssh", *_add(words, {**options, "master_addr": place.address})]
+    return _add(words, options)
 
 
 def _fit_mpirun(words: list[str], place: Place) -> list[str]:
@@ -149,11 +149,13 @@ _FITTED: dict[str, Callable[[list[str], Place], list[str]]] = {
 }
 
 
-def _add(words: list[str], told: Mapping[str, object]) -> list[str]:
+def _add(words: list[str], options: Mapping[str, object]) -> list[str]:
     """These options in front, but for those that the person gave."""
-    said = _said(words)
+    present = _said(words)
     new = [
-        f"--{name}={value}" for name, value in told.items() if name.replace("_", "-") not in said
+        f"--{name}={value}"
+        for name, value in options.items()
+        if name.replace("_", "-") not in present
     ]
     return [*new, *words]
 

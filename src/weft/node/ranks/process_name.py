@@ -44,10 +44,10 @@ def short_name(name: str) -> str:
 
 def _program(word: str, env: Mapping[str, str], workdir: str) -> Path | None:
     """The file that a command's first word means, unless it is a script or cannot be read."""
-    found = shutil.which(word, path=env.get("PATH")) if "/" not in word else word
-    if found is None:
+    executable = shutil.which(word, path=env.get("PATH")) if "/" not in word else word
+    if executable is None:
         return None
-    path = Path(workdir, found)
+    path = Path(workdir, executable)
     try:
         with path.open("rb") as program:
             return None if program.read(2) == b"#!" else path

@@ -213,15 +213,15 @@ def python_script(command: Sequence[str], path: str | None) -> Sequence[str] | N
     """The script and its arguments if `command` is this interpreter with a script; else None."""
     if len(command) < 2 or command[1].startswith("-") or not command[1].endswith(".py"):
         return None
-    found = shutil.which(command[0], path=path)
-    if found is None or not _same_python(found):
+    program = shutil.which(command[0], path=path)
+    if program is None or not _same_python(program):
         return None
     return command[1:]
 
 
-def _same_python(found: str) -> bool:
-    """Whether `found` starts the interpreter this process is, with the same packages."""
-    if Path(found).resolve() != Path(sys.executable).resolve():
+def _same_python(program: str) -> bool:
+    """Whether `program` starts the interpreter this process is, with the same packages."""
+    if Path(program).resolve() != Path(sys.executable).resolve():
         return False
-    home = Path(found).parent.parent
+    home = Path(program).parent.parent
     return sys.prefix == sys.base_prefix or home.resolve() == Path(sys.prefix).resolve()

@@ -18,16 +18,16 @@ Said = Callable[[Line, FromRank], None]
 
 
 class Conversations:
-    """All lines that are open; `said` is called with what a rank of this attempt says.
+    """All lines that are open; `said_by` is called with what a rank of this attempt says.
 
     What watchers count in its processes goes to `measurer`.
     """
 
     def __init__(
-        self, spec: AttemptSpec, select: selectors.BaseSelector, said: Said, measurer: Measurer
+        self, spec: AttemptSpec, select: selectors.BaseSelector, said_by: Said, measurer: Measurer
     ) -> None:
         self._me, self._user = (spec.job, spec.attempt), spec.user
-        self._select, self._said, self._measurer = select, said, measurer
+        self._select, self._said, self._measurer = select, said_by, measurer
         self._lines: list[Line] = []
         self._budget, self._counts = Budget(), Budget()
 

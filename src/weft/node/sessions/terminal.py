@@ -110,9 +110,9 @@ class Terminal:
             return f"nothing was typed or printed in its session for {self._idle_s:g} s"
         if not self._warned:
             self._warned = True
-            said = f"\r\nweft: idle; this session ends in {left_s:.0f} s unless it is used\r\n"
+            warning = f"\r\nweft: idle; this session ends in {left_s:.0f} s unless it is used\r\n"
             for viewer in [*self._viewers]:
-                self._send(viewer, frame(DATA, said.encode()))
+                self._send(viewer, frame(DATA, warning.encode()))
         return ""
 
     def stand(self, *, still: bool) -> None:

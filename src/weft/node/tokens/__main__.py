@@ -57,13 +57,13 @@ def be_the_only_one(record: Path) -> bool:
 
 def slots(text: str) -> dict[str, int]:
     """`cpu=4,io=2` as numbers."""
-    found = {}
+    counts = {}
     for pair in filter(None, text.split(",")):
         token, _, count = pair.partition("=")
         if not token or not count.isdigit() or int(count) < 1:
             raise NodeError(f"cannot use slots {pair!r}", hint="write them as in cpu=4,io=2")
-        found[token] = int(count)
-    return found
+        counts[token] = int(count)
+    return counts
 
 
 if __name__ == "__main__":

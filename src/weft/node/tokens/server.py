@@ -115,8 +115,8 @@ class Server:
         return message
 
     def _owner(self, job: str) -> int | None:
-        found = read_json(job_folder(self._state, job) / USER) if self._state else None
-        return None if found is None else int(found["uid"])
+        user = read_json(job_folder(self._state, job) / USER) if self._state else None
+        return None if user is None else int(user["uid"])
 
     def _send(self, out: Out) -> None:
         for key, message in out:

@@ -138,10 +138,10 @@ class Tuner:
         step, sync = self.known_times[self.measuring]
         sqr, var = self.noise or (0.0, 0.0)
         nodes, grad = len(self.placement), step - sync
-        told = (nodes, self.replicas, self.local, self.accumulate, grad, step, sqr, var)
-        if told == self.said:
+        facts = (nodes, self.replicas, self.local, self.accumulate, grad, step, sqr, var)
+        if facts == self.said:
             return None
-        self.said = told
+        self.said = facts
         return Report(
             step_s=step + (self.accumulate - 1) * grad,
             grad_s=grad,
@@ -192,10 +192,10 @@ class Tuner:
         table, kind = self.table, self.table.kinds[self.kind]
         nodes, replicas = len(self.placement), self.replicas
         seen = self.measured.get("" if self.blind else self.kind)
-        told = (self.kind, self.placement, seen.version if seen else 0, self.noise)
-        if told == self.tuned_for:
+        facts = (self.kind, self.placement, seen.version if seen else 0, self.noise)
+        if facts == self.tuned_for:
             return  # nothing new to choose by
-        self.tuned_for = told
+        self.tuned_for = facts
         if self.batch is None and seen and self.noise is not None:
             choice = best_batch(
                 seen.times(),

@@ -16,20 +16,22 @@ import numpy as np
 
 from weft.core.events.report import Report
 from weft.core.model.job import Config, Job, JobId
-from weft.core.state.table import Floats, Rows, Table
+from weft.core.state.table import Floats, Table
 from weft.perf.goodput.belief import Belief, row_of
 from weft.perf.goodput.blind import blind_goodputs
 from weft.perf.goodput.curves import Sheet, Sizes, by_kind
 from weft.perf.goodput.early_fit import early_fit
-from weft.perf.goodput.facts import DeclaredFacts, Facts, KindFacts
+from weft.perf.goodput.facts import DeclaredFacts, Facts
 from weft.perf.goodput.fit import fit
 from weft.perf.goodput.measurements import Measurements
 from weft.perf.goodput.model import StepTime
+from weft.perf.goodput.tables import KindFacts
+from weft.perf.linear import NoPairs
 
 DECLARED = DeclaredFacts()
 
 
-class FittedBeliefs:
+class FittedBeliefs(NoPairs):
     """Goodput of jobs that report, as fitted; `facts` are what is known of jobs besides.
 
     `early` fits the models over all kinds as the authors' simulator of Sia does.
@@ -91,15 +93,18 @@ class FittedBeliefs:
 
     def load(self, saved: Any) -> None:
         """Take up what `save` gave."""
-        for job, one in saved.items():
-            sqr, var = one["noise"]
+        for job, belief in saved.items():
+            sqr, var = belief["noise"]
             self._known[JobId(job)] = Belief(
-                {kind: Measurements().load(told) for kind, told in one["profiles"].items()},
-                Measurements(0.0, self._mixed_fit).load(one["mixed"]),
+                {
+                    kind: Measurements().load(measured)
+                    for kind, measured in belief["profiles"].items()
+                },
+                Measurements(0.0, self._mixed_fit).load(belief["mixed"]),
                 (sqr, var),
-                one["batch"],
-                one["most"],
-                one["version"],
+                belief["batch"],
+                belief["most"],
+                belief["version"],
             )
 
     def most_run(self, table: Table) -> Floats:
@@ -116,31 +121,21 @@ class FittedBeliefs:
 
     def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
         """Speed of each row at the size and batch it was submitted with."""
-        found = np.zeros((len(table), len(kinds)))
+        rates = np.zeros((len(table), len(kinds)))
         for row, job in enumerate(table.jobs):
-            found[row] = [self._facts.rate(job, kind) for kind in kinds]
-        return found
+            rates[row] = [self._facts.rate(job, kind) for kind in kinds]
+        return rates
 
     def units(self, table: Table, kinds: Sequence[str]) -> Floats:
         """GPUs of one replica of each row on each kind; 0 where it cannot run."""
-        found = np.zeros((len(table), len(kinds)))
+        units = np.zeros((len(table), len(kinds)))
         for row, job in enumerate(table.jobs):
-            found[row] = self._facts.units(job, kinds)
-        return found
-
-    def pairs(
-        self,
-        table: Table,  # noqa: ARG002 - of no rows
-        kinds: Sequence[str],  # noqa: ARG002
-        first: Rows,  # noqa: ARG002
-        second: Rows,  # noqa: ARG002
-    ) -> Floats | None:
-        """Nobody measured any."""
-        return None
+            units[row] = self._facts.units(job, kinds)
+        return units
 
     def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
         """Rows x configurations, evaluated together; what has not changed is remembered."""
-        found = np.full((len(table), len(configs)), np.nan)
+        goodputs = np.full((len(table), len(configs)), np.nan)
         which = tuple(configs)
         stale: list[tuple[int, Job, Belief]] = []
         for row, job in enumerate(table.jobs):
@@ -148,12 +143,12 @@ class FittedBeliefs:
             if belief is None:
                 continue
             if belief.curve is not None and belief.curve_of == (belief.version, which):
-                found[row] = belief.curve
+                goodputs[row] = belief.curve
             else:
                 stale.append((row, job, belief))
         if stale:
-            self._evaluate(stale, which, found)
-        return found
+            self._evaluate(stale, which, goodputs)
+        return goodputs
 
     def blind_goodputs(
         self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
@@ -162,11 +157,11 @@ class FittedBeliefs:
         return blind_goodputs(self._facts, self._known, table, kinds, nodes, replicas)
 
     def _evaluate(
-        self, stale: list[tuple[int, Job, Belief]], configs: tuple[Config, ...], found: Floats
+        self, stale: list[tuple[int, Job, Belief]], configs: tuple[Config, ...], goodputs: Floats
     ) -> None:
         sheet, kinds = Sheet(), _group(configs)
         for row, job, belief in stale:
-            found[row] = 0.0
+            goodputs[row] = 0.0
             init, largest, fixed = self._facts.batches(job, belief.batch)
             for kind, sizes in kinds.items():
                 own = self._facts.on(job, belief.batch, kind)
@@ -188,9 +183,9 @@ class FittedBeliefs:
                     belief.steps,
                     kind,
                 )
-        sheet.evaluate(found)
+        sheet.evaluate(goodputs)
         for row, _, belief in stale:
-            belief.curve, belief.curve_of = found[row].copy(), (belief.version, configs)
+            belief.curve, belief.curve_of = goodputs[row].copy(), (belief.version, configs)
 
     def _source(
         self, job: Job, belief: Belief, kind: str, own: KindFacts

@@ -26,7 +26,7 @@ def blind_goodputs(
     replicas: Floats,
 ) -> Floats:
     """Rows x shapes, evaluated together; what has not changed is remembered."""
-    found = np.full((len(table), len(nodes)), np.nan)
+    goodputs = np.full((len(table), len(nodes)), np.nan)
     shapes = (tuple(kinds), nodes.tobytes(), replicas.tobytes())
     stale: list[tuple[int, Job, Belief]] = []
     for row, job in enumerate(table.jobs):
@@ -38,18 +38,18 @@ def blind_goodputs(
             belief.mixed.version,
             *shapes,
         ):
-            found[row] = belief.blind
+            goodputs[row] = belief.blind
         else:
             stale.append((row, job, belief))
     if stale:
         rows = [row for row, _, _ in stale]
-        found[rows] = _evaluate(facts, stale, kinds, nodes, replicas)
+        goodputs[rows] = _evaluate(facts, stale, kinds, nodes, replicas)
     for row, _, belief in stale:
         belief.blind, belief.blind_of = (
-            found[row].copy(),
+            goodputs[row].copy(),
             (belief.version, belief.mixed.version, *shapes),
         )
-    return found
+    return goodputs
 
 
 def _evaluate(

@@ -139,8 +139,8 @@ class Sheet:
         spread = part.nodes if factor == 1.0 else np.ceil(gpus / source.node_gpus)
         looked_at = candidates(part.counts, init, limits, fixed)
         facts = (times, source.node_gpus, factor == 1.0, init, limits, fixed)
-        told = (*noise, init, factor, float(row))
-        self._cases.append(Case(part, times, spread, looked_at, memo, kind, facts, told))
+        inputs = (*noise, init, factor, float(row))
+        self._cases.append(Case(part, times, spread, looked_at, memo, kind, facts, inputs))
 
     def evaluate(self, into: Floats) -> None:
         """Write the goodput of every case into its cell."""
@@ -149,9 +149,9 @@ class Sheet:
         self._remember([case for case in self._cases if not _known(case)])
         steps = [case.memo[case.kind] for case in self._cases]
         column = np.concatenate([case.part.column for case in self._cases])
-        told = np.array([case.noise for case in self._cases])
-        told = np.repeat(told, [len(case.part.counts) for case in self._cases], axis=0)
-        sqr, var, init, factor, row = told.T
+        inputs = np.array([case.noise for case in self._cases])
+        inputs = np.repeat(inputs, [len(case.part.counts) for case in self._cases], axis=0)
+        sqr, var, init, factor, row = inputs.T
         least = np.empty(len(column))
         batch = np.concatenate([s.batch for s in steps])
         took = np.concatenate([s.took for s in steps])
@@ -184,5 +184,5 @@ class Sheet:
 
 
 def _known(case: Case) -> bool:
-    found = case.memo.get(case.kind)
-    return found is not None and found.part is case.part and found.facts == case.facts
+    memo = case.memo.get(case.kind)
+    return memo is not None and memo.part is case.part and memo.facts == case.facts

@@ -40,16 +40,16 @@ def _fit(rows: tuple[Row, ...]) -> StepTime:
     unseen += [4, 5] * (not ((nodes == 1) & (replicas > 1)).any())
     unseen += [3, 5] * (not (replicas > 2).any())
     high[unseen] = low[unseen]
-    found = _minimise(Loss(rows), start, low, high)
+    fitted = _minimise(Loss(rows), start, low, high)
     if not (nodes > 1).any():
-        found[2:4] = np.maximum(found[2:4], 1.1 * found[4:6])
-    return StepTime(*found.tolist())
+        fitted[2:4] = np.maximum(fitted[2:4], 1.1 * fitted[4:6])
+    return StepTime(*fitted.tolist())
 
 
 def _minimise(loss: Loss, start: Floats, low: Floats, high: Floats) -> Floats:
     """Where the authors' optimiser stops, which is SciPy's."""
     scipy = scipy_optimize()
-    found: Floats = scipy.minimize(
+    fitted: Floats = scipy.minimize(
         loss,
         np.clip(start, low, high),
         jac=True,
@@ -57,7 +57,7 @@ def _minimise(loss: Loss, start: Floats, low: Floats, high: Floats) -> Floats:
         bounds=scipy.Bounds(low, high),
         tol=TOLERANCE,
     ).x
-    return found
+    return fitted
 
 
 class Loss:

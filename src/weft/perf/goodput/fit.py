@@ -48,11 +48,11 @@ def _fit(rows: tuple[Row, ...]) -> StepTime:
     columns = zip(*rows, strict=True)
     nodes, replicas, local, grad_s, step_s = (np.array(c, dtype=float) for c in columns)
     start, free = _start(nodes, replicas, local, grad_s, step_s)
-    found = minimise(Problem(nodes, replicas, local, np.log(grad_s), np.log(step_s)), start, free)
+    fitted = minimise(Problem(nodes, replicas, local, np.log(grad_s), np.log(step_s)), start, free)
     if not (nodes > 1).any():
-        found[2] = max(found[2], 1.1 * found[4])
-        found[3] = max(found[3], 1.1 * found[5])
-    return StepTime(*found.tolist())
+        fitted[2] = max(fitted[2], 1.1 * fitted[4])
+        fitted[3] = max(fitted[3], 1.1 * fitted[5])
+    return StepTime(*fitted.tolist())
 
 
 def _start(

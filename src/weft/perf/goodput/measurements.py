@@ -54,7 +54,7 @@ class Measurements:
         return {
             "rows": [list(row) for row in self.rows.values()],
             "version": self.version,
-            "times": self._times and [float(one) for one in self._times],
+            "times": self._times and [float(seconds) for seconds in self._times],
             "stale": self._stale,
             "told": sorted(map(list, self._told)),
         }

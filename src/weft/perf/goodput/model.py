@@ -134,7 +134,7 @@ def best_of(
 ) -> Choice:
     """The best candidate of each case."""
     flat = (*times, *noise, nodes, replicas)
-    found = np.empty((3, len(replicas)))
+    chosen = np.empty((3, len(replicas)))
     for at in range(0, len(replicas), CHUNK):
         part = slice(at, at + CHUNK)
         c = [v[part, None] for v in flat]
@@ -143,8 +143,8 @@ def best_of(
         value *= looked_at.allowed[part]
         best = value.argmax(axis=1)
         rows = np.arange(len(best))
-        found[:, part] = value[rows, best], m[rows, best], s[rows, best] + 1.0
-    return Choice(*found)
+        chosen[:, part] = value[rows, best], m[rows, best], s[rows, best] + 1.0
+    return Choice(*chosen)
 
 
 def steps_of(

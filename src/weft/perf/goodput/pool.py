@@ -84,7 +84,7 @@ class Group:
         return {
             "profiles": {kind: measurements.save() for kind, measurements in self.measured.items()},
             "mixed": self.mixed.save(),
-            "noise": [[at, *told] for at, told in self.noise.items()],
+            "noise": [[at, *estimate] for at, estimate in self.noise.items()],
             "most": self.most,
             "batch": self.batch,
             "work": None if math.isnan(self.work) else self.work,
@@ -97,7 +97,7 @@ class Group:
     def load(cls, saved: Any) -> Group:
         """What `save` gave."""
         return cls(
-            {kind: Measurements().load(one) for kind, one in saved["profiles"].items()},
+            {kind: Measurements().load(measured) for kind, measured in saved["profiles"].items()},
             Measurements(close=0.0).load(saved["mixed"]),
             {at: (count, sqr, var) for at, count, sqr, var in saved["noise"]},
             saved["most"],
@@ -156,4 +156,4 @@ class Pool:
 
     def load(self, saved: Any) -> None:
         """Take up what `save` gave."""
-        self.groups = {tuple(key): Group.load(one) for key, one in saved}
+        self.groups = {tuple(key): Group.load(group) for key, group in saved}

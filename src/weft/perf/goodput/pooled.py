@@ -138,9 +138,9 @@ class PooledBeliefs(FittedBeliefs):
         """Take up what `save` gave."""
         self.pool.load(saved["pool"])
         for job, (number, at, ran, progress, work, goodput, noise) in saved["stands"].items():
-            told = None if noise is None else (float(noise[0]), float(noise[1]))
+            estimate = None if noise is None else (float(noise[0]), float(noise[1]))
             self._stands[JobId(job)] = Stand(
-                number, at, ran, progress, math.nan if work is None else work, goodput, told
+                number, at, ran, progress, math.nan if work is None else work, goodput, estimate
             )
 
     # ---- answers
@@ -188,28 +188,28 @@ class PooledBeliefs(FittedBeliefs):
 
     def alone(self, table: Table, kinds: Sequence[str]) -> Floats:
         """One replica on each kind, as kinds were compared beforehand; 0 where it cannot run."""
-        found = np.zeros((len(table), len(kinds)))
+        rates = np.zeros((len(table), len(kinds)))
         for row, job in enumerate(table.jobs):
             facts = [self._facts.on(job, 1.0, kind) for kind in kinds]
-            found[row] = [
+            rates[row] = [
                 0.0 if kind_facts is None else kind_facts.bootstrap for kind_facts in facts
             ]
-        return found
+        return rates
 
     def work(self, table: Table) -> Floats:
         """Declared work, times what trainings of the model were found to need."""
-        found: list[float] = []
+        work: list[float] = []
         needed: dict[int, float] = {}
         for job in table.jobs:
             group, stand = self.pool.find(job), self._stands.get(job.id)
             if group is None:
-                found.append(math.nan)
+                work.append(math.nan)
                 continue
             if id(group) not in needed:
                 needed[id(group)] = group.needed()
-            told = stand is not None and math.isfinite(stand.work)
-            found.append((stand.work if told and stand else group.work) * needed[id(group)])
-        return np.array(found)
+            reported = stand is not None and math.isfinite(stand.work)
+            work.append((stand.work if reported and stand else group.work) * needed[id(group)])
+        return np.array(work)
 
     def work_left(self, table: Table, now: float) -> Floats:
         """Work less progress, which goes on between reports at the last rate."""

@@ -33,7 +33,7 @@ class MeasuredBus:
     refused: int = 0
 
     def speed(self, job: Job, beside: Job) -> float:
-        """Speed of `one`, as a part of its speed alone."""
+        """Speed of `job`, as a part of its speed alone."""
         pair = (job.model, job.demand.gpus), (beside.model, beside.demand.gpus)
         return self.speeds.get(pair, 1.0)
 
@@ -46,14 +46,14 @@ def read_bus(folder: Path) -> MeasuredBus:
     try:
         with path.open(encoding="utf-8", newline="") as stream:
             for line, row in enumerate(csv.DictReader(stream), 2):  # noqa: B007 - named in errors
-                one = describe(row["model"], row["batch"]), int(row["gpus"])
+                run = describe(row["model"], row["batch"]), int(row["gpus"])
                 other = describe(row["other_model"], row["other_batch"]), int(row["other_gpus"])
-                speeds[one, other] = alone[one] / float(row["time_s"])
+                speeds[run, other] = alone[run] / float(row["time_s"])
     except OSError as error:
         raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
     except (KeyError, ValueError, TypeError, ZeroDivisionError) as error:
         raise InvalidConfig(
             f"{path}, line {line}: {error!r} is missing or no number", hint=f"see {SOLO} as well"
         ) from error
-    kept = {pair: one for pair, one in speeds.items() if 1.0 / MOST_SLOWER <= one <= 1.0}
+    kept = {pair: speed for pair, speed in speeds.items() if 1.0 / MOST_SLOWER <= speed <= 1.0}
     return MeasuredBus(kept, len(speeds) - len(kept))

@@ -40,13 +40,13 @@ def simulate_iterations(
     rng = np.random.default_rng(seed)
     held = all(sender.beat is not None for sender in senders)
     draws, count = (1, STEADY) if held else (DRAWS, ITERATIONS)
-    found: list[list[float]] = [[] for _ in senders]
+    seconds: list[list[float]] = [[] for _ in senders]
     for _ in range(draws):
         jobs = [_Running(sender, rng.standard_normal(256), rng.random()) for sender in senders]
         _run(jobs, gbps, count + SETTLE)
-        for seen, job in zip(found, jobs, strict=True):
+        for seen, job in zip(seconds, jobs, strict=True):
             seen += job.seconds[SETTLE : count + SETTLE]
-    return found
+    return seconds
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +70,7 @@ class _Running:
     def __post_init__(self) -> None:
         traffic, beat = self.sender.traffic, self.sender.beat
         now = 0.0
-        for phase in sorted(traffic.talking, key=lambda one: one.start_s):
+        for phase in sorted(traffic.talking, key=lambda part: part.start_s):
             self._stretches.append((max(phase.start_s - now, 0.0), phase.seconds, phase.gbps))
             now = max(now, phase.start_s) + phase.seconds
         self._stretches.append((max(traffic.iteration_s - now, 0.0), 0.0, 0.0))

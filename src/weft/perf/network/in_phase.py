@@ -34,11 +34,11 @@ class InPhase:
 
 
 def iteration_seconds(
-    one: Resident, crossing: Mapping[Uplink, Sequence[Resident]]
+    sender: Resident, crossing: Mapping[Uplink, Sequence[Resident]]
 ) -> tuple[float, ...]:
     """Iterations of a job beside others on its links, as they come."""
     links = list(crossing)
-    on: dict[int, tuple[Resident, list[int]]] = {id(one): (one, list(range(len(links))))}
+    on: dict[int, tuple[Resident, list[int]]] = {id(sender): (sender, list(range(len(links))))}
     for i, link in enumerate(links):
         for other in crossing[link]:
             on.setdefault(id(other), (other, []))[1].append(i)
@@ -67,4 +67,4 @@ def _rank(key: Key) -> tuple[object, ...]:
 @lru_cache(maxsize=1 << 14)
 def _simulate(keys: tuple[Key, ...], gbps: tuple[float, ...]) -> tuple[tuple[float, ...], ...]:
     seen = simulate_iterations([Sender(*key) for key in keys], gbps)
-    return tuple(tuple(one) for one in seen)
+    return tuple(tuple(times) for times in seen)

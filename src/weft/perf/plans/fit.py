@@ -84,9 +84,9 @@ class _Measured:
         whole = self.passes * self.forward + sync + update + k_const
         total: Any = 0.0
         for predicted, seen in zip((sync, update, whole), self.seen, strict=True):
-            told = ~np.isnan(seen)
-            if told.any():
-                total += np.sqrt(((np.log(predicted[told]) - seen[told]) ** 2).mean())
+            known = ~np.isnan(seen)
+            if known.any():
+                total += np.sqrt(((np.log(predicted[known]) - seen[known]) ** 2).mean())
         return total
 
     def slope(self, k: Floats) -> Floats:
@@ -95,8 +95,8 @@ class _Measured:
         return np.array([self.loss(k + step).imag / STEP for step in steps])
 
 
-def _overlap(one: Any, other: Any, how: Any) -> Any:
+def _overlap(left: Any, other: Any, how: Any) -> Any:
     """`weft.perf.plans.law.overlap` of columns, along the imaginary axis as well."""
-    first = np.real(one) >= np.real(other)
-    longer, shorter = np.where(first, one, other), np.where(first, other, one)
+    first = np.real(left) >= np.real(other)
+    longer, shorter = np.where(first, left, other), np.where(first, other, left)
     return longer * np.exp(np.log(1.0 + (shorter / longer) ** how) / how)

@@ -111,9 +111,9 @@ class PlanLaw:
         return forward + sync + update + k.k_const + (between if pp > 1 else 0.0) + tensor
 
 
-def overlap(one: float, other: float, how: float) -> float:
+def overlap(left: float, other: float, how: float) -> float:
     """Time of two things that overlap: their sum if `how` is 1, the longer if it is large."""
-    longer, shorter = max(one, other), min(one, other)
+    longer, shorter = max(left, other), min(left, other)
     if longer <= 0.0 or shorter <= 0.0:
         return longer
     return longer * exp(log(1.0 + (shorter / longer) ** how) / how)

@@ -72,12 +72,14 @@ class PlanTable:
         batch = self.batches.get(job.model, 1)
         cell = self._cells.get((job.model, config.kind, config.gpus), {})
         declared = {plan.on(config.gpus) for plan in job.plans} if job.plans else {None}
-        found = [
+        every = [
             PlanChoice(plan, batch / self.seconds(job, config, plan))
             for plan in cell
             if plan in declared and (plan is None or plan.divides(batch))
         ]
-        return sorted((one for one in found if one.rate > 0.0), key=lambda one: -one.rate)
+        return sorted(
+            (choice for choice in every if choice.rate > 0.0), key=lambda choice: -choice.rate
+        )
 
     # ---- the truth
 
@@ -105,10 +107,10 @@ class _Planned:
         config = Config(kind, len(on.slices), on.gpus)
         seconds = self._table.seconds(self._job, config, plan)
         batch, replicas = self._table.batches[self._job.model], plan.data if plan else on.gpus
-        told = Report(
+        report = Report(
             step_s=seconds, batch=float(batch), replicas=float(replicas), nodes=float(config.nodes)
         )
-        self._pace = Pace(self._step_s / seconds, report=told)
+        self._pace = Pace(self._step_s / seconds, report=report)
 
     def pace(self, done: float, until_tick: float) -> Pace:  # noqa: ARG002
         """Always the same."""

@@ -77,47 +77,49 @@ class Colocated:
 
     # ---- the truth
 
-    def speed(self, one: Resident, beside: Sequence[Resident]) -> float:
-        """Speed of `one` beside others, as a part of its speed alone."""
-        return self._beside(one, beside) * self._hosted(one) * self._batched(one)
+    def speed(self, resident: Resident, beside: Sequence[Resident]) -> float:
+        """Speed of `resident` beside others, as a part of its speed alone."""
+        return self._beside(resident, beside) * self._hosted(resident) * self._batched(resident)
 
-    def _beside(self, one: Resident, beside: Sequence[Resident]) -> float:
-        if one.job.demand.share < 1.0:
+    def _beside(self, resident: Resident, beside: Sequence[Resident]) -> float:
+        if resident.job.demand.share < 1.0:
             return 1.0  # a job recorded on part of a device has its neighbours in its record
-        if not beside and one.on.sharing.tier is Tier.GUARANTEED:
+        if not beside and resident.on.sharing.tier is Tier.GUARANTEED:
             return 1.0
-        profile = self._doing(one)
+        profile = self._doing(resident)
         others = [self._doing(r) for r in beside]
-        if one.on.sharing.discipline is Discipline.PACED:
-            return self._paced(one, profile, beside, others)
-        if one.on.sharing.discipline is Discipline.TIMESLICE:
-            claims = sum(r.on.sharing.share for r in beside) + one.on.sharing.share
-            return slice_speed(one.on.sharing.share, claims)
-        if one.on.sharing.discipline is Discipline.LOCKSTEP and all(
+        if resident.on.sharing.discipline is Discipline.PACED:
+            return self._paced(resident, profile, beside, others)
+        if resident.on.sharing.discipline is Discipline.TIMESLICE:
+            claims = sum(r.on.sharing.share for r in beside) + resident.on.sharing.share
+            return slice_speed(resident.on.sharing.share, claims)
+        if resident.on.sharing.discipline is Discipline.LOCKSTEP and all(
             p.stages for p in (profile, *others)
         ):
-            return self._in_step((one, *beside), (profile, *others))
-        return self._together((profile, *others), one.on.sharing.discipline)[0]
+            return self._in_step((resident, *beside), (profile, *others))
+        return self._together((profile, *others), resident.on.sharing.discipline)[0]
 
-    def _hosted(self, one: Resident) -> float:
+    def _hosted(self, resident: Resident) -> float:
         """What its part of the hosts does for a job: a gang waits for its poorest member."""
-        known = self.sensitivity(one.job)
-        if known is None or one.on.sharing.tier is Tier.OPPORTUNISTIC:
+        known = self.sensitivity(resident.job)
+        if known is None or resident.on.sharing.tier is Tier.OPPORTUNISTIC:
             return 1.0  # who claims no part of the host has what others leave
-        parts = one.on.slices
+        parts = resident.on.slices
         return min(known.at(p.cpus / len(p.gpus), p.mem_gb / len(p.gpus)) for p in parts)
 
-    def _batched(self, one: Resident) -> float:
+    def _batched(self, resident: Resident) -> float:
         """What the batch size it was given does for a job."""
-        known = self.batching(one.job) if one.on.batch is not None else None
-        return 1.0 if known is None else known.speed(batch_size(one.on.batch, known.known.init))
+        known = self.batching(resident.job) if resident.on.batch is not None else None
+        return (
+            1.0 if known is None else known.speed(batch_size(resident.on.batch, known.known.init))
+        )
 
-    def _doing(self, one: Resident) -> Profile:
+    def _doing(self, resident: Resident) -> Profile:
         """What a job does with a device at the batch size it was given."""
-        known = self.batching(one.job) if one.on.batch is not None else None
+        known = self.batching(resident.job) if resident.on.batch is not None else None
         if known is None:
-            return self.profile(one.job)
-        return known.profile(batch_size(one.on.batch, known.known.init))
+            return self.profile(resident.job)
+        return known.profile(batch_size(resident.on.batch, known.known.init))
 
     # ---- what is believed
 
@@ -157,12 +159,12 @@ class Colocated:
         if discipline is Discipline.TIMESLICE:
             return [slice_speed(1.0, len(jobs))] * len(jobs)
         group = tuple(self.profile(job) for job in jobs)
-        found = self._groups.get((discipline, group))
-        if found is None:
+        speeds = self._groups.get((discipline, group))
+        if speeds is None:
             if len(self._groups) >= MOST_GROUPS:
                 self._groups.clear()
-            found = self._groups[discipline, group] = tuple(self._together(group, discipline))
-        return found
+            speeds = self._groups[discipline, group] = tuple(self._together(group, discipline))
+        return speeds
 
     def observe(self, job: Job, kind: str, report: Report) -> None:  # noqa: ARG002
         """Keep what a job measured of its speed, and how long its GPU waits for the host.
@@ -253,24 +255,24 @@ class Colocated:
 
     def _paced(
         self,
-        one: Resident,
+        resident: Resident,
         profile: Profile,
         beside: Sequence[Resident],
         others: Sequence[Profile],
     ) -> float:
         paired = list(zip(beside, others, strict=True))
-        if not paired and one.on.sharing.tier is Tier.GUARANTEED:
+        if not paired and resident.on.sharing.tier is Tier.GUARANTEED:
             return 1.0
-        if one.on.sharing.tier is Tier.GUARANTEED:
-            return 1.0 if self.gaps else guarded_speed(_use(profile), _ask_for(one, paired))
+        if resident.on.sharing.tier is Tier.GUARANTEED:
+            return 1.0 if self.gaps else guarded_speed(_use(profile), _ask_for(resident, paired))
         firm = [p for r, p in paired if r.on.sharing.tier is Tier.GUARANTEED]
         loose = len(paired) - len(firm)
         if self.gaps:
             return _in_gaps(profile, firm, loose)
         # A gang waits for its slowest device; what is left there is shared by the loose.
         busy = max(map(_use, firm), default=0.0)
-        speed = paced_speed(one.on.sharing.share, busy, _use(profile)) / (1 + loose)
-        cap = one.on.sharing.gpu_mem_gb
+        speed = paced_speed(resident.on.sharing.share, busy, _use(profile)) / (1 + loose)
+        cap = resident.on.sharing.gpu_mem_gb
         return speed * SPILL if cap is not None and cap < profile.mem_gb - 1e-6 else speed
 
 
@@ -278,9 +280,9 @@ def _use(profile: Profile) -> float:
     return min(profile.busy_s / profile.step_s, 1.0)
 
 
-def _ask_for(one: Resident, beside: Sequence[tuple[Resident, Profile]]) -> float:
+def _ask_for(resident: Resident, beside: Sequence[tuple[Resident, Profile]]) -> float:
     """What opportunistic jobs want of the processors of the device where they want most."""
-    wanted = {(p.node, gpu): 0.0 for p in one.on.slices for gpu in p.gpus}
+    wanted = {(p.node, gpu): 0.0 for p in resident.on.slices for gpu in p.gpus}
     for other, profile in beside:
         if other.on.sharing.tier is Tier.OPPORTUNISTIC:
             for part in other.on.slices:
@@ -300,8 +302,8 @@ def compute_interleaved_speeds(
     if discipline is Discipline.LOCKSTEP:
         return tuple(p.step_s / period for p in group)
     halved = [[stretch * seconds for seconds in lockstep.split_data(s)] for s in stages]
-    found = conserving.speeds([p.step_s for p in group], halved, period)
-    return tuple(float(speed) for speed in found)
+    speeds = conserving.speeds([p.step_s for p in group], halved, period)
+    return tuple(float(speed) for speed in speeds)
 
 
 def _in_gaps(profile: Profile, firm: Sequence[Profile], loose: int) -> float:

@@ -35,11 +35,11 @@ class Unordered:
     def __call__(self, group: Sequence[Profile]) -> Sequence[float]:
         """The speed of each as a part of its speed alone."""
         if len(group) == 2:
-            one, other = group
-            waits = max(one.cpu_part, other.cpu_part) > WAITS
+            first, other = group
+            waits = max(first.cpu_part, other.cpu_part) > WAITS
             shipped = None if waits else load_shipped_pairs(self.discipline)
             for table in (self.pairs, shipped):
-                known = None if table is None else table.known(one.tag, other.tag)
+                known = None if table is None else table.known(first.tag, other.tag)
                 if known is not None:
                     return known
         rates = load_shipped().rates([_features(profile) for profile in group], self.discipline)
@@ -94,7 +94,7 @@ class MeasuredPairs(Colocated):
     table: Throughputs | None = None
 
     def _beside(self, resident: Resident, beside: Sequence[Resident]) -> float:
-        """The measured speed of `one` beside its only neighbour."""
+        """The measured speed of `resident` beside its only neighbour."""
         if self.table is not None and len(beside) == 1:
             together, _ = self.table.pair(resident.job, beside[0].job, resident.kind)
             alone = self.table.rate(resident.job.model, resident.on.gpus, resident.kind)

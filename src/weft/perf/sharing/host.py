@@ -123,7 +123,7 @@ def read_tables(folder: Path) -> dict[str, Sensitivity]:
             hint="columns are profile_set, model_profile, cpus_per_gpu, mem_gb_per_gpu, "
             "tput_norm_to_fair",
         ) from error
-    return {name: _table(f"{path}, {name}", found) for name, found in points.items()}
+    return {name: _table(f"{path}, {name}", rows) for name, rows in points.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,9 +86,9 @@ def left_out(solo: Mapping[str, Features], groups: Sequence[Group], penalty: Pen
         rest = [group for at, group in enumerate(groups) if at % FOLDS != fold]
         law = _fit(solo, rest, penalty)
         for group in groups[fold::FOLDS]:
-            told = np.log(np.clip(group.rates, LOWEST, 1.0))
+            measured = np.log(np.clip(group.rates, LOWEST, 1.0))
             rates = settle([exposure(law, solo[name]) for name in group.members], law.cost)
-            off.extend(np.abs(np.log(rates) - told).tolist())
+            off.extend(np.abs(np.log(rates) - measured).tolist())
     return float(np.mean(np.minimum(off, ODD))) if off else 0.0
 
 

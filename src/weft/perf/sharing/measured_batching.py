@@ -96,6 +96,6 @@ class MeasuredBatching:
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Take up what `save` gave."""
-        for job, one in saved.items():
-            peaks = {int(size): float(gb) for size, gb in one["peaks"]}
-            self._shown[JobId(job)] = Shown(peaks, *one["rest"])
+        for job, shown in saved.items():
+            peaks = {int(size): float(gb) for size, gb in shown["peaks"]}
+            self._shown[JobId(job)] = Shown(peaks, *shown["rest"])

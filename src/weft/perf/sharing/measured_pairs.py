@@ -24,7 +24,7 @@ Row = tuple[str, str, float, float]
 def load_shipped_pairs(sharing: str) -> Pairs:
     """Speeds of pairs of workloads `MODEL:BATCH`, under time slicing or MPS."""
     whole = json.loads(files("weft.perf").joinpath("data/h200.json").read_text())
-    return _pairs((one, other, a, b) for one, other, a, b in whole["pairs"].get(sharing, ()))
+    return _pairs((first, other, a, b) for first, other, a, b in whole["pairs"].get(sharing, ()))
 
 
 @cache
@@ -58,7 +58,7 @@ def _rows(table: Any) -> Iterable[Row]:
 
 def _pairs(rows: Iterable[Row]) -> Pairs:
     speeds: dict[tuple[str, str], tuple[float, float]] = {}
-    for one, other, a, b in rows:
-        if (other, one) not in speeds:
-            speeds.setdefault((one, other), (a, b))
+    for first, other, a, b in rows:
+        if (other, first) not in speeds:
+            speeds.setdefault((first, other), (a, b))
     return Pairs(speeds)

@@ -51,7 +51,7 @@ class MuriTruth:
 
     def interruption(self, job: Job, beside: Sequence[Job]) -> float:
         """What an event costs a job: restarts of all jobs on its devices that take turns."""
-        return sum(pause(one.model, job.demand.gpus) for one in (job, *beside))
+        return sum(pause(member.model, job.demand.gpus) for member in (job, *beside))
 
     def retimed(self, trace: Trace) -> Trace:
         """The trace with lengths by iterations: recorded durations are rounded to seconds."""

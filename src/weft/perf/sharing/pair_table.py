@@ -35,27 +35,27 @@ class Pairs:
 
     def __call__(self, group: Sequence[Profile]) -> list[float]:
         """Speed of each member as a part of its speed alone."""
-        found = [1.0] * len(group)
+        speeds = [1.0] * len(group)
         for i, profile in enumerate(group):
             for j, other in enumerate(group):
                 if i != j:
-                    found[i] *= self.between(profile.tag, other.tag)[0]
-        return found
+                    speeds[i] *= self.between(profile.tag, other.tag)[0]
+        return speeds
 
-    def between(self, one: str, other: str) -> tuple[float, float]:
+    def between(self, tag: str, other: str) -> tuple[float, float]:
         """Speeds of two workloads beside each other; full ones of a pair nobody measured."""
-        return self.known(one, other) or (1.0, 1.0)
+        return self.known(tag, other) or (1.0, 1.0)
 
-    def known(self, one: str, other: str) -> tuple[float, float] | None:
+    def known(self, tag: str, other: str) -> tuple[float, float] | None:
         """Measured speeds of two workloads beside each other; None where nobody measured them."""
-        if (found := self.speeds.get((one, other))) is not None:
-            return found
-        back = self.speeds.get((other, one))
+        if (speeds := self.speeds.get((tag, other))) is not None:
+            return speeds
+        back = self.speeds.get((other, tag))
         return None if back is None else (back[1], back[0])
 
     def average(self, tag: str) -> float | None:
         """Mean speed of a workload over all its measured partners; None where there are none."""
-        own = [a for (one, _), (a, _) in self.speeds.items() if one == tag]
+        own = [a for (first, _), (a, _) in self.speeds.items() if first == tag]
         own += [b for (_, other), (_, b) in self.speeds.items() if other == tag]
         return sum(own) / len(own) if own else None
 

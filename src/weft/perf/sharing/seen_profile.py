@@ -28,10 +28,10 @@ class SeenProfile(NamedTuple):
         seen = self._replace(mem_gb=max(self.mem_gb, report.mem_gb or 0.0))
         if not report.steps:
             return seen
-        told = report.step_s or self.step_s
+        step_s = report.step_s or self.step_s
         return seen._replace(
             busy=max(self.busy, -1.0 if report.sm is None else report.sm),
-            step_s=min(told, self.step_s or told),
+            step_s=min(step_s, self.step_s or step_s),
             data=max(self.data, -1.0 if report.data_s is None else read_cpu_part(report)),
         )
 

@@ -138,8 +138,8 @@ class Losing:
     def pace(self, done: float, until_tick: float) -> Pace:
         """The inner job's pace, until the end of the round at most."""
         pace = self._inner.pace(done, until_tick)
-        one = self._length / self._curve.iterations
-        k = int(done / one + 1e-6)
+        each = self._length / self._curve.iterations
+        k = int(done / each + 1e-6)
         recent = self._curve.measured(max(min(self._seen, k - 1), 0), k)
         change = np.abs(np.diff(recent))
         self._largest = max(self._largest, float(change.max(initial=0.0)))
@@ -150,7 +150,7 @@ class Losing:
             loss=float(recent[-1]),
             loss_change=float(change[-1]) if len(change) else 0.0,
             loss_change_most=self._largest,
-            iteration_s=one / pace.rate if pace.rate > 0.0 else None,
+            iteration_s=each / pace.rate if pace.rate > 0.0 else None,
             gpus=float(self._gpus),
         )
         return Pace(pace.rate, min(pace.seconds, until_tick), report)

@@ -118,13 +118,13 @@ class Learner:
         """What running jobs have reported, and the laws of their losses."""
         heard = {
             job: {
-                **{name: getattr(one, name) for name in TOLD},
-                "speeds": [[*at, speed] for at, speed in one.speeds.items()],
-                "law": one.law and [type(one.law).__name__, *astuple(one.law)],
+                **{name: getattr(heard, name) for name in TOLD},
+                "speeds": [[*at, speed] for at, speed in heard.speeds.items()],
+                "law": heard.law and [type(heard.law).__name__, *astuple(heard.law)],
             }
-            for job, one in self._heard.items()
+            for job, heard in self._heard.items()
         }
-        smoothed = {job: list(astuple(one)) for job, one in self._smoothed.items()}
+        smoothed = {job: list(astuple(smoothed)) for job, smoothed in self._smoothed.items()}
         epochs = {
             job: [seen.over, list(seen.begun.items()), seen.batch, seen.slower]
             for job, seen in self._epochs.items()
@@ -133,16 +133,18 @@ class Learner:
 
     def load(self, saved: Any) -> None:
         """Take up what `save` gave."""
-        for job, one in saved["smoothed"].items():
-            self._smoothed[JobId(job)] = Smoothed(*one)
+        for job, values in saved["smoothed"].items():
+            self._smoothed[JobId(job)] = Smoothed(*values)
         for job, (over, begun, batch, slower) in saved.get("epochs", {}).items():
             counts = {int(size): int(n) for size, n in begun}
             self._epochs[JobId(job)] = EpochsSeen(over, counts, batch, slower)
-        for job, told in saved["heard"].items():
-            heard = Heard(**{name: told[name] for name in TOLD})
-            heard.speeds = {(servers, workers): speed for servers, workers, speed in told["speeds"]}
-            if told["law"]:
-                family, *numbers = told["law"]
+        for job, fields in saved["heard"].items():
+            heard = Heard(**{name: fields[name] for name in TOLD})
+            heard.speeds = {
+                (servers, workers): speed for servers, workers, speed in fields["speeds"]
+            }
+            if fields["law"]:
+                family, *numbers = fields["law"]
                 heard.law = LAWS[family](*numbers)
             self._heard[JobId(job)] = heard
 

@@ -82,7 +82,7 @@ def fit_loss(losses: Sequence[float] | Floats) -> LossCurve | None:
         grid = np.linspace(low, high, CANDIDATES)
         tried = [_with_floor(value, weight, float(b2)) for b2 in grid]
         at = int(np.argmin([error for error, _ in tried]))
-        best = min(best, tried[at], key=lambda found: found[0])
+        best = min(best, tried[at], key=lambda fitted: fitted[0])
         low, high = float(grid[max(at - 1, 0)]), float(grid[min(at + 1, CANDIDATES - 1)])
     return best[1]
 

@@ -68,7 +68,7 @@ def fit_law(
         tried.append(_sublinear(k / span, loss / size, weight, span, size))
     if family != "sublinear":
         tried.append(_linear(k / span, loss / size, weight, span, size))
-    error, law = min(tried, key=lambda found: found[0])
+    error, law = min(tried, key=lambda fitted: fitted[0])
     return law if np.isfinite(error) else None
 
 
@@ -110,7 +110,7 @@ def _with_floors(
     gram += 1e-13 * np.eye(3) * np.trace(gram, axis1=1, axis2=2)[:, None, None]
     moment = (wanted[:, None, :] @ columns)[:, 0, :]
     errors = np.full(len(floors), np.inf)
-    found = np.zeros((len(floors), 3))
+    numbers = np.zeros((len(floors), 3))
     for subset in SUBSETS:
         part = np.zeros((len(floors), 3))
         square = gram[:, subset, :][:, :, subset]
@@ -118,8 +118,8 @@ def _with_floors(
         # Less than all of the squares by so much; all are the same for every subset.
         error = -(part * moment).sum(axis=1)
         better = (part >= 0.0).all(axis=1) & (error < errors)
-        errors[better], found[better] = error[better], part[better]
-    return errors + (wanted**2).sum(axis=1), found
+        errors[better], numbers[better] = error[better], part[better]
+    return errors + (wanted**2).sum(axis=1), numbers
 
 
 def _linear(

@@ -51,7 +51,7 @@ def _move(begun: dict[int, int], batch: int, by: int) -> None:
 
 def _nearest(declared: Regimes, batch: float) -> int:
     """The declared batch size that one reported is closest to."""
-    return min(declared.epoch_s, key=lambda one: abs(one - batch))
+    return min(declared.epoch_s, key=lambda declared_batch: abs(declared_batch - batch))
 
 
 def _slower(declared: Regimes, batch: int, report: Report) -> float:

@@ -119,18 +119,18 @@ def _settle(a: Floats, b: Floats, x: Floats, free: Any) -> tuple[Floats, Any]:
 
 
 def _columns(points: Iterable[Point], least: int) -> tuple[Floats, Floats, Floats]:
-    found = average(points)
-    if len(found) < least:
+    averages = average(points)
+    if len(averages) < least:
         raise InvalidConfig(
-            f"{len(found)} measured speeds do not settle a law of {least} coefficients",
+            f"{len(averages)} measured speeds do not settle a law of {least} coefficients",
             hint=f"measure at least {least} different configurations",
         )
-    p, w, speed = np.array(found, dtype=float).T
+    p, w, speed = np.array(averages, dtype=float).T
     return p, w, speed
 
 
 def _fit(parts: tuple[Floats, ...], seconds: Floats) -> list[float]:
     columns = np.stack(parts, axis=1) / seconds[:, None]
     size = np.linalg.norm(columns, axis=0)
-    found: list[float] = (nonnegative(columns / size, np.ones(len(seconds))) / size).tolist()
-    return found
+    numbers: list[float] = (nonnegative(columns / size, np.ones(len(seconds))) / size).tolist()
+    return numbers

@@ -76,15 +76,17 @@ def next_rise(view: View, left: PlainLeft, rows: Bools, above: Floats) -> float:
 
     Where nothing is predicted it is until anything changes. Infinite if only an end will tell.
     """
-    told = rows & ~left.reported
-    guessed = told & left.guessed
-    service, need = view.service()[guessed], np.maximum(view.table.need[guessed], 1e-9)
-    soonest = float(((step_above(service, STEP) - service) / need).min(initial=inf))
-    told &= ~left.guessed
-    if not told.any():
+    silent = rows & ~left.reported
+    guessed = silent & left.guessed
+    soonest = inf
+    if guessed.any():
+        service, need = view.service()[guessed], np.maximum(view.table.need[guessed], 1e-9)
+        soonest = float(((step_above(service, STEP) - service) / need).min())
+    silent &= ~left.guessed
+    if not silent.any():
         return soonest
-    times, then = _foresee(view.ran()[told], left.estimates.predicted[told])
-    times = times[(times > 0.0) & (then > above[told, None])]
+    times, then = _foresee(view.ran()[silent], left.estimates.predicted[silent])
+    times = times[(times > 0.0) & (then > above[silent, None])]
     return min(soonest, float(times.min(initial=inf)))
 
 

@@ -93,10 +93,10 @@ def score_nodes(
 
 def _nodes(free: Capacity, kind: str, demand: Demand) -> dict[int, list[int]]:
     """Nodes by size; of those alike, without shared devices, only the first."""
-    found: dict[int, list[int]] = defaultdict(list)
+    by_gpus: dict[int, list[int]] = defaultdict(list)
     for node in sorted(_differing(free, kind, demand)):
-        found[free.cluster.nodes[node].gpus].append(node)
-    return found
+        by_gpus[free.cluster.nodes[node].gpus].append(node)
+    return by_gpus
 
 
 def _differing(free: Capacity, kind: str, demand: Demand) -> Iterator[int]:

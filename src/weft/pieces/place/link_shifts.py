@@ -178,12 +178,12 @@ def _on_grids(
     if len(jobs) <= MOST_HARMONIC:
         parts = {round_periods([period])[0] / k for period in periods for k in PARTS}
         rounded += [
-            found
+            lengths
             for grid in sorted(parts, reverse=True)
-            if max(map(truediv, found := round_periods(periods, grid), periods)) <= MOST_LONGER
+            if max(map(truediv, lengths := round_periods(periods, grid), periods)) <= MOST_LONGER
         ][:MOST_GRIDS]
-    for found in rounded:
-        yield {job: circles[job].stretched(at) for job, at in zip(jobs, found, strict=True)}
+    for lengths in rounded:
+        yield {job: circles[job].stretched(at) for job, at in zip(jobs, lengths, strict=True)}
 
 
 def _is_in_loop(shared: Mapping[str, tuple[JobId, ...]], link: str) -> bool:

@@ -49,8 +49,8 @@ def match(rule: Rule) -> Placer:
         if job.demand.share < 1.0 or not free.cluster.joined:
             return fewest_nodes(job, free)
         for kind in acceptable(job, free) if job.demand.nodes < 2 else ():
-            if (found := _best(job, free, kind, rule)) is not None:
-                return Allocation((free.slice_of(*found),))
+            if (best := _best(job, free, kind, rule)) is not None:
+                return Allocation((free.slice_of(*best),))
         spread = fewest_nodes(job, free)
         return None if spread is None else _rematch(job, free, spread, rule)
 
@@ -110,8 +110,8 @@ def _best(job: Job, free: Capacity, kind: str, rule: Rule) -> tuple[int, int] | 
     for node in _with_room(free, kind, count):
         topology, mask = free.cluster.nodes[node].topology, free.idle_mask(node)
         if topology is None:
-            found, worth = free.slice(node, count).gpus, (0.0, 0.0)
-            chosen = mask_of(found)
+            gpus, worth = free.slice(node, count).gpus, (0.0, 0.0)
+            chosen = mask_of(gpus)
         else:
             choice = choose(topology, mask, count, pattern_of(job), rule, sensitive=sensitive)
             assert choice is not None

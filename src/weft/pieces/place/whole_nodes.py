@@ -164,7 +164,7 @@ def _assign(
         # A kind with too few large nodes: halves may do on the small ones.
         parts += [(-kind.size // 2, row)] * (2 * (whole - large))
         parts += [(-rest, row)] * (rest > 0)
-    parts += [_aside(view, held, where, one) for one in pushed]
+    parts += [_aside(view, held, where, row_pushed) for row_pushed in pushed]
     heapify(parts)
     while parts:
         negative, row = heappop(parts)
@@ -175,8 +175,8 @@ def _assign(
         kind.set_free(node, kind.free[node] + negative)
         kind.guests[node][row] = kind.guests[node].get(row, 0) - negative
         where[row][node] = where[row].get(node, 0) - negative
-        for one in pushed:
-            heappush(parts, _aside(view, held, where, one))
+        for row_pushed in pushed:
+            heappush(parts, _aside(view, held, where, row_pushed))
     return where
 
 
@@ -217,10 +217,10 @@ def _room_for(
         if nodes := kind.by_free.get(free):
             return min(nodes)
     # Only what is smaller may be pushed aside, so that this comes to an end.
-    found = _first_to_clear(kind, need)
-    if found is None:
+    cleared = _first_to_clear(kind, need)
+    if cleared is None:
         return None
-    node = found
+    node = cleared
     for row in sorted(kind.guests[node], key=lambda r: (kind.guests[node][r], r)):
         if kind.free[node] >= need:
             break

@@ -81,7 +81,7 @@ class _Offers(NamedTuple):
         """Each as a pair."""
         rows = (self.leader.tolist(), self.follower.tolist(), self.size.tolist())
         speeds = zip(*self.speeds.tolist(), strict=True)
-        return tuple(Pair(*one) for one in zip(*rows, speeds, strict=True))
+        return tuple(Pair(*fields) for fields in zip(*rows, speeds, strict=True))
 
 
 class _Found(NamedTuple):
@@ -133,11 +133,11 @@ class _Search:
 
     def improve(self, answer: Answer, solve: Solve) -> Shared:
         """The best of the answer with those who wait attached, and of programs with pairs."""
-        found = [self._attach(answer, self._now.pick(NOBODY))]
+        shared = [self._attach(answer, self._now.pick(NOBODY))]
         matched = self._match(answer.prices)
         programs = (self._now,) if matched.is_of(self._now) else (self._now, matched)
-        found += [self._solve(offers, solve) for offers in programs if len(offers.gain)]
-        best = max(found, key=lambda one: one.answer.value)
+        shared += [self._solve(offers, solve) for offers in programs if len(offers.gain)]
+        best = max(shared, key=lambda candidate: candidate.answer.value)
         return Shared(best.answer, best.pairs.as_pairs())
 
     def _solve(self, offers: _Offers, solve: Solve) -> _Found:
@@ -168,8 +168,8 @@ class _Search:
     def _heaviest(self, mask: Bools) -> Rows:
         rows = np.flatnonzero(mask)
         order = np.argsort(-self._alone.weight[rows], kind="stable")
-        found: Rows = np.sort(rows[order[:FOLLOWERS]])
-        return found
+        heaviest: Rows = np.sort(rows[order[:FOLLOWERS]])
+        return heaviest
 
     # ---- pairs after it
 
@@ -208,15 +208,15 @@ class _Search:
     ) -> _Offers:
         """Leaders x followers: both together at the leader's size; -inf where that is none."""
         size = home[leaders]
-        one, other, at_size = leaders[:, None], followers[None, :], size[:, None]
-        speeds = self._check_size(self._find(at_size, one, other), one, other, at_size)
+        leader, other, at_size = leaders[:, None], followers[None, :], size[:, None]
+        speeds = self._check_size(self._find(at_size, leader, other), leader, other, at_size)
         value, slows = self._alone.value, self._slows
         lead = own[leaders] + prices[self._kind[size]] * self._count[size]
-        worth = value[one, at_size] - (1.0 - speeds[0]) * slows[one, at_size]
+        worth = value[leader, at_size] - (1.0 - speeds[0]) * slows[leader, at_size]
         worth += value[other, at_size] - (1.0 - speeds[1]) * slows[other, at_size]
         gain = worth - lead[:, None] - own[followers][None, :]
-        gain[(speeds[0] <= 0.0) | (one == other)] = -np.inf
-        wide = [np.broadcast_to(rows, gain.shape) for rows in (one, other, at_size)]
+        gain[(speeds[0] <= 0.0) | (leader == other)] = -np.inf
+        wide = [np.broadcast_to(rows, gain.shape) for rows in (leader, other, at_size)]
         return _Offers(gain, worth, wide[0], wide[1], wide[2], speeds)
 
     def _see(self, worth: Worth) -> _Offers:
@@ -238,17 +238,19 @@ class _Search:
         gains = gain > 0.0
         return now._replace(gain=gain).pick(gains if which is None else gains & which)
 
-    def _find(self, size: Rows, one: Rows, other: Rows) -> Floats:
+    def _find(self, size: Rows, leader: Rows, other: Rows) -> Floats:
         """Speeds of both together, on devices of a size; the three are broadcast."""
         kind = self._kind[size]
-        return np.stack([self._speeds.find(kind, one, other), self._speeds.find(kind, other, one)])
+        return np.stack(
+            [self._speeds.find(kind, leader, other), self._speeds.find(kind, other, leader)]
+        )
 
-    def _check_size(self, speeds: Floats, one: Rows, other: Rows, size: Rows) -> Floats:
+    def _check_size(self, speeds: Floats, leader: Rows, other: Rows, size: Rows) -> Floats:
         """The speeds, 0 where they were not measured on so many GPUs."""
         if not self._speeds.asked_only:
             return speeds
         count = self._count[size]
-        asked: Floats = speeds * (self._asked[one] == count) * (self._asked[other] == count)
+        asked: Floats = speeds * (self._asked[leader] == count) * (self._asked[other] == count)
         return asked
 
 
@@ -279,24 +281,24 @@ def _leave(grid: _Offers, free: Bools) -> _Offers:
 def _take_best(offers: _Offers) -> _Offers:
     """The offers with the largest gains, no row in two of them."""
     taken: set[int] = set()
-    found = []
+    best = []
     pairs = list(zip(offers.leader.tolist(), offers.follower.tolist(), strict=True))
     for at in np.lexsort((offers.size, offers.follower, offers.leader, -offers.gain)).tolist():
         if taken.isdisjoint(pairs[at]):
             taken.update(pairs[at])
-            found.append(at)
-    return offers.pick(np.array(found, dtype=np.intp))
+            best.append(at)
+    return offers.pick(np.array(best, dtype=np.intp))
 
 
 def explain_pairs(view: View, pairs: Iterable[Pair], rows: Container[int]) -> dict[JobId, str]:
     """With whom each of these rows shares, and which speed it was promised."""
-    found = {}
+    reasons = {}
     for pair in pairs:
         both = ((pair.leader, pair.follower), (pair.follower, pair.leader))
         for (row, other), speed in zip(both, pair.speeds, strict=True):
             if row in rows:
-                found[view.job(row).id] = (
+                reasons[view.job(row).id] = (
                     f"shares its devices with {view.job(other).id}: "
                     f"{speed:.0%} of its speed alone is predicted"
                 )
-    return found
+    return reasons

@@ -36,10 +36,10 @@ class PairSpeeds:
     asked_only: bool
     able: Bools
 
-    def find(self, kinds: Rows, one: Rows, other: Rows) -> Floats:
-        """Speeds of rows `one` beside rows `other` on kinds; the three are broadcast."""
-        found: Floats = self.beside[kinds, self.types[one], self.types[other]]
-        return found
+    def find(self, kinds: Rows, rows: Rows, other: Rows) -> Floats:
+        """Speeds of `rows` beside rows `other` on kinds; the three are broadcast."""
+        speeds: Floats = self.beside[kinds, self.types[rows], self.types[other]]
+        return speeds
 
 
 def read_pair_speeds(view: View, rows: Sequence[int]) -> PairSpeeds:
@@ -72,24 +72,24 @@ def _read_measured(view: View, rows: Rows) -> Floats | None:
     together = pairs[:, :, 0].reshape(count, count, len(kinds))
     parts = np.minimum(together / np.maximum(alone, 1e-12)[:, None, :], 1.0)
     parts = np.where(alone[:, None, :] > 0.0, parts, 0.0)
-    found: Floats = parts.transpose(2, 0, 1)
-    return found
+    speeds: Floats = parts.transpose(2, 0, 1)
+    return speeds
 
 
 def _predict(view: View, jobs: Sequence[Job]) -> Floats:
     """What is believed of jobs two by two, where the memory of both is known and fits."""
     sharing, kinds = view.sharing(), view.cluster.kinds
-    found = np.zeros((len(kinds), len(jobs), len(jobs)))
+    table = np.zeros((len(kinds), len(jobs), len(jobs)))
     need = [sharing.profile(job).mem_gb for job in jobs]
     for at, kind in enumerate(kinds):
         room = _device_gb(view.cluster, kind)
-        for i, one in enumerate(jobs):
+        for i, first in enumerate(jobs):
             for j in range(i, len(jobs)):
                 if min(need[i], need[j]) <= 0.0 or need[i] + need[j] + 2 * CONTEXT_GB > room:
                     continue
-                speeds = sharing.speeds((one, jobs[j]), kind, Discipline.NONE)
-                found[at, i, j], found[at, j, i] = speeds
-    return found
+                speeds = sharing.speeds((first, jobs[j]), kind, Discipline.NONE)
+                table[at, i, j], table[at, j, i] = speeds
+    return table
 
 
 def _device_gb(cluster: Cluster, kind: str) -> float:

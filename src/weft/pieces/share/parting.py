@@ -16,16 +16,16 @@ def find_parted(
     view: View, programs: Programs, together: Mapping[Device, Sequence[int]]
 ) -> dict[JobId, str]:
     """Jobs that have to leave, one a device, with why they wait."""
-    found = {}
+    parted = {}
     for device, rows in together.items():
         kind = view.cluster.nodes[view.cluster.index[device[0]]].kind
         for row in rows:
             others = [other for other in rows if other != row and _can_leave(view, other)]
             why = _explain(view, programs, kind, row, rows) if others else ""
             if why:
-                found[view.job(max(others)).id] = why  # the last who came
+                parted[view.job(max(others)).id] = why  # the last who came
                 break
-    return found
+    return parted
 
 
 def _explain(view: View, programs: Programs, kind: str, row: int, rows: Sequence[int]) -> str:

@@ -109,7 +109,7 @@ class _Search:
         for parted in self._parted:
             self._after[view.table.row(parted)] = None
         self._devices = self._find_devices(together)
-        self._kinds = {one.kind: one.room_gb for one in self._devices.values()}
+        self._kinds = {device.kind: device.room_gb for device in self._devices.values()}
         self._full: dict[tuple[str, ...], float] = {}  # needs for which there is no room
 
     def run(self) -> Plan:
@@ -157,13 +157,13 @@ class _Search:
             for part in on.slices:
                 for gpu in part.gpus:
                     rows_on.setdefault((part.node, gpu), []).append(row)
-        found: dict[Device, _Residents] = {}
+        devices: dict[Device, _Residents] = {}
         for device, rows in rows_on.items():
             if device in together or len(rows) == 1:
                 residents = self._see(device, rows)
                 if residents is not None:
-                    found[device] = residents
-        return found
+                    devices[device] = residents
+        return devices
 
     def _see(self, device: Device, rows: Sequence[int]) -> _Residents | None:
         view = self._view
@@ -231,7 +231,7 @@ class _Search:
             return self._after[row] is not None  # elsewhere it would lose its work
         if self._is_hopeless(job):
             return False
-        order = sorted(self._devices.items(), key=lambda one: (len(one[1].claims), one[0]))
+        order = sorted(self._devices.items(), key=lambda entry: (len(entry[1].claims), entry[0]))
         for device, residents in order:
             claim_gb = self._claim(job, residents)
             if claim_gb is None:
@@ -365,16 +365,16 @@ class _Search:
 
     def _explain(self, waiting: Iterable[int]) -> dict[JobId, str]:
         """Why rows that could share do not."""
-        found = {}
+        reasons = {}
         for row in waiting:
             job = self._view.job(row)
             if job.id not in self._plan.reasons and job.id not in self._view.asked:
                 continue
             if self._must_be_alone(job):
-                found[job.id] = "it needs one of its own, as it ran out of memory beside others"
+                reasons[job.id] = "it needs one of its own, as it ran out of memory beside others"
             elif self._kinds:
-                found[job.id] = "no shared GPU has enough memory left for it"
-        return found
+                reasons[job.id] = "no shared GPU has enough memory left for it"
+        return reasons
 
 
 def _rank(job: Job) -> tuple[float, float]:

@@ -28,7 +28,7 @@ class ChangeSeconds:
 
 
 def change_seconds(
-    view: View, configs: tuple[Config, ...], held: Floats, told: Floats
+    view: View, configs: tuple[Config, ...], held: Floats, costs: Floats
 ) -> ChangeSeconds:
     """Of all rows, of which each holds the size of that number, below 0 none; by `read_costs`.
 
@@ -42,14 +42,14 @@ def change_seconds(
     own = np.where(at >= 0, kind[at], -1)
     count = np.where(at >= 0, gpus[at], 0.0)[:, None]
     young = (table.column(Column.REPORTED) == 0.0)[:, None]  # its first start is not over
-    start = np.where(young, told[0], told[1])[:, kind]
+    start = np.where(young, costs[0], costs[1])[:, kind]
     same = own[:, None] == kind[None, :]
     trains = (view.running() & ~view.restoring())[:, None]
-    live = (told[2][:, kind] > 0.0) & trains
+    live = (costs[2][:, kind] > 0.0) & trains
     fewer = same & (gpus[None, :] < count)
-    pause = told[3][:, kind] + np.where(fewer, 0.0, told[4][:, kind])
+    pause = costs[3][:, kind] + np.where(fewer, 0.0, costs[4][:, kind])
     change = np.where(live, pause, start)
-    ready = np.where(live & ~fewer, told[5][:, kind], 0.0)
+    ready = np.where(live & ~fewer, costs[5][:, kind], 0.0)
     return ChangeSeconds(start, change, ready, np.where(live & ~same, count, 0.0), own)
 
 
@@ -61,9 +61,9 @@ def read_costs(view: View) -> Floats:
     kinds, table = view.cluster.kinds, view.table
     costs = view.knowledge.costs
     if costs is None:
-        found = np.zeros((6, len(table), len(kinds)))
-        found[:2] = view.believed().restart_s(table)[:, None]
-        return found
+        seconds = np.zeros((6, len(table), len(kinds)))
+        seconds[:2] = view.believed().restart_s(table)[:, None]
+        return seconds
     number: dict[str, int] = {}
     cells: list[list[tuple[float, ...]]] = []
     which = []

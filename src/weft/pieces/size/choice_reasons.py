@@ -32,10 +32,12 @@ def explain_changes(
     }
 
 
-def clear_reasons(view: View, waiting: Bools, told: Floats) -> dict[JobId, str]:
-    """Nothing to say to whom waits now and did not before; `told` are the numbers of who did."""
+def clear_reasons(view: View, waiting: Bools, explained: Floats) -> dict[JobId, str]:
+    """Nothing to say to jobs that begin to wait; `explained` are the numbers of who waited."""
     fresh = np.flatnonzero(waiting)
-    fresh = fresh[~np.isin(view.table.seq[fresh], told, assume_unique=True)]
+    if len(explained):
+        seq = view.table.seq[fresh]
+        fresh = fresh[explained.take(np.searchsorted(explained, seq), mode="clip") != seq]
     return {view.job(row).id: "" for row in fresh.tolist()}
 
 
@@ -80,15 +82,15 @@ def say_gave_way(view: View, changes: Mapping[int, Allocation | None]) -> dict[J
         for device in () if to is None else _devices(to):
             takers.setdefault(device, []).append(row)
     place = {row: at for at, row in enumerate(changes)}
-    said = {}
+    reasons = {}
     for row, to in changes.items():
         if to is None:
             was = view.allocation(row)
             assert was is not None
             rows = {taker for device in _devices(was) for taker in takers.get(device, ())}
             names = [view.job(taker).id for taker in sorted(rows, key=place.__getitem__)]
-            said[view.job(row).id] = _gave_way(view, was, names)
-    return said
+            reasons[view.job(row).id] = _gave_way(view, was, names)
+    return reasons
 
 
 def _gave_way(view: View, was: Allocation, takers: list[JobId]) -> str:

@@ -77,15 +77,15 @@ def _used(problem: Growth) -> Floats:
 def _best(problem: Growth, i: int, now: Counts) -> list[tuple[float, int]]:
     """The largest gain of a job and its task; nothing if no task gains anything."""
     seconds = problem.seconds[i]
-    found: list[tuple[float, int]] = []
+    best: list[tuple[float, int]] = []
     for task, size in enumerate(seconds.shape):
         if now[task] + 1 >= size:
             continue
         saved = float(seconds[now]) - float(seconds[_plus(now, task)])
         gain = saved / _dominant(problem.needs[i][task], problem.capacity)
-        if gain > 0.0 and (not found or gain > found[0][0]):
-            found = [(gain, task)]
-    return found
+        if gain > 0.0 and (not best or gain > best[0][0]):
+            best = [(gain, task)]
+    return best
 
 
 def _dominant(need: Floats, capacity: Floats) -> float:

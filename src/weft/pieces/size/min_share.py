@@ -96,8 +96,8 @@ class Promises:
             periods = [(*periods[0][:2], first), *periods[1:]]
         below = 0
         for level in ask.levels if periods else ():
-            if found := self._fill_level(ask, periods, level, below, first):
-                return found
+            if schedule := self._fill_level(ask, periods, level, below, first):
+                return schedule
             below = level
         return self._late(ask, periods, bound, first)
 
@@ -121,9 +121,9 @@ class Promises:
                 ]
                 if first:
                     counts[0] = first
-                found = self._run(ask, [(p[0], p[1]) for p in periods], counts)
-                if found is not None and found.real_end <= ask.deadline + EPS:
-                    return found
+                schedule = self._run(ask, [(p[0], p[1]) for p in periods], counts)
+                if schedule is not None and schedule.real_end <= ask.deadline + EPS:
+                    return schedule
         return None
 
     def _run(
@@ -162,8 +162,8 @@ class Promises:
         for begin, stop in zip((start, *after), (*after, inf), strict=True):
             spans.append((begin, stop))
             counts.append(ask.at_most(self.free[bisect_right(self.times, begin) - 1]))
-        found = self._run(ask, spans, counts)
-        return found or Schedule(((self.now, 0),), inf, inf, met=False)
+        schedule = self._run(ask, spans, counts)
+        return schedule or Schedule(((self.now, 0),), inf, inf, met=False)
 
     def _periods(self, bound: float, deadline: float) -> Iterator[tuple[float, float, int]]:
         """Start, stop and free GPUs of each period up to `bound`; the last counts to `deadline`."""
@@ -197,7 +197,7 @@ def fill_all(promises: Promises, asks: Sequence[Ask], *, late_last: bool = True)
 
     Who cannot end in time gets what the others leave; without `late_last` it takes its turn.
     """
-    found: dict[int, Schedule] = {}
+    schedules: dict[int, Schedule] = {}
     order = sorted(range(len(asks)), key=lambda i: asks[i].deadline)
     late: list[int] = []
     for i in order:
@@ -206,11 +206,11 @@ def fill_all(promises: Promises, asks: Sequence[Ask], *, late_last: bool = True)
             late.append(i)
             continue
         promises.add(schedule)
-        found[i] = schedule
+        schedules[i] = schedule
     for i in late:
-        found[i] = promises.fill(asks[i])
-        promises.add(found[i])
-    return [found[i] for i in range(len(asks))]
+        schedules[i] = promises.fill(asks[i])
+        promises.add(schedules[i])
+    return [schedules[i] for i in range(len(asks))]
 
 
 def grow_shares(

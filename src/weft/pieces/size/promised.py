@@ -79,7 +79,9 @@ class Book:
                 rows[row] = promise
         self.room = _room(view, rows)
         for kind in view.cluster.kinds:
-            self._keep(kind, {row: one for row, one in rows.items() if one.kind == kind})
+            self._keep(
+                kind, {row: promise for row, promise in rows.items() if promise.kind == kind}
+            )
 
     def admit(self, rows: Iterable[int]) -> None:
         """Promise the deadlines of those who came, the earliest first, or say what is possible."""
@@ -98,8 +100,11 @@ class Book:
     def due(self) -> float | None:
         """When the first schedule changes."""
         now = self.view.now
-        steps = ((*(at for at, _ in one.steps), one.end) for one in self.schedules().values())
-        return min((at for one in steps for at in one if now < at < inf), default=None)
+        steps = (
+            (*(at for at, _ in schedule.steps), schedule.end)
+            for schedule in self.schedules().values()
+        )
+        return min((at for times in steps for at in times if now < at < inf), default=None)
 
     def newcomers(self) -> list[int]:
         """Rows with a deadline about which nothing was said yet."""
@@ -112,13 +117,13 @@ class Book:
 
     def schedules(self) -> dict[int, Schedule]:
         """What has been promised, by row."""
-        return {row: one.schedule for row, one in self.kept.items()}
+        return {row: promise.schedule for row, promise in self.kept.items()}
 
     def memory(self, inner: object = None) -> PromiseMemory:
         """What to remember."""
         jobs = self.view.table.jobs
         return PromiseMemory(
-            {jobs[row].id: one for row, one in sorted(self.kept.items())},
+            {jobs[row].id: promise for row, promise in sorted(self.kept.items())},
             tuple(sorted(self.refused)),
             inner,
         )
@@ -127,34 +132,37 @@ class Book:
         """Fill anew by what is left; where that would break a promise, go on as promised."""
         table = Promises(self.view.now, self.room[kind], self.terms.slot_s)
         asks = [self.asks.of(row, kind, self.room[kind]) for row in rows]
-        found = fill_all(table, asks)
+        filled = fill_all(table, asks)
         if any(
-            was.schedule.met and not new.met for was, new in zip(rows.values(), found, strict=True)
+            was.schedule.met and not new.met for was, new in zip(rows.values(), filled, strict=True)
         ):
             again = Promises(self.view.now, self.room[kind], self.terms.slot_s)
-            old = [shift(one.schedule, self.view.now) for one in rows.values()]
-            for one in old:
-                again.add(one)
-            if min(again.free) >= 0 and all(one.end > self.view.now for one in old):
-                table, found = again, old
+            old = [shift(promise.schedule, self.view.now) for promise in rows.values()]
+            for schedule in old:
+                again.add(schedule)
+            if min(again.free) >= 0 and all(schedule.end > self.view.now for schedule in old):
+                table, filled = again, old
         self.tables[kind] = table
-        self.kept |= {row: Promise(kind, one) for row, one in zip(rows, found, strict=True)}
+        self.kept |= {
+            row: Promise(kind, schedule) for row, schedule in zip(rows, filled, strict=True)
+        }
 
     def _try(self, row: int, kind: str) -> bool:
         room = self.room[kind]
         new = self.asks.of(row, kind, room)
         tight = replace(new, deadline=new.deadline - self.terms.restarts * new.restart_s)
-        others = [r for r, one in self.kept.items() if one.kind == kind]
+        others = [r for r, promise in self.kept.items() if promise.kind == kind]
         table = Promises(self.view.now, room, self.terms.slot_s)
-        found = fill_all(table, [*(self.asks.of(r, kind, room) for r in others), tight])
+        filled = fill_all(table, [*(self.asks.of(r, kind, room) for r in others), tight])
         if all(
-            one.met or not self.kept[r].schedule.met for r, one in zip(others, found, strict=False)
+            schedule.met or not self.kept[r].schedule.met
+            for r, schedule in zip(others, filled, strict=False)
         ):
-            fits = found[-1].met
+            fits = filled[-1].met
             if fits:
                 self.tables[kind] = table
-                for r, one in zip((*others, row), found, strict=True):
-                    self.kept[r] = Promise(kind, one)
+                for r, schedule in zip((*others, row), filled, strict=True):
+                    self.kept[r] = Promise(kind, schedule)
                 return True
         alone = self.tables[kind].fill(tight)
         if alone.met:
@@ -171,7 +179,7 @@ class Book:
         job, now = self.view.job(row), self.view.now
         asks = {k: self.asks.of(row, k, self.room[k]) for k in acceptable(job, self.view.free)}
         within = _span((job.deadline or inf) - now)
-        if not asks or not any(isfinite(one.work) for one in asks.values()):
+        if not asks or not any(isfinite(ask.work) for ask in asks.values()):
             return f"no deadline can be promised: nothing is known of how long {job.id} takes"
         ends = [self.tables[kind].fill(ask).real_end for kind, ask in asks.items()]
         text = f"it cannot end within {within}: not before {_span(min(ends) - now)} from now"
@@ -200,8 +208,8 @@ class Asks:
         key = (row, kind, room)
         if key not in self._known:
             self._known[key] = self._make(row, kind, room)
-        found = self._known[key]
-        return found if deadline is None else replace(found, deadline=deadline)
+        ask = self._known[key]
+        return ask if deadline is None else replace(ask, deadline=deadline)
 
     def _make(self, row: int, kind: str, room: int) -> Ask:
         view, job = self._view, self._view.job(row)
@@ -243,16 +251,16 @@ def levels_of(demand: Demand, cluster: Cluster, kind: str, room: int) -> tuple[i
 
 def seconds_left(view: View, quantile: float) -> Floats:
     """Seconds that rows still take on what they asked for: as they count, or as predicted."""
-    told = np.array(view.remaining())
+    left = np.array(view.remaining())
     predictor = view.predictor()
     sure = np.isfinite(predictor.known_lengths(view.table, view.now))
     for job in view.knowledge.counted:
         if (row := view.table.find(job)) is not None:
             sure[row] = True
     if sure.all():
-        return told
+        return left
     far = predictor.quantiles(view.table, view.now, (quantile,))[:, 0]
-    return np.where(sure, told, far)
+    return np.where(sure, left, far)
 
 
 def _rates(view: View, row: int, kind: str, sizes: Sequence[int]) -> list[float]:
@@ -262,18 +270,18 @@ def _rates(view: View, row: int, kind: str, sizes: Sequence[int]) -> list[float]
     mask = np.zeros(len(view.table), dtype=bool)
     mask[row] = True
     configs = [config_of(view.cluster, kind, size) for size in sizes]
-    found = view.beliefs.goodputs(view.table.pick(mask), configs)[0]
-    known = np.isfinite(found) & (found > 0.0)
-    return found.tolist() if known[-1] and known.any() else [float(size) for size in sizes]
+    goodputs = view.beliefs.goodputs(view.table.pick(mask), configs)[0]
+    known = np.isfinite(goodputs) & (goodputs > 0.0)
+    return goodputs.tolist() if known[-1] and known.any() else [float(size) for size in sizes]
 
 
 def _rising(levels: Sequence[int], rates: Sequence[float]) -> dict[int, float]:
     """Levels up to where the speed is highest, each faster than the one below."""
-    found: dict[int, float] = {}
+    rising: dict[int, float] = {}
     for level, rate in zip(levels, rates, strict=True):
-        if isfinite(rate) and rate > max(found.values(), default=0.0):
-            found[level] = rate
-    return found or {levels[0]: 1e-12}
+        if isfinite(rate) and rate > max(rising.values(), default=0.0):
+            rising[level] = rate
+    return rising or {levels[0]: 1e-12}
 
 
 def _room(view: View, rows: Mapping[int, Promise]) -> dict[str, int]:

@@ -116,7 +116,7 @@ class Defrag(Wrapper):
     def _after(self, view: View, plan: Plan, gang: int, moves: list[Move]) -> Plan | None:
         """The policy's decision once the moves are made; None if the gang does not start by it."""
         table = view.table.pick(np.ones(len(view.table), dtype=bool))
-        moved = {view.job(one.row).id: one for one in moves}
+        moved = {view.job(move.row).id: move for move in moves}
         mark = view.free.mark()
         try:
             for move in moves:
@@ -134,7 +134,7 @@ class Defrag(Wrapper):
         touched = {job for job in again.changes if view.holds(job) is not None}
         if not touched <= plan.changes.keys():
             return None  # somebody else would be stopped for it
-        changes = {**again.changes, **{job: one.to for job, one in moved.items()}}
+        changes = {**again.changes, **{job: move.to for job, move in moved.items()}}
         return replace(again, changes=changes)
 
 
@@ -190,10 +190,10 @@ class _Search:
         """Clear one node after the other, each the cheapest; None if one cannot be."""
         moves: list[Move] = []
         for size in self._sizes(kind):
-            found = self._clear(kind, size, self._rule.moves - len(moves))
-            if found is None:
+            cleared = self._clear(kind, size, self._rule.moves - len(moves))
+            if cleared is None:
                 return None
-            node, more = found
+            node, more = cleared
             moves += more
             self._targets.add(node)
         return moves
@@ -217,12 +217,12 @@ class _Search:
     def _emptiest(self, kind: str, size: int) -> list[int]:
         """Nodes that are large enough, those with the most idle devices first, not too many."""
         free, nodes = self._view.free, self._view.cluster.nodes
-        found = [
+        emptiest = [
             node
             for node, machine in enumerate(nodes)
             if machine.kind == kind and machine.gpus >= size and node not in self._targets
         ]
-        return sorted(found, key=lambda node: (-free.on(node), node))[:LOOKED_AT]
+        return sorted(emptiest, key=lambda node: (-free.on(node), node))[:LOOKED_AT]
 
     def _empty(self, node: int, size: int, most: int) -> list[Move] | None:
         """Who leaves a node for others so that `size` devices are free; the ledger follows."""
@@ -252,15 +252,15 @@ class _Search:
         """Rows that run on this node alone and may leave it, the cheapest for each device first."""
         view, table = self._view, self._view.table
         name = view.cluster.nodes[node].id
-        found = []
+        rows = []
         for row, _ in self._there.get(name, ()):
             on = view.allocation(row)
             assert on is not None
             runs = table.get(row, Column.RAN_RATE) > 0.0 and view.job(row).preemptible
             age = view.now - table.get(row, Column.RAN_SINCE)
             if runs and age >= self._rule.min_run_s and len(on.slices) == 1 and _is_whole(on):
-                found.append(row)
-        return sorted(found, key=lambda row: (float(self._restart[row]), row))
+                rows.append(row)
+        return sorted(rows, key=lambda row: (float(self._restart[row]), row))
 
     def _keep(self, node: int) -> Allocation | None:
         """Take what is idle on the nodes to be cleared, so that nobody is moved there."""
@@ -327,7 +327,7 @@ def _reasons(view: View, gang: int, moves: list[Move], saved_s: float) -> dict[J
     """Why each job is moved; the gang's gain is divided by the devices that they free."""
     job = view.job(gang)
     gained = job.demand.gpus * saved_s / HOUR
-    freed = sum(one.to.gpus for one in moves)
+    freed = sum(move.to.gpus for move in moves)
     reasons = {}
     for move in moves:
         was = view.allocation(move.row)

@@ -107,7 +107,9 @@ class Easy(Wrapper):
             return None
         devices = frozenset((name, gpu) for *_, name, gpus in chosen for gpu in gpus)
         trusted = view.waited()[rows[0]] < TRUSTED * self.patience_s
-        return Reservation(rows[0], devices, max(one[1] for one in chosen) if trusted else 0.0)
+        return Reservation(
+            rows[0], devices, max(choice[1] for choice in chosen) if trusted else 0.0
+        )
 
 
 def _nodes_for(job: Job, view: View, p: float) -> Iterator[tuple[int, float, NodeId, list[int]]]:
@@ -145,15 +147,15 @@ def _seconds_until_free(view: View, p: float) -> dict[Device, float]:
 
 def _find_in_the_way(view: View, plan: Plan, kept: Reservation, p: float) -> Bools:
     """Waiting rows that the plan starts on kept devices, and that are not known to end in time."""
-    found = np.zeros(len(view.table), dtype=bool)
+    in_the_way = np.zeros(len(view.table), dtype=bool)
     behind, started = _find_behind(view, kept), dict(_started(view, plan))
     asked = np.zeros(len(view.table), dtype=bool)
     asked[[*started]] = True
     lengths = _quantile_left(view, asked & behind, p)
     for row, devices in started.items():
         ends_in_time = lengths[row] <= kept.within_s
-        found[row] = behind[row] and not ends_in_time and not kept.devices.isdisjoint(devices)
-    return found
+        in_the_way[row] = behind[row] and not ends_in_time and not kept.devices.isdisjoint(devices)
+    return in_the_way
 
 
 def _started(view: View, plan: Plan) -> Iterator[tuple[int, set[Device]]]:
@@ -178,20 +180,20 @@ def _quantile_left(view: View, rows: Bools, p: float) -> Floats:
     if view.knowledge.predictor is not None and rows.any():
         part = view.table.pick(rows)
         known = np.isfinite(view.knowledge.predictor.remaining(part, view.now))
-        told = view.knowledge.predictor.quantiles(part, view.now, (p,))[:, 0]
-        left[rows] = np.where(known, told, inf)
+        predicted = view.knowledge.predictor.quantiles(part, view.now, (p,))[:, 0]
+        left[rows] = np.where(known, predicted, inf)
     return left
 
 
 def _tells(view: View) -> Bools:
     """Rows whose own progress says how much is left, or of whom nothing is predicted."""
-    told = np.full(len(view.table), np.nan)
+    work = np.full(len(view.table), np.nan)
     if view.knowledge.pooled is not None and len(view.table):
-        told = view.knowledge.pooled.work_left(view.table, view.now)
+        work = view.knowledge.pooled.work_left(view.table, view.now)
     predictor = view.knowledge.predictor
     blind = np.ones(len(view.table), dtype=bool)
     if predictor is not None:
         left = predictor.remaining(view.table, view.now)
         blind = ~(np.isfinite(left) & (left > 0.0))
-    mask: Bools = np.isfinite(told) | blind
+    mask: Bools = np.isfinite(work) | blind
     return mask

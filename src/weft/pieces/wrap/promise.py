@@ -98,7 +98,7 @@ def _hold(view: View, book: Book) -> tuple[Changes, Bools]:
     """
     changes: Changes = {}
     hidden = np.array([job.id in book.declined for job in view.table.jobs], dtype=bool)
-    due = {row: one for row, one in book.kept.items() if one.schedule.at(view.now)}
+    due = {row: promise for row, promise in book.kept.items() if promise.schedule.at(view.now)}
     hidden[list(due)] = True
     victims = _victims(view, hidden)
     for row in sorted(due, key=lambda row: (view.job(row).deadline or 0.0, row)):

@@ -22,17 +22,17 @@ def restart_seconds(view: View) -> Floats:
 
 def live_seconds(view: View) -> Floats:
     """Seconds until a row trains on other devices, made ready beside it; inf if it must restart."""
-    found = np.full(len(view.table), np.inf)
+    seconds = np.full(len(view.table), np.inf)
     costs = view.knowledge.costs
     if costs is None:
-        return found
+        return seconds
     for row in np.flatnonzero(view.running() & ~view.restoring()).tolist():
         on = view.allocation(row)
         assert on is not None
-        one = costs.costs(view.job(row), view.cluster.kind_of(on))
-        if one.live:
-            found[row] = one.prepare_s + one.pause_s + one.pause_gb_s * one.state_gb
-    return found
+        cost = costs.costs(view.job(row), view.cluster.kind_of(on))
+        if cost.live:
+            seconds[row] = cost.prepare_s + cost.pause_s + cost.pause_gb_s * cost.state_gb
+    return seconds
 
 
 def speed_ratio(view: View, row: int, was: Allocation, to: Allocation, *, pooled: bool) -> float:
@@ -67,8 +67,8 @@ def seconds_left(view: View) -> Floats:
     ran = view.ran()
     left = ran
     if view.knowledge.predictor is not None:
-        told = view.remaining()
-        left = np.where(np.isfinite(told) & (told > 0.0), told, ran)
+        remaining = view.remaining()
+        left = np.where(np.isfinite(remaining) & (remaining > 0.0), remaining, ran)
     pooled = view.knowledge.pooled
     if pooled is None or not len(view.table):
         return left

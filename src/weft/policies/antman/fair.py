@@ -156,16 +156,16 @@ class Round:
     def _least_used(self, job: Job) -> list[Device] | None:
         """Devices below the limits that no other opportunistic job is on, least used first."""
         for kind in acceptable(job, self._view.free):
-            found = []
+            devices = []
             for node, machine in enumerate(self._view.cluster.nodes):
                 if machine.kind != kind:
                     continue
                 for gpu in range(machine.gpus):
                     use = self._open_to(node, gpu)
                     if use is not None:
-                        found.append((use, node, gpu))
-            if len(found) >= job.demand.gpus:
-                return [(node, gpu) for _, node, gpu in sorted(found)[: job.demand.gpus]]
+                        devices.append((use, node, gpu))
+            if len(devices) >= job.demand.gpus:
+                return [(node, gpu) for _, node, gpu in sorted(devices)[: job.demand.gpus]]
         return None
 
     def _open_to(self, node: int, gpu: int) -> float | None:

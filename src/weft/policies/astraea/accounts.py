@@ -140,7 +140,7 @@ def count_hours(kept: Accounts, now: float, keep: int, *, ahead: float = 0.0) ->
 
     An hour is closed `ahead` seconds before its end: what is seen at its end is of the next.
     """
-    hours = {hour: dict(found) for hour, found in kept.hours.items()}
+    hours = {hour: dict(rates) for hour, rates in kept.hours.items()}
     begin, until = max(kept.at, now - (keep + 1) * HOUR) + ahead, now + ahead
     parts = []
     while begin < until - 1e-9:
@@ -153,15 +153,15 @@ def count_hours(kept: Accounts, now: float, keep: int, *, ahead: float = 0.0) ->
         for tenant, rate in kept.rates.items():
             into[tenant] = into.get(tenant, Rate()).plus(rate, seconds)
     first = int(now // HOUR) - keep
-    return {hour: found for hour, found in hours.items() if hour >= first}
+    return {hour: rates for hour, rates in hours.items() if hour >= first}
 
 
 def sum_hours(hours: Hours, tenant: str, before: int) -> Rate:
     """All hours of a tenant before a certain one."""
     total = Rate()
-    for hour, found in hours.items():
-        if hour < before and tenant in found:
-            total = total.plus(found[tenant], 1.0)
+    for hour, rates in hours.items():
+        if hour < before and tenant in rates:
+            total = total.plus(rates[tenant], 1.0)
     return total
 
 

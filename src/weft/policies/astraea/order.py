@@ -18,9 +18,9 @@ def classify(ltgf: Floats, classes: int = CLASSES) -> Floats:
     """The discrete class of each fairness ratio: lower is served less; 0 where nothing was."""
     log = np.log(np.maximum(ltgf, 1e-300))
     f = -log / np.sqrt(1.0 + log**2)
-    found: Floats = classes - np.floor((f + 1.0) / 2.0 * classes)
-    found[ltgf <= 0.0] = 0.0
-    return found
+    numbers: Floats = classes - np.floor((f + 1.0) / 2.0 * classes)
+    numbers[ltgf <= 0.0] = 0.0
+    return numbers
 
 
 def chance_to_end(executed: float, lease: float, ended: Histogram) -> float:

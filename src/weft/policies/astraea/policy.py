@@ -158,7 +158,7 @@ class Astraea:
 
     def _walk(self, view: View, kept: Accounts, rows: Rows) -> Walked:
         """The authors' list of running jobs after they looked through it."""
-        known = {one.job for one in kept.line}
+        known = {runner.job for runner in kept.line}
         others = [
             Runner(job.id, tenant_of(job), on)
             for job, on in zip(view.table.jobs, view.table.allocations, strict=True)
@@ -189,13 +189,13 @@ class Astraea:
             until.append(np.where(in_lease < SETTLED_S - EPS, SETTLED_S - in_lease, np.inf))
             until.append(np.where(in_lease < EPS, 0.0, np.inf))  # renewed just now
         until.append(rows.parked[waiting] + self.starving - view.now)
-        soonest = min(float(one[one > -EPS].min(initial=np.inf)) for one in until)
+        soonest = min(float(left[left > -EPS].min(initial=np.inf)) for left in until)
         return max(self._tick(view.now + soonest), follows) if soonest < np.inf else follows
 
     def _quotas(self, view: View, kept: Accounts, hours: Hours) -> dict[str, float]:
         """GPUs of each tenant that is there, has a weight of ours, or was there lately."""
         there = dict.fromkeys(tenant_of(job) for job in view.table.jobs)
-        lately = {name for found in hours.values() for name in found}
+        lately = {name for rates in hours.values() for name in rates}
         names = dict.fromkeys((*self.weights, *(n for n in kept.rates if n in lately), *there))
         weights = {**view.weights, **self.weights}
         total = sum(weights.get(name, 1.0) for name in names)
@@ -253,7 +253,7 @@ class Astraea:
         saved = rows.fairness_of(rows.executed - (rows.ran - rows.leased))
         if self.order == "reward":
             saved = classify(saved)
-        line = [view.table.row(one.job) for one in walked.line if one.job in view.table]
+        line = [view.table.row(runner.job) for runner in walked.line if runner.job in view.table]
         spare = [row for row in line if early[row]]
         return sorted(spare, key=lambda row: (-saved[row], -view.table.submitted[row]))
 
@@ -331,7 +331,7 @@ class Astraea:
 
 
 def _by_tenant(view: View, rows: Sequence[int]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    by_tenant: dict[str, list[int]] = {}
     for row in rows:
-        found.setdefault(tenant_of(view.job(row)), []).append(row)
-    return found
+        by_tenant.setdefault(tenant_of(view.job(row)), []).append(row)
+    return by_tenant

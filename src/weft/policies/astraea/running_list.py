@@ -40,23 +40,25 @@ class Walked:
     def passed_over(self, view: View, expired: Bools) -> Bools:
         """Rows whose lease is over, but which were not looked at."""
         mask = np.zeros(len(expired), dtype=bool)
-        mask[[view.table.row(one.job) for one in self.line if one.job in view.table]] = True
+        mask[[view.table.row(runner.job) for runner in self.line if runner.job in view.table]] = (
+            True
+        )
         return mask & expired
 
 
 def walk(line: Sequence[Runner], view: View, expired: Bools) -> Walked:
     """Take off those who ended or whose lease did; what ghosts hold is taken from the ledger."""
     table = view.table
-    left, at = [one for one in line if one.job not in table or view.holds(one.job)], 0
+    left, at = [runner for runner in line if runner.job not in table or view.holds(runner.job)], 0
     while at < len(left):
         job = left[at].job
         if job not in table or expired[table.row(job)]:
             del left[at]  # the next one takes its place and is passed over
         at += 1
     ghosts = []
-    for one in [one for one in left if one.job not in table]:
-        if view.free.fits(one.on):
-            view.free.take(one.on)
-            ghosts.append(one)
-    stay = [one for one in left if one.job in table or one in ghosts]
+    for runner in [runner for runner in left if runner.job not in table]:
+        if view.free.fits(runner.on):
+            view.free.take(runner.on)
+            ghosts.append(runner)
+    stay = [runner for runner in left if runner.job in table or runner in ghosts]
     return Walked(tuple(stay), tuple(ghosts))

@@ -68,7 +68,7 @@ class Turn:
         gone = {view.job(row).id for row in self.displaced}
         begun = [(view.job(row), on) for row, on in self.started.items()]
         more = (Runner(job.id, tenant_of(job), on) for job, on in begun)
-        return (*(one for one in line if one.job not in gone), *more)
+        return (*(runner for runner in line if runner.job not in gone), *more)
 
     def target(self) -> dict[JobId, Allocation]:
         """What jobs hold from now on."""

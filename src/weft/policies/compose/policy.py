@@ -102,8 +102,8 @@ def _decide_sizes(view: View, parts: Joined) -> Plan:
         changes = parts.place.assign(view, sizes.wanted)
         running = _running(view, changes)
         if ranking.later is not None:
-            told = ranking.later
-            later = told if isinstance(told, Later) else told(running)
+            rule = ranking.later
+            later = rule if isinstance(rule, Later) else rule(running)
     named = {view.job(row).id: on for row, on in changes.items()}
     return Plan(named, wake_at=later.wake_at, memory=ComposeMemory(later.memory, sizes.memory))
 

@@ -151,9 +151,9 @@ class GandivaFair:
                 continue
             user, gpus = job.owner, job.demand.gpus
             for kind in _by_room(view.cluster.kinds, job, held, due):
-                found = homes.find(gpus, kind)
-                if found is not None:
-                    homes.settle(job.id, found, min(due[kind][user], gpus))
+                node = homes.find(gpus, kind)
+                if node is not None:
+                    homes.settle(job.id, node, min(due[kind][user], gpus))
                     held[user, kind] = held.get((user, kind), 0.0) + gpus
                     break
 
@@ -178,10 +178,10 @@ class GandivaFair:
         }
         for kind in view.cluster.kinds:
             for _ in range(len(homes.nodes)):
-                found = homes.best_move(kind, rested, least_gain)
-                if found is None:
+                move = homes.best_move(kind, rested, least_gain)
+                if move is None:
                     break
-                job, to = found
+                job, to = move
                 homes.settle(job, {to: sum(homes.home[job].values())}, homes.tickets[job])
                 moved[job], rested[job] = view.now, False
                 if job in bound.on:

@@ -104,8 +104,8 @@ def finish_time_fairness(problem: Problem) -> Solution:
 
     def within(rho: float) -> tuple[float, Solution]:
         # thr(m, X) >= z steps_m / (rho D_m - t_m): a ratio can be met if z may be 1
-        found, _ = highest_level(program, steps / np.maximum(rho * ideal - t, 1e-300))
-        return found.value - 1.0, replace(found, value=worst(found.throughput(small)))
+        solution, _ = highest_level(program, steps / np.maximum(rho * ideal - t, 1e-300))
+        return solution.value - 1.0, replace(solution, value=worst(solution.throughput(small)))
 
     fastest = small.rates.max(axis=1, initial=0.0)
     solution = least(within, worst(fastest), worst(compute_isolated(small)))
@@ -221,7 +221,7 @@ def least(within: Callable[[float], tuple[float, Solution]], low: float, high: f
             break
         target = low - left * (high - low) / (right - left)
         slack, solution = within(target)
-        best = min(best, solution, key=lambda one: one.value)
+        best = min(best, solution, key=lambda candidate: candidate.value)
         if abs(slack) <= PRECISION:
             break
         again = slack * side > 0.0  # the other end stays where it is: lean towards it

@@ -80,9 +80,9 @@ def _beside(
             continue
         if devices.utilisation(device) >= FULL or _memory_full(devices, device):
             continue
-        found = (predict(devices, [*jobs], job, kind, records), len(jobs), device)
-        if best is None or found < best:
-            best = found
+        offer = (predict(devices, [*jobs], job, kind, records), len(jobs), device)
+        if best is None or offer < best:
+            best = offer
     return None if best is None else best[2]
 
 

@@ -177,12 +177,16 @@ class _Book:
             session = self._session(device, session.until)  # real jobs had told nothing before
             kinds = of_types(self._devices.jobs, self._devices.on[device])
             self.records[kinds] = interference(list(stretches.values()))
-        told = session.told(self._objective(stretches))
-        onward = self._tuner.onward(told, *self._limits(device, told), now) if told.jobs else None
+        updated = session.told(self._objective(stretches))
+        onward = (
+            self._tuner.onward(updated, *self._limits(device, updated), now)
+            if updated.jobs
+            else None
+        )
         if onward is None:
             del self.sessions[key]
-            self._over += [told] if told.jobs and self._policy.tune else []
-            self._set(device, told.jobs, told.best)
+            self._over += [updated] if updated.jobs and self._policy.tune else []
+            self._set(device, updated.jobs, updated.best)
         else:
             self.sessions[key] = onward
             self._set(device, onward.jobs, onward.asked)

@@ -140,11 +140,11 @@ class Lucid:
 
 def _watched(view: View) -> Bools:
     """Rows that told nothing, and that were watched, now or in an earlier run of their program."""
-    sharing, found = view.sharing(), np.zeros(len(view.table), dtype=bool)
+    sharing, watched = view.sharing(), np.zeros(len(view.table), dtype=bool)
     for row, job in enumerate(view.table.jobs):
-        told = bool(job.model) or "gpu_util" in job.hints or job.launch is None
-        found[row] = not told and sharing.profile(job).gpu_use < 1.0
-    return found
+        known = bool(job.model) or "gpu_util" in job.hints or job.launch is None
+        watched[row] = not known and sharing.profile(job).gpu_use < 1.0
+    return watched
 
 
 def _count(view: View, arrivals: Arrivals) -> Arrivals:

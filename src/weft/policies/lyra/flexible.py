@@ -29,14 +29,14 @@ def choose_extra(
 
     Ties go to the number that is `held`.
     """
-    most = min(max((len(one) for one in saved), default=0), room)
+    most = min(max((len(gains) for gains in saved), default=0), room)
     if not most:
         return [0] * len(saved)
     value = np.full((len(saved), most), -np.inf)
-    for i, one in enumerate(saved):
-        value[i, : len(one)] = one[:most]
+    for i, gains in enumerate(saved):
+        value[i, : len(gains)] = gains[:most]
         now = held[i] if held is not None else 0
-        if 0 < now <= min(len(one), most):
+        if 0 < now <= min(len(gains), most):
             value[i, now - 1] *= 1.0 + TIE
     count = np.arange(1.0, most + 1.0)
     kind, capacity = np.zeros(most, dtype=np.intp), np.array([float(room)])
@@ -44,7 +44,7 @@ def choose_extra(
         pick = by_dynamic_programming(value, kind, count, capacity)
     else:
         pick = choose(Problem(value, kind, count, capacity)).pick
-    return [int(one) + 1 for one in pick]
+    return [int(extra) + 1 for extra in pick]
 
 
 def believed_speeds(view: View, kind: str, most: int) -> Floats:

@@ -26,9 +26,9 @@ def allocation_of(parts: Parts, free: Capacity) -> Allocation:
     return Allocation(tuple(free.slice_of(node, mask) for node, mask in sorted(parts.items())))
 
 
-def join(one: Parts, other: Parts) -> Parts:
+def join(parts: Parts, other: Parts) -> Parts:
     """Both together."""
-    joined = dict(one)
+    joined = dict(parts)
     for node, mask in other.items():
         joined[node] = joined.get(node, 0) | mask
     return joined
@@ -52,17 +52,17 @@ def split(parts: Parts, base: int, loaned: Sequence[bool]) -> tuple[Parts, Parts
 def place_base(count: int, nodes: Iterable[int], free: Capacity) -> Parts | None:
     """On the node that it fits best, else on as few as can be, the largest first."""
     room = [(free.on(node), node) for node in nodes]
-    fitting = [one for one in room if one[0] >= count]
+    fitting = [entry for entry in room if entry[0] >= count]
     if fitting:
         node = min(fitting)[1]
         return {node: _lowest(free.idle_mask(node), count)}
     if sum(idle for idle, _ in room) < count:
         return None
     parts: Parts = {}
-    for idle, node in sorted(room, key=lambda one: (-one[0], one[1])):
+    for idle, node in sorted(room, key=lambda entry: (-entry[0], entry[1])):
         if idle > count:
             # The rest fits on one node: the one that it fills best.
-            node = min(one for one in room if one[0] >= count and one[1] not in parts)[1]
+            node = min(entry for entry in room if entry[0] >= count and entry[1] not in parts)[1]
         parts[node] = _lowest(free.idle_mask(node), min(idle, count))
         count -= parts[node].bit_count()
         if not count:

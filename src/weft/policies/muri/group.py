@@ -82,4 +82,6 @@ class Grouping:
 
 
 def _apart(group: Group) -> list[Group]:
-    return [Group([row], [one]) for row, one in zip(group.rows, group.profiles, strict=True)]
+    return [
+        Group([row], [profile]) for row, profile in zip(group.rows, group.profiles, strict=True)
+    ]

@@ -88,8 +88,8 @@ def _match(groups: Sequence[Group], most: int, weight: Weight) -> list[tuple[Gro
     table = _weights(names, most, weight)
     for a, b, count in match_types([len(w) for w in waiting], table):
         for _ in range(count):
-            one, other = waiting[a].pop(0), waiting[b].pop(0)
-            partner[max(one, other)] = min(one, other)
+            first, other = waiting[a].pop(0), waiting[b].pop(0)
+            partner[max(first, other)] = min(first, other)
     taken = set(partner.values())
     ordered: list[tuple[Group, Group | None]] = []
     for at, group in enumerate(groups):
@@ -107,8 +107,8 @@ def _worth(pair: tuple[Group, Group | None], weight: Weight) -> float:
 
 def _weights(names: Sequence[Mix], most: int, weight: Weight) -> Floats:
     table = np.zeros((len(names), len(names)))
-    for a, one in enumerate(names):
+    for a, mix in enumerate(names):
         for b in range(a, len(names)):
-            if len(one) + len(names[b]) <= most:
-                table[a, b] = weight(tuple(sorted(one + names[b])))
+            if len(mix) + len(names[b]) <= most:
+                table[a, b] = weight(tuple(sorted(mix + names[b])))
     return table

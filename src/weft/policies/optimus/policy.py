@@ -124,21 +124,21 @@ class Speeds:
 
 def least_sizes(view: View, room: dict[str, int], speeds: Speeds) -> dict[int, tuple[str, int]]:
     """Kind and size of the rows that get anything, in queue order; who may not stop goes first."""
-    left, found = dict(room), {}
+    left, sizes = dict(room), {}
     bound = _bound(view)
     for row in np.argsort(~bound, kind="stable").tolist():
         size = _held_size(view, row) if bound[row] else _least(view, row, left, speeds)
         if size is not None:
             left[size[0]] -= size[1]
-            found[row] = size
-    return found
+            sizes[row] = size
+    return sizes
 
 
 def grow_sizes(
     view: View, base: dict[int, tuple[str, int]], room: dict[str, int], speeds: Speeds
 ) -> dict[int, tuple[str, int]]:
     """The same rows after GPUs were handed out, one replica's at a time."""
-    kinds, one = list(room), np.eye(len(room))
+    kinds, identity = list(room), np.eye(len(room))
     left, bound = _left(view), _bound(view)
     seconds, start, needs, units = [], [], [], []
     for row, (kind, count) in base.items():
@@ -148,7 +148,7 @@ def grow_sizes(
         took = _seconds(float(left[row]), demand.gpus, most, speeds.of(row, kind))
         seconds.append(took[::unit])
         start.append((count // unit,))
-        needs.append(unit * one[[kinds.index(kind)]])
+        needs.append(unit * identity[[kinds.index(kind)]])
         units.append(unit)
     capacity = np.array([float(room[kind]) for kind in kinds])
     counts, _ = grow(Growth(seconds, start, needs, capacity))

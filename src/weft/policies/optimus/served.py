@@ -78,8 +78,8 @@ def _grow(
         start.append((1, least))
         needs.append(need)
         seconds.append(_seconds(view, served, training))
-    found, _ = grow(Growth(seconds, start, needs, capacity))
-    return {one: (w, p) for one, (p, w) in zip(jobs, found, strict=True)}
+    grown, _ = grow(Growth(seconds, start, needs, capacity))
+    return {job: (w, p) for job, (p, w) in zip(jobs, grown, strict=True)}
 
 
 def _on_a_kind(view: View, row: int, left: Floats, kinds: list[str]) -> Served:

@@ -91,18 +91,18 @@ def _survive(bred: Bred, count: int, rng: np.random.Generator) -> Bred:
 
 
 def _children(
-    matrix: Matrix, found: Bred, count: int, rng: np.random.Generator, goals_of: GoalsOf
+    matrix: Matrix, parents: Bred, count: int, rng: np.random.Generator, goals_of: GoalsOf
 ) -> Bred:
     """`count` new states, or as many as could be bred."""
-    children = found.take(np.arange(0))
+    children = parents.take(np.arange(0))
     for _ in range(BROODS):
         missing = count - len(children.mark)
         if not missing:
             break
-        bred = _cross(found.states, _parents(found, (missing + 1) // 2, rng), rng)
+        bred = _cross(parents.states, _parents(parents, (missing + 1) // 2, rng), rng)
         brood = repair(matrix, _mutate(matrix, bred, rng), rng)
         new = _measure(matrix, brood, goals_of)
-        known = np.concatenate([found.mark, children.mark])
+        known = np.concatenate([parents.mark, children.mark])
         children = _join(children, new.take(_new(new.mark, known)[:missing]))
     return children
 
@@ -112,15 +112,15 @@ def _parents(bred: Bred, pairs: int, rng: np.random.Generator) -> Rows:
     size = len(bred.mark)
     draws = -(-4 * pairs // size)
     drawn = rng.permuted(np.tile(np.arange(size), (draws, 1)), axis=1).ravel()
-    one, other = drawn[: 4 * pairs].reshape(-1, 2).T
-    lead = np.sign(bred.goals[:, one] - bred.goals[:, other])
+    first, other = drawn[: 4 * pairs].reshape(-1, 2).T
+    lead = np.sign(bred.goals[:, first] - bred.goals[:, other])
     beats = np.where((lead >= 0).all(axis=0), lead.max(axis=0), 0.0)
     beats += np.where((lead <= 0).all(axis=0), lead.min(axis=0), 0.0)
-    lonelier = (bred.far[one] > bred.far[other]) * 2.0 - 1.0
-    lonelier[bred.far[one] == bred.far[other]] = 0.0
-    coin = rng.random(len(one)) - 0.5
+    lonelier = (bred.far[first] > bred.far[other]) * 2.0 - 1.0
+    lonelier[bred.far[first] == bred.far[other]] = 0.0
+    coin = rng.random(len(first)) - 0.5
     verdict = np.where(beats != 0, beats, np.where(lonelier != 0, lonelier, coin))
-    return np.where(verdict > 0, one, other).reshape(-1, 2).T
+    return np.where(verdict > 0, first, other).reshape(-1, 2).T
 
 
 def _cross(states: Counts, parents: Rows, rng: np.random.Generator) -> Counts:
@@ -137,18 +137,18 @@ def _cross(states: Counts, parents: Rows, rng: np.random.Generator) -> Counts:
 def _mutate(matrix: Matrix, states: Counts, rng: np.random.Generator) -> Counts:
     """Rows go back to what is held, entries are lost, others on nodes with room grow; in place."""
     reset, thin = rng.random((2, *states.shape[:2]), dtype=np.float32)
-    job, one = np.nonzero(reset < RESET)
-    states[job, one] = matrix.held[job]
-    job, one = np.nonzero(thin < THIN)
-    rows = states[job, one]
-    states[job, one] = rows * (rng.random(rows.shape, dtype=np.float32) >= CUT)
+    job, state = np.nonzero(reset < RESET)
+    states[job, state] = matrix.held[job]
+    job, state = np.nonzero(thin < THIN)
+    rows = states[job, state]
+    states[job, state] = rows * (rng.random(rows.shape, dtype=np.float32) >= CUT)
     present = states > 0
     room = (states.sum(axis=0) < matrix.capacity).astype(np.float32)
     some = room / np.float32(len(states))
     own = room / np.maximum(np.count_nonzero(present, axis=0), 1).astype(np.float32)
     chance = np.where(present, some + own - some * own, some)
-    job, one, node = np.nonzero(rng.random(states.shape, dtype=np.float32) < chance)
-    now = states[job, one, node]
+    job, state, node = np.nonzero(rng.random(states.shape, dtype=np.float32) < chance)
+    now = states[job, state, node]
     span = matrix.capacity[node] - now + 1
-    states[job, one, node] = now + np.floor(rng.random(len(now), dtype=np.float32) * span)
+    states[job, state, node] = now + np.floor(rng.random(len(now), dtype=np.float32) * span)
     return states

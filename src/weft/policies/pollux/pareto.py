@@ -21,8 +21,8 @@ def utility(values: Floats, capacity: Counts, states: Counts) -> Floats:
     spread = (np.count_nonzero(states, axis=2) > 1).astype(np.intp)
     speed = values[np.arange(len(states))[:, None], spread, total].sum(axis=0)
     active = (states.sum(axis=0) > 0) @ capacity
-    found: Floats = speed / np.maximum(active, 1.0)
-    return found
+    shares: Floats = speed / np.maximum(active, 1.0)
+    return shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ def compute_crowding(goals: Floats, rank: Rows) -> Floats:
     few = np.bincount(front)[front] <= 2
     far = np.where(few, np.inf, 0.0)
     far[first & ~few] = _gaps(points[:, first & ~few], front[first & ~few])
-    found = np.empty(len(rank))
-    found[order] = far
-    return found
+    distances = np.empty(len(rank))
+    distances[order] = far
+    return distances
 
 
 def _gaps(points: Floats, front: Rows) -> Floats:

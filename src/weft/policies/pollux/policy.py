@@ -149,7 +149,7 @@ class Pollux:
         self, matrix: Matrix, machines: Machines, last: Counts | None, rng: np.random.Generator
     ) -> tuple[Counts, int]:
         """The last population, and which of it is best."""
-        found = evolve(
+        evolved = evolve(
             matrix,
             _seeds(matrix, machines, last),
             rng,
@@ -157,7 +157,7 @@ class Pollux:
             generations=self.generations,
             patience=self.patience,
         )
-        return found.states, int(found.score.argmax())
+        return evolved.states, int(evolved.score.argmax())
 
     def _search(
         self, matrix: Matrix, last: Counts | None, rng: np.random.Generator, goals: Goals
@@ -235,5 +235,5 @@ def _seeds(matrix: Matrix, machines: Machines, last: Counts | None) -> Counts:
         for state in (besides, smallest):
             if not state[row].any():
                 machines.first_fit(state, row, int(need), matrix.allowed)
-    found = np.stack([matrix.held, besides, smallest], axis=1)
-    return found if last is None else np.concatenate([found, last], axis=1)
+    seeds = np.stack([matrix.held, besides, smallest], axis=1)
+    return seeds if last is None else np.concatenate([seeds, last], axis=1)

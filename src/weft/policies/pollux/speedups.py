@@ -81,5 +81,5 @@ def worth(values: Floats, factor: Floats, scale: float, p: float, tie: float = T
     scaled = values[:, None] * scale
     scaled = np.concatenate([scaled, scaled * factor[:, None, None, None]], axis=1)
     each = np.sign(p) * (scaled + FLOOR) ** p if p else np.log(np.maximum(scaled, FLOOR))
-    found: Floats = each + tie * values[:, None]
-    return found
+    sums: Floats = each + tie * values[:, None]
+    return sums

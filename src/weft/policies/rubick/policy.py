@@ -10,7 +10,7 @@ Deviations  GPUs are counted by kind and then placed, not searched node by node;
             memory go in proportion. A speed is normalised by the job's best. Guaranteed jobs start
             in order of submission, others by slope; a waiting job without a guarantee never stops
             another altogether. Jobs are not shrunk in the authors' code, which also starts the
-            least sensitive first: `benchmarks.papers.plans.rubick` does as it does.
+            least sensitive first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.model.job import Config, Demand
+from weft.core.model.job import Config
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
@@ -28,7 +28,7 @@ from weft.core.state.table import Bools, Column, Floats
 from weft.pieces.parts import Sizes
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.configs import rigid_configs, valid_configs
-from weft.pieces.size.plans import attach_plans, find_fitting, overlay_plans
+from weft.pieces.size.plans import attach_plans, planned_rates
 from weft.policies.rubick.ladders import Ladder, build_ladders, is_guaranteed
 
 WHERE = tax.classify(
@@ -79,12 +79,7 @@ class Rubick:
         """A rung for every row."""
         valid = valid_configs(view.cluster, self.max_gpus)
         configs = (*valid, *rigid_configs(view, valid))
-        goodput = view.believed().goodputs(view.table, configs)
-        rates, planned = overlay_plans(view, configs, goodput)
-        for row in np.flatnonzero(np.isnan(goodput[:, 0]) & ~planned).tolist():
-            wish = _nearest(view.job(row).demand, configs)  # nothing is known: what it asks for
-            rates[row] = [float(config.gpus == wish) for config in configs]
-        rates = np.where(find_fitting(view, configs), rates, 0.0)
+        rates, goodput = planned_rates(view, configs)
         asked = _asked(view, configs, np.where(np.isnan(goodput), rates, goodput))
         ladders = build_ladders(view, configs, rates, asked)
         rungs = _Rungs(view, ladders, self._movable(view))
@@ -100,20 +95,13 @@ class Rubick:
         return movable & view.preemptible() & ~view.restoring()
 
 
-def _nearest(demand: Demand, configs: tuple[Config, ...]) -> int:
-    """The most GPUs up to what is asked for that a size has, else the fewest above."""
-    counts = {one.gpus for one in configs if demand.min <= one.gpus <= demand.max}
-    below = [gpus for gpus in counts if gpus <= demand.gpus]
-    return max(below) if below else min(counts, default=0)
-
-
 def _asked(view: View, configs: tuple[Config, ...], goodput: Floats) -> Floats:
     """What each row is believed to do by itself on what it asked for, on its best kind."""
-    found = np.zeros(len(view.table))
+    speeds = np.zeros(len(view.table))
     for row, job in enumerate(view.table.jobs):
         same = [at for at, config in enumerate(configs) if config.gpus == job.demand.gpus]
-        found[row] = goodput[row, same].max(initial=0.0)
-    return found
+        speeds[row] = goodput[row, same].max(initial=0.0)
+    return speeds
 
 
 @dataclass(slots=True)
@@ -157,11 +145,11 @@ class _Rungs:
             self._start(row)
 
     def _first_slope(self, row: int) -> float:
-        return max((one.slope(-1, 0) for one in self.ladders[row].values()), default=0.0)
+        return max((ladder.slope(-1, 0) for ladder in self.ladders[row].values()), default=0.0)
 
     def _start(self, row: int) -> None:
         """On the kind where it gains most for each GPU, if there is or can be made room."""
-        rungs = [(kind, max(one.least, 0)) for kind, one in self.ladders[row].items()]
+        rungs = [(kind, max(ladder.least, 0)) for kind, ladder in self.ladders[row].items()]
         rungs.sort(key=lambda rung: -self.ladders[row][rung[0]].slope(-1, rung[1]))
         for kind, rung in rungs:
             ladder = self.ladders[row][kind]
@@ -184,15 +172,15 @@ class _Rungs:
 
     def _flattest(self, kind: str, *, urgent: bool) -> tuple[float, int] | None:
         """The row that loses least for each GPU of a step down, and stays above its promise."""
-        found: tuple[float, int] | None = None
+        flattest: tuple[float, int] | None = None
         for row, (on, rung) in self.at.items():
             ladder = self.ladders[row][on]
             last = 0 if not urgent or is_guaranteed(self.view.job(row)) else -1
             if on == kind and rung > max(ladder.least, last):
                 slope = ladder.slope(rung - 1, rung)
-                if found is None or (slope, row) < found:
-                    found = slope, row
-        return found
+                if flattest is None or (slope, row) < flattest:
+                    flattest = slope, row
+        return flattest
 
     def _step(self, row: int, by: int) -> None:
         kind, rung = self.at.pop(row)

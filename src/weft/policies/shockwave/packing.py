@@ -58,11 +58,11 @@ def _repair(window: Window, counts: Counts, best: Bools, kappa: float) -> Bools:
     """Hold those that lost rounds to what they found, and let the others have the rest."""
     most, tried = np.full(len(window), window.rounds), best
     for _ in range(REPAIRS):
-        found = tried.sum(axis=1)
-        lost = found < counts
+        placed = tried.sum(axis=1)
+        lost = placed < counts
         if not lost.any():
             break
-        most = np.where(lost, np.minimum(most, found), most)
+        most = np.where(lost, np.minimum(most, placed), most)
         again = choose_counts(window, kappa, most=most)
         if again is None:
             break

@@ -235,12 +235,12 @@ def _append_targets(
     now: int,
     phi: float,
 ) -> dict[JobId, Series]:
-    found = {}
+    series = {}
     for row, job in enumerate(jobs):
         goal = float(target(at.submitted[row], at.past_s[row], at.left_s[row], phi))
         old = targets.get(job)
-        found[job] = Series(now, now, goal) if old is None else old.append(now, goal)
-    return found
+        series[job] = Series(now, now, goal) if old is None else old.append(now, goal)
+    return series
 
 
 def _place(

@@ -83,16 +83,16 @@ def choose_counts(
     """
     if not len(window) or window.gpus <= 0.0:
         return np.zeros(len(window), dtype=np.int64)
-    found = _find(window, kappa, gap, most, exact=False)
-    return None if found is None else np.rint(found[: len(window)]).astype(np.int64)
+    solution = _find(window, kappa, gap, most, exact=False)
+    return None if solution is None else np.rint(solution[: len(window)]).astype(np.int64)
 
 
 def choose_rounds(window: Window, kappa: float) -> Bools | None:
     """Jobs x rounds that are worth the most, by the published program; None if there are none."""
-    found = _find(window, kappa, GAP, None, exact=True)
-    if found is None:
+    solution = _find(window, kappa, GAP, None, exact=True)
+    if solution is None:
         return None
-    return np.asarray(found[-len(window) * window.rounds :].reshape(len(window), -1) > 0.5)
+    return np.asarray(solution[-len(window) * window.rounds :].reshape(len(window), -1) > 0.5)
 
 
 def _find(
@@ -170,8 +170,10 @@ def _solve(window: Window, kappa: float, gap: float, most: Counts | None, *, exa
         cost, high = np.append(cost, np.zeros(more)), np.append(high, np.ones(more))
         integer, nodes = np.append(integer, np.ones(more, dtype=bool)), EXACT_NODES
     scale = worth.max(initial=0.0) or kappa or 1.0
-    found = maximise(cost / scale, matrix, limits, high=high, whole=integer, gap=gap, nodes=nodes)
-    return found.x
+    solution = maximise(
+        cost / scale, matrix, limits, high=high, whole=integer, gap=gap, nodes=nodes
+    )
+    return solution.x
 
 
 def _add_rounds(window: Window, matrix: Sparse, limits: Floats) -> tuple[Sparse, Floats]:
@@ -220,16 +222,16 @@ def find_collisions(gangs: Floats, gpus: float) -> list[tuple[NDArray[np.intp], 
     Those with more than a half, a third, ... of all GPUs; and every job that fits beside none of
     those with more than a half.
     """
-    found = []
+    collisions = []
     for most in range(1, MOST_BESIDE + 1):
         large = np.flatnonzero(gangs > gpus / (most + 1) + 1e-9)
         if len(large) > most:
-            found.append((large, most))
+            collisions.append((large, most))
     for size in np.unique(gangs[gangs > gpus / 2 + 1e-9]):
         large = np.flatnonzero(gangs >= size)
         beside = np.flatnonzero((gangs < size) & (gangs + size > gpus + 1e-9))
-        found += [(np.append(large, job), 1) for job in beside]
-    return found
+        collisions += [(np.append(large, job), 1) for job in beside]
+    return collisions
 
 
 def _segments(window: Window) -> tuple[NDArray[np.intp], Floats, Floats]:

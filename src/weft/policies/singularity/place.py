@@ -84,9 +84,9 @@ class Placing:
         best: tuple[float, dict[int, Allocation]] | None = None
         for node, machine in enumerate(self.view.cluster.nodes):
             if machine.kind == kind and machine.gpus >= size:
-                found = self._clear(node, size)
-                if found is not None and (best is None or found[0] < best[0]):
-                    best = found
+                cleared = self._clear(node, size)
+                if cleared is not None and (best is None or cleared[0] < best[0]):
+                    best = cleared
         if best is None or best[0] > self.price.gain_s * size:
             return
         for row, to in best[1].items():
@@ -118,15 +118,15 @@ class Placing:
 
     def _guests(self, node: int) -> list[tuple[int, Allocation]]:
         """Jobs wholly on a node that may be moved, the smallest state first."""
-        view, name, found = self.view, self.view.cluster.nodes[node].id, []
+        view, name, guests = self.view, self.view.cluster.nodes[node].id, []
         for row, job in enumerate(view.table.jobs):
             on = self._now(row)
             if on is None or len(on.slices) > 1 or on.slices[0].node != name:
                 continue
             rested = view.now - self.moved.get(job.id, -1e18) >= self.price.rest_s
             if rested and job.preemptible and job.demand.share == 1.0 and not job.demand.nodes:
-                found.append((job.demand.gpus, row, on))
-        return [(row, on) for _, row, on in sorted(found, key=lambda one: one[:2])]
+                guests.append((job.demand.gpus, row, on))
+        return [(row, on) for _, row, on in sorted(guests, key=lambda guest: guest[:2])]
 
     def _now(self, row: int) -> Allocation | None:
         """What a row holds, also after what was decided so far."""
@@ -145,7 +145,7 @@ class Placing:
 
 def _shrink(on: Allocation, size: int, free: Capacity) -> Allocation | None:
     """On one of its nodes if it fits there, else on those of its devices that are together."""
-    for part in sorted(on.slices, key=lambda one: len(one.gpus)):
+    for part in sorted(on.slices, key=lambda held: len(held.gpus)):
         if len(part.gpus) >= size:
             mask = sum(1 << gpu for gpu in part.gpus[:size])
             return Allocation((free.slice_of(free.cluster.index[part.node], mask),))

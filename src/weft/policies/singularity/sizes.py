@@ -51,18 +51,18 @@ Sizes = dict[int, tuple[str, int]]  # row to kind and devices
 def choose_sizes(claims: Sequence[Claim], room: dict[str, int], law: Iteration) -> Sizes:
     """Kind and size of every row that runs; who is not in it waits."""
     deal = _Deal(dict(room))
-    for claim in (one for one in claims if one.firm):
+    for claim in (firm for firm in claims if firm.firm):
         deal.grant(claim, claim.held)
-    rest = [one for one in claims if not one.firm]
+    rest = [claim for claim in claims if not claim.firm]
     for tier in (Tier.PREMIUM, Tier.STANDARD):
-        urgent = _ranked(one for one in rest if one.tier is tier and one.urgent)
+        urgent = _ranked(claim for claim in rest if claim.tier is tier and claim.urgent)
         # Who runs at full size stays there: too few devices for all should not fail everybody.
-        urgent.sort(key=lambda one: -one.held / one.sizes[-1])
-        deal.each(urgent, lambda one: one.sizes[0])
-        deal.each(urgent, lambda one: one.sizes[-1])
-    others = sorted(_ranked(rest), key=lambda one: (one.tier, not one.held))
-    deal.each(others, lambda one: one.sizes[0])
-    deal.each(others, lambda one: one.held)
+        urgent.sort(key=lambda claim: -claim.held / claim.sizes[-1])
+        deal.each(urgent, lambda claim: claim.sizes[0])
+        deal.each(urgent, lambda claim: claim.sizes[-1])
+    others = sorted(_ranked(rest), key=lambda claim: (claim.tier, not claim.held))
+    deal.each(others, lambda claim: claim.sizes[0])
+    deal.each(others, lambda claim: claim.held)
     deal.hand_out(rest, law)
     return deal.sizes
 
@@ -83,7 +83,7 @@ class _Deal:
         """Grow each in turn towards what is wanted, as far as there is room."""
         for claim in claims:
             limit = wanted(claim)
-            for size in reversed([one for one in claim.sizes if one <= limit]):
+            for size in reversed([fitting for fitting in claim.sizes if fitting <= limit]):
                 if size <= self._has(claim) or self.grant(claim, size):
                     break
 
@@ -91,7 +91,7 @@ class _Deal:
         """Give a row so many devices, if its kind has them; a new one goes where most are left."""
         has = self._has(claim)
         kinds = (self.sizes[claim.row][0],) if claim.row in self.sizes else claim.kinds
-        kind = max(kinds, key=lambda one: self._room.get(one, 0), default=None)
+        kind = max(kinds, key=lambda other: self._room.get(other, 0), default=None)
         if kind is None or self._room.get(kind, 0) < size - has:
             return False  # all nodes of its kinds may be away
         self._room[kind] -= size - has
@@ -103,21 +103,21 @@ class _Deal:
 
     def hand_out(self, claims: Sequence[Claim], law: Iteration) -> None:
         """The next larger size to whom it helps most for each device, until nobody can use more."""
-        heap = [one for claim in claims for one in self._offer(claim, law)]
+        heap = [offer for claim in claims for offer in self._offer(claim, law)]
         heapq.heapify(heap)
         by_row = {claim.row: claim for claim in claims}
         while heap:
             *_, row, size = heapq.heappop(heap)
             claim = by_row[row]
             if size > self._has(claim) and self.grant(claim, size):
-                for one in self._offer(claim, law):
-                    heapq.heappush(heap, one)
+                for offer in self._offer(claim, law):
+                    heapq.heappush(heap, offer)
 
     def _offer(self, claim: Claim, law: Iteration) -> list[tuple[float, int, int, int]]:
         """Every larger size, by what it adds to the throughput for each device."""
         has, full = self._has(claim), claim.sizes[-1]
         offers = []
-        for size in (one for one in claim.sizes if one > has):
+        for size in (larger for larger in claim.sizes if larger > has):
             gain = full * (law.speed(size, full) - law.speed(has, full)) / (size - has)
             offers.append((-round(gain, 9), int(claim.tier), claim.row, size))
         return offers

@@ -109,7 +109,7 @@ def _served(view: View, jobs: list[Open], ladder: Ladder) -> list[tuple[Size, fl
     demands = [view.job(job.row).demand for job in jobs]
     least = np.array([float(demand.min) for demand in demands])
     beside = {kind: _beside(view, kind, jobs, ladder.node_gbps) for kind in view.cluster.kinds}
-    found: list[tuple[Size, float]] = []
+    offers: list[tuple[Size, float]] = []
     seen: set[tuple[int, str, int, int]] = set()
     for rung in range(ladder.rungs):
         inner = Inner(
@@ -123,14 +123,14 @@ def _served(view: View, jobs: list[Open], ladder: Ladder) -> list[tuple[Size, fl
         )
         sized = by_scan(inner) if ladder.exact else by_grid(inner, ladder.eps)
         for i in np.flatnonzero(np.isfinite(sized.seconds)).tolist():
-            one, w = jobs[i], int(sized.workers[i])
-            for kind in _kinds(view, one.row):
+            offered, w = jobs[i], int(sized.workers[i])
+            for kind in _kinds(view, offered.row):
                 p = min(int(sized.servers[i]), w * int(beside[kind][i]))
-                if p >= 1 and (one.row, kind, w, p) not in seen:
-                    seen.add((one.row, kind, w, p))
-                    seconds = one.ratios.at(w, p) * _left(view, one)
-                    found.append((Size(one.row, kind, w, p, one.tasks), seconds))
-    return found
+                if p >= 1 and (offered.row, kind, w, p) not in seen:
+                    seen.add((offered.row, kind, w, p))
+                    seconds = offered.ratios.at(w, p) * _left(view, offered)
+                    offers.append((Size(offered.row, kind, w, p, offered.tasks), seconds))
+    return offers
 
 
 def _beside(view: View, kind: str, jobs: list[Open], node_gbps: float) -> Floats:
@@ -138,18 +138,18 @@ def _beside(view: View, kind: str, jobs: list[Open], node_gbps: float) -> Floats
     nodes = [node for node in view.cluster.nodes if node.kind == kind]
     room = np.array([[node.gpus, node.cpus, node.mem_gb, node_gbps] for node in nodes]).max(axis=0)
     most = np.full(len(jobs), np.inf)
-    for i, one in enumerate(jobs):
-        taken = one.tasks.server.vector
+    for i, job in enumerate(jobs):
+        taken = job.tasks.server.vector
         used = taken > 0.0
-        most[i] = ((room - one.tasks.worker.vector)[used] / taken[used]).min()
+        most[i] = ((room - job.tasks.worker.vector)[used] / taken[used]).min()
     return np.asarray(np.floor(np.maximum(most, 0.0) + 1e-9))
 
 
-def _left(view: View, one: Open) -> float:
+def _left(view: View, job: Open) -> float:
     """The part of its updates that a job still has to make: all, unless it was stopped before."""
     assert view.training is not None
-    steps = view.training.steps_left(view.job(one.row))
-    return 1.0 if steps is None else min(steps / one.tasks.steps, 1.0)
+    steps = view.training.steps_left(view.job(job.row))
+    return 1.0 if steps is None else min(steps / job.tasks.steps, 1.0)
 
 
 def _plain(view: View, rows: list[int], ladder: Ladder) -> list[tuple[Size, float]]:
@@ -157,14 +157,14 @@ def _plain(view: View, rows: list[int], ladder: Ladder) -> list[tuple[Size, floa
     if not rows:
         return []
     left = view.remaining()
-    found: list[tuple[Size, float]] = []
+    offers: list[tuple[Size, float]] = []
     for row in rows:
         demand = view.job(row).demand
         counts = {max(demand.max >> rung, demand.min) for rung in range(ladder.rungs)}
         for count in sorted(counts, reverse=True):
             seconds = float(left[row]) * demand.gpus / count
-            found += [(Size(row, kind, count, 0, None), seconds) for kind in _kinds(view, row)]
-    return found
+            offers += [(Size(row, kind, count, 0, None), seconds) for kind in _kinds(view, row)]
+    return offers
 
 
 def _worth(view: View, sizes: list[Size], seconds: Floats) -> Floats:

@@ -81,25 +81,25 @@ class Smd:
         if not view.cluster.nodes or not view.table.waiting:
             return Plan()
         room = Room(view, self.node_gbps)
-        found = offers_of(view, Ladder(self.rungs, self.eps, self.exact, self.node_gbps))
-        if not found.sizes:
+        offered = offers_of(view, Ladder(self.rungs, self.eps, self.exact, self.node_gbps))
+        if not offered.sizes:
             return Plan()
         left = np.concatenate([room.of(kind) for kind in view.cluster.kinds])
         # Parts of shared devices are not whole free ones, but count for jobs that ask for parts.
         left[:: room.left.shape[1]] += _parts(view)
-        chosen = choose(found.offers, left, fixed=self.fixed, budget=self.budget)
-        if self.spare and len(chosen) == len(np.unique(found.offers.owner)):
-            chosen = _widen(found, chosen, left)
-        return Plan(_place_offers(view, found, chosen, left, room))
+        chosen = choose(offered.offers, left, fixed=self.fixed, budget=self.budget)
+        if self.spare and len(chosen) == len(np.unique(offered.offers.owner)):
+            chosen = _widen(offered, chosen, left)
+        return Plan(_place_offers(view, offered, chosen, left, room))
 
 
-def _widen(found: Found, chosen: list[int], left: Floats) -> list[int]:
+def _widen(offered: Found, chosen: list[int], left: Floats) -> list[int]:
     """The same jobs in faster sizes, worth no less, as far as there is room that nobody wants.
 
     Many sizes are worth nearly the same long before a job's target: the knapsack takes the
     smallest, also where the rest would lie idle.
     """
-    offers, seconds = found.offers, found.seconds
+    offers, seconds = offered.offers, offered.seconds
     left = left - offers.need[chosen].sum(axis=0)
     widened = []
     for i in sorted(chosen, key=lambda i: -seconds[i]):
@@ -114,17 +114,17 @@ def _widen(found: Found, chosen: list[int], left: Floats) -> list[int]:
 
 
 def _place_offers(
-    view: View, found: Found, chosen: list[int], left: Floats, room: Room
+    view: View, offered: Found, chosen: list[int], left: Floats, room: Room
 ) -> dict[JobId, Allocation | None]:
     """Places for the chosen, the most worth for its room first; then for whoever still fits."""
     changes: dict[JobId, Allocation | None] = {}
-    offers = found.offers
+    offers = offered.offers
     parts = np.divide(offers.need, left, out=np.zeros(offers.need.shape), where=left > 0.0)
     density = offers.worth / np.maximum(parts.sum(axis=1), 1e-9)
     first = np.zeros(len(offers), dtype=bool)
     first[chosen] = True
     for i in np.lexsort((-density, ~first)).tolist():
-        size = found.sizes[i]
+        size = offered.sizes[i]
         job = view.job(size.row)
         if job.id in changes or (offers.need[i] > left + 1e-6).any():
             continue
@@ -134,16 +134,16 @@ def _place_offers(
             changes[job.id] = place
             left = left - offers.need[i]
     if not changes and not view.running().any():
-        changes = _something(view, found, density, room)
+        changes = _something(view, offered, density, room)
     return changes
 
 
 def _something(
-    view: View, found: Found, density: Floats, room: Room
+    view: View, offered: Found, density: Floats, room: Room
 ) -> dict[JobId, Allocation | None]:
     """On an idle cluster that holds no size of anybody as a whole: what fits of the best."""
     for i in np.argsort(-density, kind="stable").tolist():
-        size = found.sizes[i]
+        size = offered.sizes[i]
         if size.tasks is not None:
             place = shrink(size.tasks, size.workers, size.servers, room, size.kind)
             if place is not None and place.gpus >= view.job(size.row).demand.min:
@@ -162,8 +162,8 @@ def _place(view: View, size: Size, room: Room) -> Allocation | None:
 
 def _parts(view: View) -> Floats:
     """Of each kind, the parts of devices that are left beside others' parts."""
-    found = []
+    parts = []
     for kind in view.cluster.kinds:
         shared = view.free.with_room(kind, 0.0)
-        found.append(float(len(shared)))
-    return np.array(found)
+        parts.append(float(len(shared)))
+    return np.array(parts)

@@ -56,11 +56,11 @@ def super_server(allotment: Allotment) -> dict[int, Point]:
     limits = np.concatenate([np.array(total) + EPS, sizes, -sizes])
     chosen = np.rint(maximise(cost, matrix, limits, whole=True).x).astype(int)
     left = [list(group) for group in groups]
-    found: dict[int, Point] = {}
+    points: dict[int, Point] = {}
     for (g, point), count in zip(columns, chosen, strict=True):
         for _ in range(count):
-            found[left[g].pop(0)] = point
-    return found
+            points[left[g].pop(0)] = point
+    return points
 
 
 def _place(allotment: Allotment, points: Mapping[int, Point]) -> dict[int, Parts]:
@@ -100,11 +100,11 @@ def _program(
         gpus * np.array([p.cpus for p in points]),
         gpus * np.array([p.mem_gb for p in points]),
     ]
-    one = np.ones(len(pairs))
+    ones = np.ones(len(pairs))
     matrix = Sparse(
         np.concatenate([job, jobs + job, *(2 * jobs + k * count + server for k in range(3))]),
         np.concatenate([column] * 5),
-        np.concatenate([one, -one, *(use[job] for use in uses)]),
+        np.concatenate([ones, -ones, *(use[job] for use in uses)]),
         (2 * jobs + 3 * count, len(pairs)),
     )
     servers = allotment.servers

@@ -166,7 +166,7 @@ class _Floor:
 
     def allocations(self) -> dict[JobId, Allocation]:
         """What every job was granted, on real devices."""
-        found: dict[JobId, Allocation] = {}
+        placed: dict[JobId, Allocation] = {}
         moved = []
         for number, grant in sorted(self.allotment.grants.items()):
             row = self._rows[number]
@@ -176,12 +176,12 @@ class _Floor:
                     devices = self._devices[self._at[part.node]]
                     self._devices[self._at[part.node]] = [d for d in devices if d not in part.gpus]
                 slices = tuple(_host(part, grant) for part in on.slices)
-                found[self._view.job(row).id] = replace(on, slices=slices)
+                placed[self._view.job(row).id] = replace(on, slices=slices)
             else:
                 moved.append((row, grant))
         for row, grant in moved:
-            found[self._view.job(row).id] = self._place(row, grant)
-        return found
+            placed[self._view.job(row).id] = self._place(row, grant)
+        return placed
 
     def _held(self, row: int) -> Allocation | None:
         """What a row holds here; nothing where it comes from another kind."""

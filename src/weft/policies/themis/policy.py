@@ -131,7 +131,7 @@ class Themis:
             return {}
         most = min(count_participants(len(ranked), self.f), offer)
         bidders = list(islice((app for app in ranked if app.wants(offer)), most))
-        node = max((one.gpus for one in view.cluster.nodes), default=0)
+        node = max((machine.gpus for machine in view.cluster.nodes), default=0)
         bids = [app.bids(offer, cluster, now, node, self.spread) for app in bidders]
         sizes, parts = divide(offer, bids)
         given: dict[JobId, int] = {}

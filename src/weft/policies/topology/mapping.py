@@ -71,8 +71,8 @@ class Mapper:
         suffered, disturbed = np.full(len(masks), LEAST), np.full(len(masks), LEAST)
         if machine.neighbours and self.bus is not None:
             for sockets in set(touched.tolist()):
-                one, both = self._price_interference(job, machine, sockets)
-                suffered[touched == sockets], disturbed[touched == sockets] = one, both
+                single, both = self._price_interference(job, machine, sockets)
+                suffered[touched == sockets], disturbed[touched == sockets] = single, both
         broken = price_fragments(topology, machine.free, masks, shipped=self.shipped)
         system = self.utility.of_system(communication, disturbed, broken)
         best = int(np.argmax(system))
@@ -105,8 +105,8 @@ def bipartition(
     if not machines:
         return None
     if len(machines) == 1:
-        found = best(machines[0])
-        return None if found is None else (machines[0], found)
+        chosen = best(machines[0])
+        return None if chosen is None else (machines[0], chosen)
     halves: tuple[list[int], list[int]] = ([], [])
     room = [0, 0]
     for machine in machines:
@@ -120,5 +120,5 @@ def bipartition(
 
 
 def _most(machines: Sequence[int], best: Callable[[int], Found | None]) -> float:
-    found = map(best, machines)
-    return max((one.system for one in found if one is not None), default=0.0)
+    sets = map(best, machines)
+    return max((chosen.system for chosen in sets if chosen is not None), default=0.0)

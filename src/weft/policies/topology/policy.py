@@ -131,10 +131,10 @@ class _Draft:
         )
         if mapped is None:
             return None
-        node, found = mapped
-        if self._place == "postpone" and found.job < self._least(job, node):
+        node, chosen = mapped
+        if self._place == "postpone" and chosen.job < self._least(job, node):
             return None
-        return free.slice_of(node, found.mask)
+        return free.slice_of(node, chosen.mask)
 
     def _least(self, job: Job, node: int) -> float:
         """What the job's own utility must be."""
@@ -147,7 +147,9 @@ class _Draft:
 
     def _judge(self, job: Job, machine: Machine) -> Found | None:
         """The best GPUs of a machine; those of another one alike are the same."""
-        beside = tuple((one.model, one.demand.gpus, at) for one, at in machine.neighbours)
+        beside = tuple(
+            (neighbour.model, neighbour.demand.gpus, at) for neighbour, at in machine.neighbours
+        )
         key = (job.model, job.demand.gpus, machine.topology, machine.free, beside)
         if key not in self._judged:
             self._judged[key] = self._mapper.best_set(job, machine)

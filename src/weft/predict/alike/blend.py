@@ -133,8 +133,8 @@ class Blend:
         """Rows x p: the smallest number of seconds that is enough with this chance."""
         times = len(p)  # all at once: a few rows cost as much as one
         rows = np.repeat(self._ids, times, axis=0), np.repeat(self.attained, times)
-        found = Blend(self._lookup, *rows, self._k)._quantile(np.tile(p, len(self.attained)))
-        return np.asarray(found.reshape(-1, times) - self.attained[:, None])
+        lengths = Blend(self._lookup, *rows, self._k)._quantile(np.tile(p, len(self.attained)))
+        return np.asarray(lengths.reshape(-1, times) - self.attained[:, None])
 
     def draw_left(self, u: Floats) -> Floats:
         """The quantile of each row at its own `u`."""
@@ -154,8 +154,8 @@ class Blend:
         sampled = np.where(self.parts > 0.0, self._lookup.next_above(self._ids, wide), np.inf)
         decile = np.where(self._prior > x[:, None], self._prior, np.inf).min(axis=1)
         decile = np.where(self.prior_part > 0.0, decile, np.inf)
-        found = np.minimum(sampled.min(axis=1, initial=np.inf), decile)
-        return np.asarray(np.where(np.isfinite(found), found, np.exp(high)))
+        lengths = np.minimum(sampled.min(axis=1, initial=np.inf), decile)
+        return np.asarray(np.where(np.isfinite(lengths), lengths, np.exp(high)))
 
     def index(self) -> Floats:
         """The highest chance to end within a horizon, over the seconds expected until then."""

@@ -75,11 +75,11 @@ class Many:
         """Of each chain at each of its ages, chains x ages."""
         if len(chains) <= FEW:
             blocks = [[self._lookup.cells(i) for i in chain] for chain in chains.tolist()]
-            index = [index_of_one(*one, self._shrink) for one in zip(blocks, ages, strict=True)]
+            index = [index_of_one(*block, self._shrink) for block in zip(blocks, ages, strict=True)]
             return np.array(index).reshape(ages.shape)
         ids = np.repeat(chains, ages.shape[1], axis=0)
-        found = Blend(self._lookup, ids, ages.ravel(), self._shrink).index()
-        return found.reshape(ages.shape)
+        blended = Blend(self._lookup, ids, ages.ravel(), self._shrink).index()
+        return blended.reshape(ages.shape)
 
     def blocks(self, levels: Sequence[Level]) -> list[Block]:
         """The samples of some groups, in order."""
@@ -107,8 +107,8 @@ class Many:
         count = len(groups.chains)
         stamps, values = self._kept.get(what, (np.zeros(0), np.zeros((0, 0))))
         if len(stamps) < count:  # one chain tells how many numbers an answer has
-            one = ask(Blend(self._lookup, groups.chains[:1], np.zeros(1), self._shrink))
-            stamps, values = np.full(count, -1.0), np.zeros((count, one.shape[1]))
+            first = ask(Blend(self._lookup, groups.chains[:1], np.zeros(1), self._shrink))
+            stamps, values = np.full(count, -1.0), np.zeros((count, first.shape[1]))
         used = np.zeros(count, dtype=bool)
         used[groups.of_row[fresh]] = True
         stale = np.flatnonzero(used & (stamps != state))

@@ -77,7 +77,7 @@ def mix(
         w = sample.w[keep]
         n = effective(w)
         share = n / (n + k) if n > 0.0 else 0.0
-        if last is None and n > 0.0 and not any(one.any() for one in alive[i + 1 :]):
+        if last is None and n > 0.0 and not any(level.any() for level in alive[i + 1 :]):
             share = 1.0
         parts.append(left * share)
         if n > 0.0:
@@ -131,8 +131,10 @@ def kaplan_meier(lengths: Floats, running: Floats) -> Sample:
     longest end, so that the weights sum to 1.
     """
     x = np.unique(lengths)
-    at_risk = np.array([(lengths >= one).sum() + (running >= one).sum() for one in x], dtype=float)
-    ends = np.array([(lengths == one).sum() for one in x], dtype=float)
+    at_risk = np.array(
+        [(lengths >= length).sum() + (running >= length).sum() for length in x], dtype=float
+    )
+    ends = np.array([(lengths == length).sum() for length in x], dtype=float)
     alive = np.cumprod(1.0 - ends / at_risk)
     w = np.concatenate([[1.0], alive[:-1]]) - alive
     w[-1] += alive[-1]

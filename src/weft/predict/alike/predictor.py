@@ -188,15 +188,15 @@ class Alike:
         predicted = {age: self._single.predict(levels, blocks, age) for age in ages}
         if noted is not None:
             predicted = {0.0: noted, **predicted}
-        for age, said in predicted.items():
-            scored = score(said.quantiles, (said.low, said.high), length - age)
-            self._scores.add(said.name, job.tenant, scored)
+        for age, prediction in predicted.items():
+            scored = score(prediction.quantiles, (prediction.low, prediction.high), length - age)
+            self._scores.add(prediction.name, job.tenant, scored)
 
     def _ranges(self, blend: Blend) -> Floats:
         """Quantiles at the width that each row's class needs."""
         positions = np.argmax(blend.parts, axis=1).tolist()
         ages = map(age_class, blend.attained.tolist())
-        names = [class_name(*one) for one in zip(positions, ages, strict=True)]
+        names = [class_name(*position) for position in zip(positions, ages, strict=True)]
         alphas = np.array([self._scores.alpha(name) for name in names])
         low, high = blend.draw_left(alphas / 2.0), blend.draw_left(1.0 - alphas / 2.0)
         return np.stack([low, blend.draw_left(np.full(len(alphas), 0.5)), high], axis=1)

@@ -31,10 +31,10 @@ Node = Leaf | Split
 
 def grow(x: Floats, y: Floats, depth: int = 10, least: int = 5) -> Node:
     """A tree of rows x features; a leaf has at least so many rows."""
-    found = _best_split(x, y, least) if depth > 0 and len(y) >= 2 * least else None
-    if found is None:
+    split = _best_split(x, y, least) if depth > 0 and len(y) >= 2 * least else None
+    if split is None:
         return Leaf(float(y.mean()))
-    feature, threshold = found
+    feature, threshold = split
     left = x[:, feature] <= threshold
     return Split(
         feature,
@@ -52,7 +52,7 @@ def follow(tree: Node, row: Floats) -> float:
 
 
 def _best_split(x: Floats, y: Floats, least: int) -> tuple[int, float] | None:
-    best, found = 1e-12, None
+    best, split = 1e-12, None
     count = np.arange(1, len(y))
     mean = y.mean()
     for feature in range(x.shape[1]):
@@ -63,5 +63,5 @@ def _best_split(x: Floats, y: Floats, least: int) -> tuple[int, float] | None:
         gain[(values[:-1] >= values[1:]) | (count < least) | (len(y) - count < least)] = 0.0
         at = int(np.argmax(gain))
         if gain[at] > best:
-            best, found = float(gain[at]), (feature, float(values[at] + values[at + 1]) / 2.0)
-    return found
+            best, split = float(gain[at]), (feature, float(values[at] + values[at + 1]) / 2.0)
+    return split

@@ -74,8 +74,12 @@ class PaiGroup(ByJob):
         self, user: str, group: str, gpus: float, without: float | None = None
     ) -> list[float]:
         """Mean of the user's and the group's ends, less the job's own; GPUs."""
-        told = [self._mean(f"user {user}", without), self._mean(f"group {group}", without), gpus]
-        return told[: BY[self.by]]
+        features = [
+            self._mean(f"user {user}", without),
+            self._mean(f"group {group}", without),
+            gpus,
+        ]
+        return features[: BY[self.by]]
 
     def _mean(self, key: str, without: float | None) -> float:
         count, total = self._means.get(key, (0.0, 0.0))

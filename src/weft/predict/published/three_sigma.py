@@ -41,8 +41,8 @@ class Attribute:
     def add(self, length: float) -> None:
         """Score the experts, then learn."""
         if self.lengths:
-            for i, said in enumerate(self._experts()):
-                self.errors[i] += abs(said - length) / max(length, 1.0)
+            for i, prediction in enumerate(self._experts()):
+                self.errors[i] += abs(prediction - length) / max(length, 1.0)
             self.seen += 1
         first = not self.lengths
         self.decayed = length if first else DECAY * self.decayed + (1.0 - DECAY) * length
@@ -132,15 +132,20 @@ class ThreeSigma(ByJob):
         """Take up what `save` gave."""
         known = {}
         for key, (lengths, errors, decayed, seen) in saved.items():
-            known[key] = one = Attribute()
-            one.lengths, one.errors, one.decayed, one.seen = lengths, errors, decayed, seen
+            known[key] = attribute = Attribute()
+            attribute.lengths, attribute.errors, attribute.decayed, attribute.seen = (
+                lengths,
+                errors,
+                decayed,
+                seen,
+            )
         self._known = known
         self._chosen.clear()
 
 
 def _attributes(job: Job) -> list[str]:
     size = f"{job.demand.gpus * job.demand.share:g}"
-    told = {
+    attributes = {
         "user": job.owner,
         "model": job.model or job.app,
         "name": job.launch.name if job.launch is not None else "",
@@ -148,4 +153,4 @@ def _attributes(job: Job) -> list[str]:
         "user and size": f"{job.owner} {size}" if job.owner else "",
         "hour": str(int(job.submitted // 3600) % 24),
     }
-    return [f"{name}={value}" for name, value in told.items() if value]
+    return [f"{name}={value}" for name, value in attributes.items() if value]

@@ -16,7 +16,7 @@ WISHES = ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
 def trace_decision(
-    told: Mapping[str, str | int | float], took_s: float, tracer: Any = None
+    facts: Mapping[str, str | int | float], took_s: float, tracer: Any = None
 ) -> None:
     """One span that ended now, with what was decided as its attributes."""
     used = tracer or find_tracer()
@@ -24,7 +24,7 @@ def trace_decision(
         return
     end = time.time_ns()
     span = used.start_span("weft.decision", start_time=end - int(took_s * 1e9))
-    for name, value in told.items():
+    for name, value in facts.items():
         span.set_attribute(f"weft.{name}", value)
     span.end(end)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from weft.core.model.cluster import CPU, Node
@@ -27,6 +27,7 @@ from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import EPS, Capacity
 from weft.core.state.table import Column, Table
 from weft.runtime.deciding.live_policy import live_policy, stand_in
+from weft.runtime.loop.admit import policy_of
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.sleep_records import describe_sleep
 from weft.stack.backoff import pause_s
@@ -49,8 +50,9 @@ class Waits:
     `trouble` is why nobody decides, empty if somebody does; `failing` what is wrong with the
     policy while a safe order stands in for it. `kept_back` are jobs
     that no policy is asked about yet, `doubted` those who could start whatever was said of them,
-    and `first` is one of those that wait with the highest priority. `windows` are devices that
-    are kept for somebody or for nobody.
+    and `first` is who came first of those that wait with the highest priority. `windows` are
+    devices that are kept for somebody or for nobody. `idles` is why the policy itself, without
+    the rules around it, may leave devices idle.
     """
 
     free: Capacity
@@ -67,36 +69,39 @@ class Waits:
     first: Job | None = None
     table: Table | None = None
     windows: Sequence[Window] = ()
+    idles: str = ""
     _found: dict[tuple[Demand, str, tuple[str, ...]], Reason] = field(
         default_factory=dict, init=False, compare=False
     )
     _held: list[tuple[str, Job, float]] = field(default_factory=list, init=False, compare=False)
 
-    def because(self, job: Job, said: str = "", blocker: Blocker = Blocker.SAID) -> Reason:
-        """The one thing that keeps a job waiting; `said` is what the last decision told it."""
-        if said and blocker is not Blocker.NO_ROOM:
-            return Reason(blocker, {"text": said}, said)
+    def because(self, job: Job, text: str = "", blocker: Blocker = Blocker.SAID) -> Reason:
+        """The one thing that keeps a job waiting; `text` is what the last decision told it."""
+        if text and blocker is not Blocker.NO_ROOM:
+            return Reason(blocker, {"text": text}, text)
         if self.trouble:
             return Reason(Blocker.NOBODY, {"trouble": self.trouble})
         if job.demand.max == 0:
             return self._without_devices(job)
-        barred = [one for one in self.windows if not one.admits(job, self.now)]
-        key = job.demand, job.tenant, tuple(one.name for one in barred)
+        barred = [window for window in self.windows if not window.admits(job, self.now)]
+        key = job.demand, job.tenant, tuple(window.name for window in barred)
         if key not in self._found:  # many ask for the same; 500 nodes took 1 ms each
             self._found[key] = self._beside(job.demand, job.tenant, barred)
         why = self._found[key]
-        return Reason(why.blocker, why.values, f"{why.text}; {said}") if said else why
+        return Reason(why.blocker, why.values, f"{why.text}; {text}") if text else why
 
     def _beside(self, demand: Demand, tenant: str, barred: Sequence[Window]) -> Reason:
         """Why a job of this demand waits, beside devices that are kept from it."""
-        found = self._because(demand, tenant)
-        if found.blocker not in FITS or not barred:
-            return found
+        why = self._because(demand, tenant)
+        if why.blocker not in FITS or not barred:
+            return why
         with kept_away(self.free, barred):
             if self._look(demand).blocker in FITS:
-                return found
+                return why
         up = self.free.cluster.index
-        near = sorted(one.name for one in barred if any(node in up for node in one.devices))
+        near = sorted(
+            window.name for window in barred if any(node in up for node in window.devices)
+        )
         return Reason(Blocker.RESERVED, {"asks": self._asks(demand), "kept": ", ".join(near)})
 
     def _because(self, demand: Demand, tenant: str) -> Reason:
@@ -132,10 +137,10 @@ class Waits:
         return self._held
 
     def _look(self, demand: Demand) -> Reason:
-        if found := self._away(demand) or self._taken(demand):
-            return found
-        one = self._least(demand) == 1 or demand.share < 1.0
-        return self._kept_back(self._asks(demand), one=one)
+        if why := self._away(demand) or self._taken(demand):
+            return why
+        single = self._least(demand) == 1 or demand.share < 1.0
+        return self._kept_back(self._asks(demand), single=single)
 
     def _without_devices(self, job: Job) -> Reason:
         asks = describe_host(job)
@@ -143,7 +148,7 @@ class Waits:
             return self._say_away(asks, self.nodes, len(self.nodes))
         if place_on_host(self.free, job) is None:
             return Reason(Blocker.CPU_JOBS, {"asks": asks})
-        return self._kept_back(asks, one=job.cpus == 1.0)
+        return self._kept_back(asks, single=job.cpus == 1.0)
 
     def _away(self, demand: Demand) -> Reason | None:
         up = self.free.cluster.index
@@ -174,10 +179,10 @@ class Waits:
         shares = demand.share < 1.0 and any(self.free.with_room(k, demand.share) for k in kinds)
         most = max(free.values(), default=0.0)
         if most + EPS < self._least(demand) and not shares:
-            said = say_free(most, several_kinds=len(kinds) > 1)
-            return Reason(Blocker.GPUS, {"asks": self._asks(demand), "free": said, "held": ""})
-        if demand.nodes and (found := self._too_few_nodes(kinds, demand)):
-            return found
+            most_free = say_free(most, several_kinds=len(kinds) > 1)
+            return Reason(Blocker.GPUS, {"asks": self._asks(demand), "free": most_free, "held": ""})
+        if demand.nodes and (why := self._too_few_nodes(kinds, demand)):
+            return why
         if any(self._hosted(kind, demand) for kind in kinds):
             return None
         return self._host_taken(kinds, demand)
@@ -189,8 +194,8 @@ class Waits:
         each = demand.per_node
         sizes = {kind: range(each, self.free.cluster.node_size(kind) + 1) for kind in kinds}
         counts = (sum(self.free.count_nodes_with(k, n) for n in sizes[k]) for k in kinds)
-        said = say_nodes_free(max(counts, default=0), each, several_kinds=len(kinds) > 1)
-        return Reason(Blocker.NODES, {"asks": self._asks(demand), "free": said, "held": ""})
+        most_free = say_nodes_free(max(counts, default=0), each, several_kinds=len(kinds) > 1)
+        return Reason(Blocker.NODES, {"asks": self._asks(demand), "free": most_free, "held": ""})
 
     def _hosted(self, kind: str, demand: Demand) -> bool:
         """Whether enough free devices of a kind have their part of the host beside them."""
@@ -214,13 +219,13 @@ class Waits:
 
     def _count_hosted(self, kind: str, each: int = 0) -> int:
         """Free devices of a kind that have their part of the host; or nodes with `each` of them."""
-        found = 0
+        count_all = 0
         for i, node in enumerate(self.free.cluster.nodes):
             count = self.free.on(i) if node.kind == kind else 0
             while count and not self.free.fits(Allocation((self.free.slice(i, count),))):
                 count -= 1
-            found += count >= each if each else count
-        return found
+            count_all += count >= each if each else count
+        return count_all
 
     def _host_taken(self, kinds: Sequence[str], demand: Demand) -> Reason:
         """Which part of the host is missing where devices are free."""
@@ -235,14 +240,18 @@ class Waits:
             return Reason(Blocker.CPUS, {"asks": asks, "need": cpus})
         return Reason(Blocker.MEMORY, {"asks": asks, "need": mem_gb})
 
-    def _kept_back(self, asks: str, *, one: bool) -> Reason:
-        told = {"asks": asks, "are": "is" if one else "are", "policy": self.policy}
+    def _kept_back(self, asks: str, *, single: bool) -> Reason:
+        values = {"asks": asks, "are": "is" if single else "are", "policy": self.policy}
         if self.failing:
-            return Reason(Blocker.FALLBACK, {**told, "trouble": self.failing})
+            return Reason(Blocker.FALLBACK, {**values, "trouble": self.failing})
         seconds = math.inf if self.wake_at is None else max(self.wake_at - self.now, 0.0)
         if seconds <= SOON_S or (self.about.every is not None and self.wake_at is not None):
-            return Reason(Blocker.ROUND, {**told, "seconds": seconds})
-        return Reason(Blocker.TURN, told)
+            return Reason(Blocker.ROUND, {**values, "seconds": seconds})
+        why = f"policy {self.policy!r} has not given {'it' if single else 'them'} out yet"
+        if self.idles:
+            why = f"under policy {self.policy!r} {self.idles}"
+        when = "when something changes" if self.wake_at is None else f"in {seconds:.0f} s"
+        return Reason(Blocker.TURN, {**values, "why": why, "when": when})
 
     def _least(self, demand: Demand) -> int:
         return demand.min if Controls.COUNT in self.about.controls else demand.gpus
@@ -263,10 +272,10 @@ def waits_of(driver: Driver) -> Waits:
     kept_back = find_kept_back(table).nonzero()[0] if looks else ()
     if decisions.trouble:
         about = live_policy(stand_in(driver.policy)).about
-    found = driver.nodes()
+    nodes = driver.nodes()
     return Waits(
         state.free,
-        [node for node, _ in found],
+        [node for node, _ in nodes],
         about,
         scheduler.policy.about.name,
         driver.now,
@@ -274,16 +283,17 @@ def waits_of(driver: Driver) -> Waits:
         decisions.undecided,
         frozenset(table.jobs[row].id for row in kept_back),
         failing,
-        {node.id: word for node, word in found if word != "up"},
+        {node.id: word for node, word in nodes if word != "up"},
         decisions.doubted,
         _find_first(table, kept_back),
         table,
-        [one for one in find_windows(driver.policy) if driver.now < one.end],
+        [window for window in find_windows(driver.policy) if driver.now < window.end],
+        policy_of(replace(driver.policy, wrappers=())).about.idles,
     )
 
 
 def _find_first(table: Table, kept_back: Iterable[int]) -> Job | None:
-    """A job of the highest priority among those that wait to be started."""
+    """Who came first of the highest priority among those that wait to be started."""
     waits = table.held == 0.0
     waits[list(kept_back)] = False
     rows = waits.nonzero()[0]
@@ -324,16 +334,22 @@ def _why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason 
     # Why it was moved, once; what was kept from it may be so no more.
     past = record.blocker in (Blocker.MOVED, Blocker.GAVE_WAY, Blocker.RESERVED)
     old = past or job.id in waits.doubted
-    return _add_class(waits, job, waits.because(job, "" if old else record.said, record.blocker))
+    return _add_first(waits, job, waits.because(job, "" if old else record.said, record.blocker))
 
 
-def _add_class(waits: Waits, job: Job, why: Reason) -> Reason:
-    """Of a job that is kept back: behind whom, if that is why."""
+def _add_first(waits: Waits, job: Job, why: Reason) -> Reason:
+    """Of a job that is kept back: behind whom, if that is why, and who came before it."""
     first = waits.first
-    if why.blocker is not Blocker.TURN or first is None or first.priority <= job.priority:
-        return why
-    if Controls.TIER in waits.about.controls or waits.about.whole:
+    if why.blocker is not Blocker.TURN or first is None or first.id == job.id:
         return why
     demand = first.demand
     asks = asks_for(demand.min, demand.kinds, demand.share, demand.nodes)
-    return Reason(Blocker.CLASS, {"job": first.id, "asks": asks})
+    name = name_of(first) if first.tenant == job.tenant else "a job of another tenant"
+    if first.priority > job.priority:
+        if Controls.TIER in waits.about.controls or waits.about.whole:
+            return why
+        return Reason(Blocker.CLASS, {"job": name, "asks": asks})
+    if not waits.idles or first.submitted > job.submitted:
+        return why
+    more = f"{name} came before it and waits for {asks}"
+    return Reason(why.blocker, why.values, f"{why.text}; {more}")

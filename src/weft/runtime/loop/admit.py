@@ -187,8 +187,8 @@ def admit_events(events: Iterable[facts.Event], state: State, ledger: Ledger) ->
     for event in events:
         if isinstance(event, OF_ATTEMPT) and (event.job, event.attempt) in over:
             continue
-        if (told := _admit(event, state, ledger)) is not None:
-            admitted.append(told)
+        if (fact := _admit(event, state, ledger)) is not None:
+            admitted.append(fact)
         if isinstance(event, ENDS):
             over.add((event.job, event.attempt))
     return admitted
@@ -202,8 +202,8 @@ def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | No
     match event:
         case facts.Stopped(job, attempt):
             why = "it was stopped, but not by the scheduler"
-            told = facts.Failed(job, attempt, why)
-            return event if state.leaving(job, attempt) else _judge(told, state, ledger)
+            failed = facts.Failed(job, attempt, why)
+            return event if state.leaving(job, attempt) else _judge(failed, state, ledger)
         case facts.Failed() | facts.StartFailed():
             return _judge(event, state, ledger)
         case (

@@ -166,17 +166,17 @@ class Driver:
         """
         coming: list[Job] = []
         try:
-            for one in (job, *more):
-                self.engine.check(one)
-                check_new(one, self._nodes.whole, self.ledger, self.incoming)
-                self.incoming[one.id] = one
-                coming.append(replace(one, submitted=self.now))
-            await asyncio.gather(*(self.write_down(Submitted(one)) for one in coming))
+            for new in (job, *more):
+                self.engine.check(new)
+                check_new(new, self._nodes.whole, self.ledger, self.incoming)
+                self.incoming[new.id] = new
+                coming.append(replace(new, submitted=self.now))
+            await asyncio.gather(*(self.write_down(Submitted(new)) for new in coming))
             for vain in find_in_vain(coming, self.ledger):
                 await self.write_down(vain)
         finally:
-            for one in coming:
-                self.incoming.pop(one.id, None)
+            for new in coming:
+                self.incoming.pop(new.id, None)
         return job.id
 
     async def cancel(self, job: JobId) -> None:
@@ -202,7 +202,7 @@ class Driver:
 
     async def restate_policy(self) -> None:
         """Say again what decides, without memory: a point that the log can begin from."""
-        coming = any(isinstance(one, PolicyChanged) for one, _ in self._inbox)  # such a point
+        coming = any(isinstance(event, PolicyChanged) for event, _ in self._inbox)  # such a point
         if not coming and self.decisions.policy == self.policy:
             await self.write_down(self._known.begins(None))
 
@@ -244,7 +244,7 @@ class Driver:
 
     def jobs(self) -> list[JobStatus]:
         """Every job in order of submission."""
-        return [status_of(one, self.scheduler.state) for one in self.ledger.jobs.values()]
+        return [status_of(record, self.scheduler.state) for record in self.ledger.jobs.values()]
 
     def nodes(self) -> list[tuple[Node, str]]:
         """Every machine with `up`, `drained` or `down`."""
@@ -289,7 +289,7 @@ class Driver:
         """What could not be written has not happened; what the engine told is tried again."""
         fail_all(asked, error)
         self.decisions.trouble, self._unwritten = error.what, error
-        await self._begin_again(Asked(one for one in asked if one[1] is None))
+        await self._begin_again(Asked(request for request in asked if request[1] is None))
         await asyncio.sleep(0.0 if self._closing else AGAIN_S)
         self._unwritten = None
 

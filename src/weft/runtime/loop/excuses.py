@@ -26,20 +26,21 @@ def excuse(
 
 def _is_beside_sleepers(state: State, job: JobId, on: Allocation) -> bool:
     """Whether others that are frozen hold memory of the same devices."""
-    others = [one for one in state.asleep.sleepers.values() if one.job != job]
+    others = [sleeper for sleeper in state.asleep.sleepers.values() if sleeper.job != job]
     devices = {*devices_of(on)}
     return any(
-        one.rung is Rung.FREEZE and not devices.isdisjoint(devices_of(one.on)) for one in others
+        sleeper.rung is Rung.FREEZE and not devices.isdisjoint(devices_of(sleeper.on))
+        for sleeper in others
     )
 
 
 def _follows_fault(state: State) -> bool:
     """Whether the fault of a GPU ended somebody a moment ago, who shared it."""
-    told = state.story.events
+    events = state.story.events
     return any(
         isinstance(event, facts.Failed) and event.lost and is_fault(event.reason)
-        for at, event in told
-        if at >= told[-1][0] - FAULT_S
+        for at, event in events
+        if at >= events[-1][0] - FAULT_S
     )
 
 

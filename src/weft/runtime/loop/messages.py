@@ -36,7 +36,7 @@ class Messages:
 
     def sift(self, events: Iterable[Event]) -> list[Event]:
         """The events as far as they can be right, and a notice of the first that is not."""
-        return [one for event in events for one in self._sifted(event)]
+        return [kept for event in events for kept in self._sifted(event)]
 
     def leave_out(self, event: Said, why: str) -> list[Event]:
         """Count a message that is not used at all; what is to be said of it."""
@@ -83,16 +83,20 @@ def find_blamed(noted: Sequence[tuple[float, Event]], error: BaseException) -> S
         return None
     event = noted[-1][1]
     if isinstance(error, UnreadableEvent):
-        event = next((one for at, one in noted if not _readable(at, one)), event)
+        event = next((other for at, other in noted if not _readable(at, other)), event)
     return event if isinstance(event, SAID) else None
 
 
 def without(asked: Asked, blamed: Said, error: BaseException) -> Asked:
     """What was asked, without all that the blamed job said; and that this was left out."""
     log.error("job=%s said what broke the turn: %r", blamed.job, blamed, exc_info=error)
-    rest = [one for one in asked if not isinstance(one[0], SAID) or one[0].job != blamed.job]
-    told = Noticed(blamed.job, blamed.attempt, "warning", repr(error), dropped=True)
-    return Asked([*rest, (told, None)])
+    rest = [
+        request
+        for request in asked
+        if not isinstance(request[0], SAID) or request[0].job != blamed.job
+    ]
+    notice = Noticed(blamed.job, blamed.attempt, "warning", repr(error), dropped=True)
+    return Asked([*rest, (notice, None)])
 
 
 def _readable(at: float, event: Event) -> bool:

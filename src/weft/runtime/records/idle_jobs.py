@@ -41,7 +41,7 @@ class IdleJobs:
     def look(self, running: Iterable[JobRecord], now: float) -> list[JobId]:
         """Take in what jobs report; those that are found idle for the first time."""
         before, self.uses = self.uses, {}
-        found = []
+        idle = []
         for record in running:
             job, was = record.job.id, before.get(record.job.id)
             use = self.uses[job] = _use(record, was, now)
@@ -51,8 +51,8 @@ class IdleJobs:
             more_s = use.idle_s if new or was is None else now - was.now
             spent = self.wasted_gpu_s.get(use.tenant, 0.0)
             self.wasted_gpu_s[use.tenant] = spent + use.gpus * more_s
-            found += [job] if new else []
-        return found
+            idle += [job] if new else []
+        return idle
 
     @property
     def idle(self) -> Mapping[JobId, Use]:

@@ -178,7 +178,7 @@ class JobRecords(Mapping[JobId, JobRecord]):
             }
             both |= {record.number: record for record in live}  # it may be written at this moment
             chosen = [both[number] for number in sorted(both)[:limit]]
-            return [record_of(one) if isinstance(one, EndedJob) else one for one in chosen]
+            return [record_of(job) if isinstance(job, EndedJob) else job for job in chosen]
 
         return read
 
@@ -186,7 +186,9 @@ class JobRecords(Mapping[JobId, JobRecord]):
         """How many ended in which way."""
         return {
             word: sum(
-                n for (one, how), n in self._counts.items() if how == word and tenant in (ALL, one)
+                n
+                for (owner, how), n in self._counts.items()
+                if how == word and tenant in (ALL, owner)
             )
             for word in ENDED
         }
@@ -305,7 +307,7 @@ def _read(data: bytes) -> JobRecord:
 def _numbered(records: list[JobRecord]) -> list[JobRecord]:
     """In order of submission; numbered anew if they come from a file that had no numbers."""
     numbers = [record.number for record in records]
-    if all(one < other for one, other in pairwise(numbers)):
+    if all(number < other for number, other in pairwise(numbers)):
         return records
     if len(set(numbers)) == len(numbers):
         return sorted(records, key=lambda record: record.number)

@@ -50,17 +50,17 @@ class Ledger:
         self.usage = Usage(days)
         self.idle = IdleJobs()
         self.tallies = Tallies(
-            one.started - one.submitted
-            for one in self.jobs.live.values()
-            if one.started is not None
+            record.started - record.submitted
+            for record in self.jobs.live.values()
+            if record.started is not None
         )
         self.weights: Mapping[str, float] = {}
         self.entitlement = Entitlement()
         self._wanted: dict[str, float] = {}
-        for one in self.jobs.live.values():
-            if not one.outcome and one.suspended is None:
-                self._want(one.job, 1.0)
-        self._metering = {name for name, one in self.jobs.live.items() if one.gpu_s.rate}
+        for record in self.jobs.live.values():
+            if not record.outcome and record.suspended is None:
+                self._want(record.job, 1.0)
+        self._metering = {name for name, record in self.jobs.live.items() if record.gpu_s.rate}
         # What each attempt was promised, until it is over: one that is late to start may
         # already have been replaced by the next.
         self._on: dict[tuple[JobId, int], Allocation] = dict(promised)
@@ -101,8 +101,8 @@ class Ledger:
             case facts.ResizeFailed(job, attempt, epoch):
                 self._not_resized(at, job, attempt, epoch)
             case facts.PolicyChanged():
-                for one in [one for one in self.jobs.live.values() if one.said]:
-                    self._set(one.job.id, said="")  # who decides now has its own reasons
+                for record in [record for record in self.jobs.live.values() if record.said]:
+                    self._set(record.job.id, said="")  # who decides now has its own reasons
             case (
                 facts.NodeUp()
                 | facts.LoanRecalled()
@@ -118,7 +118,7 @@ class Ledger:
         """Let the store take ended jobs of which nothing is left anywhere."""
         for job in [*self.jobs.leaving]:
             if self.jobs.live[job].running is None and not is_leaving(job):
-                for promise in [one for one in self._on if one[0] == job]:
+                for promise in [key for key in self._on if key[0] == job]:
                     del self._on[promise]  # starts that were held back and never asked for
                 self.jobs.settle(job)
 
@@ -131,11 +131,11 @@ class Ledger:
         sums = self.usage.total(since, until)
         first, past = first_day(since) * DAY_S, past_day(until) * DAY_S
         for name in self._metering:
-            one = self.jobs.live[name]
-            open_s = max(min(now, past) - max(one.gpu_s.since, first), 0.0)
+            record = self.jobs.live[name]
+            open_s = max(min(now, past) - max(record.gpu_s.since, first), 0.0)
             if open_s:
-                was = sums.get(one.job.tenant) or DayUsage(one.job.tenant, day_of(now))
-                sums[one.job.tenant] = replace(was, gpu_s=was.gpu_s + one.gpu_s.rate * open_s)
+                was = sums.get(record.job.tenant) or DayUsage(record.job.tenant, day_of(now))
+                sums[record.job.tenant] = replace(was, gpu_s=was.gpu_s + record.gpu_s.rate * open_s)
         for tenant, due in self.entitlement.since(now, first, past).items():
             was = sums.get(tenant) or DayUsage(tenant, day_of(now))
             sums[tenant] = replace(was, entitled_s=was.entitled_s + due)
@@ -143,15 +143,15 @@ class Ledger:
 
     def shares(self, now: float) -> ShareWindows:
         """What tenants used of what they were entitled to in the windows up to `now`."""
-        found = self.usage.windows.copy()
+        windows = self.usage.windows.copy()
         for name in self._metering:
-            one = self.jobs.live[name]
-            found.spent(one.job.tenant, one.gpu_s.since, now, one.gpu_s.rate)
+            record = self.jobs.live[name]
+            windows.spent(record.job.tenant, record.gpu_s.since, now, record.gpu_s.rate)
         begun = self.entitlement.begun
         if begun is not None:
             for tenant, gpus in self.entitlement.rates.items():
-                found.entitled(tenant, begun, now, gpus)
-        return found
+                windows.entitled(tenant, begun, now, gpus)
+        return windows
 
     def entitle(self, at: float, room: float) -> None:
         """Tenants are entitled to parts of `room` GPUs from here on, by their weights."""
@@ -165,28 +165,30 @@ class Ledger:
     # ---- one method an event
 
     def _said(self, at: float, event: facts.Reported | facts.Saved | facts.Noticed) -> None:
-        one = self.jobs.live.get(event.job)
-        if one is None:
+        record = self.jobs.live.get(event.job)
+        if record is None:
             return
         match event:
             case facts.Reported(job, _, report):
-                self._set(job, report=report, heard=(at, at - one.heard[0] if one.heard else 0.0))
+                self._set(
+                    job, report=report, heard=(at, at - record.heard[0] if record.heard else 0.0)
+                )
             case facts.Saved(job, _, step):
-                further = step > (one.saved or 0)
+                further = step > (record.saved or 0)
                 self.tallies.saved(job, at)
                 self._set(job, saved=step)
                 if further:
                     self._set(job, failures=0, agents_lost=0, alike=("", 0))
             case facts.Noticed(job, _, level, text):
-                self._set(job, notices=(*one.notices, (at, level, text))[-NOTICES_KEPT:])
+                self._set(job, notices=(*record.notices, (at, level, text))[-NOTICES_KEPT:])
             case _:
                 assert_never(event)
 
     def _decided(self, at: float, decided: facts.Decided) -> None:
-        for job, said in decided.reasons.items():
+        for job, text in decided.reasons.items():
             if job in self.jobs.live:
                 word = decided.blockers.get(job, Blocker.SAID)
-                self._set(job, said=said, blocker=word)
+                self._set(job, said=text, blocker=word)
         for job, to in decided.changes.items():
             was = self.jobs.live[job]
             if to is None:
@@ -197,8 +199,8 @@ class Ledger:
                 self._resize(at, was, to)
             elif was.allocation is None or not was.allocation.stays(to):
                 moved = decided.blockers.get(job) is Blocker.MOVED
-                said = decided.reasons[job] if moved else ""
-                self._next_attempt(was, to, reason="", said=said)
+                text = decided.reasons[job] if moved else ""
+                self._next_attempt(was, to, reason="", said=text)
             else:
                 self._set(job, allocation=to)
                 self._on[job, was.attempt] = to
@@ -207,13 +209,13 @@ class Ledger:
         for job, reason in decided.rejected.items():
             self._end(at, job, FAILED, f"rejected: {reason}")
 
-    def _give_to_sleeper(self, one: JobRecord, to: Allocation) -> None:
+    def _give_to_sleeper(self, record: JobRecord, to: Allocation) -> None:
         """A job that sleeps goes on where it is, or begins anew elsewhere."""
-        if goes_on(one, to):
-            self._set(one.job.id, allocation=to)
-            self._on[one.job.id, one.attempt] = to
+        if goes_on(record, to):
+            self._set(record.job.id, allocation=to)
+            self._on[record.job.id, record.attempt] = to
         else:
-            self._next_attempt(one, to, reason="", said="", sleeps=None)
+            self._next_attempt(record, to, reason="", said="", sleeps=None)
 
     def _slept_or_woke(
         self,
@@ -224,66 +226,66 @@ class Ledger:
             sleeps = Sleeping(event.job, event.attempt, Rung.FREEZE, event.on, at)
             self._set(event.job, attempt=event.attempt, sleeps=sleeps)
             return
-        one = self.jobs.live.get(event.job)
-        changed = None if one is None else sleep_after(one, at, event)
-        if one is not None and changed is not None:
+        record = self.jobs.live.get(event.job)
+        changed = None if record is None else sleep_after(record, at, event)
+        if record is not None and changed is not None:
             self._set(event.job, sleeps=changed.sleeps)
-            if isinstance(event, facts.Awoke) and one.running is None:
+            if isinstance(event, facts.Awoke) and record.running is None:
                 self._started(at, event.job, event.attempt)  # ahead, until now
             elif changed.gpus is not None:
                 self._turn(event.job, at, changed.gpus)
 
-    def _next_attempt(self, one: JobRecord, to: Allocation, **more: object) -> None:
-        attempt = one.attempt + 1
-        self._set(one.job.id, allocation=to, attempt=attempt, epoch=0, leaves=None, **more)
-        self._on[one.job.id, attempt] = to
+    def _next_attempt(self, record: JobRecord, to: Allocation, **more: object) -> None:
+        attempt = record.attempt + 1
+        self._set(record.job.id, allocation=to, attempt=attempt, epoch=0, leaves=None, **more)
+        self._on[record.job.id, attempt] = to
 
-    def _resize(self, at: float, one: JobRecord, to: Allocation) -> None:
+    def _resize(self, at: float, record: JobRecord, to: Allocation) -> None:
         """A job is to change its devices as it trains; both sets are counted until it has."""
-        job, was = one.job.id, one.allocation
+        job, was = record.job.id, record.allocation
         assert was is not None
-        leaves = was if one.leaves is None else join(one.leaves, was)
-        self._set(job, allocation=to, epoch=one.epoch + 1, leaves=leaves)
-        self._on[job, one.attempt] = to
-        if one.running == one.attempt:
+        leaves = was if record.leaves is None else join(record.leaves, was)
+        self._set(job, allocation=to, epoch=record.epoch + 1, leaves=leaves)
+        self._on[job, record.attempt] = to
+        if record.running == record.attempt:
             self._turn(job, at, _rate(join(to, leaves)))
 
     def _answered(self, job: JobId, attempt: int, epoch: int) -> JobRecord | None:
         """The record of a job whose last change of devices this answers."""
-        one = self.jobs.live.get(job)
-        if one is None or one.leaves is None or one.allocation is None:
+        record = self.jobs.live.get(job)
+        if record is None or record.leaves is None or record.allocation is None:
             return None
-        return one if (one.attempt, one.epoch) == (attempt, epoch) else None
+        return record if (record.attempt, record.epoch) == (attempt, epoch) else None
 
     def _resized(self, at: float, job: JobId, attempt: int, epoch: int) -> None:
-        one = self._answered(job, attempt, epoch)
-        if one is not None and one.allocation is not None:
-            self._set(job, leaves=None, resizes=one.resizes + 1)
-            self._turn(job, at, _rate(one.allocation))
+        record = self._answered(job, attempt, epoch)
+        if record is not None and record.allocation is not None:
+            self._set(job, leaves=None, resizes=record.resizes + 1)
+            self._turn(job, at, _rate(record.allocation))
 
     def _not_resized(self, at: float, job: JobId, attempt: int, epoch: int) -> None:
-        one = self._answered(job, attempt, epoch)
-        if one is not None and one.allocation is not None and one.leaves is not None:
-            self._on[job, attempt] = one.leaves
-            self._turn(job, at, _rate(one.leaves))
-            self._next_attempt(one, one.allocation)
+        record = self._answered(job, attempt, epoch)
+        if record is not None and record.allocation is not None and record.leaves is not None:
+            self._on[job, attempt] = record.leaves
+            self._turn(job, at, _rate(record.leaves))
+            self._next_attempt(record, record.allocation)
 
     def _started(self, at: float, job: JobId, attempt: int) -> None:
-        one, on = self.jobs.live.get(job), self._on.get((job, attempt))
-        if one is None or one.running or on is None:
+        record, on = self.jobs.live.get(job), self._on.get((job, attempt))
+        if record is None or record.running or on is None:
             return
         self._set(
             job,
-            started=at if one.started is None else one.started,
-            starts=one.starts + 1,
+            started=at if record.started is None else record.started,
+            starts=record.starts + 1,
             running=attempt,
             report=NO_REPORT,
             heard=None,
         )
         self._turn(job, at, _rate(on))
-        self.tallies.started(job, at, None if one.starts else at - one.submitted)
-        if one.starts:
-            self.usage.restarted(one.job.tenant, at)
+        self.tallies.started(job, at, None if record.starts else at - record.submitted)
+        if record.starts:
+            self.usage.restarted(record.job.tenant, at)
 
     def _stopped(self, at: float, job: JobId, attempt: int) -> None:
         self._off(at, job, attempt)
@@ -291,94 +293,94 @@ class Ledger:
             self._set(job, agents_lost=0)
 
     def _failed(self, at: float, event: facts.Failed) -> None:
-        job, one = event.job, self.jobs.live.get(event.job)
-        if one is not None and event.agent_died:
-            self._set(job, agents_lost=one.agents_lost + 1)
-        if one is not None and one.running == event.attempt and not event.lost:
-            how, (before, times) = failure_class(event), one.alike
-            early = bool(how) and at - one.gpu_s.since < EARLY_S
+        job, record = event.job, self.jobs.live.get(event.job)
+        if record is not None and event.agent_died:
+            self._set(job, agents_lost=record.agents_lost + 1)
+        if record is not None and record.running == event.attempt and not event.lost:
+            how, (before, times) = failure_class(event), record.alike
+            early = bool(how) and at - record.gpu_s.since < EARLY_S
             self._set(job, alike=(how, times + 1 if how == before else 1) if early else ("", 0))
         outcome = "" if event.retry else FAILED
         self._left(at, job, event.attempt, outcome, event.reason, own=not event.lost)
 
     def _off(self, at: float, job: JobId, attempt: int, *, goes_on: bool = True) -> None:
         self._on.pop((job, attempt), None)
-        one = self.jobs.live.get(job)
-        if one is not None and one.running == attempt:
-            again = goes_on and not one.outcome
-            self.tallies.left(job, one.job.tenant, at, one.gpu_s.rate, goes_on=again)
+        record = self.jobs.live.get(job)
+        if record is not None and record.running == attempt:
+            again = goes_on and not record.outcome
+            self.tallies.left(job, record.job.tenant, at, record.gpu_s.rate, goes_on=again)
             self._set(job, running=None, leaves=None, sleeps=None)
             self._turn(job, at, 0.0)
-        elif one is not None and one.sleeps is not None and one.sleeps.attempt == attempt:
+        elif record is not None and record.sleeps is not None and record.sleeps.attempt == attempt:
             self._set(job, sleeps=None)
 
     def _left(
         self, at: float, job: JobId, attempt: int, outcome: str, reason: str, *, own: bool = False
     ) -> None:
-        one = self.jobs.live.get(job)
-        if one is None:
+        record = self.jobs.live.get(job)
+        if record is None:
             return
         self._off(at, job, attempt, goes_on=outcome != SUCCEEDED)
-        if one.outcome:
+        if record.outcome:
             return
         if outcome:
             self._end(at, job, outcome, reason)
-        elif one.attempt == attempt and one.allocation is not None:
-            self._set(job, allocation=None, reason=reason, failures=one.failures + own)
+        elif record.attempt == attempt and record.allocation is not None:
+            self._set(job, allocation=None, reason=reason, failures=record.failures + own)
 
     def _end(self, at: float, job: JobId, outcome: str, reason: str) -> None:
-        one = self.jobs.live.get(job)
-        if one is not None and not one.outcome:
+        record = self.jobs.live.get(job)
+        if record is not None and not record.outcome:
             over = {"allocation": None, "suspended": None, "sleeps": None}
             self._set(job, outcome=outcome, reason=reason, ended=at, **over)
-            if one.job.deadline is not None and at > one.job.deadline:
+            if record.job.deadline is not None and at > record.job.deadline:
                 self._missed(at, job)
             self.jobs.end(job)
-            if one.suspended is None:
-                self._want(one.job, -1.0)
+            if record.suspended is None:
+                self._want(record.job, -1.0)
 
     def _commanded(self, event: facts.Suspended | facts.Resumed | facts.PriorityChanged) -> None:
         """What its owner or an admin did to a job; one that is suspended wants no GPUs."""
-        one = self.jobs.live.get(event.job)
-        if one is None or one.outcome:
+        record = self.jobs.live.get(event.job)
+        if record is None or record.outcome:
             return
         match event:
             case facts.Suspended(_, by, rung):
-                if one.suspended is None:
-                    self._want(one.job, -1.0)
-                gone = {"allocation": None, "sleeps": lies_down(one, rung), "said": ""}
-                self._set(one.job.id, suspended=by, **gone)
+                if record.suspended is None:
+                    self._want(record.job, -1.0)
+                gone = {"allocation": None, "sleeps": lies_down(record, rung), "said": ""}
+                self._set(record.job.id, suspended=by, **gone)
             case facts.Resumed(job):
-                if one.suspended is not None:
-                    self._want(one.job, 1.0)
+                if record.suspended is not None:
+                    self._want(record.job, 1.0)
                 self._set(job, suspended=None)
             case facts.PriorityChanged(job, priority, tier):
-                first = one.first_priority or (one.job.priority, one.job.tier)
-                changed = replace(one.job, priority=priority, tier=tier)
+                first = record.first_priority or (record.job.priority, record.job.tier)
+                changed = replace(record.job, priority=priority, tier=tier)
                 self._set(job, job=changed, first_priority=first)
             case _:
                 assert_never(event)
 
     def _missed(self, at: float, job: JobId) -> None:
-        one = self.jobs.live.get(job)
-        if one is not None and not one.missed:
+        record = self.jobs.live.get(job)
+        if record is not None and not record.missed:
             self._set(job, missed=True)
-            self.usage.missed(one.job.tenant, at)
+            self.usage.missed(record.job.tenant, at)
 
     def _lost(self, node: NodeId) -> None:
         for job in self.jobs.active:
-            one = self.jobs.live[job]
-            slices = [part for on in (one.allocation, one.leaves) if on for part in on.slices]
-            if one.allocation and any(part.node == node for part in slices):
+            record = self.jobs.live[job]
+            slices = [part for on in (record.allocation, record.leaves) if on for part in on.slices]
+            if record.allocation and any(part.node == node for part in slices):
                 self._set(job, allocation=None)
-            if one.sleeps is not None and one.sleeps.is_on(node):
+            if record.sleeps is not None and record.sleeps.is_on(node):
                 self._set(job, sleeps=None)
 
     def _turn(self, job: JobId, at: float, rate: float) -> None:
         """From here on the job uses so many GPUs."""
-        one = self.jobs.live[job]
-        meter = one.gpu_s
-        self.usage.spent(one.job.tenant, meter.since, at, meter.rate)
+        record = self.jobs.live[job]
+        meter = record.gpu_s
+        self.usage.spent(record.job.tenant, meter.since, at, meter.rate)
         self._set(job, gpu_s=Meter(meter.at(at), rate, at))
         (self._metering.add if rate else self._metering.discard)(job)
 

@@ -35,7 +35,7 @@ class ShareWindows:
         """Another with the same sums."""
         other = ShareWindows()
         other.width_s, other._first, other._last = self.width_s, self._first, self._last
-        other._sums = {tenant: dict(found) for tenant, found in self._sums.items()}
+        other._sums = {tenant: dict(sums) for tenant, sums in self._sums.items()}
         return other
 
     def windows(self) -> list[int]:
@@ -49,8 +49,8 @@ class ShareWindows:
     def save(self) -> dict[str, Any]:
         """As plain values."""
         rows = {
-            tenant: [[window, *pair] for window, pair in found.items()]
-            for tenant, found in self._sums.items()
+            tenant: [[window, *pair] for window, pair in sums.items()]
+            for tenant, sums in self._sums.items()
         }
         return {"width_s": self.width_s, "rows": rows}
 
@@ -61,20 +61,20 @@ class ShareWindows:
             tenant: {window: (used, due) for window, used, due in rows}
             for tenant, rows in saved["rows"].items()
         }
-        every = [window for found in self._sums.values() for window in found]
+        every = [window for sums in self._sums.values() for window in sums]
         self._first, self._last = min(every, default=0), max(every, default=0)
 
     def _add(self, tenant: str, since: float, until: float, used: float, due: float) -> None:
         if until <= since or not (used or due):
             return
         self._make_room(since, until)
-        found = self._sums.setdefault(tenant, {})
+        sums = self._sums.setdefault(tenant, {})
         since = max(since, self._first * self.width_s)
         while since < until:
             window = int(since // self.width_s)
             end = min(until, (window + 1) * self.width_s)
-            was = found.get(window, NOTHING)
-            found[window] = was[0] + used * (end - since), was[1] + due * (end - since)
+            was = sums.get(window, NOTHING)
+            sums[window] = was[0] + used * (end - since), was[1] + due * (end - since)
             since = end
 
     def _make_room(self, since: float, until: float) -> None:
@@ -92,17 +92,17 @@ class ShareWindows:
 
     def _forget(self) -> None:
         """Leave out what is before the first window."""
-        for tenant, found in list(self._sums.items()):
-            self._sums[tenant] = {w: pair for w, pair in found.items() if w >= self._first}
+        for tenant, sums in list(self._sums.items()):
+            self._sums[tenant] = {w: pair for w, pair in sums.items() if w >= self._first}
             if not self._sums[tenant]:
                 del self._sums[tenant]
 
     def _double(self) -> None:
         self.width_s *= 2.0
         self._first, self._last = self._first // 2, self._last // 2
-        for tenant, found in self._sums.items():
+        for tenant, sums in self._sums.items():
             merged: dict[int, Pair] = {}
-            for window, (used, due) in found.items():
+            for window, (used, due) in sums.items():
                 was = merged.get(window // 2, NOTHING)
                 merged[window // 2] = was[0] + used, was[1] + due
             self._sums[tenant] = merged

@@ -41,23 +41,28 @@ class SleepChange(NamedTuple):
     gpus: float | None = None
 
 
-def lies_down(one: JobRecord, rung: Rung | None) -> Sleeping | None:
+def lies_down(record: JobRecord, rung: Rung | None) -> Sleeping | None:
     """What sleeps of a job whose devices are taken away by a rung; None if it leaves."""
-    if one.sleeps is None and one.allocation is not None and rung in SLEEPS and rung is not None:
-        return Sleeping(one.job.id, one.attempt, rung, one.allocation, 0.0)
-    return one.sleeps
+    if (
+        record.sleeps is None
+        and record.allocation is not None
+        and rung in SLEEPS
+        and rung is not None
+    ):
+        return Sleeping(record.job.id, record.attempt, rung, record.allocation, 0.0)
+    return record.sleeps
 
 
-def goes_on(one: JobRecord, to: Allocation) -> bool:
+def goes_on(record: JobRecord, to: Allocation) -> bool:
     """Whether what a job is given is where it sleeps."""
-    return one.sleeps is not None and one.sleeps.on.stays(to)
+    return record.sleeps is not None and record.sleeps.on.stays(to)
 
 
 def sleep_after(
-    one: JobRecord, at: float, event: Slept | SleepFailed | Awoke
+    record: JobRecord, at: float, event: Slept | SleepFailed | Awoke
 ) -> SleepChange | None:
     """What an engine's word means for a record; None for nothing."""
-    sleeps = one.sleeps
+    sleeps = record.sleeps
     if sleeps is None or sleeps.attempt != event.attempt:
         return None
     match event:
@@ -67,7 +72,7 @@ def sleep_after(
         case SleepFailed():
             return SleepChange(sleeps if sleeps.there else None)
         case Awoke():
-            on = one.allocation
+            on = record.allocation
             if on is None or not sleeps.there:
                 return None
             return SleepChange(None, on.gpus * on.sharing.share)

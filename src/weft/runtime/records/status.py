@@ -32,11 +32,11 @@ class JobStatus:
 
 def find_record(ledger: Ledger, job: JobId) -> JobRecord:
     """A job's record; UnknownName, with the closest of the last jobs, if there is none."""
-    one = ledger.jobs.get(job)
-    if one is None:
+    record = ledger.jobs.get(job)
+    if record is None:
         close = did_you_mean(job, ledger.jobs.latest(COMPARED))
         raise UnknownName(f"no job named {job!r}{close}", hint="`weft jobs` shows all")
-    return one
+    return record
 
 
 def status_of(record: JobRecord, state: State) -> JobStatus:

@@ -52,10 +52,10 @@ async def follow(
     """
     while True:
         news = changed()  # before reading, so that nothing is missed between
-        found = await tail.after(seq)
-        if found:
-            seq = found[-1][0]
-            yield found
+        rows = await tail.after(seq)
+        if rows:
+            seq = rows[-1][0]
+            yield rows
         elif news is None:
             return
         else:

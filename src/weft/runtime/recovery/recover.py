@@ -172,8 +172,8 @@ def _read(store: Store, make: Callable[[], Scheduler]) -> Recovered:
     jobs = back.ledger.jobs
     store.ended.reset(jobs.following, jobs.live)
     jobs.count_ended()
-    while found := store.since(back.seq, READ_AT_ONCE):
-        for seq, at, event in found:
+    while part := store.since(back.seq, READ_AT_ONCE):
+        for seq, at, event in part:
             _check_none_missing(store, back.seq + 1, seq)
             try:
                 back.fold(seq, at, event)
@@ -189,10 +189,10 @@ def _read(store: Store, make: Callable[[], Scheduler]) -> Recovered:
 
 def _from_base(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:
     """Where the log goes on from, if it has been cut; what this code cannot learn is left out."""
-    found = store.base()
-    if found is None:
+    base = store.base()
+    if base is None:
         return None
-    seq, data = found
+    seq, data = base
     try:
         return melt(thaw(data), seq, make(), ended=store.ended, lenient=True)
     except (DamagedSnapshot, KeyError, TypeError, ValueError, WeftError) as error:
@@ -252,8 +252,8 @@ def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
     promised = [Held(job, on, n) for (job, n), on in back.ledger.promised().items()]
     records = [*back.ledger.jobs.live.values()]
     if active_only:
-        held = {one.job for one in promised}
-        records = [one for one in records if not one.outcome or one.job.id in held]
+        held = {held_job.job for held_job in promised}
+        records = [record for record in records if not record.outcome or record.job.id in held]
     kept: dict[str, Sequence[Any]] = {
         "promised": promised,
         "records": records,
@@ -275,17 +275,17 @@ def melt(
     If `lenient`, parts of its knowledge that cannot be taken up begin anew.
     """
     head, tables = thawed.head, thawed.tables
-    records: dict[JobId, JobRecord] = {one.job.id: one for one in tables["records"]}
-    promised = {(one.job, one.attempt): one.on for one in tables["promised"]}
+    records: dict[JobId, JobRecord] = {record.job.id: record for record in tables["records"]}
+    promised = {(promise.job, promise.attempt): promise.on for promise in tables["promised"]}
     saved = SavedState(head["numbers"], tables)
-    jobs = {name: one.job for name, one in records.items()}
+    jobs = {name: record.job for name, record in records.items()}
     known = SavedScheduler(saved, head["knowledge"], head["history"])
     scheduler.load(known, jobs, lenient=lenient)
     drained = {NodeId(node) for node in head["drained"]}
     policy: PartSpec = decode(PartSpec, head["policy"])
-    told = head["given_up"]
+    fallen_back = head["given_up"]
     given_up: facts.PolicyChanged | None = (
-        None if told is None else decode(facts.PolicyChanged, told)
+        None if fallen_back is None else decode(facts.PolicyChanged, fallen_back)
     )
     following = head.get("jobs", 0)
     ledger = Ledger(records.values(), promised, tables["usage"], ended=ended, following=following)
@@ -335,10 +335,10 @@ def _attempt(wish: Sleep | Resume) -> Attempt:
 
 
 def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:
-    found = store.latest()
-    if found is None:
+    latest = store.latest()
+    if latest is None:
         return None
-    seq, data = found
+    seq, data = latest
     try:
         thawed = thaw(data)
         if thawed.current:

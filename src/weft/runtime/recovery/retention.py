@@ -78,13 +78,13 @@ def choose_base(
     bases: Sequence[tuple[int, float]], last: int, now: float, keep: Keep
 ) -> int | None:
     """The newest base (of number and time) that is old enough to cut the log at; None: no cut."""
-    found = [
+    old = [
         seq
         for seq, at in bases
         if (keep.days and at <= now - keep.days * DAY_S)
         or (keep.events and seq <= last - keep.events)
     ]
-    return max(found, default=None)
+    return max(old, default=None)
 
 
 def is_base_due(

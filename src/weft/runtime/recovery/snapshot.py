@@ -98,10 +98,10 @@ def fingerprint() -> str:
 
 
 def _checked(data: bytes) -> bytes:
-    said, _, body = data.partition(b"\n")
-    if not said.startswith(MAGIC):
+    heading, _, body = data.partition(b"\n")
+    if not heading.startswith(MAGIC):
         raise DamagedSnapshot("these bytes are not a snapshot")
-    number, _, digest = said.removeprefix(MAGIC).partition(b" ")
+    number, _, digest = heading.removeprefix(MAGIC).partition(b" ")
     if number != b"%d" % FORMAT:
         raise DamagedSnapshot(f"the snapshot has format {number.decode(errors='replace')!r}")
     if hashlib.sha256(body).hexdigest().encode() != digest:

@@ -42,33 +42,33 @@ class AheadStarts(Repeated):
     async def look(self) -> None:
         """Freeze who has begun, and start the next."""
         driver, state = self._driver, self._driver.scheduler.state
-        for one in [*state.asleep.sleepers.values()]:
-            if not one.there and is_ahead(state, one) and await self._is_ready(one):
-                await self._freeze(one)
+        for sleeper in [*state.asleep.sleepers.values()]:
+            if not sleeper.there and is_ahead(state, sleeper) and await self._is_ready(sleeper):
+                await self._freeze(sleeper)
         rules = rules_of(driver.engine.stops)
         if rules is None or driver.seq == self._seen:
             return  # nothing has happened since nobody could be started
         self._seen = driver.seq
-        found = find_next(state, driver.scheduler.knowledge, rules, driver.now, self._allows)
-        if found is not None:
-            log.info("job=%s attempt=%d is started ahead", found.job, found.attempt)
-            await driver.write_down(found)
+        start = find_next(state, driver.scheduler.knowledge, rules, driver.now, self._allows)
+        if start is not None:
+            log.info("job=%s attempt=%d is started ahead", start.job, start.attempt)
+            await driver.write_down(start)
 
-    async def _is_ready(self, one: Sleeping) -> bool:
+    async def _is_ready(self, sleeper: Sleeping) -> bool:
         """Whether it steps, is wanted now, or takes too long."""
         state, driver = self._driver.scheduler.state, self._driver
-        row = state.table.find(one.job)
+        row = state.table.find(sleeper.job)
         if row is None or state.table.allocations[row] is not None:
             return True
-        if driver.now - one.since > LONGEST_S:
+        if driver.now - sleeper.since > LONGEST_S:
             return True
-        measured = await asyncio.to_thread(driver.engine.measured, one.job, one.attempt)
+        measured = await asyncio.to_thread(driver.engine.measured, sleeper.job, sleeper.attempt)
         return bool(measured.steps)
 
-    async def _freeze(self, one: Sleeping) -> None:
+    async def _freeze(self, sleeper: Sleeping) -> None:
         try:
-            await self._driver.engine.freeze(one.job, one.attempt, by=PLAN)
+            await self._driver.engine.freeze(sleeper.job, sleeper.attempt, by=PLAN)
         except WeftError as error:
-            await self._driver.write_down(SleepFailed(one.job, one.attempt, str(error)))
+            await self._driver.write_down(SleepFailed(sleeper.job, sleeper.attempt, str(error)))
         else:
-            await self._driver.write_down(Slept(one.job, one.attempt, Rung.FREEZE))
+            await self._driver.write_down(Slept(sleeper.job, sleeper.attempt, Rung.FREEZE))

@@ -72,7 +72,7 @@ class DeviceControl:
         """Who of the residents is to be frozen from now until the next tick."""
         self._meet(now, residents)
         self.speeds.learn(now, self._residents, self._awake, self._since, ALONE_S)
-        working = {job: one for job, one in self._residents.items() if one.works}
+        working = {job: resident for job, resident in self._residents.items() if resident.works}
         self._count_broken(now, working)
         self._tick_s = min(now - self._last, 1.0) if self._last > -inf else 0.25
         self._last = now
@@ -85,12 +85,14 @@ class DeviceControl:
 
     def standing(self, job: JobId) -> Standing:
         """How a resident fares."""
-        one = self._residents[job]
-        return Standing(one.promise, self.speeds.pace(job), self._broken_s.get(job, 0.0), self.mode)
+        resident = self._residents[job]
+        return Standing(
+            resident.promise, self.speeds.pace(job), self._broken_s.get(job, 0.0), self.mode
+        )
 
     def company(self, job: JobId) -> tuple[tuple[JobId, ...], float | None]:
         """Beside whom a resident runs now, and the part of its speed alone that it keeps there."""
-        group = frozenset(one.job for one in self._residents.values() if one.works)
+        group = frozenset(resident.job for resident in self._residents.values() if resident.works)
         if self.mode == "groups":
             group &= self._awake
         if job not in group or len(group) < 2:
@@ -104,13 +106,15 @@ class DeviceControl:
     # ---- who is there
 
     def _meet(self, now: float, residents: Mapping[JobId, Resident]) -> None:
-        before = {job for job, one in self._residents.items() if one.works}
-        working = {job for job, one in residents.items() if one.works}
+        before = {job for job, resident in self._residents.items() if resident.works}
+        working = {job for job, resident in residents.items() if resident.works}
         dt = max(now - self._last, 0.0) if self._last > -inf else 0.0
         if len(working) > 1:
             self._credit_s = min(self._credit_s + PROBE_PART * dt, FIRST_PROBES_S)
         if working != before or residents.keys() != self._residents.keys():
-            promised = any(one.promise is not None and one.firm for one in residents.values())
+            promised = any(
+                resident.promise is not None and resident.firm for resident in residents.values()
+            )
             if promised and working - before and len(working) > 1:
                 self._credit_s = FIRST_PROBES_S
             if self._probe is not None:
@@ -129,8 +133,12 @@ class DeviceControl:
         probed = self._find_probed(now, working)
         if probed is not None:
             return frozenset(working) - {probed}
-        if not _firm_of(working) and any(one.promise is not None for one in working.values()):
-            counted = {job: one for job, one in working.items() if one.measured.samples}
+        if not _firm_of(working) and any(
+            resident.promise is not None for resident in working.values()
+        ):
+            counted = {
+                job: resident for job, resident in working.items() if resident.measured.samples
+            }
             self.mode = "groups"
             group = self._groups.choose(now, counted, self.speeds, self._broken_s)
             return frozenset(counted) - group
@@ -156,7 +164,7 @@ class DeviceControl:
                 self._probed[job] = now + AGAIN_S, FIRST_APART_S
         if self._credit_s < PROBE_S or self.mode == "turns":
             return None
-        promised = [one.job for one in _firm_of(working)]
+        promised = [resident.job for resident in _firm_of(working)]
         due = [job for job in promised or working if self._is_due(now, working[job])]
         if not due:
             return None
@@ -167,10 +175,10 @@ class DeviceControl:
         self._probe = job, now + PROBE_S
         return job
 
-    def _is_due(self, now: float, one: Resident) -> bool:
+    def _is_due(self, now: float, resident: Resident) -> bool:
         """A speed that is not known, or that was measured long ago."""
-        job = one.job
-        if now - one.steps_since < WARM_S:
+        job = resident.job
+        if now - resident.steps_since < WARM_S:
             return False
         if job not in self.speeds.alone:
             return self._probed.get(job, (0.0, 0.0))[0] <= now
@@ -224,7 +232,10 @@ class DeviceControl:
 
     def _find_firm(self, working: Mapping[JobId, Resident]) -> frozenset[JobId]:
         """Who is never slowed: the firmest promise, the first that came of several."""
-        first = min(_firm_of(working), key=lambda one: (one.promise or inf, -one.age_s, one.job))
+        first = min(
+            _firm_of(working),
+            key=lambda resident: (resident.promise or inf, -resident.age_s, resident.job),
+        )
         return frozenset({first.job})
 
     def find_duty(self, working: Mapping[JobId, Resident]) -> float:
@@ -244,19 +255,25 @@ class DeviceControl:
         dt = now - self._last
         if not 0.0 < dt < 5.0 or len(working) < 2:
             return
-        for job, one in working.items():
-            if one.promise is None or not (one.firm or job in self._awake):
+        for job, resident in working.items():
+            if resident.promise is None or not (resident.firm or job in self._awake):
                 continue  # who is frozen waits
-            alone, lately = self.speeds.alone.get(job), self._rate_lately(now, one)
-            if alone is not None and lately is not None and alone > lately * one.promise * 1.02:
+            alone, lately = self.speeds.alone.get(job), self._rate_lately(now, resident)
+            if (
+                alone is not None
+                and lately is not None
+                and alone > lately * resident.promise * 1.02
+            ):
                 self._broken_s[job] = self._broken_s.get(job, 0.0) + dt
 
-    def _rate_lately(self, now: float, one: Resident) -> float | None:
+    def _rate_lately(self, now: float, resident: Resident) -> float | None:
         """Steps a second: a firm promise also counts time in which it was frozen."""
-        since = now - JUDGED_S if one.firm else max(now - JUDGED_S / 2, self._since)
-        return one.measured.rate(since, now)
+        since = now - JUDGED_S if resident.firm else max(now - JUDGED_S / 2, self._since)
+        return resident.measured.rate(since, now)
 
 
 def _firm_of(working: Mapping[JobId, Resident]) -> list[Resident]:
     """Who was promised a slowdown that counts also while it is frozen."""
-    return [one for one in working.values() if one.promise is not None and one.firm]
+    return [
+        resident for resident in working.values() if resident.promise is not None and resident.firm
+    ]

@@ -93,15 +93,19 @@ class Groups:
             else group | {best}
         )
 
-    def _rank(self, now: float, one: Resident, speeds: Speeds) -> tuple[int, float, str]:
+    def _rank(self, now: float, resident: Resident, speeds: Speeds) -> tuple[int, float, str]:
         """Who has waited for long, then the shortest.
 
         Of about the same length, within a factor of two, who came first.
         """
-        alone = speeds.alone.get(one.job)
-        if now - self._ran[one.job] > PATIENCE_S:
-            return 1, one.steps_since, one.job
-        return 2 + max(int(log2(max(one.left_s(alone), SHORT_S))), 0), one.steps_since, one.job
+        alone = speeds.alone.get(resident.job)
+        if now - self._ran[resident.job] > PATIENCE_S:
+            return 1, resident.steps_since, resident.job
+        return (
+            2 + max(int(log2(max(resident.left_s(alone), SHORT_S))), 0),
+            resident.steps_since,
+            resident.job,
+        )
 
 
 def is_worth(group: frozenset[JobId], working: Mapping[JobId, Resident], speeds: Speeds) -> bool:

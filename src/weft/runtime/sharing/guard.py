@@ -132,7 +132,7 @@ class SharingGuard(Repeated):
             still = control.tick(now, residents)
             frozen |= {(job, residents[job].attempt) for job in still}
             self._tell(now, control, residents)
-        self._devices = {d: one for d, one in self._devices.items() if d in there}
+        self._devices = {d: control for d, control in self._devices.items() if d in there}
         await self._apply(frozen, {attempt for rows in there.values() for attempt in rows})
 
     def _describe(self, job: Job, number: int, measured: Measured, age_s: float) -> Resident:
@@ -152,7 +152,7 @@ class SharingGuard(Repeated):
         jobs, kind = {job.id: job for job, _ in rows.values()}, cluster.nodes[at].kind
 
         def predict(job: JobId, others: frozenset[JobId]) -> float | None:
-            slowdown = programs.slowdown(jobs[job], kind, [jobs[one] for one in others])
+            slowdown = programs.slowdown(jobs[job], kind, [jobs[other] for other in others])
             return None if slowdown is None else 1.0 / slowdown
 
         return predict
@@ -160,7 +160,7 @@ class SharingGuard(Repeated):
     def _find_residents(self) -> Residents:
         """Running jobs of one GPU by device, with how long each ran."""
         table, now = self._driver.scheduler.state.table, self._driver.now
-        found: Residents = {}
+        residents: Residents = {}
         for row, on in enumerate(table.allocations):
             if on is None or on.gpus != 1 or on.sharing.discipline is not Discipline.NONE:
                 continue
@@ -169,8 +169,8 @@ class SharingGuard(Repeated):
             job, part = table.jobs[row], next(part for part in on.slices if part.gpus)
             attempt = job.id, int(table.get(row, Column.ATTEMPT))
             age_s = now - table.get(row, Column.RAN_SINCE)
-            found.setdefault((part.node, part.gpus[0]), {})[attempt] = job, age_s
-        return found
+            residents.setdefault((part.node, part.gpus[0]), {})[attempt] = job, age_s
+        return residents
 
     def _measure(self, there: Residents) -> dict[Attempt, Measured]:
         """What is seen of jobs that share; of others from time to time. Reads files."""
@@ -207,18 +207,20 @@ class SharingGuard(Repeated):
     # ---- what is told
 
     def _tell(self, now: float, control: DeviceControl, residents: dict[JobId, Resident]) -> None:
-        for one in residents.values():
-            told = self._told.setdefault((one.job, one.attempt), _Told())
-            peak_gb = one.measured.peak_gb
-            if peak_gb and peak_gb > told.peak_gb * GROWN and is_settled(now, one):
-                told.peak_gb = peak_gb
-                self._say(self._driver.write_down(Observed(one.job, one.attempt, peak_gb)))
-            beside, pace = control.company(one.job)
-            broken_s = control.standing(one.job).broken_s
-            if pace is not None and _is_news(now, told, pace, beside, broken_s):
-                told.pace, told.beside, told.at, told.broken_s = pace, beside, now, broken_s
+        for resident in residents.values():
+            last = self._told.setdefault((resident.job, resident.attempt), _Told())
+            peak_gb = resident.measured.peak_gb
+            if peak_gb and peak_gb > last.peak_gb * GROWN and is_settled(now, resident):
+                last.peak_gb = peak_gb
+                self._say(
+                    self._driver.write_down(Observed(resident.job, resident.attempt, peak_gb))
+                )
+            beside, pace = control.company(resident.job)
+            broken_s = control.standing(resident.job).broken_s
+            if pace is not None and _is_news(now, last, pace, beside, broken_s):
+                last.pace, last.beside, last.at, last.broken_s = pace, beside, now, broken_s
                 observed = Observed(
-                    one.job, one.attempt, None, round(pace, 4), beside, round(broken_s, 1)
+                    resident.job, resident.attempt, None, round(pace, 4), beside, round(broken_s, 1)
                 )
                 self._say(self._driver.write_down(observed))
         if len(self._told) > 10_000:
@@ -235,18 +237,18 @@ class SharingGuard(Repeated):
             log.warning("what was observed is not written down: %s", error)
 
 
-def is_settled(now: float, one: Resident) -> bool:
+def is_settled(now: float, resident: Resident) -> bool:
     """Whether a job has held whatever memory a step of it needs, and that was seen."""
-    if one.measured.steps is None:
-        return one.age_s >= UNSEEN_S
-    return now - one.steps_since >= SETTLED_S
+    if resident.measured.steps is None:
+        return resident.age_s >= UNSEEN_S
+    return now - resident.steps_since >= SETTLED_S
 
 
 def _is_news(
-    now: float, told: _Told, pace: float, beside: tuple[JobId, ...], broken_s: float
+    now: float, last: _Told, pace: float, beside: tuple[JobId, ...], broken_s: float
 ) -> bool:
-    if told.pace is None or broken_s >= told.broken_s + BROKEN_S:
+    if last.pace is None or broken_s >= last.broken_s + BROKEN_S:
         return True
-    if told.beside != beside:
-        return now - told.at >= GROUP_S
-    return now - told.at >= TELL_S and abs(pace - told.pace) > CHANGED * told.pace
+    if last.beside != beside:
+        return now - last.at >= GROUP_S
+    return now - last.at >= TELL_S and abs(pace - last.pace) > CHANGED * last.pace

@@ -90,21 +90,21 @@ class Speeds:
         if len(working) == 1:
             self._learn_alone(working[0], now, since, least_alone_s)
             return
-        group = frozenset(one.job for one in working)
-        everybody = all(one.job in awake for one in residents.values() if one.works)
-        for one in working:
-            rate = _rate(one, now, since, TRIED_S, BRISK_S)
+        group = frozenset(resident.job for resident in working)
+        everybody = all(resident.job in awake for resident in residents.values() if resident.works)
+        for resident in working:
+            rate = _rate(resident, now, since, TRIED_S, BRISK_S)
             if rate is not None:
-                self.groups.setdefault(group, {})[one.job] = rate
-            rate = _rate(one, now, since, TOGETHER_S)
+                self.groups.setdefault(group, {})[resident.job] = rate
+            rate = _rate(resident, now, since, TOGETHER_S)
             if everybody and rate is not None:
-                self.together[one.job] = rate
+                self.together[resident.job] = rate
 
-    def _learn_alone(self, one: Resident, now: float, since: float, least_s: float) -> None:
-        rate = _rate(one, now, since, least_s)
+    def _learn_alone(self, resident: Resident, now: float, since: float, least_s: float) -> None:
+        rate = _rate(resident, now, since, least_s)
         if rate is not None and rate > 0.0:
-            was = self.alone.get(one.job, rate)
-            self.alone[one.job] = was + NEW * (rate - was)
+            was = self.alone.get(resident.job, rate)
+            self.alone[resident.job] = was + NEW * (rate - was)
 
     def pace(self, job: JobId) -> float | None:
         """The part of its speed alone that a job keeps beside the others; None if not known."""
@@ -146,8 +146,8 @@ class Speeds:
 
 
 def _rate(
-    one: Resident, now: float, since: float, least_s: float, warm_s: float = WARM_S
+    resident: Resident, now: float, since: float, least_s: float, warm_s: float = WARM_S
 ) -> float | None:
     """Steps a second over the last while in which nothing changed; None if that is too short."""
-    begin = max(since + SETTLE_S, one.steps_since + warm_s, now - LONGEST_S)
-    return one.measured.rate(begin, now) if now - begin >= least_s else None
+    begin = max(since + SETTLE_S, resident.steps_since + warm_s, now - LONGEST_S)
+    return resident.measured.rate(begin, now) if now - begin >= least_s else None

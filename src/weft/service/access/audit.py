@@ -67,7 +67,7 @@ class AuditLog:
             self._refused: _Entries = _Memory(IN_MEMORY)
         else:
             refused = path.with_stem(f"{path.stem}-refused")
-            self._done, self._refused = (_Files(one, longest, kept) for one in (path, refused))
+            self._done, self._refused = (_Files(file, longest, kept) for file in (path, refused))
 
     def record(self, entry: AuditEntry) -> None:
         """Append one; a disk that is full loses it, and that is logged."""
@@ -137,9 +137,9 @@ class _Files:
 
     def _turn_over(self, more: int) -> None:
         """Another file, where this one is too long or was put aside by somebody else."""
-        told = os.fstat(self._out)
-        ours = self._path.exists() and os.path.samestat(told, self._path.stat())
-        if ours and told.st_size + more <= self._longest:
+        open_file = os.fstat(self._out)
+        ours = self._path.exists() and os.path.samestat(open_file, self._path.stat())
+        if ours and open_file.st_size + more <= self._longest:
             return
         new = self._path.with_name(f"{self._path.name}.new")
         out = _open(new)  # first: who may open no more files goes on with the one there is
@@ -212,8 +212,8 @@ def _make(scope: Scope, status: int) -> AuditEntry:
 def _entry(line: bytes) -> AuditEntry | None:
     """What a line tells; None of one that was cut off."""
     try:
-        told = json.loads(line)
-        return AuditEntry(**{field.name: told[field.name] for field in fields(AuditEntry)})
+        values = json.loads(line)
+        return AuditEntry(**{field.name: values[field.name] for field in fields(AuditEntry)})
     except (ValueError, KeyError, TypeError):
         return None
 

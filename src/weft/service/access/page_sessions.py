@@ -107,9 +107,9 @@ def _hash(secret: str) -> str:
 
 
 def _read(path: Path) -> dict[str, PageSession]:
-    found = read_private(path) or []
+    rows = read_private(path) or []
     try:
-        sessions = [PageSession(**one) for one in found]
+        sessions = [PageSession(**row) for row in rows]
     except TypeError as error:
         raise InvalidConfig(f"{path} does not hold sessions: {error}", hint="remove it") from error
     return {session.sha256: session for session in sessions}

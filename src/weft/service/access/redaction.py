@@ -29,9 +29,9 @@ def mask_all(value: Any, secrets: Sequence[str]) -> Any:
     if isinstance(value, str):
         return mask(value, secrets)
     if isinstance(value, list):
-        return [mask_all(one, secrets) for one in value]
+        return [mask_all(item, secrets) for item in value]
     if isinstance(value, dict):
-        return {name: mask_all(one, secrets) for name, one in value.items()}
+        return {name: mask_all(item, secrets) for name, item in value.items()}
     return value
 
 

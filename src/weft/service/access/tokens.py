@@ -100,8 +100,8 @@ class Tokens:
     def __init__(self, path: Path | None, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._clock = clock
-        found = read_private(path) if path is not None else None
-        self._tokens = _read(path, found) if found is not None else {}
+        rows = read_private(path) if path is not None else None
+        self._tokens = _read(path, rows) if rows is not None else {}
         self._changes: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
     def __len__(self) -> int:
@@ -122,8 +122,8 @@ class Tokens:
 
     def caller_of(self, token: str) -> Caller | None:
         """Who comes with a token, by its id; None if it is gone or has expired."""
-        found = self._tokens.get(token)
-        return found.caller if found is not None and found.valid(self._clock()) else None
+        known = self._tokens.get(token)
+        return known.caller if known is not None and known.valid(self._clock()) else None
 
     def allows(self, who: Caller) -> bool:
         """Whether somebody who was let in may still stay."""
@@ -188,8 +188,8 @@ class Tokens:
     def revoke(self, token: str) -> None:
         """Revoke a token; the last of an admin that does not expire goes last."""
         self._find(token)
-        left = {name: one for name, one in self._tokens.items() if name != token}
-        if left and not any(one.lasting_admin for one in left.values()):
+        left = {name: other for name, other in self._tokens.items() if name != token}
+        if left and not any(other.lasting_admin for other in left.values()):
             raise InvalidConfig(
                 "this is the last token of an admin that does not expire",
                 hint="revoke the other tokens first",
@@ -242,9 +242,9 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _read(path: Path | None, found: object) -> dict[str, Token]:
+def _read(path: Path | None, rows: object) -> dict[str, Token]:
     try:
-        tokens = [Token(**one) for one in found]  # type: ignore[attr-defined]
+        tokens = [Token(**row) for row in rows]  # type: ignore[attr-defined]
     except (TypeError, KeyError) as error:
         raise InvalidConfig(f"{path} does not hold tokens: {error!r}") from error
     if bad := [token.id for token in tokens if token.role not in ROLES]:

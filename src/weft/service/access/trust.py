@@ -12,15 +12,15 @@ from weft.service.access.tokens import Tokens, is_loopback
 def trust_warnings(live: Live, tokens: Tokens) -> list[str]:
     """One sentence for each thing that is open; none where nothing is."""
     me = _name(os.geteuid())
-    said = []
+    warnings = []
     if not len(tokens):
         what = f"run jobs as {me}" if live.isolation == "none" else "change everything"
-        said.append(
+        warnings.append(
             f"no tokens: any user of this machine may {what}; "
             "`weft token create --role admin` makes the first"
         )
     if live.isolation == "none":
-        said.append(
+        warnings.append(
             f"all jobs run as {me}: tenants can read each other's files; "
             + (
                 "give each a user with --users"
@@ -29,11 +29,11 @@ def trust_warnings(live: Live, tokens: Tokens) -> list[str]:
             )
         )
     if not is_loopback(live.settings.host) and live.settings.tls_cert is None:
-        said.append(
+        warnings.append(
             f"tokens come to {live.settings.host} in plain text: serve with --tls-cert and "
             "--tls-key, or behind a proxy that does"
         )
-    return said
+    return warnings
 
 
 def _name(uid: int) -> str:

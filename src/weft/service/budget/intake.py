@@ -51,10 +51,10 @@ class Intake:
         await self._app(scope, _replay(body, receive), send)
 
     def _check_announced(self, scope: Scope, asker: Asker) -> None:
-        told = dict(scope["headers"]).get(b"content-length", b"0")
-        if told.isdigit() and len(told) < 20:
-            self._check_length(int(told), asker)
-        elif told:
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if length.isdigit() and len(length) < 20:
+            self._check_length(int(length), asker)
+        elif length:
             raise Refused(400, "Content-Length is not a number of bytes", "leave it out")
 
     def _check_length(self, length: int, asker: Asker) -> None:
@@ -113,13 +113,13 @@ class Intake:
 
 def _replay(body: bytes, receive: Receive) -> Receive:
     """Tell of a body that was read, and then of the client's going."""
-    told = False
+    sent = False
 
     async def replayed() -> Message:
-        nonlocal told
-        if told:
+        nonlocal sent
+        if sent:
             return await receive()
-        told = True
+        sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replayed

@@ -59,9 +59,9 @@ def find_file(name: str) -> PageFile:
 @cache
 def page_files() -> dict[str, PageFile]:
     """Every file of the page, by its path below `web`; only those are served."""
-    found: dict[str, PageFile] = {}
-    _collect(files("weft.service") / "web", "", found)
-    return found
+    pages: dict[str, PageFile] = {}
+    _collect(files("weft.service") / "web", "", pages)
+    return pages
 
 
 def _collect(folder: Traversable, prefix: str, page_files: dict[str, PageFile]) -> None:

@@ -63,10 +63,10 @@ async def _weft(_: Request, error: Exception) -> Json:
 
 async def _http(_: Request, error: Exception) -> Json:
     assert isinstance(error, HTTPException)
-    said = str(error.detail)
-    plain = said == HTTPStatus(error.status_code).phrase
+    detail = str(error.detail)
+    plain = detail == HTTPStatus(error.status_code).phrase
     hint = "`/docs` shows what there is"
-    answer = problem(error.status_code, said.lower() if plain else said, hint)
+    answer = problem(error.status_code, detail.lower() if plain else detail, hint)
     for name, value in (error.headers or {}).items():
         answer.headers[name] = value
     return answer
@@ -115,8 +115,8 @@ def _model(annotation: Any) -> type[BaseModel] | None:
 def _unknown(model: type[BaseModel] | None, inside: Sequence[str], name: str) -> Json:
     """A field that is not known, with the closest one that is."""
     for part in inside:
-        found = model.model_fields.get(part) if model is not None else None
-        model = _model(found.annotation) if found is not None else None
+        info = model.model_fields.get(part) if model is not None else None
+        model = _model(info.annotation) if info is not None else None
     known = list(model.model_fields) if model is not None else []
     field = ".".join([*inside, name])[:200]
     hint = f"known fields are {', '.join(known)}" if known else ""

@@ -80,7 +80,7 @@ def line_of(present: Present, purse: Purse) -> list[InLine]:
     if not waiting:
         return []
     outlook = present.look_ahead(purse=purse).outlook
-    starts = {job: one.start for job, one in outlook.items() if job in waiting}
+    starts = {job: outcome.start for job, outcome in outlook.items() if job in waiting}
     middles = {job: estimate.quantile(0.5) for job, estimate in starts.items()}
     soonest = sorted((at, job) for job, at in middles.items() if at is not None)
     places: dict[JobId, int] = {job: i for i, (_, job) in enumerate(soonest, start=1)}

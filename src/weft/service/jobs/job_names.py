@@ -87,8 +87,8 @@ class JobNames:
         known = live.union(past)
         if text in known or self._exact(text, who) is not None:
             return text if text in known else None
-        found = [app for app in known if app.startswith(text)]
-        return found[0] if len(found) == 1 else None
+        alike = [app for app in known if app.startswith(text)]
+        return alike[0] if len(alike) == 1 else None
 
     def _exact(self, text: str, who: Caller) -> JobId | None:
         for job in (JobId(text), JobId(f"{who.tenant}:{text}")):
@@ -146,14 +146,16 @@ class JobNames:
             self._newest = -1
             self._ids.clear()
             self._names.clear()
-        fresh = [*takewhile(lambda one: one.number > self._newest, reversed(live.values()))][::-1]
+        fresh = [*takewhile(lambda record: record.number > self._newest, reversed(live.values()))][
+            ::-1
+        ]
         if not fresh:
             return
         self._newest = fresh[-1].number
         for record in fresh:
             for name in {name_of(record.job), record.job.id.rpartition(":")[2]}:
                 self._names[name].append(record.job.id)
-        self._ids += [one.job.id for one in fresh]
+        self._ids += [record.job.id for record in fresh]
         self._ids.sort()
 
 

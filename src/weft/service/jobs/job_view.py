@@ -86,16 +86,16 @@ class JobView:
     def reason(self, status: JobStatus) -> str:
         """Why a job waits, or what is the matter with it: the words that everybody is told."""
         record, waits = status.record, self.waits_for(status)
-        said = waits.text if waits is not None else record.reason
-        if not said and status.state == "running":
-            said = record.said  # such as what a search for its batch tries now
+        text = waits.text if waits is not None else record.reason
+        if not text and status.state == "running":
+            text = record.said  # such as what a search for its batch tries now
         if status.state == "running" and is_idle(self._driver, record):
-            said = describe_idle(self._driver.ledger.idle.uses[record.job.id])
-        said = silence_words(self._silent_s(status)) or said
-        return mask(said, secrets_of(record.job))
+            text = describe_idle(self._driver.ledger.idle.uses[record.job.id])
+        text = silence_words(self._silent_s(status)) or text
+        return mask(text, secrets_of(record.job))
 
     def _silent_s(self, status: JobStatus) -> float | None:
-        running = status.state == "running"
+        running = self._driver.engine.real and status.state == "running"
         return silent_s(status.record, self._now, self._speed) if running else None
 
     def waits_for(self, status: JobStatus) -> Reason | None:
@@ -166,9 +166,9 @@ def node_answer(
 ) -> NodeAnswer:
     """One machine; `kept` are the windows that are in force."""
     mask, why = 0, ""
-    for one in kept:
-        if not one.tenant and (bits := one.mask(node.id, node.gpus)):
-            mask, why = mask | bits, one.name
+    for window in kept:
+        if not window.tenant and (bits := window.mask(node.id, node.gpus)):
+            mask, why = mask | bits, window.name
     drained = [gpu for gpu in range(node.gpus) if mask >> gpu & 1]
     if state == "up" and len(drained) == node.gpus:
         aside = why.startswith(ASIDE)
@@ -197,8 +197,8 @@ def node_answers(live: Live) -> list[NodeAnswer]:
         for part in on.slices if on is not None else ():
             held[part.node].update(part.gpus)
     windows = (read_window(name, text) for name, text in live.quotas.windows.items())
-    kept = [one for one in windows if one.holds(driver.now)]
-    out_of_use = {one.node.id: one for one in driver.engine.health.out_of_use}
+    kept = [window for window in windows if window.holds(driver.now)]
+    out_of_use = {entry.node.id: entry for entry in driver.engine.health.out_of_use}
     nodes = driver.nodes()
     absent = out_of_use.keys() - {node.id for node, _ in nodes}
     nodes += [(out_of_use[name].node, "down") for name in sorted(absent)]
@@ -213,8 +213,8 @@ def node_answers(live: Live) -> list[NodeAnswer]:
 
 def progress_of(record: JobRecord, state: str | None) -> float | None:
     """What the job reported; one that has finished is done, whatever it said last."""
-    told = record.report.progress
-    return 1.0 if told is not None and state == "finished" else told
+    part = record.report.progress
+    return 1.0 if part is not None and state == "finished" else part
 
 
 def batch_of(record: JobRecord) -> float | None:

@@ -135,7 +135,7 @@ def _compare_forks(present: Present, who: Caller, both: dict[str, Ahead]) -> Wri
 
 def start_of(estimate: Estimate | None) -> Start | None:
     """An estimate as it is told."""
-    if estimate is None or all(one is None for one in estimate.after):
+    if estimate is None or all(seconds is None for seconds in estimate.after):
         return None  # too far away to be simulated
     return Start(
         p10=estimate.quantile(0.1),

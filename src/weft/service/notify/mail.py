@@ -85,11 +85,13 @@ class MailServer:
 
 def addresses(url: str) -> list[str]:
     """Whom `mailto:a@x,b@y` names; InvalidConfig for what is no address."""
-    found = [one.strip() for one in unquote(url.removeprefix(SCHEME)).split(",")]
-    for one in found:
-        if not is_address(one):
-            raise InvalidConfig(f"{one[:100]!r} is not an address", hint="mailto:ann@example.org")
-    return found
+    people = [address.strip() for address in unquote(url.removeprefix(SCHEME)).split(",")]
+    for address in people:
+        if not is_address(address):
+            raise InvalidConfig(
+                f"{address[:100]!r} is not an address", hint="mailto:ann@example.org"
+            )
+    return people
 
 
 def is_address(text: str) -> bool:

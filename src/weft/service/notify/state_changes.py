@@ -40,8 +40,8 @@ def changes_of(driver: Driver, event: facts.Event) -> Iterator[Change]:
             if isinstance(event, facts.Stopped) and record.suspended is not None:
                 state = "suspended"
             state = state or driver.job(job).state
-            told = mask(reason, secrets_of(record.job))
-            yield Change(JobName(**name_fields(record.job)), state, kind, told)
+            masked = mask(reason, secrets_of(record.job))
+            yield Change(JobName(**name_fields(record.job)), state, kind, masked)
 
 
 def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PLR0912, PLR0915 - one case an event

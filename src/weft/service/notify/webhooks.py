@@ -63,8 +63,8 @@ class Hooks:
         self._path = path
         self._mail = mail
         self._pause_s = pause_s
-        found = read_private(path) if path is not None else None
-        self._hooks = _read(path, found) if found is not None else {}
+        rows = read_private(path) if path is not None else None
+        self._hooks = _read(path, rows) if rows is not None else {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._driver: Driver | None = None
         # Its own threads: the driver writes its log with the loop's.
@@ -116,7 +116,7 @@ class Hooks:
             raise UnknownName(f"no webhook {hook!r}", hint="`weft webhook list` shows all")
         if task := self._tasks.pop(hook, None):
             task.cancel()
-        self._keep({name: one for name, one in self._hooks.items() if name != hook})
+        self._keep({name: other for name, other in self._hooks.items() if name != hook})
 
     def _begin(self, hook: str) -> None:
         if self._driver is not None:
@@ -221,9 +221,9 @@ def check_url(url: str) -> None:
         raise InvalidConfig(f"{url[:100]!r} is not an http or https address")
 
 
-def _read(path: Path | None, found: Any) -> dict[str, Hook]:
+def _read(path: Path | None, rows: Any) -> dict[str, Hook]:
     try:
-        hooks = [Hook(**{**one, "states": tuple(one["states"])}) for one in found]
+        hooks = [Hook(**{**row, "states": tuple(row["states"])}) for row in rows]
     except (TypeError, KeyError) as error:
         raise InvalidConfig(f"{path} does not hold webhooks: {error!r}") from error
     if bad := [hook.format for hook in hooks if hook.format not in FORMATS]:

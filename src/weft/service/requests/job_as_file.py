@@ -65,7 +65,7 @@ def file_of(job: Job) -> Fields:
     implied = not job.demand.rigid or "batch" in fields or "checkpoint" in fields
     implied |= priority_word(job) == "spot"
     after = {word: list(names) for word, names in _after(job) if names}
-    told = {
+    more = {
         "tenant": job.tenant,
         "user": job.user or None,
         "model": job.model,
@@ -78,7 +78,7 @@ def file_of(job: Job) -> Fields:
         "after": after,
         "preemptible": None if job.preemptible == implied else job.preemptible,
     }
-    return {**fields, **{key: value for key, value in told.items() if _told(key, value)}}
+    return {**fields, **{key: value for key, value in more.items() if _told(key, value)}}
 
 
 def _told(key: str, value: object) -> bool:
@@ -108,7 +108,7 @@ def _launch(launch: Launch) -> Fields:
     if launch.grace_s != DEFAULT_GRACE_S:
         checkpoint["grace_s"] = launch.grace_s
     processes: str | int = launch.processes.value
-    told: Fields = {
+    fields: Fields = {
         **_command(launch),
         "setup": launch.setup,
         "workdir": launch.workdir,
@@ -126,8 +126,8 @@ def _launch(launch: Launch) -> Fields:
         "idle_timeout_s": launch.idle_s if launch.pty else None,
     }
     if launch.software is not None:
-        told["environment"] = {launch.software.kind.value: launch.software.name}
-    return {key: value for key, value in told.items() if _told(key, value)}
+        fields["environment"] = {launch.software.kind.value: launch.software.name}
+    return {key: value for key, value in fields.items() if _told(key, value)}
 
 
 def _command(launch: Launch) -> Fields:

@@ -63,5 +63,5 @@ def share_of(job: Job, priority: str) -> dict[str, Any]:
         "slowdown": None if job.slowdown == implied else job.slowdown,
         "memory_gb": job.gpu_mem_gb,
     }
-    told = {name: value for name, value in asked.items() if value is not None}
-    return {"share": told} if told else {}
+    share = {name: value for name, value in asked.items() if value is not None}
+    return {"share": share} if share else {}

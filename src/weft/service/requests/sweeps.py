@@ -31,7 +31,7 @@ def expand(body: JobFile, sweep: str) -> Iterator[tuple[JobFile, dict[str, str]]
 def combinations(sweep: Sweep) -> Iterator[dict[str, str]]:
     """The parameters of each job, the last of a grid changing fastest."""
     if sweep.list:
-        yield from ({name: _text(value) for name, value in one.items()} for one in sweep.list)
+        yield from ({name: _text(value) for name, value in values.items()} for values in sweep.list)
         return
     grid = sweep.grid or {}
     for values in product(*grid.values()):
@@ -40,11 +40,11 @@ def combinations(sweep: Sweep) -> Iterator[dict[str, str]]:
 
 def substitute(text: str, known: Mapping[str, str]) -> str:
     """The text with the values of parameters in place of their names."""
-    return NAMED.sub(lambda found: known.get(found[1], found[0]), text)
+    return NAMED.sub(lambda match: known.get(match[1], match[0]), text)
 
 
 def _fill(body: JobFile, known: Mapping[str, str], job_id: str, index: int) -> JobFile:
-    told = {f"WEFT_SWEEP_{name.upper()}": value for name, value in known.items()}
+    variables = {f"WEFT_SWEEP_{name.upper()}": value for name, value in known.items()}
     env = {
         name: substitute(value, known) if isinstance(value, str) else value
         for name, value in body.env.items()
@@ -58,7 +58,7 @@ def _fill(body: JobFile, known: Mapping[str, str], job_id: str, index: int) -> J
         "id": None,
         "sweep": None,
         "max_parallel": None,
-        "env": {**told, **env},
+        "env": {**variables, **env},
         "workdir": substitute(body.workdir, known),
     }
     if body.command is not None:

@@ -36,7 +36,7 @@ def read_as(kind: type[T], data: Any) -> T:
 def _getter(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
     if not is_dataclass(kind):
         raise TypeError(f"{kind.__name__} is no part of an answer")
-    names = tuple(one.name for one in fields(kind))
+    names = tuple(field.name for field in fields(kind))
     if len(names) > 1:
         return names, attrgetter(*names)
     return names, lambda value: tuple(getattr(value, name) for name in names)

@@ -33,7 +33,7 @@ def measurements_of(report: Report) -> Measurements | None:
     waits = None
     if report.step_s and report.data_s is not None:
         waits = min(report.data_s / report.step_s, 1.0)
-    found = Measurements(
+    measured = Measurements(
         steps=report.steps,
         total_steps=report.total_steps,
         steps_per_s=1.0 / report.step_s if report.step_s else None,
@@ -46,4 +46,4 @@ def measurements_of(report: Report) -> Measurements | None:
         read_mb_s=report.read_mb_s,
         write_mb_s=report.write_mb_s,
     )
-    return None if found == Measurements() else found
+    return None if measured == Measurements() else measured

@@ -22,17 +22,17 @@ class Rendered:
     def text(self, driver: Driver, who: Caller, row: tuple[int, float, Event]) -> str:
         """One event; empty for one that the caller may not see."""
         key = (row[0], who.admin, "" if who.everywhere else who.tenant)
-        found = self._texts.get(key)
-        if found is None:
-            found = self._texts[key] = _text(driver, who, row)
+        text = self._texts.get(key)
+        if text is None:
+            text = self._texts[key] = _text(driver, who, row)
             if len(self._texts) > KEPT:
                 del self._texts[next(iter(self._texts))]
-        return found
+        return text
 
 
 def _text(driver: Driver, who: Caller, row: tuple[int, float, Event]) -> str:
-    told = event_json(driver, who, *row)
-    if told is None:
+    event = event_json(driver, who, *row)
+    if event is None:
         return ""
-    line = json.dumps(encode(told), separators=(",", ":"))
-    return f"id: {row[0]}\nevent: {told['event']}\ndata: {line}\n\n"
+    line = json.dumps(encode(event), separators=(",", ":"))
+    return f"id: {row[0]}\nevent: {event['event']}\ndata: {line}\n\n"

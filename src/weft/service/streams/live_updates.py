@@ -170,10 +170,10 @@ class LiveUpdates:
         else:
             self._noted.reports = noted.reports
         known, state = driver.ledger.jobs, driver.scheduler.state
-        found = (known.get(one) for one in jobs)
-        await self._describe(status_of(one, state) for one in found if one is not None)
+        records = (known.get(job) for job in jobs)
+        await self._describe(status_of(record, state) for record in records if record is not None)
         texts = self._reasons.texts
-        reasons = frozenset(one for one, text in texts.items() if before.get(one) != text)
+        reasons = frozenset(number for number, text in texts.items() if before.get(number) != text)
         trouble, self._trouble = self._trouble, driver.trouble
         if not (jobs or nodes or reasons or noted.policy or trouble != self._trouble):
             return
@@ -192,11 +192,11 @@ class LiveUpdates:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def _describe(self, found: Iterable[JobStatus]) -> None:
+    async def _describe(self, statuses: Iterable[JobStatus]) -> None:
         """Rows of jobs as they are now, with time for others in between."""
         driver = self._live.driver
         job_view, began = JobView(driver), time.perf_counter()
-        for status in found:
+        for status in statuses:
             why = self._reasons.number(driver, job_view, status)
             row = row_of(driver, status, why)
             self._rows[status.record.job.id] = Row(row.tenant, why, write_json(row))
@@ -205,9 +205,9 @@ class LiveUpdates:
                 job_view, began = JobView(driver), time.perf_counter()
 
     def _renew_nodes(self) -> frozenset[str]:
-        found = {one.id: one for one in node_answers(self._live)}
-        changed = {name for name, one in found.items() if self._nodes.get(name) != one}
-        self._nodes = found
+        nodes = {node.id: node for node in node_answers(self._live)}
+        changed = {name for name, node in nodes.items() if self._nodes.get(name) != node}
+        self._nodes = nodes
         return frozenset(changed)
 
     # ---- telling
@@ -217,18 +217,18 @@ class LiveUpdates:
         boot, _, number = last.partition("-")
         if boot != self._boot or not number.isdecimal() or not self._looks:
             return None
-        told = int(number)
-        if not self._looks[0].number - 1 <= told <= self._number:
+        seen = int(number)
+        if not self._looks[0].number - 1 <= seen <= self._number:
             return None
-        return self._since(told)
+        return self._since(seen)
 
     def _since(self, number: int) -> list[Delta]:
-        found = []
-        for one in reversed(self._looks):
-            if one.number <= number:
+        looks = []
+        for look in reversed(self._looks):
+            if look.number <= number:
                 break
-            found.append(one)
-        return found
+            looks.append(look)
+        return looks
 
     async def _snapshot(self, who: Caller, number: int) -> AsyncGenerator[bytes, None]:
         """Everything in parts: machines and jobs on them first, the others as updates.
@@ -240,9 +240,9 @@ class LiveUpdates:
         if not self._nodes:
             self._renew_nodes()
         nodes: Iterable[NodeAnswer] = self._nodes.values()
-        first = [one for one in jobs.active if jobs.live[one].allocation is not None]
+        first = [job for job in jobs.active if jobs.live[job].allocation is not None]
         there = {*first}
-        left = [*first, *(one for one in jobs.active if one not in there)]
+        left = [*first, *(job for job in jobs.active if job not in there)]
         size, kind = max(PART, len(first)), "snapshot"
         while len(left) > size:
             some, left = left[:size], left[size:]
@@ -261,19 +261,19 @@ class LiveUpdates:
         driver, rows = self._live.driver, self._rows
         known, state = driver.ledger.jobs.live, driver.scheduler.state
         async with self._describing:  # who comes at the same time finds them described
-            missing = [one for one in jobs if one not in rows and one in known]
-            await self._describe(status_of(known[one], state) for one in missing if one in known)
+            missing = [job for job in jobs if job not in rows and job in known]
+            await self._describe(status_of(known[job], state) for job in missing if job in known)
 
     async def _describe_ended(self) -> list[JobId]:
         """The last jobs that have ended, with a row each."""
         driver = self._live.driver
         jobs = driver.ledger.jobs
         page = jobs.pager(ENDED_SHOWN, after=max(jobs.following - ENDED_SHOWN, 0) - 1)
-        latest = [one for one in await asyncio.to_thread(page) if one.outcome]
+        latest = [record for record in await asyncio.to_thread(page) if record.outcome]
         async with self._describing:
-            missing = [one for one in latest if one.job.id not in self._rows]
-            await self._describe(status_of(one, driver.scheduler.state) for one in missing)
-        return [one.job.id for one in latest]
+            missing = [record for record in latest if record.job.id not in self._rows]
+            await self._describe(status_of(record, driver.scheduler.state) for record in missing)
+        return [record.job.id for record in latest]
 
     def _message(self, kind: str, who: Caller, looks: list[Delta]) -> bytes:
         if len(looks) != 1:
@@ -284,10 +284,10 @@ class LiveUpdates:
         return self._told[key]
 
     def _write(self, kind: str, who: Caller, looks: list[Delta]) -> bytes:
-        jobs = frozenset[JobId]().union(*(one.jobs for one in looks))
-        names = frozenset[str]().union(*(one.nodes for one in looks))
-        numbers = frozenset[int]().union(*(one.reasons for one in looks))
-        nodes = [self._nodes[one] for one in names if one in self._nodes]
+        jobs = frozenset[JobId]().union(*(look.jobs for look in looks))
+        names = frozenset[str]().union(*(look.nodes for look in looks))
+        numbers = frozenset[int]().union(*(look.reasons for look in looks))
+        nodes = [self._nodes[name] for name in names if name in self._nodes]
         return self._text(kind, who, sorted(jobs), nodes, numbers, self._number)
 
     def _text(
@@ -303,17 +303,17 @@ class LiveUpdates:
 
         Nobody is told a reason that none of his jobs has: it may quote what another's job printed.
         """
-        rows = [self._rows[one] for one in jobs if one in self._rows]
+        rows = [self._rows[job] for job in jobs if job in self._rows]
         if not who.everywhere:
-            rows = [one for one in rows if one.tenant == who.tenant]
+            rows = [row for row in rows if row.tenant == who.tenant]
             if reasons:
-                reasons &= {one.why for one in self._rows.values() if one.tenant == who.tenant}
-        numbers = sorted(reasons | {one.why for one in rows if one.why})
+                reasons &= {row.why for row in self._rows.values() if row.tenant == who.tenant}
+        numbers = sorted(reasons | {row.why for row in rows if row.why})
         body = b'{"cluster":%b,"nodes":%b,"reasons":%b,"jobs":[%b]}' % (
             write_json(self._pulse()),
             write_json([*nodes]),
-            write_json({one: self._reasons.texts[one] for one in numbers}),
-            b",".join(one.text for one in rows),
+            write_json({number: self._reasons.texts[number] for number in numbers}),
+            b",".join(row.text for row in rows),
         )
         head = f"event: {kind}\ndata: ".encode()
         if number is not None:

@@ -206,7 +206,7 @@ class Timeline:
             if seq <= after:
                 break
             news[id(span)] = span
-        return sorted(news.values(), key=lambda one: one.start)
+        return sorted(news.values(), key=lambda span: span.start)
 
 
 class TimelineReader:

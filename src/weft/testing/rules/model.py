@@ -64,10 +64,10 @@ class Moment:
     def wrong(self, before: Moment) -> Iterator[str]:
         """Rules that are broken after a decision; `before` is how things were."""
         yield from self._over_limits(before)
-        for one in self.running.values():
-            yield from self._misplaced(one, before.running.get(one.job.id))
-        for one in before.running.values():
-            yield from self._stopped_though_firm(one)
+        for run in self.running.values():
+            yield from self._misplaced(run, before.running.get(run.job.id))
+        for run in before.running.values():
+            yield from self._stopped_though_firm(run)
 
     def _over_limits(self, before: Moment) -> Iterator[str]:
         for name, most in self.rules.limits.items():
@@ -76,24 +76,24 @@ class Moment:
             if held > most + SLACK and held > was + SLACK:
                 yield f"{name} holds {held:g} GPUs and may hold {most:g}"
 
-    def _misplaced(self, one: Running, was: Running | None) -> Iterator[str]:
-        fresh = was is None or was.devices != one.devices
+    def _misplaced(self, run: Running, was: Running | None) -> Iterator[str]:
+        fresh = was is None or was.devices != run.devices
         for window in self.windows():
-            there = any(_has(window, device) for device in one.devices)
-            if not there or window.admits(one.job, self.now):
+            there = any(_has(window, device) for device in run.devices)
+            if not there or window.admits(run.job, self.now):
                 continue
-            stays = window.when_done or (window.tenant and not one.job.preemptible)
+            stays = window.when_done or (window.tenant and not run.job.preemptible)
             if not fresh and (stays or not window.holds(self.now)):
                 continue
-            yield f"{one.job.id} is on {sorted(one.devices)}, kept by {window.name} {window.text}"
+            yield f"{run.job.id} is on {sorted(run.devices)}, kept by {window.name} {window.text}"
 
-    def _stopped_though_firm(self, one: Running) -> Iterator[str]:
-        now = self.running.get(one.job.id)
-        if one.job.preemptible or (now is not None and now.devices == one.devices):
+    def _stopped_though_firm(self, run: Running) -> Iterator[str]:
+        now = self.running.get(run.job.id)
+        if run.job.preemptible or (now is not None and now.devices == run.devices):
             return
         closed = [w for w in self.windows() if w.holds(self.now) and not w.tenant]
-        if not any(_has(window, device) for window in closed for device in one.devices):
-            yield f"{one.job.id} may not be stopped, and was"
+        if not any(_has(window, device) for window in closed for device in run.devices):
+            yield f"{run.job.id} may not be stopped, and was"
 
     # ---- what must not be left undone
 
@@ -123,10 +123,10 @@ class Moment:
     def idle(self, job: Job, kind: str, leaving: frozenset[JobId] = frozenset()) -> float:
         """What a job may use of devices of a kind, if these left theirs."""
         claims: defaultdict[Device, float] = defaultdict(float)
-        for one in self.running.values():
-            if one.job.id not in leaving:
-                for device in one.devices:
-                    claims[device] += one.on.sharing.share
+        for run in self.running.values():
+            if run.job.id not in leaving:
+                for device in run.devices:
+                    claims[device] += run.on.sharing.share
         nodes = [0.0]
         for node in self.cluster.nodes:
             room = 0.0
@@ -142,9 +142,9 @@ class Moment:
     def held(self, tenant: str, kind: str = "") -> float:
         """GPUs of a tenant, of one kind or all."""
         return sum(
-            one.gpus
-            for one in self.running.values()
-            if one.job.tenant == tenant and kind in ("", self.cluster.kind_of(one.on))
+            run.gpus
+            for run in self.running.values()
+            if run.job.tenant == tenant and kind in ("", self.cluster.kind_of(run.on))
         )
 
     def windows(self) -> list[Window]:
@@ -165,7 +165,7 @@ class Moment:
 
     def _is_kept_from(self, job: Job, device: Device) -> bool:
         windows = self.windows()
-        return any(_has(one, device) and not one.admits(job, self.now) for one in windows)
+        return any(_has(window, device) and not window.admits(job, self.now) for window in windows)
 
     def _is_behind(self, job: Job) -> bool:
         """Whether somebody more important, or who has waited for long, is kept a place."""
@@ -191,7 +191,7 @@ class Moment:
         return False
 
     def _is_first_within_own(self, job: Job) -> bool:
-        first = next(one for one in self.waiting if one.tenant == job.tenant)
+        first = next(waiting for waiting in self.waiting if waiting.tenant == job.tenant)
         return first.id == job.id and self._is_within(job, [job.tenant])
 
     def _is_within(self, job: Job, names: list[str]) -> bool:
@@ -205,22 +205,22 @@ class Moment:
         """
         over = {
             tenant: self._held_by(tenant) - self._quota(tenant)
-            for tenant in {one.job.tenant for one in self.running.values()}
+            for tenant in {run.job.tenant for run in self.running.values()}
         }
         least_s = (300.0 if self.rules.min_run_s is None else self.rules.min_run_s) * aged
-        found = []
-        for one in self.running.values():
-            old = self.now - one.since >= least_s
-            kept = any(self._is_kept_from(job, device) for device in one.devices)
+        borrowers = []
+        for run in self.running.values():
+            old = self.now - run.since >= least_s
+            kept = any(self._is_kept_from(job, device) for device in run.devices)
             if (
-                one.job.preemptible
+                run.job.preemptible
                 and old
                 and not kept
-                and one.gpus <= over[one.job.tenant] + SLACK
+                and run.gpus <= over[run.job.tenant] + SLACK
             ):
-                over[one.job.tenant] -= one.gpus
-                found.append(one.job.id)
-        return frozenset(found) if self.rules.own else frozenset()
+                over[run.job.tenant] -= run.gpus
+                borrowers.append(run.job.id)
+        return frozenset(borrowers) if self.rules.own else frozenset()
 
     def _line(self, name: str) -> list[str]:
         line = [name]
@@ -229,7 +229,7 @@ class Moment:
         return line
 
     def _held_by(self, name: str) -> float:
-        tenants = {one.job.tenant for one in self.running.values()}
+        tenants = {run.job.tenant for run in self.running.values()}
         return sum(self.held(tenant) for tenant in tenants if name in self._line(tenant))
 
     def _quota(self, name: str) -> float:

@@ -130,7 +130,7 @@ class _Game:
     def _look(self, before: Moment) -> str:
         """What is wrong, at once or for longer than was promised."""
         after = self._moment()
-        undone = {(one.job.id, one.promise): one.what for one in after.undone()}
+        undone = {(duty.job.id, duty.promise): duty.what for duty in after.undone()}
         self._undone = {key: self._undone.get(key, self.now) for key in undone}
         late = (undone[key] for key, since in self._undone.items() if self.now - since > PROMISED_S)
         return next(chain(after.wrong(before), late), "")

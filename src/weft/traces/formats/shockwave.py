@@ -103,10 +103,10 @@ def read_tables(path: Path) -> Tables:
             for key, cells in speeds[KIND].items()
         }
         grows = {
-            (one["model"], int(one["initial_batch_size"]), int(one["scale_factor"])): tuple(
-                (int(step["from_epoch"]), int(step["batch_size"])) for step in one["regimes"]
+            (grown["model"], int(grown["initial_batch_size"]), int(grown["scale_factor"])): tuple(
+                (int(step["from_epoch"]), int(step["batch_size"])) for step in grown["regimes"]
             )
-            for one in growth
+            for grown in growth
         }
     except OSError as error:
         raise TraceError(
@@ -152,14 +152,14 @@ def _read_row(table: Table, row: list[str], tables: Tables | None) -> Pair:
 def _read_json(file: Member) -> list[Mapping[str, Any]]:
     with reading(file.path), file.text() as stream:
         try:
-            found = json.load(stream)["jobs"]
+            jobs = json.load(stream)["jobs"]
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise TraceError(
                 f"{file.path}: not a profile of jobs: {error}", hint="is the file complete?"
             ) from error
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
         raise TraceError(f"{file.path}: jobs is not a list of jobs", hint="is the file complete?")
-    return found
+    return jobs
 
 
 def _read_entry(path: str, entry: Mapping[str, Any]) -> Pair:

@@ -103,9 +103,9 @@ class Gradients:
         if before is None or before.shape != now.shape:
             self._before = now
             return
-        one, two, cross = _sqr(before), _sqr(now), torch.dot(before, now).double()
-        both = (one + two + 2.0 * cross) / 4.0
-        self._note_norms(torch.stack([(one + two) / 2.0, both]), total, 2.0 * total)
+        first, two, cross = _sqr(before), _sqr(now), torch.dot(before, now).double()
+        both = (first + two + 2.0 * cross) / 4.0
+        self._note_norms(torch.stack([(first + two) / 2.0, both]), total, 2.0 * total)
 
     def _note_norms(self, values: torch.Tensor, few: float, many: float) -> None:
         self._read_at = self._step + (DELAY if self._late else 0)

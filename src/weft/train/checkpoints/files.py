@@ -67,12 +67,12 @@ class Checkpoints:
         """What is there under final names, newest first; whether it is whole is not looked at."""
         if not self.directory.is_dir():
             return []
-        found = [
+        files = [
             Kept(path, int(match[1]))
             for path in self.directory.iterdir()
             if (match := _NAME.fullmatch(path.name))
         ]
-        return sorted(found, key=lambda kept: -kept.step)
+        return sorted(files, key=lambda kept: -kept.step)
 
     def find_newest(self) -> tuple[Path | None, list[str]]:
         """The newest whole checkpoint, and what to warn of among those passed over.
@@ -104,10 +104,10 @@ def verify(path: Path) -> dict[str, Any]:
         size = path.stat().st_size
         with path.open("rb") as file:
             about = _read_footer(path, file, size)
-            found = _hash_contents(file, size - FOOTER)
+            digest = _hash_contents(file, size - FOOTER)
     except OSError as error:
         raise BadCheckpoint(f"{path} cannot be read: {error}") from error
-    if found != about.get("sha256"):
+    if digest != about.get("sha256"):
         raise BadCheckpoint(f"{path}: its contents are not those that were written")
     return about
 

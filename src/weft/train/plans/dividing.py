@@ -47,10 +47,10 @@ def list_parts(model: nn.Module, chain: Sequence[str]) -> list[str]:
     parts: list[str] = []
     for pattern in chain:
         level = pattern.count(".")
-        found = [n for n in names if n.count(".") == level and fnmatchcase(n, pattern)]
-        if not found:
+        matching = [n for n in names if n.count(".") == level and fnmatchcase(n, pattern)]
+        if not matching:
             raise TrainError(f"the model has no part {pattern!r}", hint=f"it has {names[:8]}")
-        parts += found
+        parts += matching
     return parts
 
 

@@ -52,15 +52,15 @@ class Gang:
         self.rank, self.size, self.epoch, self.joining = rank, size, epoch, 0
         self.data, self._control, self._pending, self._made = data, control, None, False
         groups.make_default(data if size > 1 else None)
-        return [one for one in gone if one is not None]
+        return [group for group in gone if group is not None]
 
     def vote(self, good: bool) -> bool:
         """Whether it is so on every rank."""
         if self.alone:
             return good
-        told = torch.tensor([float(good)])
-        dist.all_reduce(told, group=self._control)
-        return bool(told.item() == self.size)
+        votes = torch.tensor([float(good)])
+        dist.all_reduce(votes, group=self._control)
+        return bool(votes.item() == self.size)
 
     def _join(self, env: Environment, timeout_s: float) -> None:
         limit = dt.timedelta(seconds=timeout_s)
@@ -78,21 +78,21 @@ class Gang:
 
     def begin_sum(self, wishes: Sequence[float]) -> None:
         """Start summing this rank's vector with the others'."""
-        told = torch.tensor(wishes, dtype=torch.float64)
+        sums = torch.tensor(wishes, dtype=torch.float64)
         work = None
         if not self.alone:
-            work = dist.all_reduce(told, group=self._control, async_op=True)
-        self._pending = (work, told)
+            work = dist.all_reduce(sums, group=self._control, async_op=True)
+        self._pending = (work, sums)
 
     def read_sum(self) -> list[float] | None:
         """The sum of the vectors begun last; None if there is none."""
         if self._pending is None:
             return None
-        work, told = self._pending
+        work, sums = self._pending
         self._pending = None
         if work is not None:
             work.wait()
-        return told.tolist()
+        return sums.tolist()
 
     def average(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Average gradients over the ranks; a rank without one adds nothing to that of the others.

@@ -136,7 +136,7 @@ class LiveResize:
                 self._formed = None if why else formed
                 self._why = self._why or why
                 return
-        groups.retire([one for one in (formed.data, formed.control, formed.transfer) if one])
+        groups.retire([group for group in (formed.data, formed.control, formed.transfer) if group])
 
     def _meet(self, plan: Form, formed: _Formed, patience_s: float) -> None:
         store = groups.open_store(plan.store, FORM_S)
@@ -185,7 +185,7 @@ class LiveResize:
             self._plan, self._formed, self._why = None, None, ""
         if formed is not None:
             gone = (formed.data, formed.control, formed.transfer)
-            groups.retire([one for one in gone if one is not None])
+            groups.retire([group for group in gone if group is not None])
         if plan is not None:
             self._reports.say(Dropped(plan.epoch, why))
         self._begin()
@@ -198,7 +198,7 @@ class LiveResize:
         if not own:
             return ""
         try:
-            told = {
+            message = {
                 "state": job.collect_state(),
                 "ended": ended,
                 "random": rng_state.capture(self._gang.device),
@@ -206,7 +206,7 @@ class LiveResize:
             }
             both = (*plan.sources, *plan.new)
             to = [both.index(new) for new in own]
-            send_state(formed.transfer, to, told, self._gang.device)
+            send_state(formed.transfer, to, message, self._gang.device)
         except RuntimeError as error:
             return f"the state was not sent: {_first_line(error)}"
         return ""
@@ -246,25 +246,25 @@ class LiveResize:
             self._plan = plan
         self._form(plan, WAIT_S)
         formed, why = self._formed, self._why
-        told: dict[str, Any] = {}
+        message: dict[str, Any] = {}
         if formed is not None:
             try:
                 with _no_garbage_collection():
-                    told = self._receive(plan, formed, job)
+                    message = self._receive(plan, formed, job)
             except RuntimeError as error:
                 why = f"the state did not come: {_first_line(error)}"
-        if formed is None or not told:
+        if formed is None or not message:
             self._reports.leave("resized", why)
             raise SystemExit(0)
-        job.take_state(told["state"])
+        job.take_state(message["state"])
         rank, size = plan.members.index(self._me), len(plan.members)
         # Whoever takes another's place goes on with its random numbers, all others with their own.
-        place = (0, 1) if told["place"] == (rank, size) else (rank + 1, size + 1)
-        rng_state.restore([told["random"]], *place, self._gang.device)
+        place = (0, 1) if message["place"] == (rank, size) else (rank + 1, size + 1)
+        rng_state.restore([message["random"]], *place, self._gang.device)
         with self._lock:
             self._plan, self._formed = None, None
-        steps = int(told["state"]["counts"]["steps"])
-        self._adopt(plan, formed, told["ended"], steps)
+        steps = int(message["state"]["counts"]["steps"])
+        self._adopt(plan, formed, message["ended"], steps)
         return steps
 
     def _await_form(self) -> Form:
@@ -280,11 +280,11 @@ class LiveResize:
     def _receive(self, plan: Form, formed: _Formed, job: Resizable) -> dict[str, Any]:
         """What the source of this rank sent; empty if the old ranks did not agree."""
         both = (*plan.sources, *plan.new)
-        source = next(one for one, new in _pairs(plan) if new == self._me)
+        source = next(old for old, new in _pairs(plan) if new == self._me)
         at = both.index(source)
         own = {"state": job.collect_state()}
-        told: dict[str, Any] = receive_state(formed.transfer, at, own, self._gang.device)
-        return told if receive_verdict(formed.transfer, at) else {}
+        message: dict[str, Any] = receive_state(formed.transfer, at, own, self._gang.device)
+        return message if receive_verdict(formed.transfer, at) else {}
 
 
 @contextmanager

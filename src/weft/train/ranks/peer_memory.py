@@ -70,9 +70,9 @@ def name_gpu(device: torch.device) -> str:
 
 def check_origin(origin: Origin) -> None:
     """OSError unless its memory can be read and is the one that is meant."""
-    found = ctypes.create_string_buffer(TOKEN_BYTES)
-    read_spans(origin, [(ctypes.addressof(found), origin.at, TOKEN_BYTES)])
-    if found.raw != origin.token:
+    token = ctypes.create_string_buffer(TOKEN_BYTES)
+    read_spans(origin, [(ctypes.addressof(token), origin.at, TOKEN_BYTES)])
+    if token.raw != origin.token:
         raise OSError(f"process {origin.pid} is another one here")
 
 

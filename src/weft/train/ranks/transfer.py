@@ -54,13 +54,13 @@ def send_state(
     skeleton = _take_out(state, tensors)
     with open_memory(device) as origin:
         header = _pack((origin if direct else None, skeleton))
-        for one in to:
-            group.send([torch.tensor([header.numel()])], one, HEADER).wait()
-            group.send([header], one, HEADER).wait()
-        have = {one: _receive_flag(group, one, ANSWER) for one in to}
-    for one in to:
-        if not have[one]:
-            _send_bodies(group, one, tensors)
+        for rank in to:
+            group.send([torch.tensor([header.numel()])], rank, HEADER).wait()
+            group.send([header], rank, HEADER).wait()
+        have = {rank: _receive_flag(group, rank, ANSWER) for rank in to}
+    for rank in to:
+        if not have[rank]:
+            _send_bodies(group, rank, tensors)
     return sum(tensor.nbytes for tensor in tensors)
 
 
@@ -115,9 +115,9 @@ def _send_flag(group: Any, to: int, what: int, flag: bool) -> None:
 
 
 def _receive_flag(group: Any, source: int, what: int) -> bool:
-    told = torch.zeros(1)
-    group.recv([told], source, what).wait()
-    return bool(told.item())
+    flag = torch.zeros(1)
+    group.recv([flag], source, what).wait()
+    return bool(flag.item())
 
 
 # ---- the skeleton
@@ -140,26 +140,30 @@ def _take_out(state: Any, tensors: list[torch.Tensor]) -> Any:
     return state
 
 
-def _put_in(told: Any, own: Any, slots: list[_Slot]) -> Any:
-    if isinstance(told, Sent):
-        held = own if _is_alike(own, told) else torch.empty(told.shape, dtype=told.dtype)
-        slots.append(_Slot(held.detach(), told))
+def _put_in(value: Any, own: Any, slots: list[_Slot]) -> Any:
+    if isinstance(value, Sent):
+        held = own if _is_alike(own, value) else torch.empty(value.shape, dtype=value.dtype)
+        slots.append(_Slot(held.detach(), value))
         return held
-    if isinstance(told, dict):
+    if isinstance(value, dict):
         named = own if isinstance(own, dict) else {}
-        pairs = ((key, _put_in(item, named.get(key), slots)) for key, item in told.items())
-        return type(told)(pairs)
-    if type(told) in (list, tuple):
+        pairs = ((key, _put_in(item, named.get(key), slots)) for key, item in value.items())
+        return type(value)(pairs)
+    if type(value) in (list, tuple):
         mine = (
-            own if isinstance(own, (list, tuple)) and len(own) == len(told) else [None] * len(told)
+            own
+            if isinstance(own, (list, tuple)) and len(own) == len(value)
+            else [None] * len(value)
         )
-        return type(told)(_put_in(item, held, slots) for item, held in zip(told, mine, strict=True))
-    return told
+        return type(value)(
+            _put_in(item, held, slots) for item, held in zip(value, mine, strict=True)
+        )
+    return value
 
 
-def _is_alike(own: Any, told: Sent) -> bool:
+def _is_alike(own: Any, sent: Sent) -> bool:
     return (
-        isinstance(own, torch.Tensor) and tuple(own.shape) == told.shape and own.dtype == told.dtype
+        isinstance(own, torch.Tensor) and tuple(own.shape) == sent.shape and own.dtype == sent.dtype
     )
 
 
@@ -229,10 +233,10 @@ def _fill_later(slot: _Slot, flat: torch.Tensor, later: list[Callable[[], object
 
 
 def _send_bodies(group: Any, to: int, tensors: Sequence[torch.Tensor]) -> None:
-    small = [_bytes_of(one.cpu()) for one in tensors if one.nbytes < LARGE]
+    small = [_bytes_of(body.cpu()) for body in tensors if body.nbytes < LARGE]
     works: list[tuple[Any, torch.Tensor]] = []
     packed = torch.cat(small) if small else torch.empty(0, dtype=torch.uint8)
-    for tensor in (packed, *(one for one in tensors if one.nbytes >= LARGE)):
+    for tensor in (packed, *(body for body in tensors if body.nbytes >= LARGE)):
         if not tensor.numel():
             continue
         flat = tensor.cpu().view(-1)

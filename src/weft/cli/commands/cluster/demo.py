@@ -56,8 +56,13 @@ def demo(
         folder = Path(tempfile.mkdtemp(prefix="weft-demo-"))
         cleanup.callback(lambda: None if stay.wanted else rmtree(folder, ignore_errors=True))
         screen.print("starting the service and a process that has PyTorch loaded", style="dim")
-        told = ("--engine", f"local:cpu=true,slots={slots},sleep=false", "--policy", policy or GROW)
-        with own_service(folder, port, *told, stay=stay) as client:
+        options = (
+            "--engine",
+            f"local:cpu=true,slots={slots},sleep=false",
+            "--policy",
+            policy or GROW,
+        )
+        with own_service(folder, port, *options, stay=stay) as client:
             show = Show(client, attended=attended, fixed=bool(policy))
             try:
                 screen.print(f"page: {client.url}   API: {client.url}/docs", soft_wrap=True)
@@ -65,11 +70,11 @@ def demo(
                 show.final()
                 if stay.wanted:
                     keep_feeding(client.url)
-                    said = (
+                    text = (
                         "the service goes on and a job comes from time to time; "
                         f"`kill {stay.pid}` ends both, {folder} is its state"
                     )
-                    screen.print(said, soft_wrap=True)
+                    screen.print(text, soft_wrap=True)
                     screen.print(what_next(client.url, jobs_of(client)), soft_wrap=True)
                 elif wait:
                     wait_for_ctrl_c(client)
@@ -232,11 +237,11 @@ def jobs_of(client: Client) -> list[str]:
 
 def what_next(url: str, jobs: list[str]) -> str:
     """What to try now, to be copied into another terminal."""
-    one = jobs[0] if jobs else "ID"
+    name = jobs[0] if jobs else "ID"
     lines = (
         (f"export WEFT_URL={url}", "then, in another terminal:"),
         ("weft top", "who holds what, live"),
-        (f"weft job {one}", "what became of a job"),
+        (f"weft job {name}", "what became of a job"),
         ("weft run --gpus 2 -- python -c 'print(1)'", "a job of your own"),
         ("weft plan --gpus 4", "what would happen to a job"),
         ("weft what-if --policy fifo", "the same jobs under another policy"),

@@ -49,14 +49,16 @@ def doctor(
 
     with user_errors():
         client = Client()
-        found = [*check_service(client), *check_folders(state), *check_gpus()]
+        findings = [*check_service(client), *check_folders(state), *check_gpus()]
     if as_json:
-        print_json({"findings": found})
+        print_json({"findings": findings})
     else:
         marks = {"ok": "ok  ", "note": "note", "bad": "BAD "}
-        for one in found:
-            console().print(f"{marks[one.verdict]}  {one.what:<12} {one.said}", soft_wrap=True)
-    raise typer.Exit(1 if any(one.verdict == "bad" for one in found) else 0)
+        for finding in findings:
+            console().print(
+                f"{marks[finding.verdict]}  {finding.what:<12} {finding.said}", soft_wrap=True
+            )
+    raise typer.Exit(1 if any(finding.verdict == "bad" for finding in findings) else 0)
 
 
 def check_service(client: Client) -> Iterator[Finding]:
@@ -75,8 +77,8 @@ def check_service(client: Client) -> Iterator[Finding]:
     yield Finding("service", "ok", f"{client.url} answers: policy {health.policy}")
     try:
         ready = client.health(Readiness, "/health/ready")
-        for one in ready.checks:
-            yield Finding(one.part, "ok" if one.ok else "bad", one.said or "well")
+        for check in ready.checks:
+            yield Finding(check.part, "ok" if check.ok else "bad", check.said or "well")
     except WeftError as error:
         yield Finding("readiness", "bad", error.what)
     try:
@@ -87,12 +89,12 @@ def check_service(client: Client) -> Iterator[Finding]:
         return
     if not cluster.engine.startswith("simulated"):  # which has a time of its own
         late = abs(cluster.now - time.time())
-        said = f"{late:.1f} s from the service's"
-        yield Finding("clock", "ok" if late < CLOCK_S else "bad", said)
+        text = f"{late:.1f} s from the service's"
+        yield Finding("clock", "ok" if late < CLOCK_S else "bad", text)
     down = [node.id for node in nodes if node.state != "up"]
-    said = f"{len(nodes) - len(down)} of {len(nodes)} up"
-    said += f"; not: {', '.join(down)}" if down else ""
-    yield Finding("engine", "note" if down else "ok", f"{health.engine}: {said}")
+    text = f"{len(nodes) - len(down)} of {len(nodes)} up"
+    text += f"; not: {', '.join(down)}" if down else ""
+    yield Finding("engine", "note" if down else "ok", f"{health.engine}: {text}")
 
 
 def _port(url: str) -> Finding:
@@ -103,8 +105,8 @@ def _port(url: str) -> Finding:
 
     port = urlsplit(url).port or 80
     if is_free(port):
-        said = f"none answers at {url}; port {port} is free for `weft serve`"
-        return Finding("service", "bad", said)
+        text = f"none answers at {url}; port {port} is free for `weft serve`"
+        return Finding("service", "bad", text)
     return Finding("service", "bad", f"{url} is taken by something that is no service of Weft")
 
 
@@ -120,8 +122,8 @@ def check_folders(state: Path) -> Iterator[Finding]:
     checkpoints = state / "checkpoints"
     folder = checkpoints if checkpoints.exists() else state
     written = os.access(folder, os.W_OK | os.X_OK)
-    said = f"{folder} can{'' if written else 'not'} be written"
-    yield Finding("checkpoints", "ok" if written else "bad", said)
+    text = f"{folder} can{'' if written else 'not'} be written"
+    yield Finding("checkpoints", "ok" if written else "bad", text)
     yield _room("disk", state)
 
 
@@ -135,19 +137,19 @@ def check_gpus(run: Callable[[list[str]], str] | None = None) -> Iterator[Findin
     """The driver, what it sees, and whether MPS is there."""
     ask = run or _run
     try:
-        told = ask(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
+        listed = ask(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
     except FileNotFoundError:
         yield Finding("GPU driver", "note", "no nvidia-smi: this machine schedules CPU slots")
         return
     except (subprocess.SubprocessError, OSError) as error:
         yield Finding("GPU driver", "bad", f"nvidia-smi fails: {error}")
         return
-    gpus = [line for line in told.splitlines() if line.strip()]
+    gpus = [line for line in listed.splitlines() if line.strip()]
     first = gpus[0].strip() if gpus else "none"
     yield Finding("GPU driver", "ok" if gpus else "bad", f"{len(gpus)} GPUs, {first}")
     there = shutil.which("nvidia-cuda-mps-control") is not None
-    said = "there for jobs that share" if there else "not installed: GPUs are shared in turns"
-    yield Finding("MPS", "ok" if there else "note", said)
+    text = "there for jobs that share" if there else "not installed: GPUs are shared in turns"
+    yield Finding("MPS", "ok" if there else "note", text)
 
 
 def _run(command: list[str]) -> str:

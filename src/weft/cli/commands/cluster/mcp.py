@@ -65,7 +65,7 @@ def reply(client: Client, line: str) -> dict[str, Any] | None:
     known: dict[str, Callable[[], Any]] = {
         "initialize": lambda: _introduce(params),
         "ping": dict,
-        "tools/list": lambda: {"tools": [_describe(*one) for one in TOOLS.items()]},
+        "tools/list": lambda: {"tools": [_describe(*tool) for tool in TOOLS.items()]},
     }
     if method not in known:
         return {**head, "error": {"code": NO_METHOD, "message": f"no method {method!r}"}}
@@ -93,48 +93,48 @@ def _call(client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
     from weft.core.errors import WeftError
     from weft.service.responses.json_values import plain
 
-    tool, told = TOOLS.get(params.get("name", "")), params.get("arguments") or {}
-    if tool is None or any(name not in told for name in tool.needs):
+    tool, arguments = TOOLS.get(params.get("name", "")), params.get("arguments") or {}
+    if tool is None or any(name not in arguments for name in tool.needs):
         return {"error": {"code": BAD_PARAMS, "message": "no such tool, or arguments are missing"}}
     try:
-        text, failed = json.dumps(tool.do(client, told), default=plain), False
+        text, failed = json.dumps(tool.do(client, arguments), default=plain), False
     except WeftError as error:
         text, failed = str(error), True
     return {"result": {"content": [{"type": "text", "text": text}], "isError": failed}}
 
 
-def _list(client: Client, told: Mapping[str, Any]) -> Any:
+def _list(client: Client, arguments: Mapping[str, Any]) -> Any:
     from weft.service.responses.answers import JobList
 
-    return client.get(JobList, "/jobs", state=told.get("state"), limit=100).jobs
+    return client.get(JobList, "/jobs", state=arguments.get("state"), limit=100).jobs
 
 
-def _explain(client: Client, told: Mapping[str, Any]) -> Any:
+def _explain(client: Client, arguments: Mapping[str, Any]) -> Any:
     from weft.cli.connect.client import at
     from weft.service.responses.answers import Explanation
 
-    return client.get(Explanation, at("jobs", told["job"], "explain"))
+    return client.get(Explanation, at("jobs", arguments["job"], "explain"))
 
 
-def _plan(client: Client, told: Mapping[str, Any]) -> Any:
+def _plan(client: Client, arguments: Mapping[str, Any]) -> Any:
     from weft.service.responses.plan import Planned
 
-    return client.post(Planned, "/plan", told["file"])
+    return client.post(Planned, "/plan", arguments["file"])
 
 
-def _what_if(client: Client, told: Mapping[str, Any]) -> Any:
+def _what_if(client: Client, arguments: Mapping[str, Any]) -> Any:
     from weft.service.responses.answers import Comparison
 
-    return client.post(Comparison, "/what-if", {"start": "now", **told})
+    return client.post(Comparison, "/what-if", {"start": "now", **arguments})
 
 
-def _submit(client: Client, told: Mapping[str, Any]) -> Any:
+def _submit(client: Client, arguments: Mapping[str, Any]) -> Any:
     from weft.service.responses.answers import Made
 
-    if told.get("confirm") is not True:
+    if arguments.get("confirm") is not True:
         ask = "nothing is queued yet: show this to the person, then call again with confirm=true"
-        return {"plan": _plan(client, told), "next": ask}
-    return client.post(Made, "/jobs", told["file"])
+        return {"plan": _plan(client, arguments), "next": ask}
+    return client.post(Made, "/jobs", arguments["file"])
 
 
 TOOLS: Mapping[str, Tool] = {

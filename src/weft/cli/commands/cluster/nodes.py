@@ -22,14 +22,14 @@ def nodes(as_json: o.AsJson = False) -> None:
 
     with user_errors():
         client = Client()
-        found = client.get(Nodes, "/nodes")
+        answer = client.get(Nodes, "/nodes")
         held = [] if as_json else active_jobs(client)
-        said = [] if as_json else trouble(client.get(ClusterAnswer, "/cluster"))
+        troubles = [] if as_json else trouble(client.get(ClusterAnswer, "/cluster"))
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
     screen = console()
-    screen.print(*said, nodes_table(found.nodes, held, screen.width), sep="\n")
+    screen.print(*troubles, nodes_table(answer.nodes, held, screen.width), sep="\n")
 
 
 def drain(
@@ -51,11 +51,11 @@ def drain(
     write a checkpoint, then wait to be started elsewhere from the last one. `weft cancel` is for
     those that should not come back. It stays drained over restarts, until `weft undrain`.
     """
-    said = f"{node} is drained; its jobs are asked to leave and start again elsewhere"
+    text = f"{node} is drained; its jobs are asked to leave and start again elsewhere"
     if when_done:
-        said = f"{node} gets no more jobs; those that are there run to their end"
+        text = f"{node} gets no more jobs; those that are there run to their end"
     name, _, gpus = node.partition(":")
-    _tell(name, "drain", said, as_json=as_json, gpus=gpus, when_done=when_done)
+    _tell(name, "drain", text, as_json=as_json, gpus=gpus, when_done=when_done)
 
 
 def undrain(node: NodeId, as_json: o.AsJson = False) -> None:
@@ -64,7 +64,7 @@ def undrain(node: NodeId, as_json: o.AsJson = False) -> None:
 
 
 def _tell(
-    node: str, what: str, said: str, *, as_json: bool, gpus: str = "", when_done: bool = False
+    node: str, what: str, text: str, *, as_json: bool, gpus: str = "", when_done: bool = False
 ) -> None:
     from urllib.parse import urlencode
 
@@ -72,11 +72,11 @@ def _tell(
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
-        told = {"gpus": gpus, "when_done": "true" * when_done}
-        chosen = {name: value for name, value in told.items() if value}
+        options = {"gpus": gpus, "when_done": "true" * when_done}
+        chosen = {name: value for name, value in options.items() if value}
         query = urlencode(chosen, errors=ANY_TEXT)
         answer = Client().post(Done, at("nodes", node, what) + (f"?{query}" if query else ""))
     if as_json:
         print_json(answer)
     else:
-        console().print(said)
+        console().print(text)

@@ -29,8 +29,8 @@ def list_quotas(as_json: o.AsJson = False) -> None:
     from weft.cli.connect.client import Client
 
     with user_errors():
-        found = Client().get(QuotaAnswer, "/quotas")
-    _show(found, as_json=as_json)
+        answer = Client().get(QuotaAnswer, "/quotas")
+    _show(answer, as_json=as_json)
 
 
 @quota.command("set")
@@ -72,24 +72,24 @@ def set_quota(
         "own": own,
         "parents": parent,
     }
-    told = {rule: value for rule, value in given.items() if value is not None}
+    rules_given = {rule: value for rule, value in given.items() if value is not None}
     with user_errors():
-        if not told:
+        if not rules_given:
             raise InvalidConfig(
                 "nothing to set",
                 hint="name --gpus, --own, --parent, --weight or --guaranteed, or several",
             )
-        if "@" in tenant and set(told) != {"limits"}:
+        if "@" in tenant and set(rules_given) != {"limits"}:
             raise InvalidConfig(
                 f"{tenant!r} is about GPUs of one kind; weights and guarantees are of all kinds",
                 hint="set --gpus for it, and the others for the tenant alone",
             )
         client = Client()
         rules = _rules(client)
-        for rule, value in told.items():
+        for rule, value in rules_given.items():
             rules[rule][tenant] = value
-        found = client.put(QuotaAnswer, "/quotas", rules)
-    _show(found, as_json=as_json)
+        answer = client.put(QuotaAnswer, "/quotas", rules)
+    _show(answer, as_json=as_json)
 
 
 @quota.command()
@@ -117,8 +117,8 @@ def lending(
             rules["half_life_s"] = seconds(half_life, "--half-life")
         if min_run is not None:
             rules["min_run_s"] = seconds(min_run, "--min-run")
-        found = client.put(QuotaAnswer, "/quotas", rules)
-    _show(found, as_json=as_json)
+        answer = client.put(QuotaAnswer, "/quotas", rules)
+    _show(answer, as_json=as_json)
 
 
 @quota.command()
@@ -135,8 +135,8 @@ def remove(tenant: Whose, as_json: o.AsJson = False) -> None:
             )
         for rule in RULES:
             rules[rule].pop(tenant, None)
-        found = client.put(QuotaAnswer, "/quotas", rules)
-    _show(found, as_json=as_json)
+        answer = client.put(QuotaAnswer, "/quotas", rules)
+    _show(answer, as_json=as_json)
 
 
 def _rules(client: Client) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _rules(client: Client) -> dict[str, Any]:
         "parents": answer.parents,
     }
     times = {"half_life_s": answer.half_life_s, "min_run_s": answer.min_run_s}
-    return rules | {name: one for name, one in times.items() if one is not None}
+    return rules | {name: seconds for name, seconds in times.items() if seconds is not None}
 
 
 def _show(answer: QuotaAnswer, *, as_json: bool) -> None:

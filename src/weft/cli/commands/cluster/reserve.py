@@ -26,15 +26,15 @@ def list_reservations(as_json: o.AsJson = False) -> None:
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
-        found = Client().get(ReservationList, "/reservations")
+        answer = Client().get(ReservationList, "/reservations")
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
     screen = console()
-    if not found.reservations:
+    if not answer.reservations:
         screen.print("nothing is kept for anybody", style="dim")
         return
-    screen.print(_table(found.reservations, screen.width))
+    screen.print(_table(answer.reservations, screen.width))
 
 
 @reserve.command()
@@ -74,11 +74,11 @@ def add(
         body |= {"tenant": tenant} if tenant else {}
         body |= {"start": begins} if begins is not None else {}
         body |= {"end": read_time(end, begins or now, "--end")} if end else {}
-        found = client.put(Reservation, at("reservations", name), body)
+        made = client.put(Reservation, at("reservations", name), body)
     if as_json:
-        print_json(found)
+        print_json(made)
     else:
-        console().print(_table([found], console().width))
+        console().print(_table([made], console().width))
 
 
 @reserve.command()

@@ -28,13 +28,13 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
         with user_errors():
             from weft.cli.options.config_file import ConfigFile, defaults_of, options_of
 
-            found = defaults_of(ConfigFile.read(path), options_of(serve))
-            if isinstance(found.get("users"), Mapping):
+            defaults = defaults_of(ConfigFile.read(path), options_of(serve))
+            if isinstance(defaults.get("users"), Mapping):
                 from weft.engines.machine.users_file import users_of
 
-                users_of(found["users"], str(path))
-                context.meta[USERS] = found.pop("users")
-            context.default_map = found
+                users_of(defaults["users"], str(path))
+                context.meta[USERS] = defaults.pop("users")
+            context.default_map = defaults
     return path
 
 
@@ -74,12 +74,12 @@ def serve(
     if print_config:
         from weft.cli.options.config_file import NOT_HERE, as_toml
 
-        told = {
-            name: one.absolute() if isinstance(one, Path) else one
-            for name, one in context.params.items()
+        given = {
+            name: value.absolute() if isinstance(value, Path) else value
+            for name, value in context.params.items()
             if name not in NOT_HERE
         }
-        typer.echo(as_toml({**told, "users": told["users"] or table}), nl=False)
+        typer.echo(as_toml({**given, "users": given["users"] or table}), nl=False)
         return
     with user_errors():
         from weft.core.errors import InvalidConfig
@@ -97,7 +97,7 @@ def serve(
         if log_folder is not None:
             logging.getLogger().addHandler(daily_log(log_folder))
         settings = options.settings(table)
-        turn = _wait_for_turn(options.state) if standby else None
+        turn = _wait_for_turn(options.state, options.database) if standby else None
 
         def ready(url: str) -> None:
             if turn is not None:
@@ -107,14 +107,15 @@ def serve(
         run(settings, ready=ready, invite=announce_joining)
 
 
-def _wait_for_turn(state: Path) -> Standby:
+def _wait_for_turn(state: Path, database: str) -> Standby:
     """Stand by until nobody leads; whoever started us hears that we are well."""
-    from weft.app.serve.standby import Standby
+    from weft.app.serve.standby import Standby, open_place
     from weft.service.watchdog import tell
 
-    typer.echo(f"standing by for the service of {state}")
+    place = open_place(state, database)
+    typer.echo(f"standing by for the service of {place.name}")
     tell(os.environ, "READY=1\nSTATUS=standing by")
-    turn = Standby(state, lambda: tell(os.environ, "WATCHDOG=1"))
+    turn = Standby(place, lambda: tell(os.environ, "WATCHDOG=1"))
     turn.wait()
     return turn
 

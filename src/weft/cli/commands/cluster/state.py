@@ -28,17 +28,17 @@ def check(folder: Folder = HERE, as_json: o.AsJson = False) -> None:
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
-        found = check_state(folder)
+        findings = check_state(folder)
     if as_json:
-        print_json({"findings": [asdict(one) for one in found]})
+        print_json({"findings": [asdict(finding) for finding in findings]})
     else:
         screen = console()
-        for one in found:
-            screen.print(f"[{MARKS[one.level]}]{one.level:>8}[/]  ", end="")
-            screen.print(one.what, markup=False, soft_wrap=True)
-            if one.do:
-                screen.print(f"          {one.do}", markup=False, soft_wrap=True, style="dim")
-    if any(one.level == "error" for one in found):
+        for finding in findings:
+            screen.print(f"[{MARKS[finding.level]}]{finding.level:>8}[/]  ", end="")
+            screen.print(finding.what, markup=False, soft_wrap=True)
+            if finding.do:
+                screen.print(f"          {finding.do}", markup=False, soft_wrap=True, style="dim")
+    if any(finding.level == "error" for finding in findings):
         raise typer.Exit(1)
 
 
@@ -90,14 +90,14 @@ def prune(
 
     with user_errors():
         limits = Keep(keep_days, keep_jobs, keep_gb, keep_events)
-        found = find_prunable(folder, limits) if dry_run else remove(folder, limits)
+        pruned = find_prunable(folder, limits) if dry_run else remove(folder, limits)
     if as_json:
-        print_json({**asdict(found), "dry_run": dry_run})
+        print_json({**asdict(pruned), "dry_run": dry_run})
         return
     word = "would go" if dry_run else "are gone"
     typer.echo(
-        f"{len(found.jobs)} ended jobs with {found.bytes / 1e9:.3f} GB and {found.events} events "
-        f"{word}; {found.kept} jobs stay"
+        f"{len(pruned.jobs)} ended jobs with {pruned.bytes / 1e9:.3f} GB "
+        f"and {pruned.events} events {word}; {pruned.kept} jobs stay"
     )
 
 

@@ -36,9 +36,11 @@ def create(
 
     with user_errors():
         lasts = {"expires_s": seconds(expires, "--expires")} if expires else {}
-        told = {"tenant": tenant, "role": role, "name": name, "account": account}
+        fields = {"tenant": tenant, "role": role, "name": name, "account": account}
         made = Client().post(
-            NewToken, "/tokens", {**lasts, **{field: text for field, text in told.items() if text}}
+            NewToken,
+            "/tokens",
+            {**lasts, **{field: text for field, text in fields.items() if text}},
         )
     show_secret(made, quiet=quiet, as_json=as_json)
 
@@ -61,7 +63,7 @@ def show_secret(made: NewToken, *, quiet: bool, as_json: bool) -> None:
 
 @token.command()
 def rotate(
-    one: Annotated[str, typer.Argument(help="From `weft token list`.", metavar="ID")],
+    token: Annotated[str, typer.Argument(help="From `weft token list`.", metavar="ID")],
     overlap: Annotated[
         str,
         typer.Option(help="How long the old one keeps working, such as 1d or 2h; 0: not at all."),
@@ -74,7 +76,7 @@ def rotate(
 
     with user_errors():
         body = {"overlap_s": seconds(overlap, "--overlap")}
-        made = Client().post(NewToken, at("tokens", one, "rotate"), body)
+        made = Client().post(NewToken, at("tokens", token, "rotate"), body)
     show_secret(made, quiet=quiet, as_json=as_json)
 
 
@@ -87,12 +89,12 @@ def list_tokens(as_json: o.AsJson = False) -> None:
     from weft.cli.view.tables import Column, fit_columns
 
     with user_errors():
-        found = Client().get(TokenList, "/tokens")
+        answer = Client().get(TokenList, "/tokens")
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
     screen = console()
-    if not found.tokens:
+    if not answer.tokens:
         screen.print("no tokens: everybody on this machine is an admin", style="dim")
         return
     columns: list[Column[TokenAnswer]] = [
@@ -103,7 +105,7 @@ def list_tokens(as_json: o.AsJson = False) -> None:
         Column("created", lambda row: words.moment(row.created), drop=2),
         Column("expires", expiry, drop=1),
     ]
-    screen.print(fit_columns(columns, found.tokens, screen.width))
+    screen.print(fit_columns(columns, answer.tokens, screen.width))
 
 
 def expiry(row: TokenAnswer) -> str:
@@ -126,8 +128,8 @@ def revoke(
 
     with user_errors():
         client = Client()
-        for one in ids:
-            client.delete(at("tokens", one))
+        for token in ids:
+            client.delete(at("tokens", token))
     if as_json:
         print_json({"revoked": ids})
     else:

@@ -22,12 +22,12 @@ def list_webhooks(as_json: o.AsJson = False) -> None:
     from weft.cli.view.tables import Column, fit_columns
 
     with user_errors():
-        found = Client().get(HookList, "/webhooks")
+        answer = Client().get(HookList, "/webhooks")
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
     screen = console()
-    if not found.webhooks:
+    if not answer.webhooks:
         screen.print("no webhooks; `weft webhook add URL` makes one", style="dim")
         return
     columns: list[Column[HookAnswer]] = [
@@ -38,7 +38,7 @@ def list_webhooks(as_json: o.AsJson = False) -> None:
         Column("states", lambda row: ", ".join(row.states) or "(all)"),
         Column("created", lambda row: words.moment(row.created), drop=1),
     ]
-    screen.print(fit_columns(columns, found.webhooks, screen.width))
+    screen.print(fit_columns(columns, answer.webhooks, screen.width))
 
 
 @webhook.command()
@@ -92,8 +92,8 @@ def remove(
 
     with user_errors():
         client = Client()
-        for one in ids:
-            client.delete(at("webhooks", one))
+        for hook in ids:
+            client.delete(at("webhooks", hook))
     if as_json:
         print_json({"removed": ids})
     else:

@@ -101,11 +101,11 @@ def what_if(
 
 
 def _check(
-    told: dict[str, Any], *, now: bool, hours: float | None, events: Path | None, cluster: str
+    changes: dict[str, Any], *, now: bool, hours: float | None, events: Path | None, cluster: str
 ) -> None:
     from weft.core.errors import InvalidConfig
 
-    if not told:
+    if not changes:
         raise InvalidConfig(
             "nothing is different", hint="name --policy, --limit, --weight, --nodes or --job"
         )
@@ -115,17 +115,19 @@ def _check(
         raise InvalidConfig("--cluster is of a file's past", hint="name --events, or --nodes")
 
 
-def _from_service(told: dict[str, Any], *, now: bool, hours: float | None) -> Comparison:
+def _from_service(changes: dict[str, Any], *, now: bool, hours: float | None) -> Comparison:
     from weft.cli.connect.client import Client
     from weft.service.responses.answers import Comparison
 
-    body = {**told, "start": "now" if now else "history"}
+    body = {**changes, "start": "now" if now else "history"}
     if hours is not None:
         body["hours"] = hours
     return Client().post(Comparison, "/what-if", body)
 
 
-def _from_file(path: Path, told: dict[str, Any], cluster: str, hours: float | None) -> Comparison:
+def _from_file(
+    path: Path, changes: dict[str, Any], cluster: str, hours: float | None
+) -> Comparison:
     from weft.app.insight.changes import Changes, read_named
     from weft.app.insight.history import read_history_file
     from weft.app.insight.what_if import what_if_in_file
@@ -133,11 +135,11 @@ def _from_file(path: Path, told: dict[str, Any], cluster: str, hours: float | No
     from weft.service.responses.what_if import tell_never
 
     change = Changes(
-        read_named(told.get("policy")),
-        told.get("limits", {}),
-        told.get("weights", {}),
-        told.get("nodes", ""),
-        {one["id"]: one["gpus"] for one in told.get("jobs", ())},
+        read_named(changes.get("policy")),
+        changes.get("limits", {}),
+        changes.get("weights", {}),
+        changes.get("nodes", ""),
+        {job["id"]: job["gpus"] for job in changes.get("jobs", ())},
     )
     compared = what_if_in_file(read_history_file(path), change, cluster, str(path), hours=hours)
     policies: dict[str, dict[str, float | None]] = {

@@ -59,7 +59,7 @@ def render_explanation(answer: Explanation, *, verbose: bool = False) -> Any:
     held = f"{words.gpus(answer.holds)} ({words.where(answer.holds)})" if answer.holds else ""
     change = answer.cheapest_change
     numbers = {k: v for k, v in answer.numbers.items() if verbose or k in TOLD}
-    told = details(
+    rows = details(
         [
             ("why", answer.reason),
             ("starts", interval(answer.start)),
@@ -68,11 +68,11 @@ def render_explanation(answer: Explanation, *, verbose: bool = False) -> Any:
             ("holds", held),
             ("in front", _queue(answer, verbose=verbose)),
             ("decided by", answer.decided_by if verbose else ""),
-            *((name.replace("_", " "), value(one)) for name, one in numbers.items()),
+            *((name.replace("_", " "), value(figure)) for name, figure in numbers.items()),
             ("left out", "; ".join(answer.left_out)),
         ]
     )
-    return Group(title, told)
+    return Group(title, rows)
 
 
 def _queue(answer: Explanation, *, verbose: bool) -> str:
@@ -86,19 +86,19 @@ def _queue(answer: Explanation, *, verbose: bool) -> str:
     return f"{', '.join(names)}{more}, for {gpus:g} GPU{'s' * (gpus != 1)}"
 
 
-def value(one: Any) -> str:
+def value(thing: Any) -> str:
     """A figure, a list of them, or words."""
     from weft.report.units import number
 
-    if isinstance(one, bool):
-        return "yes" if one else "no"
-    if isinstance(one, (int, float)):
-        return number(one)
-    if isinstance(one, Mapping):
-        return ", ".join(f"{name} {value(part)}" for name, part in one.items())
-    if isinstance(one, (list, tuple)):
-        return ", ".join(value(part) for part in one)
-    return "" if one is None else str(one)
+    if isinstance(thing, bool):
+        return "yes" if thing else "no"
+    if isinstance(thing, (int, float)):
+        return number(thing)
+    if isinstance(thing, Mapping):
+        return ", ".join(f"{name} {value(part)}" for name, part in thing.items())
+    if isinstance(thing, (list, tuple)):
+        return ", ".join(value(part) for part in thing)
+    return "" if thing is None else str(thing)
 
 
 def in_front(ahead: Ahead) -> str:

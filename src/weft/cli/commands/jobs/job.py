@@ -27,15 +27,15 @@ def job(
 
     with user_errors():
         client = Client()
-        found = client.get(JobAnswer, at("jobs", job))
-        job = found.id
+        answer = client.get(JobAnswer, at("jobs", job))
+        job = answer.id
         history = client.get(Events, at("jobs", job, "events")).events if events else []
         now = 0.0 if as_json else client.get(ClusterAnswer, "/cluster").now
     if as_json:
-        print_json({**plain(found), "events": history} if events else found)
+        print_json({**plain(answer), "events": history} if events else answer)
         return
     screen = console()
-    screen.print(job_details(found, now))
+    screen.print(job_details(answer, now))
     shown = [event for event in history if event.get("event") != "Reported"]
     for event in shown:
         screen.print(describe_event(event, job), soft_wrap=True)
@@ -50,7 +50,7 @@ def describe_event(event: dict[str, Any], job: str) -> str:
     from weft.cli.view import words
 
     name = str(event.get("event", ""))
-    rest: Any = {field: one for field, one in event.items() if field not in KNOWN}
+    rest: Any = {field: value for field, value in event.items() if field not in KNOWN}
     if name == "Decided":
         rest = describe_decision(event, job)
     return words.plain(f"{words.moment(event.get('at'))}  {name}  {value(rest)}")
@@ -60,15 +60,15 @@ def describe_decision(event: dict[str, Any], job: str) -> str:
     """What a decision was for one job."""
     from weft.cli.view import words
 
-    said = str((event.get("reasons") or {}).get(job, ""))
+    reason = str((event.get("reasons") or {}).get(job, ""))
     changes = event.get("changes") or {}
     if job not in changes:
-        return said
+        return reason
     on = changes[job]
-    where = "nothing" if on is None else words.where([slice_part(one) for one in on["slices"]])
-    return f"it holds {where}" + (f" ({said})" if said else "")
+    where = "nothing" if on is None else words.where([slice_part(part) for part in on["slices"]])
+    return f"it holds {where}" + (f" ({reason})" if reason else "")
 
 
-def slice_part(one: dict[str, Any]) -> Part:
+def slice_part(held: dict[str, Any]) -> Part:
     """Devices of an event as an answer has them."""
-    return Part(node=one["node"], gpus=one["gpus"], kind="", share=1.0)
+    return Part(node=held["node"], gpus=held["gpus"], kind="", share=1.0)

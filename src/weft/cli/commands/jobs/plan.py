@@ -76,7 +76,7 @@ def render_plan(name: str, answer: Planned) -> Any:
     now = answer.starts_now
     title = Text(f"{name}: ", style="bold")
     title.append("would start now" if now else "would wait", style="green" if now else "yellow")
-    told = details(
+    rows = details(
         [
             ("holds", words.gpus(answer.allocation)),
             ("on", words.where(answer.allocation)),
@@ -89,4 +89,4 @@ def render_plan(name: str, answer: Planned) -> Any:
             ("start", "" if now else interval(answer.start)),
         ]
     )
-    return Group(title, told)
+    return Group(title, rows)

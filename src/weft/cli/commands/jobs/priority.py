@@ -42,7 +42,7 @@ def priority(
                 hint="CLASS is guaranteed, normal, spot or opportunistic",
             )
 
-    def do(client: Client, one: str) -> None:
-        client.put(Done, at("jobs", one, "priority"), {"priority": to})
+    def do(client: Client, name: str) -> None:
+        client.put(Done, at("jobs", name, "priority"), {"priority": to})
 
     do_to_all([job], f"give priority {to} to", f"{to} now:", do, yes=yes, as_json=as_json)

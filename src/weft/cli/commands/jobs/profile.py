@@ -88,25 +88,25 @@ def profile(
     wanted = Wanted(gpus, each_s, sizes, f"local:{options}", env)
     with user_errors():
         scripts = _scripts(command, beside or [], name or [])
-        found: Measured | PairTable
+        measured: Measured | PairTable
         if beside:
-            found = _watch(
+            measured = _watch(
                 lambda progress: measure_pairs(
                     scripts, Path.cwd(), wanted, mps=mps, every_pair=every_pair, progress=progress
                 ),
                 quiet=as_json,
             )
         else:
-            found = _watch(
+            measured = _watch(
                 lambda progress: measure(command, Path.cwd(), wanted, progress), quiet=as_json
             )
         if out is not None:
-            write(out, found.as_dict())
+            write(out, measured.as_dict())
     if as_json:
-        print_json(found.as_dict())
+        print_json(measured.as_dict())
     else:
         screen = console()
-        screen.print(profile_tables(found, screen.width))
+        screen.print(profile_tables(measured, screen.width))
 
 
 def _word(flag: bool) -> str:
@@ -139,11 +139,11 @@ def _watch(measure: Callable[[Callable[[str], None]], Found], *, quiet: bool) ->
         return measure(status.update)
 
 
-def write(path: Path, found: Mapping[str, Any]) -> None:
+def write(path: Path, measured: Mapping[str, Any]) -> None:
     """What was measured as a JSON file."""
     from weft.core.errors import InvalidConfig
 
     try:
-        path.write_text(json.dumps(found, indent=1) + "\n")
+        path.write_text(json.dumps(measured, indent=1) + "\n")
     except OSError as error:
         raise InvalidConfig(f"cannot write {path}: {error.strerror}") from error

@@ -47,12 +47,12 @@ def submit(
     if as_json:
         print_json(made[0] if len(made) == 1 else made)
     elif quiet:
-        typer.echo("\n".join(one.id for one in made))
+        typer.echo("\n".join(job.id for job in made))
     else:
-        for one in made:
-            console().print(f"submitted {one.id}{describe_next(one)}")
-            if one.warning:
-                notes().print(f"{one.id} is {one.warning}")
+        for job in made:
+            console().print(f"submitted {job.id}{describe_next(job)}")
+            if job.warning:
+                notes().print(f"{job.id} is {job.warning}")
 
 
 def describe_next(made: Made) -> str:

@@ -76,7 +76,7 @@ def _show(done: Evaluation) -> None:
             row.name,
             f"{row.jct_s:,.0f} s",
             f"{row.jct_s / truth:.3f}",
-            *(_number(one, ".2f") for one in (row.error_p50, row.error_p90)),
+            *(_number(error, ".2f") for error in (row.error_p50, row.error_p90)),
             _number(row.within_2x, ".0%"),
             _number(row.pinball, ".3f"),
             _number(row.coverage, ".1%"),

@@ -35,10 +35,10 @@ def verify(
         ]
         typer.echo(json.dumps(rows, indent=1))
     else:
-        for one in findings:
-            run = f"{one.run}: " if one.run else ""
-            typer.echo(f"{one.level.name.lower():8}{one.check:10} {run}{one.text}")
-    wrong = sum(one.level is Level.WRONG for one in findings)
+        for finding in findings:
+            run = f"{finding.run}: " if finding.run else ""
+            typer.echo(f"{finding.level.name.lower():8}{finding.check:10} {run}{finding.text}")
+    wrong = sum(finding.level is Level.WRONG for finding in findings)
     if not as_json:
         typer.echo(f"{wrong} of {len(findings)} checks failed" if wrong else "nothing is wrong")
     if wrong:

@@ -192,12 +192,12 @@ class Counter:
         """Steps of the whole training, 0 where nothing tells; what was told last is kept."""
         for total in self.totals:
             try:
-                found = total(self.steps)
+                steps = total(self.steps)
             except Exception as error:
                 complain(error)
                 continue
-            if found is not None and self.steps <= found < 1e15:
-                self._total_known = float(found)
+            if steps is not None and self.steps <= steps < 1e15:
+                self._total_known = float(steps)
                 break
         return self._total_known if self._total_known >= self.steps else 0.0
 

@@ -36,8 +36,8 @@ def on_torch_optimizers(module: Any) -> None:
 def _compiling() -> Callable[[], bool]:
     torch = sys.modules.get("torch")
     compiler = getattr(torch, "compiler", None)
-    found = getattr(compiler, "is_compiling", None)
-    return found if found is not None else bool
+    is_compiling = getattr(compiler, "is_compiling", None)
+    return is_compiling if is_compiling is not None else bool
 
 
 def _torch_memory() -> Any:
@@ -136,12 +136,12 @@ def on_lightning(module: Any) -> None:
 
     def total(steps: float) -> float | None:
         reference = running.get("trainer")
-        one = reference() if reference is not None else None
-        if one is None or one.train_dataloader is None or not one.global_step:
+        trainer = reference() if reference is not None else None
+        if trainer is None or trainer.train_dataloader is None or not trainer.global_step:
             return None
-        resumed = one.global_step - (steps - running["before"])
+        resumed = trainer.global_step - (steps - running["before"])
         before = running["before"] - (resumed if resumed > 1 else 0)
-        return float(before + one.estimated_stepping_batches)
+        return float(before + trainer.estimated_stepping_batches)
 
     trainer.fit = wrapped
     counter.totals.insert(0, total)
@@ -168,8 +168,8 @@ def on_keras(module: Any) -> None:
         return begin(self, *args, **kwargs)
 
     def note(callback_list: Any) -> None:
-        told = getattr(callback_list, "params", None) or getattr(callback_list, "_params", None)
-        epochs, steps = (told or {}).get("epochs"), (told or {}).get("steps")
+        params = getattr(callback_list, "params", None) or getattr(callback_list, "_params", None)
+        epochs, steps = (params or {}).get("epochs"), (params or {}).get("steps")
         if epochs and steps:
             before = counter.done if counter.unit == "batch" else 0
             known["total"] = before + epochs * steps

@@ -34,57 +34,57 @@ class Layout:
     @cached_property
     def by_name(self) -> dict[str, Owned]:
         """Cells of virtual clusters by name."""
-        return {one.name: one for one in self.owned}
+        return {cell.name: cell for cell in self.owned}
 
     @cached_property
     def by_tenant(self) -> dict[str, tuple[Owned, ...]]:
         """The cells of each virtual cluster."""
-        found: defaultdict[str, list[Owned]] = defaultdict(list)
-        for one in self.owned:
-            found[one.tenant].append(one)
-        return {tenant: tuple(cells) for tenant, cells in found.items()}
+        cells_of: defaultdict[str, list[Owned]] = defaultdict(list)
+        for cell in self.owned:
+            cells_of[cell.tenant].append(cell)
+        return {tenant: tuple(cells) for tenant, cells in cells_of.items()}
 
     @cached_property
     def wanted(self) -> tuple[tuple[int, ...], ...]:
         """Cells of each chain and level that are bound as they are needed."""
         counts = [[0] * len(chain.fan) for chain in self.chains]
-        for one in self.owned:
-            counts[one.chain][one.level] += one.pinned is None
+        for cell in self.owned:
+            counts[cell.chain][cell.level] += cell.pinned is None
         return tuple(map(tuple, counts))
 
     @cached_property
     def seats(self) -> dict[str, dict[NodeId, Seat]]:
         """The machines of each virtual cluster by name."""
-        found: dict[str, dict[NodeId, Seat]] = {}
+        seats: dict[str, dict[NodeId, Seat]] = {}
         for tenant, cells in self.by_tenant.items():
-            rows = found[tenant] = {}
+            rows = seats[tenant] = {}
             for cell in cells:
                 parts = self.parts(cell)
                 for part in range(parts):
                     name = cell.name if parts == 1 else f"{cell.name}.{part}"
                     rows[NodeId(name)] = Seat(cell, part)
-        return found
+        return seats
 
     @cached_property
     def room(self) -> dict[str, dict[str, int]]:
         """Devices of each kind that each virtual cluster has."""
-        found: dict[str, dict[str, int]] = {}
+        room: dict[str, dict[str, int]] = {}
         for tenant, cells in self.by_tenant.items():
             kinds: dict[str, int] = defaultdict(int)
-            for one in cells:
-                kinds[self.machines[one.chain][0][1]] += self.chains[one.chain].sizes[one.level]
-            found[tenant] = dict(kinds)
-        return found
+            for cell in cells:
+                kinds[self.machines[cell.chain][0][1]] += self.chains[cell.chain].sizes[cell.level]
+            room[tenant] = dict(kinds)
+        return room
 
     @cached_property
     def hosts(self) -> tuple[tuple[float, float], ...]:
         """The smallest CPUs and memory of a machine of each chain: what any cell can count on."""
         return tuple((min(m[5] for m in row), min(m[6] for m in row)) for row in self.machines)
 
-    def parts(self, one: Owned) -> int:
+    def parts(self, cell: Owned) -> int:
         """Machines that a cell is made of; 1 for one inside a machine."""
-        chain = self.chains[one.chain]
-        return max(chain.sizes[one.level] // chain.node_size, 1)
+        chain = self.chains[cell.chain]
+        return max(chain.sizes[cell.level] // chain.node_size, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +109,14 @@ class Owned:
 def machines_of(cluster: Cluster) -> tuple[Machine, ...]:
     """What cells are made of."""
     inside: dict[str, str] = {}  # machines of a type share one topology
-    found = []
+    machines = []
     for node in cluster.nodes:
         name = "" if node.topology is None else node.topology.name
         if name not in inside:
             inside[name] = "" if node.topology is None else _levels_inside(node.topology)
         host = node.cpus, node.mem_gb
-        found.append((node.id, node.kind, node.gpus, node.rack, inside[name], *host))
-    return tuple(found)
+        machines.append((node.id, node.kind, node.gpus, node.rack, inside[name], *host))
+    return tuple(machines)
 
 
 def _levels_inside(topology: NodeTopology) -> str:
@@ -135,11 +135,11 @@ def _levels_inside(topology: NodeTopology) -> str:
 
 def _in_order(groups: Groups) -> list[tuple[int, ...]]:
     """The same sizes with devices numbered one after the other."""
-    found, at = [], 0
+    ordered, at = [], 0
     for group in sorted(groups):
-        found.append(tuple(range(at, at + len(group))))
+        ordered.append(tuple(range(at, at + len(group))))
         at += len(group)
-    return found
+    return ordered
 
 
 @lru_cache(maxsize=16)
@@ -149,8 +149,8 @@ def lay_out(machines: tuple[Machine, ...], rules: Rules) -> Layout:
     `problems` says what they cannot, each in a line.
     """
     groups: dict[tuple[str, int], list[Machine]] = defaultdict(list)
-    for one in machines:
-        groups[one[1], one[2]].append(one)
+    for machine in machines:
+        groups[machine[1], machine[2]].append(machine)
     chains, ordered, problems = [], [], []
     for (kind, gpus), members in groups.items():
         alone = sum(other == kind for other, _ in groups) == 1
@@ -160,7 +160,7 @@ def lay_out(machines: tuple[Machine, ...], rules: Rules) -> Layout:
         chains.append(chain)
         ordered.append(row)
         problems += trouble
-    home = {one[0]: (c, i) for c, row in enumerate(ordered) for i, one in enumerate(row)}
+    home = {machine[0]: (c, i) for c, row in enumerate(ordered) for i, machine in enumerate(row)}
     owned, trouble = _assign(chains, home, rules)
     problems += trouble
     return Layout(tuple(chains), tuple(ordered), home, tuple(owned), tuple(problems))
@@ -169,16 +169,16 @@ def lay_out(machines: tuple[Machine, ...], rules: Rules) -> Layout:
 def _chain(
     name: str, kind: str, gpus: int, members: list[Machine], rules: Rules
 ) -> tuple[Chain, tuple[Machine, ...], list[str]]:
-    said = dict(rules.levels)
-    told = said.get(name, said.get(kind, said.get(ANY)))
+    levels = dict(rules.levels)
+    own_levels = levels.get(name, levels.get(kind, levels.get(ANY)))
     racks = _racks(members)
     problems = []
-    if told is None:
+    if own_levels is None:
         inner = members[0][4]
-        told = read_levels(kind, inner) if inner else ((NODE, gpus),)
-        told += ((RACK, len(racks[0])),) if racks else ()
-    names = [GPU, *(level for level, _ in told)]
-    fan = [1, *(count for _, count in told)]
+        own_levels = read_levels(kind, inner) if inner else ((NODE, gpus),)
+        own_levels += ((RACK, len(racks[0])),) if racks else ()
+    names = [GPU, *(level for level, _ in own_levels)]
+    fan = [1, *(count for _, count in own_levels)]
     node_level = names.index(NODE)
     size = 1
     for count in fan[: node_level + 1]:
@@ -196,11 +196,11 @@ def _chain(
 def _racks(members: Sequence[Machine]) -> list[list[Machine]]:
     """Machines by rack, where all racks named are of one size."""
     racks: dict[str, list[Machine]] = defaultdict(list)
-    for one in members:
-        if one[3]:
-            racks[one[3]].append(one)
-    found = list(racks.values())
-    return found if len({len(rack) for rack in found}) == 1 and len(found[0]) > 1 else []
+    for machine in members:
+        if machine[3]:
+            racks[machine[3]].append(machine)
+    groups = list(racks.values())
+    return groups if len({len(rack) for rack in groups}) == 1 and len(groups[0]) > 1 else []
 
 
 def _tops(
@@ -216,8 +216,8 @@ def _tops(
         size *= count
         sizes.append(size)
     groups: dict[str, list[Machine]] = defaultdict(list)
-    for one in members:
-        groups[one[3]].append(one)
+    for machine in members:
+        groups[machine[3]].append(machine)
     whole: list[list[Machine]] = [[] for _ in sizes]
     for group in groups.values():
         at = 0
@@ -226,7 +226,7 @@ def _tops(
                 whole[level] += group[at : at + sizes[level]]
                 tops[node_level + level] += 1
                 at += sizes[level]
-    ordered = [one for level in reversed(whole) for one in level]
+    ordered = [machine for level in reversed(whole) for machine in level]
     return tuple(ordered), tuple(tops)
 
 
@@ -238,57 +238,57 @@ def _assign(
     free = [FreeCells(chain) for chain in chains]
     owned = []
     for number, (tenant, text) in enumerate(rules.pinned):
-        found = _pin(chains, home, text)
-        if isinstance(found, str):
-            problems.append(f"pinned: {tenant}: {found}")
-        elif not free[found[0]].take(found[1]):
+        pin = _pin(chains, home, text)
+        if isinstance(pin, str):
+            problems.append(f"pinned: {tenant}: {pin}")
+        elif not free[pin[0]].take(pin[1]):
             problems.append(f"pinned: {tenant}: {text} is pinned already")
         else:
-            at, cell = found
+            at, cell = pin
             owned.append(Owned(f"{tenant}/pinned.{number}", tenant, at, cell[0], cell))
     asked: list[tuple[Wanted, int, int]] = []
-    for one in rules.wanted:
-        where = _find_level(chains, one)
+    for wish in rules.wanted:
+        where = _find_level(chains, wish)
         if isinstance(where, str):
             problems.append(where)
         else:
-            asked.append((one, *where))
+            asked.append((wish, *where))
     for c, chain in enumerate(chains):
-        mine = [(one, level) for one, at, level in asked if at == c]
+        mine = [(wish, level) for wish, at, level in asked if at == c]
         problems += _check(chain, free[c], mine)
         owned += _fit(c, chain, free[c], mine)
     return owned, problems
 
 
-def _find_level(chains: Sequence[Chain], one: Wanted) -> tuple[int, int] | str:
+def _find_level(chains: Sequence[Chain], wish: Wanted) -> tuple[int, int] | str:
     if not chains:
-        return f"cells: {one.key}: there are no machines"
+        return f"cells: {wish.key}: there are no machines"
     names = [chain.name for chain in chains]
-    if not one.chain and len(chains) > 1:
+    if not wish.chain and len(chains) > 1:
         return (
-            f"cells: {one.key} does not say of which kind; write {one.tenant}@KIND.{one.level} "
+            f"cells: {wish.key} does not say of which kind; write {wish.tenant}@KIND.{wish.level} "
             f"with KIND one of {', '.join(names)}"
         )
-    if one.chain and one.chain not in names:
-        close = did_you_mean(one.chain, names)
-        return f"cells: {one.key}: no machines of kind {one.chain!r}{close}"
-    c = names.index(one.chain) if one.chain else 0
+    if wish.chain and wish.chain not in names:
+        close = did_you_mean(wish.chain, names)
+        return f"cells: {wish.key}: no machines of kind {wish.chain!r}{close}"
+    c = names.index(wish.chain) if wish.chain else 0
     levels = chains[c].levels
-    if one.level not in levels:
-        close = did_you_mean(one.level, levels)
+    if wish.level not in levels:
+        close = did_you_mean(wish.level, levels)
         return (
-            f"cells: {one.key}: {names[c]} has no level {one.level!r}{close}; "
+            f"cells: {wish.key}: {names[c]} has no level {wish.level!r}{close}; "
             f"it has {', '.join(levels)}"
         )
-    return c, levels.index(one.level)
+    return c, levels.index(wish.level)
 
 
 def _check(chain: Chain, free: FreeCells, asked: Iterable[tuple[Wanted, int]]) -> list[str]:
     """The first level, from the top, of which there are too few."""
     assigned, who = [0] * len(chain.fan), defaultdict(list)
-    for one, level in asked:
-        assigned[level] += one.count
-        who[level].append(f"{one.key}={one.count}")
+    for wish, level in asked:
+        assigned[level] += wish.count
+        who[level].append(f"{wish.key}={wish.count}")
     balance = check_assignment(chain.fan, free.counts(), assigned)
     for level in reversed(range(len(chain.fan))):
         if balance[level].rest < 0:
@@ -309,13 +309,13 @@ def _fit(
     for level in reversed(range(len(chain.fan))):
         fan = chain.fan[level + 1] if level + 1 < len(chain.fan) else 0
         rest = counts[level] + rest * fan
-        for one, at in asked:
+        for wish, at in asked:
             if at != level:
                 continue
-            have = min(one.count, rest)
+            have = min(wish.count, rest)
             rest -= have
-            name = f"{one.tenant}/{chain.name}.{one.level}"
-            owned += [Owned(f"{name}.{i}", one.tenant, number, level) for i in range(have)]
+            name = f"{wish.tenant}/{chain.name}.{wish.level}"
+            owned += [Owned(f"{name}.{i}", wish.tenant, number, level) for i in range(have)]
     return owned
 
 

@@ -46,9 +46,9 @@ class Bindings:
 
     def owner_at(self, chain: int, device: int) -> Owned | None:
         """The cell of a virtual cluster that a device is bound to."""
-        one = self.layout.chains[chain]
-        for level in range(len(one.fan)):
-            cell = one.at(level, device)
+        cells = self.layout.chains[chain]
+        for level in range(len(cells.fan)):
+            cell = cells.at(level, device)
             if cell is not None and (owned := self._at.get((chain, cell))) is not None:
                 return owned
         return None
@@ -73,10 +73,10 @@ class Bindings:
         cost = (
             (lambda cell: self._cost(owned.chain, cell)) if self.borrowed.get(owned.chain) else None
         )
-        found = free.allocate(owned.level, self._others(owned), cost)
-        if found is None:
+        bound = free.allocate(owned.level, self._others(owned), cost)
+        if bound is None:
             return False
-        self._note(owned, found)
+        self._note(owned, bound)
         return True
 
     def doom(self, tenant: str) -> None:
@@ -126,14 +126,14 @@ class Bindings:
 
 def write_places(layout: Layout, places: Mapping[str, Cell]) -> dict[str, str]:
     """Places by name, as the first device: `NODE:GPU`; those of pinned cells are known."""
-    found = {}
+    texts = {}
     for name, cell in places.items():
         owned = layout.by_name[name]
         if owned.pinned is None:
             chain = layout.chains[owned.chain]
             node, gpu = divmod(chain.first(cell), chain.node_size)
-            found[name] = f"{layout.machines[owned.chain][node][0]}:{gpu}"
-    return found
+            texts[name] = f"{layout.machines[owned.chain][node][0]}:{gpu}"
+    return texts
 
 
 def read_place(layout: Layout, owned: Owned, text: str) -> Cell | None:

@@ -172,11 +172,11 @@ class FreeCells:
 
         Below 0 the promise is broken already.
         """
-        found, above = [], 0
+        counts, above = [], 0
         for level in reversed(range(len(self._free))):
             above = len(self._free[level]) - wanted[level] + above * self._fan(level + 1)
-            found.append(above)
-        return found[::-1]
+            counts.append(above)
+        return counts[::-1]
 
     def keeps(self, wanted: Sequence[int]) -> bool:
         """Whether all `wanted` cells of each level can be had, in any order."""
@@ -274,6 +274,6 @@ class FreeCells:
         if cost is not None:
             parts.sort(key=lambda part: (cost(part), part[1]))
         for part in parts:
-            if (found := self._healthy(part, level, cost)) is not None:
-                return found
+            if (healthy := self._healthy(part, level, cost)) is not None:
+                return healthy
         return None

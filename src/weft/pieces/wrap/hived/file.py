@@ -43,8 +43,8 @@ def read_content(content: object) -> dict[str, Any]:
     if not cells and not pinned:
         raise InvalidConfig(f"{CLUSTERS}: there is none", hint=f"for example {EXAMPLE}")
     levels = {
-        kind: _levels(told, f"{LEVELS}.{kind}")
-        for kind, told in _fields(whole.get(LEVELS, {}), LEVELS, "").items()
+        kind: _levels(levels, f"{LEVELS}.{kind}")
+        for kind, levels in _fields(whole.get(LEVELS, {}), LEVELS, "").items()
     }
     return {"cells": cells, "levels": levels, "pinned": pinned}
 
@@ -74,6 +74,6 @@ def _levels(value: object, where: str) -> str:
 
 
 def _nodes(value: object, where: str) -> list[str]:
-    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, (list, tuple)) or not all(isinstance(node, str) for node in value):
         raise InvalidConfig(f"{where} is {value!r}, expected a list of nodes", hint="such as [n1]")
     return list(value)

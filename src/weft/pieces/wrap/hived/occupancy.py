@@ -64,7 +64,7 @@ class Occupancy:
         free = []
         for chain, machines in zip(self._layout.chains, self._layout.machines, strict=True):
             away = () if all_here else enumerate(machines)
-            bad = [i for i, one in away if one[0] not in here]
+            bad = [i for i, machine in away if machine[0] not in here]
             free.append(FreeCells(chain, bad))
         return free
 
@@ -79,12 +79,12 @@ class Occupancy:
         held = sum(mask.bit_count() for mask in shown.values())
         if sum(view.free.idle_by_kind()) + held == view.cluster.gpus:
             return {}
-        found = {}
+        blocked = {}
         for i, node in enumerate(view.cluster.nodes):
             mask = ((1 << node.gpus) - 1) & ~view.free.idle_mask(i) & ~shown[i]
             if mask:
-                found[i] = mask
-        return found
+                blocked[i] = mask
+        return blocked
 
     def _find_hosts(self) -> dict[int, Node]:
         """A machine of each chain that is here, with the smallest host of all."""

@@ -52,11 +52,11 @@ def read_rules(
 ) -> Rules:
     """From `TENANT@LEVEL` or `TENANT@KIND.LEVEL`, levels such as `switch*2 node*4`, and nodes."""
     wanted = tuple(_read_wanted(key, count) for key, count in cells.items())
-    pins = tuple((who, one) for who, text in pinned.items() for one in text.split("+"))
-    for who, one in pins:
-        if not who or not one:
+    pins = tuple((who, node) for who, text in pinned.items() for node in text.split("+"))
+    for who, node in pins:
+        if not who or not node:
             raise InvalidConfig(
-                f"pinned: {who!r} has {one!r}",
+                f"pinned: {who!r} has {node!r}",
                 hint="a node, or devices of it, such as n1 or n1:0-3",
             )
     return Rules(wanted, tuple((k, read_levels(k, text)) for k, text in levels.items()), pins)
@@ -77,7 +77,7 @@ def _read_wanted(key: str, count: float) -> Wanted:
 
 def read_levels(kind: str, text: str) -> tuple[tuple[str, int], ...]:
     """Names and how many of the level below make one, from the device up."""
-    found = []
+    levels = []
     for word in text.split():
         match = LEVEL.fullmatch(word)
         if match is None or int(match[2]) < 1:
@@ -85,12 +85,12 @@ def read_levels(kind: str, text: str) -> tuple[tuple[str, int], ...]:
                 f"levels: {kind}: {word!r} is no level",
                 hint="name*number from the device up, such as 'switch*2 socket*2 node*2 rack*4'",
             )
-        found.append((match[1], int(match[2])))
-    names = [name for name, _ in found]
+        levels.append((match[1], int(match[2])))
+    names = [name for name, _ in levels]
     if len(set(names)) < len(names) or GPU in names:
         raise InvalidConfig(f"levels: {kind}: {text!r} names a level twice", hint="gpu is there")
     if NODE not in names:
         raise InvalidConfig(
             f"levels: {kind}: {text!r} has no level `node`", hint="one of them is the machine"
         )
-    return tuple(found)
+    return tuple(levels)

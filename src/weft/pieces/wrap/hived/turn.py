@@ -40,12 +40,12 @@ class Turn:
         layout: Layout,
         memory: Mapping[str, object],
         asked: Mapping[str, Asked],
-        told: Mapping[JobId, str],
+        explained: Mapping[JobId, str],
     ) -> None:
         self._policy, self._view, self._layout = policy, view, layout
         self.memory = dict(memory)
         self.asked = dict(asked)
-        self._told = told
+        self._told = explained
         self.reasons: dict[JobId, Reason] = {}
         self._changes: dict[JobId, Allocation | None] = {}
         self._said: dict[JobId, str] = {}
@@ -69,14 +69,14 @@ class Turn:
         used = self._used_devices()
         for places, known in ((bound, True), (last, False)):
             for name, text in places.items():
-                one = owned.get(name)
-                cell = None if one is None else read_place(self._layout, one, text)
-                if one is None or cell is None or name in bindings.bound:
+                owner = owned.get(name)
+                cell = None if owner is None else read_place(self._layout, owner, text)
+                if owner is None or cell is None or name in bindings.bound:
                     continue
-                chain = self._layout.chains[one.chain]
-                here = used.get(one.tenant, {}).get(one.chain, ())
+                chain = self._layout.chains[owner.chain]
+                here = used.get(owner.tenant, {}).get(owner.chain, ())
                 use = known and any(device in here for device in chain.devices(cell))
-                if not use or not bindings.bind_at(one, cell):
+                if not use or not bindings.bind_at(owner, cell):
                     bindings.last[name] = cell
         for row, devices in self._held.rows.items():
             own = self.is_guaranteed(self._view.job(row)) and self._adopt(row, devices)
@@ -114,10 +114,10 @@ class Turn:
         return True
 
     def _adopt_device(self, tenant: str, chain: int, device: int) -> bool:
-        bindings, one = self._bindings, self._layout.chains[chain]
+        bindings, cells = self._bindings, self._layout.chains[chain]
         free = [c for c in bindings.of(tenant) if c.chain == chain and c.name not in bindings.bound]
         for cell in sorted(free, key=lambda c: -c.level):
-            place = one.at(cell.level, device)
+            place = cells.at(cell.level, device)
             if place is not None and bindings.bind_at(cell, place):
                 return True
         return False
@@ -211,20 +211,20 @@ class Turn:
         self._wake = min(self._wake, inf if wake is None else wake)
         for row in np.flatnonzero(rows & self._view.waiting()).tolist():
             name = self._view.job(row).id
-            if (said := self._told.get(name)) is not None:
-                self.reasons[name] = Reason(Blocker.CELLS, said=said)
+            if (text := self._told.get(name)) is not None:
+                self.reasons[name] = Reason(Blocker.CELLS, said=text)
         return False
 
     def _digest(self, tenant: str, rows: Bools, runs: Bools) -> str:
         """Jobs, who of them runs, who failed when, and which machines there are."""
         table, bindings = self._view.table, self._bindings
         own = VirtualCluster(tenant, self._view, bindings, self._held.hosts)
-        found = hashlib.blake2b(digest_size=16)
-        found.update(table.seq[rows].tobytes())
-        found.update(runs.tobytes())
-        found.update(table.column(Column.FAILED)[rows].tobytes())
-        found.update("|".join(own.away).encode())
-        return found.hexdigest()
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(table.seq[rows].tobytes())
+        digest.update(runs.tobytes())
+        digest.update(table.column(Column.FAILED)[rows].tobytes())
+        digest.update("|".join(own.away).encode())
+        return digest.hexdigest()
 
     def _decide(self, tenant: str, rows: Bools) -> None:
         """Ask the policy inside; again without cells for which no hardware is found."""
@@ -302,7 +302,7 @@ class Turn:
     def _explain(self, tenant: str, rows: Bools, own: VirtualCluster) -> None:
         """Jobs that wait although the machines may have room: their own cells have none."""
         view, owned = self._view, self._bindings.of(tenant)
-        has = sum(self._layout.chains[one.chain].sizes[one.level] for one in owned)
+        has = sum(self._layout.chains[cell.chain].sizes[cell.level] for cell in owned)
         here = own.cluster.gpus
         held = sum(on.gpus * on.sharing.share for on in self._after(rows))
         away = f", {has - here} are on machines that are away" if here < has else ""
@@ -345,8 +345,8 @@ class Turn:
         for job in plan.changes:
             self.reasons.pop(job, None)
         self._adopt_plan(plan)
-        for row, one in enumerate(table.jobs):
-            waits = table.allocations[row] is None and plan.changes.get(one.id) is None
-            if waits and one.id not in self._said:
-                why = Reason(Blocker.IDLE_CELLS, {"asks": self._asks(one)})
-                self.reasons.setdefault(one.id, why)
+        for row, borrower in enumerate(table.jobs):
+            waits = table.allocations[row] is None and plan.changes.get(borrower.id) is None
+            if waits and borrower.id not in self._said:
+                why = Reason(Blocker.IDLE_CELLS, {"asks": self._asks(borrower)})
+                self.reasons.setdefault(borrower.id, why)

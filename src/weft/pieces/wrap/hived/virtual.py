@@ -76,12 +76,12 @@ class VirtualCluster:
 
     def used_by(self, plan: Plan) -> list[Owned]:
         """Cells that a plan puts somebody into."""
-        found: dict[str, Owned] = {}
+        used: dict[str, Owned] = {}
         for to in plan.changes.values():
             for part in () if to is None else to.slices:
                 cell = self.seats[part.node].cell
-                found[cell.name] = cell
-        return list(found.values())
+                used[cell.name] = cell
+        return list(used.values())
 
     def outside(self, plan: Plan) -> dict[JobId, Allocation | None]:
         """A plan's changes on real devices; all its cells are bound by now."""
@@ -150,7 +150,7 @@ class VirtualCluster:
         """Devices of a real slice by the virtual machine that they are."""
         chain_number, node = self._layout.home[part.node]
         chain = self._layout.chains[chain_number]
-        found: defaultdict[NodeId, list[int]] = defaultdict(list)
+        seats: defaultdict[NodeId, list[int]] = defaultdict(list)
         for gpu in part.gpus:
             device = node * chain.node_size + gpu
             cell = self.bindings.owner_at(chain_number, device)
@@ -159,8 +159,8 @@ class VirtualCluster:
             number, inner = divmod(offset, chain.node_size)
             one_only = self._layout.parts(cell) == 1
             name = NodeId(cell.name if one_only else f"{cell.name}.{number}")
-            found[name].append(inner)
-        return {name: tuple(gpus) for name, gpus in found.items()}
+            seats[name].append(inner)
+        return {name: tuple(gpus) for name, gpus in seats.items()}
 
     def _outside(self, on: Allocation, inside: Capacity) -> Allocation:
         """Slices by real machine: two cells may be on one."""

@@ -132,6 +132,6 @@ def _known(before: tuple[Machine, ...], cluster: Cluster) -> tuple[Machine, ...]
     here = machines_of(cluster)
     if not before or before == here:
         return here
-    now = {one[0]: one for one in here}
-    kept = [now.pop(one[0], one) for one in before]
+    now = {machine[0]: machine for machine in here}
+    kept = [now.pop(machine[0], machine) for machine in before]
     return (*kept, *now.values())

@@ -106,7 +106,7 @@ class Lend(Wrapper):
         """GPU-seconds of each tenant, older ones counting less."""
         passed = max(view.now - kept.at, 0.0)
         left = 0.5 ** (passed / self.half_life_s)
-        used = {who: one * left for who, one in kept.used.items() if one * left > 1.0}
+        used = {who: gpu_s * left for who, gpu_s in kept.used.items() if gpu_s * left > 1.0}
         for who, gpus in held_by_tenant(view).items():
             used[who] = used.get(who, 0.0) + gpus * passed
         return used
@@ -165,8 +165,8 @@ class _Turn:
         if self._promised:
             self._tell_waiting(self._open() & ~self._entitled_at_all())
         wake = None if self._wake == inf else self._wake
-        said, words = self._said, self._words
-        return Plan(self._all_changes(), self._rejected, wake, said, self.memory, words)
+        reasons, words = self._said, self._words
+        return Plan(self._all_changes(), self._rejected, wake, reasons, self.memory, words)
 
     def _all_changes(self) -> dict[JobId, Allocation | None]:
         """What was decided, and a stop for who gave way and found no other place."""
@@ -251,12 +251,7 @@ class _Turn:
         if not young:
             return
         mark = view.free.mark()
-        for row in young:
-            on = view.allocation(row)
-            assert on is not None
-            view.free.give(on)
-        part = replace(view.restrict(rows, self._changes), memory=None)
-        plan = decide_among(self._rule.inner, part)
+        plan = self._plan_without(young, rows)
         view.free.rollback(mark)
         for to in plan.changes.values():
             self._promised |= set() if to is None else {*devices_of(to)}
@@ -266,10 +261,20 @@ class _Turn:
             if kept := tuple(gpu for gpu in gpus if idle >> gpu & 1):
                 view.free.take(Allocation((Slice(node.id, kept),)))
 
+    def _plan_without(self, leaving: list[int], rows: Bools) -> Plan:
+        """What these would start on if the others gave up what they hold; the ledger has it so."""
+        view = self._view
+        for row in leaving:
+            on = view.allocation(row)
+            assert on is not None
+            view.free.give(on)
+        part = replace(view.restrict(rows, self._changes), memory=None)
+        return decide_among(self._rule.inner, part)
+
     def _entitled_at_all(self) -> Bools:
         """Waiting rows that are within their own, or their groups'."""
-        found: Bools = np.any([self._entitled(one) for one in range(self._tree.depth)], axis=0)
-        return found
+        mask: Bools = np.any([self._entitled(level) for level in range(self._tree.depth)], axis=0)
+        return mask
 
     def _take_back(self, rows: Bools, victims: list[int]) -> None:
         """Start these on what others hold beyond their own, if that can be done."""
@@ -277,12 +282,7 @@ class _Turn:
         if not victims:
             return
         mark = view.free.mark()
-        for row in victims:
-            on = view.allocation(row)
-            assert on is not None
-            view.free.give(on)
-        part = replace(view.restrict(rows, self._changes), memory=None)
-        plan = decide_among(self._rule.inner, part)
+        plan = self._plan_without(victims, rows)
         starts = {job: to for job, to in plan.changes.items() if to is not None}
         fine = bool(starts) and carry_out(view, replace(plan, changes=starts))
         stops = self._put_back(victims) if fine else []
@@ -334,7 +334,7 @@ class _Turn:
         view, table = self._view, self._view.table
         runs = table.column(Column.RAN_RATE) > 0.0
         age = np.where(runs, view.now - table.column(Column.RAN_SINCE), 0.0)
-        found = []
+        victims = []
         over = self._over(level)
         may = view.running() & view.preemptible() & ~self._is_promised()
         for row in map(int, np.flatnonzero(may)):
@@ -348,9 +348,9 @@ class _Turn:
             assert on is not None
             if kinds and view.cluster.kind_of(on) not in kinds:
                 continue
-            found.append((-over[job.tenant], on.gpus * float(age[row]), row))
+            victims.append((-over[job.tenant], on.gpus * float(age[row]), row))
         chosen = []
-        for _, _, row in sorted(found):
+        for _, _, row in sorted(victims):
             tenant, on = view.job(row).tenant, view.allocation(row)
             assert on is not None
             if over[tenant] > SLACK:

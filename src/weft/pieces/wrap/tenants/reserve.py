@@ -65,7 +65,7 @@ class Reserve(Wrapper):
     def decide(self, view: View) -> Plan:
         """The inner policy's decision beside what is kept."""
         kept = recall(view, ReserveMemory)
-        windows = [one for one in self._read() if view.now < one.end]
+        windows = [window for window in self._read() if view.now < window.end]
         if not windows:
             plan = ask(self.inner, replace(view, memory=kept.inner))
             return _remember(view, plan, {}, kept, {})
@@ -75,7 +75,9 @@ class Reserve(Wrapper):
             plan = turn.whole()
         finally:
             view.free.rollback(mark)
-        edges = [at for one in windows for at in (one.start, one.end) if view.now < at < inf]
+        edges = [
+            at for window in windows for at in (window.start, window.end) if view.now < at < inf
+        ]
         wakes = [at for at in (plan.wake_at, *edges) if at is not None]
         plan = replace(plan, wake_at=min(wakes, default=None))
         return _remember(view, plan, turn.reasons, kept, turn.memories)
@@ -88,11 +90,11 @@ class _Turn:
         self, inner: Policy, view: View, windows: list[Window], kept: ReserveMemory
     ) -> None:
         self._inner, self._first = inner, kept.inner
-        names = {one.name for one in windows}
+        names = {window.name for window in windows}
         self.memories = {
-            key: one for key, one in kept.groups.items() if names.issuperset(key.split("+"))
+            key: group for key, group in kept.groups.items() if names.issuperset(key.split("+"))
         }
-        self._windows = {one.name: one for one in windows}
+        self._windows = {window.name: window for window in windows}
         self._changes: dict[JobId, Allocation | None] = {}
         self._cleared: dict[JobId, Allocation | None] = {}
         self.reasons: dict[JobId, Reason] = {}
@@ -145,14 +147,14 @@ class _Turn:
         for row in map(int, np.flatnonzero(view.running())):
             job, on = view.job(row), view.allocation(row)
             assert on is not None
-            for one in self._windows.values():
-                if one.when_done or not one.holds(view.now) or one.admits(job, view.now):
+            for window in self._windows.values():
+                if window.when_done or not window.holds(view.now) or window.admits(job, view.now):
                     continue
-                firm = one.tenant and not job.preemptible
-                if one.touches(on, view.cluster) and not firm:
+                firm = window.tenant and not job.preemptible
+                if window.touches(on, view.cluster) and not firm:
                     view.free.give(on)
                     self._cleared[job.id] = None
-                    self.reasons[job.id] = self._why(view, job, frozenset({one.name}))
+                    self.reasons[job.id] = self._why(view, job, frozenset({window.name}))
                     rows.append(row)
                     break
         return view.released(np.array(rows)) if rows else view
@@ -165,7 +167,9 @@ class _Turn:
             groups[self._barred(view.job(row))].append(row)
         if not groups:
             groups[self._barred(None)] = []
-        for barred, rows in sorted(groups.items(), key=lambda one: (len(one[0]), sorted(one[0]))):
+        for barred, rows in sorted(
+            groups.items(), key=lambda group: (len(group[0]), sorted(group[0]))
+        ):
             mask = np.zeros(len(view.table), dtype=bool)
             mask[rows] = True
             yield barred, mask
@@ -174,8 +178,8 @@ class _Turn:
         now = self._view.now
         return frozenset(
             name
-            for name, one in self._windows.items()
-            if (one.holds(now) if job is None else not one.admits(job, now))
+            for name, window in self._windows.items()
+            if (window.holds(now) if job is None else not window.admits(job, now))
         )
 
     def _ask(self, shown: Bools, barred: Names, memory: object) -> Plan:
@@ -235,9 +239,9 @@ class _Turn:
         for job, to in plan.changes.items():
             if to is None:
                 continue
-            one = view.job(view.table.row(job))
+            submitted = view.job(view.table.row(job))
             was = view.holds(job)
-            for name in self._barred(one):
+            for name in self._barred(submitted):
                 window = self._windows[name]
                 there = was is not None and window.touches(was, view.cluster)
                 if window.touches(to, view.cluster) and not (there and window.when_done):

@@ -38,7 +38,7 @@ class Tree:
         """GPUs of its own."""
         quota = self._quotas.get(who)
         if quota is None:
-            members = (one for one, parent in self.parents.items() if parent == who)
+            members = (member for member, parent in self.parents.items() if parent == who)
             quota = self.own[who] if who in self.own else sum(map(self.quota, members))
             self._quotas[who] = quota
         return quota

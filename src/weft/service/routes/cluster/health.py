@@ -48,10 +48,10 @@ async def live(service: Service) -> Json:
 async def ready(service: Service) -> Json:
     """Whether engine, log, decisions and the service's own loop are well; else 503 and what not."""
     checks = [
-        HealthCheck(part=name, ok=one.ok, said=_short(one.said))
-        for name, one in service.watchdog.checks().items()
+        HealthCheck(part=name, ok=check.ok, said=_short(check.said))
+        for name, check in service.watchdog.checks().items()
     ]
-    well = all(one.ok for one in checks)
+    well = all(check.ok for check in checks)
     return Json(Readiness(ready=well, checks=checks), status_code=200 if well else 503)
 
 

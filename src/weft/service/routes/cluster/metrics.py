@@ -44,7 +44,7 @@ def _lines(service: Context) -> Iterator[str]:
         if on is None and job.id not in state.table.suspended:
             waiting[job.tenant] += job.demand.min * job.demand.share
     used = driver.ledger.used(driver.now)
-    restarts = sum(one.restarts for one in used.values())
+    restarts = sum(usage.restarts for usage in used.values())
     yield from _metric("jobs", "gauge", "Jobs by state.", "state", jobs)
     gpus = state.cluster.gpus_by_kind
     yield from _metric("gpus", "gauge", "Devices of nodes that are up.", "kind", gpus)
@@ -58,13 +58,13 @@ def _lines(service: Context) -> Iterator[str]:
     yield from _metric(
         "gpus_waited_for", "gauge", "GPUs that waiting jobs need.", "tenant", waiting
     )
-    spent = {tenant: one.gpu_s for tenant, one in used.items()}
+    spent = {tenant: usage.gpu_s for tenant, usage in used.items()}
     yield from _metric("gpu_seconds_total", "counter", "GPU time used.", "tenant", spent)
-    yield from _work(service, {tenant: float(one.restarts) for tenant, one in used.items()})
+    yield from _work(service, {tenant: float(usage.restarts) for tenant, usage in used.items()})
     worked = next(reversed(driver.decisions.recent.values()), None)
-    told = {} if worked is None else worked.numbers
+    numbers = {} if worked is None else worked.numbers
     yield from _metric(
-        "policy_number", "gauge", "What the policy told of its last decision.", "name", told
+        "policy_number", "gauge", "What the policy told of its last decision.", "name", numbers
     )
     nodes = count_nodes(service)
     yield from _metric("nodes", "gauge", "Machines by state.", "state", nodes)
@@ -72,7 +72,11 @@ def _lines(service: Context) -> Iterator[str]:
         "goodput_samples_per_second": (
             "gauge",
             "Useful samples a second of all running jobs that report.",
-            sum(goodput_of(one) or 0.0 for one in driver.ledger.jobs.live.values() if one.running),
+            sum(
+                goodput_of(record) or 0.0
+                for record in driver.ledger.jobs.live.values()
+                if record.running
+            ),
         ),
         "decisions_total": ("counter", "Decisions taken.", state.decisions),
         "events_total": ("counter", "Events in the log.", driver.seq),
@@ -80,7 +84,7 @@ def _lines(service: Context) -> Iterator[str]:
         "deadlines_missed_total": (
             "counter",
             "Jobs whose deadline came before their end.",
-            sum(one.missed for one in used.values()),
+            sum(usage.missed for usage in used.values()),
         ),
         "policy_trouble": ("gauge", "1 while the policy fails.", bool(driver.trouble)),
         "policy_failures_total": (
@@ -104,7 +108,7 @@ def _lines(service: Context) -> Iterator[str]:
             driver.messages.dropped,
         ),
     }
-    checks = {name: float(one.ok) for name, one in service.watchdog.checks().items()}
+    checks = {name: float(check.ok) for name, check in service.watchdog.checks().items()}
     yield from _metric("healthy", "gauge", "1 while a part is well.", "part", checks)
     refused = service.buckets.refused
     yield from _metric(
@@ -180,18 +184,18 @@ def _histogram(name: str, text: str, of: Histogram) -> Iterator[str]:
 def _times(service: Context) -> dict[str, tuple[str, str, float]]:
     """How long the parts take."""
     parts = {"append": service.live.store.appends, "decision": service.driver.decisions.took}
-    found: dict[str, tuple[str, str, float]] = {
+    times: dict[str, tuple[str, str, float]] = {
         "loop_late_seconds": ("gauge", "How late the loop is.", service.watchdog.late_s)
     }
     for name, took in parts.items():
-        found |= {
+        times |= {
             f"{name}s_timed_total": ("counter", f"Times of {name}s.", took.count),
             f"{name}_seconds_total": ("counter", f"Seconds of all {name}s.", took.total_s),
             f"{name}_seconds_last": ("gauge", f"Seconds of the last {name}.", took.last_s),
             f"{name}_seconds_longest": ("gauge", f"The longest {name} so far.", took.longest_s),
             f"{name}_seconds_now": ("gauge", f"How long a {name} is going on.", took.busy_s()),
         }
-    return found
+    return times
 
 
 def _metric(
@@ -200,8 +204,8 @@ def _metric(
     yield f"# HELP weft_{name} {text}"
     yield f"# TYPE weft_{name} {kind}"
     for key, value in values.items():
-        told = f'{{{label}="{_escape(key)}"}}' if label else ""
-        yield f"weft_{name}{told} {float(value):.17g}"
+        labels = f'{{{label}="{_escape(key)}"}}' if label else ""
+        yield f"weft_{name}{labels} {float(value):.17g}"
 
 
 def _escape(text: str) -> str:

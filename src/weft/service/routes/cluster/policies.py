@@ -16,10 +16,10 @@ router = APIRouter(tags=["cluster"], responses=PROBLEMS)
 @router.get("/policies", response_model=PolicyEntries)
 async def policies(service: Service, who: Anyone) -> Json:  # noqa: ARG001 - any token will do
     """Every policy with its paper, what it optimises and its parameters, and which one decides."""
-    found = await service.read(read_policy_pages)
+    pages = await service.read(read_policy_pages)
     supports = service.driver.engine.supports
-    told = [_entry(one, supports) for one in found]
-    return Json(PolicyEntries(active=service.live.policy.text, policies=told))
+    entries = [_entry(page, supports) for page in pages]
+    return Json(PolicyEntries(active=service.live.policy.text, policies=entries))
 
 
 def _entry(page: PolicyPage, supports: Controls) -> PolicyEntry:

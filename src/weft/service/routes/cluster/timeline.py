@@ -41,16 +41,16 @@ async def timeline(
 ) -> Json:
     """Which jobs held which devices in a window of time, from the log; with `after`, the news."""
     only = str(find_job(service, who, job).record.job.id) if job else ""
-    found = await service.timeline.ready(WITHIN_S)
-    spans = await service.read(partial(found.between, since, until, after, only))
+    line = await service.timeline.ready(WITHIN_S)
+    spans = await service.read(partial(line.between, since, until, after, only))
     chosen = longest(spans, limit, service.driver.now)
     return Json(
         TimelineAnswer(
             now=service.driver.now,
-            begun=found.begun,
+            begun=line.begun,
             part_read=service.timeline.part_read,
-            seq=found.seq,
-            spans=[_span(found, who, one) for one in chosen],
+            seq=line.seq,
+            spans=[_span(line, who, span) for span in chosen],
             left_out=len(spans) - len(chosen),
         )
     )
@@ -61,10 +61,10 @@ async def decisions(
     service: Service, who: Anyone, limit: Annotated[int, Query(ge=1, le=500)] = 50
 ) -> Json:
     """The last decisions that changed something, with what each changed and why."""
-    found = await service.timeline.ready(WITHIN_S)
-    last = [*found.decisions][: -limit - 1 : -1]
-    told = [_decision(service, found, who, one) for one in last]
-    return Json(DecisionList(decisions=told, part_read=service.timeline.part_read))
+    line = await service.timeline.ready(WITHIN_S)
+    last = [*line.decisions][: -limit - 1 : -1]
+    answers = [_decision(service, line, who, decision) for decision in last]
+    return Json(DecisionList(decisions=answers, part_read=service.timeline.part_read))
 
 
 def _mine(timeline: Timeline, who: Caller, job: JobId) -> bool:

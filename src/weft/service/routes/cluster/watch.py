@@ -38,7 +38,7 @@ async def messages(service: Context, who: Caller, last: str) -> AsyncIterator[by
     """Messages with heartbeats in between, until the caller must go."""
     source = service.live_updates.follow(who, last)
     try:
-        async for one in while_allowed(service.tokens, who, source, service.heartbeat_s):
-            yield b": still here\n\n" if one is None else one
+        async for message in while_allowed(service.tokens, who, source, service.heartbeat_s):
+            yield b": still here\n\n" if message is None else message
     finally:
         await source.aclose()

@@ -46,10 +46,10 @@ class WhatIf(Changed):
 async def compare(body: WhatIf, service: Service, who: Anyone) -> Response:
     """The log's jobs, or those there are now, simulated as things are and with a change."""
     try:
-        found = await service.work.simulate.do(_prepare(service, who, body))
+        answer = await service.work.simulate.do(_prepare(service, who, body))
     except WeftError as error:
         raise Refused(409, error.what, error.hint) from error
-    return Response(found.comparison, media_type=Json.media_type)
+    return Response(answer.comparison, media_type=Json.media_type)
 
 
 @router.post("/what-if/stream", response_class=StreamingResponse, responses=LINES)

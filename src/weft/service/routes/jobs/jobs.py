@@ -101,13 +101,13 @@ async def list_jobs(
 ) -> Response:
     """Jobs in order of submission, a page at a time."""
     name = None if app is None else service.names.find_app(app, who) or NO_APP
-    found = await _choose(service, who, state, tenant, name, after, limit + 1)
-    following = found[limit - 1].record.job.id if len(found) > limit else None
+    statuses = await _choose(service, who, state, tenant, name, after, limit + 1)
+    following = statuses[limit - 1].record.job.id if len(statuses) > limit else None
     parts: list[bytes] = []
-    for start in range(0, min(limit, len(found)), PART):
+    for start in range(0, min(limit, len(statuses)), PART):
         began = time.perf_counter()
         job_view = JobView(service.driver)
-        some = [job_view.job(one) for one in found[start : min(start + PART, limit)]]
+        some = [job_view.job(status) for status in statuses[start : min(start + PART, limit)]]
         parts.append(write_json(some)[1:-1])
         # As long as it took for others, once it is a long page.
         await asyncio.sleep(time.perf_counter() - began if start >= SHORT else 0.0)
@@ -119,9 +119,9 @@ async def list_jobs(
 async def one_job(job_id: str, service: Service, who: Anyone) -> Json:
     """One job, ended or not."""
     status = find_job(service, who, job_id)
-    told = JobView(service.driver).job(status)
+    answer = JobView(service.driver).job(status)
     pids = service.driver.engine.pids(status.record.job.id, status.record.attempt)
-    return Json(replace(told, pids=list(pids.values())))
+    return Json(replace(answer, pids=list(pids.values())))
 
 
 @router.delete("/jobs/{job_id}", status_code=202, response_model=Done)
@@ -132,8 +132,8 @@ async def cancel(job_id: str, request: Request, service: Service, who: Writer) -
         raise Refused(403, "this job is another tenant's", "ask an admin")
     job = request.state.about = status.record.job.id
     if status.record.outcome:
-        said = f"job {job} {_ended_word(status)}: there is nothing to cancel"
-        return Json(Done(done=said, changed=False), status_code=202)
+        text = f"job {job} {_ended_word(status)}: there is nothing to cancel"
+        return Json(Done(done=text, changed=False), status_code=202)
     await service.driver.cancel(job)
     return Json(Done(done=f"job {job} is cancelled"), status_code=202)
 
@@ -150,8 +150,8 @@ async def job_events(
     record = find_job(service, who, job_id).record
     look = partial(service.live.store.about_job, record.job.id, limit, record.ended)
     rows = await service.read(look)
-    told = [event_json(service.driver, who, *row) for row in rows]
-    return Json(Events(events=[one for one in told if one is not None]))
+    events = [event_json(service.driver, who, *row) for row in rows]
+    return Json(Events(events=[event for event in events if event is not None]))
 
 
 def read_jobs(body: JobFile, service: Context, who: Caller) -> Iterator[Job]:
@@ -161,8 +161,8 @@ def read_jobs(body: JobFile, service: Context, who: Caller) -> Iterator[Job]:
         raise Refused(403, f"this token is not of tenant {tenant!r}", "leave it out", "tenant")
     body = body.model_copy(update={"id": own_id(body.id, tenant, who)})
     after, now = find_after(body, service, who), service.driver.now
-    for one, values in expand(body, body.id or new_id(name_of(body))):
-        job = job_of(one, tenant=tenant, user=who.name, account=who.account, parameters=values)
+    for single, values in expand(body, body.id or new_id(name_of(body))):
+        job = job_of(single, tenant=tenant, user=who.name, account=who.account, parameters=values)
         deadline = None if job.deadline is None else now + job.deadline
         yield replace(job, after=after, deadline=deadline)
 
@@ -172,19 +172,19 @@ def find_after(body: JobFile, service: Context, who: Caller) -> After:
 
     def find(field: str, names: Sequence[str]) -> tuple[JobId, ...]:
         try:
-            found = [one for name in names for one in service.names.find_all(name, who)]
+            jobs = [job for name in names for job in service.names.find_all(name, who)]
         except Refused as error:
             raise Refused(422, f"after.{field}: {error.what}", error.hint, "after") from error
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(jobs))
 
-    said = body.after
-    return After(find("ok", said.ok), find("any", said.any), find("not_ok", said.not_ok))
+    after = body.after
+    return After(find("ok", after.ok), find("any", after.any), find("not_ok", after.not_ok))
 
 
 def active_of(driver: Driver, tenant: str) -> int:
     """Jobs of a tenant that have not ended, with those on their way to the log."""
     known = driver.ledger.jobs.active
-    coming = sum(one.tenant == tenant for one in driver.incoming.values() if one.id not in known)
+    coming = sum(job.tenant == tenant for job in driver.incoming.values() if job.id not in known)
     return driver.ledger.jobs.active_of[tenant] + coming
 
 
@@ -207,11 +207,11 @@ def check_guaranteed(jobs: Sequence[Job], service: Context, who: Caller) -> None
         return
     tenant, more = jobs[0].tenant, sum(map(_most, jobs))
     granted = service.live.quotas.guaranteed.get(tenant, 0.0)
-    active = {one.id: one for one in service.driver.scheduler.state.table.jobs}
+    active = {job.id: job for job in service.driver.scheduler.state.table.jobs}
     asked = sum(
-        _most(one)
-        for one in (active | service.driver.incoming).values()
-        if one.tenant == tenant and priority_word(one) == GUARANTEED
+        _most(job)
+        for job in (active | service.driver.incoming).values()
+        if job.tenant == tenant and priority_word(job) == GUARANTEED
     )
     if asked + more > granted + 1e-9:
         raise Refused(
@@ -244,9 +244,9 @@ async def _choose(
     if state is not None and state not in ENDED:
         return _active(service, state, whose, app, last, limit)
     page = jobs.pager(limit, after=last, tenant=whose, outcome=state or ALL, app=app)
-    found = await service.read(page)
+    records = await service.read(page)
     known = service.driver.scheduler.state
-    return [status_of(one, known) for one in found]
+    return [status_of(record, known) for record in records]
 
 
 def find_page_start(jobs: JobRecords, who: Caller, after: str | None) -> int:
@@ -265,7 +265,7 @@ def _active(
     """Jobs in a state that is not their last: few, however many there ever were."""
     jobs = service.driver.ledger.jobs
     words = active_words(jobs.live, service.driver.scheduler.state)
-    found = (
+    statuses = (
         JobStatus(jobs.live[name], state)
         for name, whose in jobs.active.items()
         if tenant in (ALL, whose)
@@ -273,7 +273,7 @@ def _active(
         and jobs.live[name].number > last
         and app in (None, jobs.live[name].job.app)
     )
-    return [*islice(found, limit)]
+    return [*islice(statuses, limit)]
 
 
 def _same(known: Job, asked: Job) -> bool:

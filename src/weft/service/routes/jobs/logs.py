@@ -44,13 +44,13 @@ async def logs(
     """What one rank of an attempt printed; by default of the last attempt."""
     record = find_job(service, who, job_id).record
     number = attempt or record.attempt
-    found = service.driver.engine.logs(record.job.id, number)
-    if rank not in found:
-        there = f"ranks 0 to {max(found)} have" if found else "none has"
+    paths = service.driver.engine.logs(record.job.id, number)
+    if rank not in paths:
+        there = f"ranks 0 to {max(paths)} have" if paths else "none has"
         raise Refused(
             404, f"rank {rank} of attempt {number} has printed nothing", f"{there} so far"
         )
-    path = found[rank]
+    path = paths[rank]
     read = partial(read_masked, path, secrets=secrets_of(record.job))
     body = _read(service, who, record.job.id, number, read, offset, follow=follow)
     if follow:
@@ -68,8 +68,8 @@ async def log_ranks(
     """Which ranks of an attempt have printed something so far; by default of the last attempt."""
     record = find_job(service, who, job_id).record
     number = attempt or record.attempt
-    found = service.driver.engine.logs(record.job.id, number)
-    return Json(LogRanks(attempt=number, ranks=sorted(found)))
+    paths = service.driver.engine.logs(record.job.id, number)
+    return Json(LogRanks(attempt=number, ranks=sorted(paths)))
 
 
 async def _read(

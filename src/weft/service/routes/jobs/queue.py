@@ -24,10 +24,10 @@ async def queue(service: Service, who: Anyone) -> Response:
     driver = service.driver
     whose = EVERYBODY if who.everywhere else who.tenant
     try:
-        told, again_s = await service.forecast.ask(
+        jobs, again_s = await service.forecast.ask(
             whose, lambda: Present.of(driver.scheduler, driver.now)
         )
     except WeftError as error:
         raise Refused(409, error.what, error.hint) from error
-    body = b'{"jobs":%b,"again_s":%b}' % (told, write_json(again_s))
+    body = b'{"jobs":%b,"again_s":%b}' % (jobs, write_json(again_s))
     return Response(body, media_type=Json.media_type)

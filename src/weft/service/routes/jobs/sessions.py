@@ -70,14 +70,14 @@ async def forward(
     record = status.record
     request.state.about = record.job.id
     look = partial(sessions.find_port, record.job.id, record.attempt, port)
-    found = await service.read(look)
-    if found is None:
+    address = await service.read(look)
+    if address is None:
         raise Refused(
             409,
             f"no process of job {record.job.id!r} listens on port {port}",
             f"it is {status.state}; `weft logs {record.job.id}` may say on which it does",
         )
-    return await _talk(service, who, asyncio.open_connection(*found))
+    return await _talk(service, who, asyncio.open_connection(*address))
 
 
 def find_own(service: Context, who: Caller, job_id: str) -> tuple[JobStatus, Sessions]:

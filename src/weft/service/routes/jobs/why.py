@@ -102,7 +102,7 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
         blocked_by="" if waits is None else waits.blocker.value,
         decided_by="" if waits is None else _decided_by(service, waits.blocker),
         numbers=dict(why.numbers),
-        ahead=[_ahead(who, one) for one in why.ahead],
+        ahead=[_ahead(who, front) for front in why.ahead],
         start=start_of(why.start),
         left_out=list(why.left_out),
         cheapest_change=None
@@ -140,7 +140,7 @@ async def _plan(body: JobFile, service: Context, who: Caller, change: Changes) -
         starts_now=trial.allocation is not None,
         allocation=JobView(service.driver).allocation(trial.allocation),
         displaces=[
-            _ahead(who, Front(one, float(one.demand.gpus), running=True)) for one in trial.displaces
+            _ahead(who, Front(job, float(job.demand.gpus), running=True)) for job in trial.displaces
         ],
         reason=trial.reason,
         start=start_of(trial.start),
@@ -148,15 +148,15 @@ async def _plan(body: JobFile, service: Context, who: Caller, change: Changes) -
     )
 
 
-def read_change(service: Context, who: Caller, told: Changed) -> Changes:
+def read_change(service: Context, who: Caller, wanted: Changed) -> Changes:
     """What was asked for, checked."""
-    check_machines(told.nodes)
+    check_machines(wanted.nodes)
     try:
         asked = None
-        if told.policy is not None:
-            asked = without_wrappers(read_spec("policy", describe_policy(told.policy)))
-        sizes = {str(service.names.find(one.id, who)): one.gpus for one in told.jobs}
-        change = Changes(asked, dict(told.limits), dict(told.weights), told.nodes, sizes)
+        if wanted.policy is not None:
+            asked = without_wrappers(read_spec("policy", describe_policy(wanted.policy)))
+        sizes = {str(service.names.find(job.id, who)): job.gpus for job in wanted.jobs}
+        change = Changes(asked, dict(wanted.limits), dict(wanted.weights), wanted.nodes, sizes)
         change.around(service.live.policy, service.live.quotas)
         change.cluster(service.driver.scheduler.state.cluster)
     except UnknownName as error:
@@ -172,11 +172,11 @@ def _decided_by(service: Context, blocker: Blocker) -> str:
 
 def _others_changes(service: Context, job: Job, waits: Reason | None) -> list[Advice]:
     """What an admin could do: use a drained machine again, or raise a quota."""
-    found = []
+    advice = []
     for node, word in service.driver.nodes():
         if word == "drained" and (not job.demand.kinds or node.kind in job.demand.kinds):
             text = f"use node {node.id} again (`weft undrain {node.id}`)"
-            found.append(
+            advice.append(
                 Advice(text, {"undrain": node.id}, job, partial(Present.having, node=node))
             )
     if waits is not None and waits.blocker in OVER_QUOTA:
@@ -186,19 +186,19 @@ def _others_changes(service: Context, job: Job, waits: Reason | None) -> list[Ad
         rules, named = service.live.quotas, service.live.policy
         text = f"a quota of {limit:g} GPUs (`weft quota set {job.tenant} --gpus {limit:g}`)"
         raised = partial(change.present, policy=named, rules=rules)
-        found.append(Advice(text, {"limits": {job.tenant: limit}}, job, raised))
-    return found
+        advice.append(Advice(text, {"limits": {job.tenant: limit}}, job, raised))
+    return advice
 
 
-def _ahead(who: Caller, one: Front) -> Ahead:
-    job: Job = one.job
+def _ahead(who: Caller, front: Front) -> Ahead:
+    job: Job = front.job
     mine = who.sees(job)
     return Ahead(
         id=job.id if mine else "",
         name=name_of(job) if mine else "another tenant's job",
         tenant=job.tenant if mine else "",
-        state="running" if one.running else "waiting",
-        gpus=one.gpus,
+        state="running" if front.running else "waiting",
+        gpus=front.gpus,
     )
 
 

@@ -64,14 +64,14 @@ async def accounting(
     seen = sorted(driver.ledger.used(now, since, until).items())
     weights = service.live.quotas.weights
     tenants = [
-        _tenant(name, one, weights.get(name, 1.0))
-        for name, one in seen
+        _tenant(name, used, weights.get(name, 1.0))
+        for name, used in seen
         if who.everywhere or name == who.tenant
     ]
     last = find_page_start(driver.ledger.jobs, who, after)
-    found = await _choose(service, who, since, until, last, limit + 1)
-    following = found[limit - 1].job.id if limit and len(found) > limit else None
-    jobs = [_used(driver, one, now) for one in found[:limit]]
+    records = await _choose(service, who, since, until, last, limit + 1)
+    following = records[limit - 1].job.id if limit and len(records) > limit else None
+    jobs = [_used(driver, record, now) for record in records[:limit]]
     jain = summarize_shares(tenant.received for tenant in tenants) if who.everywhere else None
     return Json(Accounts(now=now, tenants=tenants, jobs=jobs, next=following, jain=jain))
 
@@ -88,12 +88,12 @@ async def shares(
     to two weeks.
     """
     driver = service.driver
-    now, found = driver.now, driver.ledger.shares(driver.now)
-    width, weights = found.width_s, service.live.quotas.weights
-    windows = [window for window in found.windows() if (window + 1) * width > since]
+    now, shares = driver.now, driver.ledger.shares(driver.now)
+    width, weights = shares.width_s, service.live.quotas.weights
+    windows = [window for window in shares.windows() if (window + 1) * width > since]
     seconds = [max(min(now, (window + 1) * width) - window * width, 1e-9) for window in windows]
     tenants = []
-    for name, sums in sorted(found.sums().items()):
+    for name, sums in sorted(shares.sums().items()):
         if who.everywhere or name == who.tenant:
             pairs = [sums.get(window, (0.0, 0.0)) for window in windows]
             used, due = (

@@ -33,5 +33,5 @@ async def audit(
     """The last requests that changed something, or were refused to, oldest first."""
     last = float("inf") if until is None else until
     wanted = Wanted(since or 0.0, last, name, tenant, about, failed)
-    found = await asyncio.to_thread(service.audit.find, wanted, limit)
-    return Json(AuditAnswer(requests=found))
+    entries = await asyncio.to_thread(service.audit.find, wanted, limit)
+    return Json(AuditAnswer(requests=entries))

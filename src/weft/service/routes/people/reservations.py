@@ -43,12 +43,16 @@ class AskReservation(RequestBody):
 async def reservations(service: Service, who: Anyone) -> Json:
     """Every window that is not over; for whom it is, admins and that tenant are told."""
     now = service.driver.now
-    found = [one for one in windows_of(service) if one.end > now]
-    told = [
-        _answer(one, now, tenant=one.tenant if who.everywhere or who.tenant == one.tenant else "")
-        for one in found
+    windows = [window for window in windows_of(service) if window.end > now]
+    answers = [
+        _answer(
+            window,
+            now,
+            tenant=window.tenant if who.everywhere or who.tenant == window.tenant else "",
+        )
+        for window in windows
     ]
-    return Json(ReservationList(reservations=told))
+    return Json(ReservationList(reservations=answers))
 
 
 @router.put("/reservations/{name}", response_model=Reservation)

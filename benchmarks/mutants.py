@@ -157,6 +157,7 @@ def find_tests(name: str) -> list[str]:
     found = sorted(ROOT.glob(f"tests/papers/test_{last}.py"))
     found += sorted(ROOT.glob(f"tests/papers/test_{last}_*.py"))
     found += sorted(ROOT.glob(f"tests/unit/**/test_{last}.py"))
+    found += sorted(ROOT.glob(f"tests/unit/**/test_{last}_*.py"))
     found += [ROOT / "tests" / f"{path}.py" for path in TESTS.get(name, ())]
     return [str(one) for one in found]
 

@@ -33,7 +33,7 @@ SELECT number, job FROM (
     UNION SELECT number, job, tenant FROM ended_jobs WHERE short = :name
 ) WHERE :tenant IS NULL OR tenant = :tenant ORDER BY number DESC LIMIT :limit
 """
-OLDEST = "SELECT ended, job FROM ended_jobs ORDER BY ended, job LIMIT ?"
+OLDEST = "SELECT ended, job, tenant FROM ended_jobs ORDER BY ended, job LIMIT ?"
 BEGINNING = """
 SELECT job FROM ended_jobs WHERE job >= :text AND job < :past
 AND (:tenant IS NULL OR tenant = :tenant) ORDER BY job LIMIT :limit
@@ -106,7 +106,7 @@ class SqliteEnded:
         rows = self._reading.ask("SELECT tenant, outcome, count(*) FROM ended_jobs GROUP BY 1, 2")
         return {(tenant, outcome): count for tenant, outcome, count in rows}
 
-    def oldest(self, limit: int | None) -> list[tuple[float, JobId]]:
+    def oldest(self, limit: int | None) -> list[tuple[float, JobId, str]]:
         """Those that ended first."""
         return self._reading.ask(OLDEST, (-1 if limit is None else limit,))
 
@@ -142,11 +142,12 @@ class SqliteEnded:
         self._owner.executemany("DELETE FROM ended_jobs WHERE job = ?", [(job,) for job in jobs])
 
 
-def ended_jobs(db: sqlite3.Connection) -> dict[JobId, float]:
-    """Ids of the table's jobs and when they ended; none in a file that has no such table yet."""
+def ended_jobs(db: sqlite3.Connection) -> dict[JobId, tuple[float, str]]:
+    """When jobs of the table ended, and whose they are; none where there is no such table yet."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'ended_jobs'").fetchone():
         return {}
-    return dict(db.execute("SELECT job, ended FROM ended_jobs").fetchall())
+    rows = db.execute("SELECT job, ended, tenant FROM ended_jobs")
+    return {job: (ended, tenant) for job, ended, tenant in rows}
 
 
 def _cells(row: EndedJob) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from heapq import heapify, heappop, heapreplace
@@ -80,7 +80,7 @@ def _choose_fairly(
 ) -> Iterator[JobId]:
     """Those that are too many: always the first of whoever has most by then."""
     queues: defaultdict[str, deque[JobId]] = defaultdict(deque)
-    held: Counter[str] = Counter()
+    held: defaultdict[str, float] = defaultdict(float)
     for _, job, tenant in oldest:
         queues[tenant].append(job)
         held[tenant] += size_of(job)

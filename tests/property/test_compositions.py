@@ -27,6 +27,7 @@ SAMPLE = (
     "compose:order=tiresias,size=sia:interval=1800,place=tiresias",
     "compose:order=ftf,size=optimus,admit=in-turn",
     "compose:order=none,size=rubick,place=whole-nodes",
+    "compose:order=none,size=arena,place=whole-nodes",
     "compose:order=priority,size=slaq:epoch=300,admit=preempt",
     "compose:order=muri:known=false,share=muri,place=consolidated",
     "compose:order=allox,place=packed,admit=worst-off:alpha=0.5",

@@ -11,10 +11,11 @@ from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
-from weft.core.state.table import Bools, Rows
-from weft.pieces.fit import fit, times_asked
+from weft.core.state.table import Bools, Floats, Rows
+from weft.pieces.fit import EPS, fit, fit_first, times_asked
 from weft.pieces.place.gangs import Placer, fewest_nodes
 
+SPARE = 64  # rows that are ranked beyond as many as there are GPUs
 Alike = tuple[Demand, str, float | None]
 
 
@@ -46,11 +47,72 @@ def pack(view: View, order: Rows, place: Placer = fewest_nodes, late: Bools | No
     return Plan(draft.changes)
 
 
+def pack_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
+    """The same in order of `key`; where many wait, only those are ranked who may get a turn."""
+    table = view.table
+    running = view.running()
+    room = view.free.room() + float(table.need[running].sum())
+    most = int(room) + SPARE
+    resized = bool((table.held != table.gpus)[running].any())
+    if resized or len(view.cluster.kinds) > 1 or table.waiting < 2 * most:
+        return pack(view, view.ranked(key), place)
+    order, chosen = _choose_first(view, key, running, room, most)
+    draft = Draft(view, place)
+    for row in order[running[order] & ~chosen]:
+        draft.release(row)
+    starved = [row for row in order[~running[order] & chosen] if not draft.start(row)]
+    if starved:
+        others: Bools = table.need <= view.free.room() + EPS
+        others[order[chosen]] = False
+        draft.refill(view.ranked(key, among=others))
+    return Plan(draft.changes)
+
+
+def _choose_first(
+    view: View, key: Floats, running: Bools, room: float, most: int
+) -> tuple[Rows, Bools]:
+    """Rows in order of `key` and which of them run: the first `most`, then who fits beside them.
+
+    Those that are left out wait and go on waiting.
+    """
+    need, head = view.table.need, _find_first(key, most)
+    first = view.ranked(key, among=head)
+    chosen = fit_first(need[first], room)
+    room -= float(need[first[chosen]].sum())
+    last = view.ranked(key, among=~head & (running | (need <= room + EPS)))
+    rows = np.concatenate([first, last])
+    return rows, np.concatenate([chosen, fit_first(need[last], room)])
+
+
+def _find_first(key: Floats, most: int) -> Bools:
+    """Which are the `most` least; of equal ones the first."""
+    limit = np.partition(key, most)[most]
+    first: Bools = key < limit
+    first[np.flatnonzero(key == limit)[: most - int(first.sum())]] = True
+    return first
+
+
 def backfill(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
     """Start every waiting job of `order` that fits in what is free; stop nobody."""
     draft = Draft(view, place)
     draft.refill(order[view.table.held[order] == 0.0])
     return Plan(draft.changes)
+
+
+def backfill_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
+    """The same in order of `key`: those that are too large for what is free are not ranked."""
+    draft, most = Draft(view, place), int(view.free.room()) + SPARE
+    rows = np.flatnonzero(view.waiting() & (view.table.need <= view.free.room() + EPS))
+    if len(rows) > 2 * most:
+        first = _find_first(key[rows], most)
+        draft.refill(_rank(rows[first], key))
+        rows = rows[~first & (view.table.need[rows] <= view.free.room() + EPS)]
+    draft.refill(_rank(rows, key))
+    return Plan(draft.changes)
+
+
+def _rank(rows: Rows, key: Floats) -> Rows:
+    return rows[np.argsort(key[rows], kind="stable")]
 
 
 def in_turn(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
@@ -144,7 +206,7 @@ class Draft:
     def refill(self, order: Rows) -> None:
         """Offer what is free to rows that hold nothing, those just released first to stay."""
         free, need = self._view.free, self._view.table.need
-        for row in order[need[order] <= self._room() + 1e-9]:
+        for row in order[need[order] <= self._room() + EPS]:
             if not self._room():
                 return
             job = self._view.job(row)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar, NamedTuple, Protocol
+
+import numpy as np
 
 from weft.core.model.job import Allocation, Config, Job
 from weft.core.plan.about import About
@@ -27,16 +30,30 @@ class Later(NamedTuple):
     memory: object = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ranking:
-    """Rows, who comes first first; `key` is what they are ranked by where one number says it.
+    """Who comes first: `order` are all rows; without it they are ranked by `key`, ties by row.
 
-    `later` is what follows from it, or a function that is told which rows run after the decision.
+    Both are there where `key` is most of the order, but not all. `later` is what follows from it,
+    or a function that is told which rows run after the decision.
     """
 
-    rows: Rows
+    order: Rows | None = None
     key: Floats | None = None
     later: Later | Callable[[Bools], Later] | None = None
+
+    @cached_property
+    def rows(self) -> Rows:
+        """All of them, who comes first first; sorted when somebody asks."""
+        if self.order is not None:
+            return self.order
+        assert self.key is not None
+        return np.argsort(self.key, kind="stable")
+
+    @property
+    def lone_key(self) -> Floats | None:
+        """The key where it says everything."""
+        return self.key if self.order is None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +142,8 @@ class Admit(Part, Protocol):
         """Whether a job that does not fit lets those behind it start."""
         ...
 
-    def start(self, view: View, rows: Rows, place: Placer) -> Plan:
-        """Start the first of `rows` in the sizes they ask for."""
+    def start(self, view: View, ranking: Ranking, place: Placer) -> Plan:
+        """Start the first of the ranking in the sizes they ask for."""
         ...
 
     def among(self, view: View, rows: Rows) -> Bools:
@@ -152,7 +169,7 @@ def run_order(view: View, order: Order, admit: Admit, place: Placer) -> Plan:
     if (plan := order.settle(view, place)) is not None:
         return plan
     ranking = order.rank(view)
-    return follow(view, ranking, admit.start(view, ranking.rows, place))
+    return follow(view, ranking, admit.start(view, ranking, place))
 
 
 def follow(view: View, ranking: Ranking, plan: Plan) -> Plan:

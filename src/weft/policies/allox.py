@@ -152,7 +152,7 @@ class BestLength(Resting):
     def rank(self, view: View) -> Ranking:
         """By the shortest length on any kind."""
         key = lengths_by_kind(view).min(axis=1, initial=np.inf)
-        return Ranking(view.ranked(key), key)
+        return Ranking(key=key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +177,9 @@ class WorstOff:
     def __post_init__(self) -> None:
         Allox(self.alpha)
 
-    def start(self, view: View, rows: Rows, place: Placer) -> Plan:
+    def start(self, view: View, ranking: Ranking, place: Placer) -> Plan:
         """Pass over those that do not fit, and users who are better off."""
-        alpha = self.alpha
+        rows, alpha = ranking.rows, self.alpha
         while True:
             plan = backfill(view, rows[self._take_part(view, rows, alpha)], place)
             if plan.changes or alpha >= 1.0:

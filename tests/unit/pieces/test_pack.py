@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.core.events.event import Decided, Started, Submitted
+from weft.core.events.event import Cancelled, Decided, Started, Submitted
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.core.state.table import Rows
-from weft.pieces.pack import backfill, in_turn, pack, running_after, start_all
+from weft.pieces.pack import backfill, backfill_by, in_turn, pack, pack_by, running_after, start_all
 from weft.pieces.place.gangs import consolidate, fewest_nodes
 from weft.pieces.place.skew import by_skew
 from weft.testing import cluster_of, view_of
@@ -252,3 +252,32 @@ def test_who_runs_after_a_plan_is_a_mask() -> None:
 
     assert running_after(view, plan).tolist() == [True, False, True]
     assert view.running().tolist() == [True, True, False]
+
+
+@examples(60)
+@given(st.integers(0, 2**32), st.sampled_from([(1, 2, 3), (1, 4, 8), (2, 4), (5, 8, 6)]))
+def test_where_many_wait_ranking_the_first_of_them_decides_the_same(
+    seed: int, sizes: tuple[int, ...]
+) -> None:
+    """In order of a key with ties, beside running jobs, also where places are in pieces."""
+    rng = np.random.default_rng(seed)
+    state = State(cluster_of("4x4:v100"))
+    for i, size in enumerate(rng.choice(sizes, 200).tolist()):
+        state.fold(0.0, Submitted(job(f"j{i}", size, share=0.5 if size == 1 and i % 3 else 1.0)))
+    first = pack(View(0.0, state.table, state.cluster, state.free), rng.permutation(200))
+    state.free.rollback(0)
+    state.fold(0.0, Decided(1, first.changes))
+    for name in list(first.changes)[: int(rng.integers(4))]:
+        state.fold(0.0, Cancelled(name))
+    state.free.commit()
+    view = View(1.0, state.table, state.cluster, state.free)
+    key = rng.integers(0, int(rng.choice([2, 40, 10**6])), len(view.table)).astype(float)
+    key[rng.random(len(key)) < 0.1] = np.inf
+
+    def changes(plan: Plan) -> list[tuple[JobId, Allocation | None]]:
+        view.free.rollback(0)
+        return list(plan.changes.items())
+
+    order = view.ranked(key)
+    assert changes(pack_by(view, key)) == changes(pack(view, order))
+    assert changes(backfill_by(view, key)) == changes(backfill(view, order))

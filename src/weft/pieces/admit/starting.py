@@ -17,7 +17,8 @@ from weft.core.plan.taxonomy import Preemption, Taxonomy
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats, Rows
 from weft.pieces.fit import EPS, fit_first
-from weft.pieces.pack import backfill, in_turn, pack
+from weft.pieces.pack import backfill, backfill_by, in_turn, pack, pack_by
+from weft.pieces.parts import Ranking
 from weft.pieces.place.gangs import Placer
 
 Counted = Literal["least", "asked"]
@@ -36,9 +37,9 @@ class InTurn:
     stops = False
     overtakes = False
 
-    def start(self, view: View, rows: Rows, place: Placer) -> Plan:
+    def start(self, view: View, ranking: Ranking, place: Placer) -> Plan:
         """Until one does not fit."""
-        return in_turn(view, rows, place)
+        return in_turn(view, ranking.rows, place)
 
     def among(self, view: View, rows: Rows) -> Bools:
         """Who runs, then the waiting until one does not fit."""
@@ -58,9 +59,12 @@ class Backfill:
     stops = False
     overtakes = True
 
-    def start(self, view: View, rows: Rows, place: Placer) -> Plan:
+    def start(self, view: View, ranking: Ranking, place: Placer) -> Plan:
         """Pass over those that do not fit."""
-        return backfill(view, rows, place)
+        key = ranking.lone_key
+        if key is None:
+            return backfill(view, ranking.rows, place)
+        return backfill_by(view, key, place)
 
     def among(self, view: View, rows: Rows) -> Bools:
         """Who runs, then the waiting that fit."""
@@ -77,9 +81,10 @@ class Preempt:
     stops = True
     overtakes = True
 
-    def start(self, view: View, rows: Rows, place: Placer) -> Plan:
+    def start(self, view: View, ranking: Ranking, place: Placer) -> Plan:
         """Who still is among the first keeps its place."""
-        return pack(view, rows, place)
+        key = ranking.lone_key
+        return pack(view, ranking.rows, place) if key is None else pack_by(view, key, place)
 
     def among(self, view: View, rows: Rows) -> Bools:
         """The first that fit together; who may not be stopped before all others."""

@@ -64,7 +64,7 @@ class AttainedService:
         if self.thresholds:
             return rank_queues(view, self._queues)
         attained = view.ran() if self.by == "time" else view.service()
-        return Ranking(view.ranked(attained), attained, Later(view.now + self.quantum))
+        return Ranking(key=attained, later=Later(view.now + self.quantum))
 
     @property
     def _queues(self) -> Queues:
@@ -184,7 +184,7 @@ class GittinsIndex(Resting):
             wake = view.now + max(soonest, 1e-6) if np.isfinite(soonest) else None
             return Later(wake, past)
 
-        return Ranking(view.ranked(-index), -index, later)
+        return Ranking(key=-index, later=later)
 
     def _past(self, view: View) -> Past:
         """The distribution, refreshed as jobs finish; it changes slowly, so not every time."""
@@ -229,7 +229,7 @@ class PredictedIndex(Resting):
             soonest = float(left.min(initial=np.inf))
             return Later(view.now + max(soonest, 1e-6) if np.isfinite(soonest) else None)
 
-        return Ranking(view.ranked(-index), -index, later)
+        return Ranking(key=-index, later=later)
 
 
 def settle_queues(view: View, queues: Queues, place: Placer) -> Plan | None:

@@ -77,7 +77,7 @@ class RemainingTime(Keyed):
     def rank(self, view: View) -> Ranking:
         """By estimated remaining time."""
         left = view.remaining()
-        return Ranking(view.ranked(left), left)
+        return Ranking(key=left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class RemainingService(Keyed):
     def rank(self, view: View) -> Ranking:
         """By estimated remaining GPU-seconds."""
         left = view.remaining() * view.table.need
-        return Ranking(view.ranked(left), left)
+        return Ranking(key=left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Lateness(Keyed):
     def rank(self, view: View) -> Ranking:
         """By predicted completion time over the time that execution alone takes."""
         late = lateness(view, view.remaining())
-        return Ranking(view.ranked(-late), -late)
+        return Ranking(key=-late)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Urgency(Keyed):
     def rank(self, view: View) -> Ranking:
         """By priority, then as they came."""
         key = -view.table.column(Column.PRIORITY)
-        return Ranking(view.ranked(key), key)
+        return Ranking(key=key)
 
 
 def lateness(view: View, left: Floats) -> Floats:

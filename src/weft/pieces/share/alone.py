@@ -21,4 +21,4 @@ class Alone:
 
     def start(self, view: View, ranking: Ranking, admit: Admit, place: Placer) -> Plan:
         """As admission has it."""
-        return admit.start(view, ranking.rows, place)
+        return admit.start(view, ranking, place)

@@ -33,7 +33,7 @@ def explain_changes(
 
 
 def clear_reasons(view: View, waiting: Bools, explained: Floats) -> dict[JobId, str]:
-    """Nothing to say to whom waits now and did not before; `told` are the numbers of who did."""
+    """Nothing to say to jobs that begin to wait; `explained` are the numbers of who waited."""
     fresh = np.flatnonzero(waiting)
     fresh = fresh[~np.isin(view.table.seq[fresh], explained, assume_unique=True)]
     return {view.job(row).id: "" for row in fresh.tolist()}

@@ -10,7 +10,7 @@ import numpy as np
 from weft.core.knowledge.plans import Plans
 from weft.core.model.execution import Execution
 from weft.core.model.gang_nodes import count_large_nodes
-from weft.core.model.job import Allocation, Config
+from weft.core.model.job import Allocation, Config, Demand
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
 from weft.pieces.size.configs import find_acceptable
@@ -35,6 +35,26 @@ def best_rates(plans: Plans, view: View, row: int, configs: tuple[Config, ...]) 
     job = view.job(row)
     choices = (plans.choices(job, config) for config in configs)
     return np.array([best[0].rate if best else 0.0 for best in choices])
+
+
+def planned_rates(view: View, configs: tuple[Config, ...]) -> tuple[Floats, Floats]:
+    """Rows x sizes: samples per second of the best plan, 0 where it may not run; without plans.
+
+    A row of which nothing is known runs on about as many GPUs as it asks for, and nowhere else.
+    """
+    goodput = view.believed().goodputs(view.table, configs)
+    rates, planned = overlay_plans(view, configs, goodput)
+    for row in np.flatnonzero(np.isnan(goodput[:, 0]) & ~planned).tolist():
+        wish = _nearest(view.job(row).demand, configs)
+        rates[row] = [float(config.gpus == wish) for config in configs]
+    return np.where(find_fitting(view, configs), rates, 0.0), goodput
+
+
+def _nearest(demand: Demand, configs: tuple[Config, ...]) -> int:
+    """The most GPUs up to what is asked for that a size has, else the fewest above."""
+    counts = {one.gpus for one in configs if demand.min <= one.gpus <= demand.max}
+    below = [gpus for gpus in counts if gpus <= demand.gpus]
+    return max(below) if below else min(counts, default=0)
 
 
 def attach_plans(

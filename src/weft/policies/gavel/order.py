@@ -42,4 +42,4 @@ class OwedTime(Resting):
         gpus = np.array([float(view.cluster.gpus_by_kind[kind]) for kind in kinds])
         share = max_min_fairness(read_problem(view, kinds, gpus, packed=False)).alone.sum(axis=1)
         owed = share / (view.ran() + self.round / 2.0)
-        return Ranking(view.ranked(-owed), -owed, Later(view.now + self.round))
+        return Ranking(key=-owed, later=Later(view.now + self.round))

@@ -10,7 +10,7 @@ Deviations  GPUs are counted by kind and then placed, not searched node by node;
             memory go in proportion. A speed is normalised by the job's best. Guaranteed jobs start
             in order of submission, others by slope; a waiting job without a guarantee never stops
             another altogether. Jobs are not shrunk in the authors' code, which also starts the
-            least sensitive first: `benchmarks.papers.plans.rubick` does as it does.
+            least sensitive first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.model.job import Config, Demand
+from weft.core.model.job import Config
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
@@ -28,7 +28,7 @@ from weft.core.state.table import Bools, Column, Floats
 from weft.pieces.parts import Sizes
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.configs import rigid_configs, valid_configs
-from weft.pieces.size.plans import attach_plans, find_fitting, overlay_plans
+from weft.pieces.size.plans import attach_plans, planned_rates
 from weft.policies.rubick.ladders import Ladder, build_ladders, is_guaranteed
 
 WHERE = tax.classify(
@@ -79,12 +79,7 @@ class Rubick:
         """A rung for every row."""
         valid = valid_configs(view.cluster, self.max_gpus)
         configs = (*valid, *rigid_configs(view, valid))
-        goodput = view.believed().goodputs(view.table, configs)
-        rates, planned = overlay_plans(view, configs, goodput)
-        for row in np.flatnonzero(np.isnan(goodput[:, 0]) & ~planned).tolist():
-            wish = _nearest(view.job(row).demand, configs)  # nothing is known: what it asks for
-            rates[row] = [float(config.gpus == wish) for config in configs]
-        rates = np.where(find_fitting(view, configs), rates, 0.0)
+        rates, goodput = planned_rates(view, configs)
         asked = _asked(view, configs, np.where(np.isnan(goodput), rates, goodput))
         ladders = build_ladders(view, configs, rates, asked)
         rungs = _Rungs(view, ladders, self._movable(view))
@@ -98,13 +93,6 @@ class Rubick:
         lost = changes * view.believed().restart_s(view.table)
         movable: Bools = lost <= (1.0 - self.gate) * view.ran()
         return movable & view.preemptible() & ~view.restoring()
-
-
-def _nearest(demand: Demand, configs: tuple[Config, ...]) -> int:
-    """The most GPUs up to what is asked for that a size has, else the fewest above."""
-    counts = {config.gpus for config in configs if demand.min <= config.gpus <= demand.max}
-    below = [gpus for gpus in counts if gpus <= demand.gpus]
-    return max(below) if below else min(counts, default=0)
 
 
 def _asked(view: View, configs: tuple[Config, ...], goodput: Floats) -> Floats:

@@ -47,4 +47,4 @@ class Unfairest(Resting):
             for app in read_apps(view, names, crowd)
         }
         key = -np.array([rho[name] for name in names])
-        return Ranking(view.ranked(key), later=Later(view.now + self.lease, crowd))
+        return Ranking(key=key, later=Later(view.now + self.lease, crowd))

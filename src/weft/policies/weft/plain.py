@@ -46,8 +46,8 @@ def decide_plain(
 ) -> tuple[Plan, Estimates]:
     """Those that end soonest for the GPUs they take run; who may not be stopped stays.
 
-    `told` are the numbers of jobs that waited before. The plan has no memory; estimates are to be
-    kept.
+    `explained` are the numbers of jobs that waited before. The plan has no memory; estimates are to
+    be kept.
     """
     if not view.table.waiting:
         return Plan(), before

@@ -1,0 +1,1 @@
+"""Arena: kinds, sizes and parallelism searched together, step by step."""

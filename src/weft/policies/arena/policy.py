@@ -1,0 +1,144 @@
+"""Arena: GPU kinds, sizes and parallelism together, by steps that cost or gain most samples.
+
+Paper       Xue et al., "Arena: Efficiently Training Large Models via Dynamic Scheduling and
+            Adaptive Parallelism Co-Design", EuroSys 2026.
+Objective   samples per second of the whole cluster.
+Needs       how fast execution plans are on which GPUs; goodput of jobs that declare none.
+Controls    how many GPUs of which kind, where, and by which plan.
+Cost        O(jobs x sizes) for speeds; up to 84 trials of O(jobs) for a job that finds no room,
+            10 x O(jobs x kinds) for growth; then placement.
+Deviations  GPUs are counted by kind and then placed whole, which stands for the authors' search of
+            migrations; steps down are tried only on kinds of which too much is given. A job whose
+            size is none of the powers of two keeps it. Speeds are not normalised between models, as
+            in the paper; `normalised` divides each by the job's best. A cell (kind, GPUs, stages of
+            the pipeline) is as fast as its fastest plan and a size as its fastest cell, which a job
+            that declares plans is told; one that does not searches inside it. Work counts at the
+            speed it was done with, a restart costs all alike, and all jobs count: in the authors'
+            simulator none of the three holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.model.job import Allocation, Config, JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.pieces.parts import Sizes
+from weft.pieces.place.whole_nodes import place_configs
+from weft.pieces.size.configs import rigid_configs, valid_configs
+from weft.pieces.size.plans import attach_plans, planned_rates
+from weft.policies.arena.search import EPS, Size, Standing, climb, find_room
+
+MANY, DEPTH, LESS_DEPTH = 150, 3, 2  # running jobs from which fewer steps down are tried
+STEPS_UP = 10
+WHERE = tax.classify(
+    tax.Objective.THROUGHPUT,
+    tax.Knowledge.SPEEDS,
+    tax.Preemption.RESIZES | tax.Preemption.MOVES,
+    heterogeneity=tax.Heterogeneity.SPEEDS,
+    elasticity=tax.Elasticity.GPUS | tax.Elasticity.PLANS,
+    topology=tax.Topology.CONSOLIDATED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """Jobs as they came, others halved or moved to make room; then single steps up.
+
+    `interval` is the length of a round and `max_gpus` the most one job may get. Without `scaling`
+    sizes stay as asked for, without `kinds` jobs stay on their kind, without `overtake` nobody
+    starts before an earlier job that waits. `normalised` counts speeds as parts of a job's best.
+    """
+
+    interval: float = 300.0
+    max_gpus: int = 16
+    scaling: bool = True
+    kinds: bool = True
+    overtake: bool = True
+    normalised: bool = False
+
+    stops = False
+
+    @property
+    def about(self) -> About:
+        """Decides once a round."""
+        return About(
+            "arena",
+            "Xue et al. 2026",
+            controls=Controls.COUNT | Controls.PLAN,
+            every=self.interval,
+            starves="a large job waits while smaller ones that came later find room",
+            idles="nobody gets GPUs that it is not believed to gain by",
+            taxonomy=WHERE,
+        )
+
+    def decide(self, view: View) -> Plan:
+        """Speeds, steps, placement, plans."""
+        if not len(view.table) or not view.cluster.nodes:
+            return Plan()
+        changes = attach_plans(view, place_configs(view, self.choose_sizes(view).wanted))
+        told: dict[JobId, Allocation | None] = {view.job(row).id: on for row, on in changes.items()}
+        return Plan(told)
+
+    def choose_sizes(self, view: View) -> Sizes:
+        """A size for every row that runs or starts."""
+        valid = valid_configs(view.cluster, self.max_gpus)
+        configs = (*valid, *rigid_configs(view, valid))
+        by_size = {(one.kind, one.gpus): one for one in reversed(configs)}
+        speeds = self._speeds(view, configs)
+        still = ~view.preemptible() | view.restoring()
+        at: dict[int, Size] = {}
+        firm: dict[int, Config] = {}
+        for row, on in enumerate(view.table.allocations):
+            if on is None:
+                continue
+            held = view.cluster.kind_of(on), on.gpus
+            if held not in speeds[row]:
+                firm[row] = Config(held[0], len(on.slices), held[1])
+            else:
+                at[row] = held
+        fixed = {row for row in at if still[row]}
+        free = {kind: view.free.idle(kind) for kind in view.cluster.kinds}
+        depth = LESS_DEPTH if len(at) + len(firm) > MANY else DEPTH
+        standing = Standing(at, free)
+        for row in np.flatnonzero(view.waiting()).tolist():
+            wish = self._wish(standing, speeds[row], view.job(row).demand.gpus)
+            room = wish and find_room(standing, row, wish, speeds, fixed, depth)
+            if room:
+                standing = room
+            elif not self.overtake:
+                break
+        standing = climb(standing, speeds, fixed, STEPS_UP)
+        return Sizes({**firm, **{row: by_size[size] for row, size in standing.at.items()}})
+
+    def _wish(self, standing: Standing, speeds: dict[Size, float], gpus: int) -> Size | None:
+        """What it asks for, or the nearest size that runs; where there is room, then fastest."""
+        if not speeds:
+            return None
+        counts = {count for _, count in speeds}
+        count = min(counts, key=lambda one: (abs(np.log2(one / max(gpus, 1))), -one))
+        sizes = [size for size in speeds if size[1] == count]
+        return max(sizes, key=lambda size: (standing.free[size[0]] >= count, speeds[size]))
+
+    def _speeds(self, view: View, configs: tuple[Config, ...]) -> list[dict[Size, float]]:
+        """By row: sizes that it may have, and samples per second there."""
+        rates, _ = planned_rates(view, configs)
+        found = []
+        for row, job in enumerate(view.table.jobs):
+            best = max(float(rates[row].max(initial=0.0)), EPS) if self.normalised else 1.0
+            on = view.allocation(row)
+            kind = "" if on is None else view.cluster.kind_of(on)
+            mine: dict[Size, float] = {}
+            for config, rate in zip(configs, rates[row].tolist(), strict=True):
+                asked = config.gpus == job.demand.gpus
+                power = config.gpus <= self.max_gpus and config.gpus & (config.gpus - 1) == 0
+                stays = self.kinds or not kind or config.kind == kind
+                if rate > 0.0 and stays and (asked or (power and self.scaling)):
+                    mine.setdefault((config.kind, config.gpus), rate / best)
+            found.append(mine)
+        return found

@@ -140,7 +140,7 @@ def test_others_jobs_finish_whatever_a_policy_does(policy: str) -> None:
                 break
         assert driver.job(JobId("bait")).state == "running"
         assert driver.policy.text == "firm|fifo:backfill=true"
-        assert f"'firm|{policy}' failed too often" in driver.trouble
+        assert f"'{policy}' failed too often" in driver.trouble
         assert driver.decisions.failures == 3
 
     log = driven(f"firm|{policy}", bait_and_others).since(0)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import weft
+from tests.papers.training_ports import NoTraining
 from weft.core.events.report import Report
-from weft.core.knowledge.learning import NothingLearnt
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
 from weft.formulas.training.convergence import Curve
-from weft.formulas.training.learning import Law, Learned, Ratios
+from weft.formulas.training.learning import Law, Learned
 from weft.perf.training.learner import Learner
 from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
 from weft.policies.slaq import Slaq, grow_by_gain, reduction, sizes
@@ -82,29 +82,11 @@ def test_the_reductions_and_that_nothing_is_better() -> None:
 # ---- 5.2 invariants, through the policy
 
 
-class Told(NothingLearnt):
+class Told(NoTraining):
     """A training port that repeats what it was told."""
 
     def __init__(self, known: Mapping[str, Learned]) -> None:
         self._known = known
-
-    def observe(self, job: Job, kind: str, report: Report) -> None:
-        pass
-
-    def forget(self, job: Job) -> None:
-        pass
-
-    def ratios(self, job: Job) -> Ratios | None:
-        return None
-
-    def step_seconds(self, job: Job, workers: int, servers: int) -> Floats | None:
-        return None
-
-    def steps_left(self, job: Job) -> float | None:
-        return None
-
-    def seconds_left(self, job: Job) -> float | None:
-        return None
 
     def learned(self, job: Job) -> Learned | None:
         return self._known.get(str(job.id))

@@ -70,6 +70,12 @@ def _stat(pid: int) -> list[str] | None:
     return text[text.rindex(")") + 2 :].split()
 
 
+def cpu_seconds(pid: int) -> float:
+    """What a process has used of processors so far; 0 where nobody can tell."""
+    stat = _stat(pid)
+    return 0.0 if stat is None else (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def alive(pid: int, began: int) -> bool:
     """Whether the process that began then still runs."""
     return start_time(pid) == began

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from weft.app.serve.live import Live, Settings
-from weft.core.model.job import Demand, Job, JobId, Tier
+from weft.core.model.job import After, Demand, Job, JobId, Tier
 from weft.core.model.launch import Launch
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.spec.registry import build, names
@@ -57,8 +57,36 @@ def test_a_job_of_a_strict_queue_is_counted_and_told_that_the_policy_keeps_it_ba
         assert live.idle_beside.looks == 1
         assert why is not None
         assert why.blocker is Blocker.TURN
+        assert why.text == (
+            "waits its turn; 1 GPU is free for it, but under policy 'fifo' who does not fit keeps "
+            "those behind it waiting; looked at again when something changes; big came before it "
+            "and waits for 16 GPUs"
+        )
 
     play("fifo", people)
+
+
+ROUNDS = [name for name in names("policy") if build("policy", name).about.every is not None]
+
+
+@pytest.mark.parametrize("policy", ROUNDS)
+def test_the_first_jobs_of_a_service_do_not_wait_for_a_round(policy: str) -> None:
+    """As requests are read: a job that comes after none, one of a sweep, one after another."""
+
+    async def people(live: Live) -> None:
+        await asyncio.sleep(7.0)
+        await live.driver.submit(job("alone", 1, after=After()))
+        await asyncio.sleep(7.0)
+        await live.driver.submit(job("swept", 1, app="sweep", max_parallel=1))
+        await live.driver.submit(job("last", 1, after=After(any=(JobId("alone"),))))
+        await asyncio.sleep(7.0)
+        assert live.driver.job(JobId("swept")).state == "running"
+
+        await live.driver.cancel(JobId("alone"))
+        await asyncio.sleep(7.0)
+        assert live.driver.job(JobId("last")).state == "running"
+
+    play(policy, people)
 
 
 def test_who_waits_behind_a_higher_class_is_told_behind_whom() -> None:

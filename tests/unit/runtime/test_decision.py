@@ -34,6 +34,7 @@ from weft.core.spec.part_spec import PartSpec
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
+from weft.runtime.deciding.decider import is_overdue
 from weft.runtime.deciding.decision import AGAIN_S, LONGEST_S, PAUSE, Decisions, Verdict
 from weft.runtime.deciding.live_policy import live_policy
 from weft.runtime.deciding.replay import decide_again
@@ -144,7 +145,7 @@ def test_a_safe_order_decides_where_the_policy_fails_until_it_works_again() -> N
     assert isinstance(decided, Decided)
     assert decided.by == SAFE
     assert [type(action) for action in actions] == [Start, Wake]
-    assert bench.decisions.trouble == "policy 'firm|slow' failed: ValueError: a bug"
+    assert bench.decisions.trouble == "policy 'slow' failed: ValueError: a bug"
     again = bench.scheduler.state.wake_at
     assert again is not None
     assert again - bench.clock.now < AGAIN_S[0] + 1.0
@@ -170,7 +171,7 @@ def test_a_policy_that_fails_again_and_again_is_given_up_until_a_person_chooses(
 
     assert given_up == PolicyChanged(SAFE, SLOW, "ValueError: a bug")
     bench.decisions.change(given_up)
-    assert "'firm|slow' failed too often" in bench.decisions.given_up
+    assert "'slow' failed too often" in bench.decisions.given_up
     bench.decisions.change(PolicyChanged(SLOW))
     assert bench.decisions.given_up == ""
 
@@ -229,3 +230,19 @@ def test_a_service_that_comes_back_late_for_a_round_replays_the_same() -> None:
 
     assert sum(turn.then is not None for turn in again) == 1
     assert [turn for turn in again if turn.then != turn.now] == []
+
+
+@pytest.mark.parametrize(
+    ("used_s", "took_s", "overdue"),
+    [
+        (19.0, 20.0, False),  # about to be done
+        (5.0, 60.0, True),  # it hardly computes: it hangs
+        (8.0, 60.0, False),  # many compute beside it
+        (20.0, 90.0, True),
+        (0.0, 20.0, True),
+    ],
+)
+def test_a_busy_machine_does_not_make_a_policy_late(
+    used_s: float, took_s: float, overdue: bool
+) -> None:
+    assert is_overdue(used_s, took_s, limit_s=20.0) is overdue

@@ -101,7 +101,7 @@ def test_a_safe_order_that_stands_in_is_named() -> None:
     why = waits(failing="policy 'x' failed: a bug").because(job(1))
 
     assert why.blocker is Blocker.FALLBACK
-    assert "stands in for policy 'fifo' keeps it back (policy 'x' failed: a bug)" in why.text
+    assert "stands in keeps it back (policy 'x' failed: a bug)" in why.text
 
 
 def test_it_fits_and_the_policy_decides_at_its_next_round() -> None:
@@ -121,9 +121,19 @@ def test_it_fits_and_the_policy_is_asked_again_in_a_moment() -> None:
 def test_it_fits_and_the_policy_keeps_it_back() -> None:
     two, half = waits().because(job(2)), waits().because(job(1, share=0.5))
 
-    kept = "free for it, but policy 'fifo' keeps it back"
-    assert two.text == f"waits its turn; 2 GPUs are {kept}"
-    assert half.text == f"waits its turn; 0.5 of a GPU is {kept}"
+    news = "looked at again when something changes"
+    none = "but policy 'fifo' has not given"
+    assert two.text == f"waits its turn; 2 GPUs are free for it, {none} them out yet; {news}"
+    assert half.text == f"waits its turn; 0.5 of a GPU is free for it, {none} it out yet; {news}"
+
+
+def test_it_fits_and_the_policy_says_why_it_leaves_devices_idle() -> None:
+    why = waits(idles="who does not fit keeps those behind it waiting", wake_at=140.0)
+
+    assert why.because(job(2)).text == (
+        "waits its turn; 2 GPUs are free for it, but under policy 'fifo' who does not fit keeps "
+        "those behind it waiting; looked at again in 40 s"
+    )
 
 
 def test_elastic_jobs_wait_for_the_least_they_take_where_a_policy_sizes_them() -> None:

@@ -73,11 +73,16 @@ def test_a_new_attempt_begins_without_a_word() -> None:
     assert ledger.jobs[A].heard is None
 
 
+class Processes(SimulatedEngine):
+    """Says that its jobs are processes; simulated ones speak when something changes."""
+
+    real = True
+
+
 def test_people_read_it_as_the_reason_while_the_state_stays() -> None:
     async def described() -> tuple[JobAnswer, JobAnswer]:
-        driver = Driver(
-            SimulatedEngine("1x1:a100", speed=1.0, perf=Replay()), MemoryStore(), policy="fifo"
-        )
+        engine = Processes("1x1:a100", speed=1.0, perf=Replay())
+        driver = Driver(engine, MemoryStore(), policy="fifo")
         await driver.open()
         try:
             describe = JobView(driver)

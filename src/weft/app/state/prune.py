@@ -21,7 +21,8 @@ from weft.runtime.records.ledger import Ledger
 from weft.runtime.recovery.retention import Keep, choose_base, choose_jobs
 from weft.runtime.recovery.snapshot import DamagedSnapshot, thaw
 from weft.store.ended_jobs import ended_jobs
-from weft.store.sqlite import BEGINS_AFTER, SqliteStore
+from weft.store.sql_log import BEGINS_AFTER
+from weft.store.sqlite import SqliteStore
 
 
 @dataclass(frozen=True, slots=True)

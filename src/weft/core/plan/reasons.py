@@ -109,8 +109,8 @@ WORDS: Mapping[Blocker, str] = {
     Blocker.CLASS: "waits behind {job}, which has a higher priority and waits for {asks}",
     Blocker.ROUND: "waits for the next decision, in {seconds:.0f} s; {asks} {are} free for it",
     Blocker.FALLBACK: "waits its turn; {asks} {are} free for it, but the safe order that stands in "
-    "for policy {policy!r} keeps it back ({trouble})",
-    Blocker.TURN: "waits its turn; {asks} {are} free for it, but policy {policy!r} keeps it back",
+    "keeps it back ({trouble})",
+    Blocker.TURN: "waits its turn; {asks} {are} free for it, but {why}; looked at again {when}",
     Blocker.CPU_JOBS: "waits for {asks}; other jobs without GPUs have them",
 }
 

@@ -90,9 +90,8 @@ class Decisions:
         """Another policy decides from here on, with every chance there is."""
         self.policy = event.policy
         self.given_up = (
-            f"policy {event.instead_of.text!r} failed too often, {event.policy.text!r} decides "
-            f"instead until a person chooses: "
-            f"{event.reason}"
+            f"policy {_bare(event.instead_of)!r} failed too often ({event.reason}); "
+            f"{_bare(event.policy)!r} decides instead until a person chooses"
             if event.instead_of
             else ""
         )
@@ -167,7 +166,7 @@ class Decisions:
             f"\n{trace}" if trace else "",
             exc_info=None if isinstance(error, PolicyFailed) else error,
         )
-        self.trouble = f"policy {self.policy.text!r} failed: {what}"
+        self.trouble = f"policy {_bare(self.policy)!r} failed: {what}"
         safe = stand_in(self.policy)
         if self._in_a_row > len(AGAIN_S) and safe != self.policy:
             given_up = PolicyChanged(safe, self.policy, what)
@@ -184,7 +183,7 @@ class Decisions:
             plan = scheduler.propose(now, live_policy(safe))
         except Exception as error:
             log.exception("decision=%d policy=%s failed", scheduler.state.decisions, safe.text)
-            self.trouble += f"; and so did {safe.text!r}: {error}"
+            self.trouble += f"; and so did {_bare(safe)!r}: {error}"
             scheduler.put_off(now + NOBODY_S * self._clock.speed)
             return None
         if self._again_at > now:
@@ -192,6 +191,11 @@ class Decisions:
             soonest = self._again_at if wake is None else min(wake, self._again_at)
             plan = replace(plan, wake_at=soonest)
         return Verdict(plan, safe)
+
+
+def _bare(policy: PartSpec) -> str:
+    """As a person named it, without the rules around it."""
+    return replace(policy, wrappers=()).text
 
 
 def facts_of(state: State, policy: str, actions: Sequence[Action]) -> dict[str, str | int | float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from weft.core.model.cluster import CPU, Node
@@ -27,6 +27,7 @@ from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import EPS, Capacity
 from weft.core.state.table import Column, Table
 from weft.runtime.deciding.live_policy import live_policy, stand_in
+from weft.runtime.loop.admit import policy_of
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.sleep_records import describe_sleep
 from weft.stack.backoff import pause_s
@@ -49,8 +50,9 @@ class Waits:
     `trouble` is why nobody decides, empty if somebody does; `failing` what is wrong with the
     policy while a safe order stands in for it. `kept_back` are jobs
     that no policy is asked about yet, `doubted` those who could start whatever was said of them,
-    and `first` is one of those that wait with the highest priority. `windows` are devices that
-    are kept for somebody or for nobody.
+    and `first` is who came first of those that wait with the highest priority. `windows` are
+    devices that are kept for somebody or for nobody. `idles` is why the policy itself, without
+    the rules around it, may leave devices idle.
     """
 
     free: Capacity
@@ -67,13 +69,14 @@ class Waits:
     first: Job | None = None
     table: Table | None = None
     windows: Sequence[Window] = ()
+    idles: str = ""
     _found: dict[tuple[Demand, str, tuple[str, ...]], Reason] = field(
         default_factory=dict, init=False, compare=False
     )
     _held: list[tuple[str, Job, float]] = field(default_factory=list, init=False, compare=False)
 
     def because(self, job: Job, text: str = "", blocker: Blocker = Blocker.SAID) -> Reason:
-        """The one thing that keeps a job waiting; `said` is what the last decision told it."""
+        """The one thing that keeps a job waiting; `text` is what the last decision told it."""
         if text and blocker is not Blocker.NO_ROOM:
             return Reason(blocker, {"text": text}, text)
         if self.trouble:
@@ -244,7 +247,11 @@ class Waits:
         seconds = math.inf if self.wake_at is None else max(self.wake_at - self.now, 0.0)
         if seconds <= SOON_S or (self.about.every is not None and self.wake_at is not None):
             return Reason(Blocker.ROUND, {**values, "seconds": seconds})
-        return Reason(Blocker.TURN, values)
+        why = f"policy {self.policy!r} has not given {'it' if single else 'them'} out yet"
+        if self.idles:
+            why = f"under policy {self.policy!r} {self.idles}"
+        when = "when something changes" if self.wake_at is None else f"in {seconds:.0f} s"
+        return Reason(Blocker.TURN, {**values, "why": why, "when": when})
 
     def _least(self, demand: Demand) -> int:
         return demand.min if Controls.COUNT in self.about.controls else demand.gpus
@@ -281,11 +288,12 @@ def waits_of(driver: Driver) -> Waits:
         _find_first(table, kept_back),
         table,
         [window for window in find_windows(driver.policy) if driver.now < window.end],
+        policy_of(replace(driver.policy, wrappers=())).about.idles,
     )
 
 
 def _find_first(table: Table, kept_back: Iterable[int]) -> Job | None:
-    """A job of the highest priority among those that wait to be started."""
+    """Who came first of the highest priority among those that wait to be started."""
     waits = table.held == 0.0
     waits[list(kept_back)] = False
     rows = waits.nonzero()[0]
@@ -326,16 +334,22 @@ def _why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason 
     # Why it was moved, once; what was kept from it may be so no more.
     past = record.blocker in (Blocker.MOVED, Blocker.GAVE_WAY, Blocker.RESERVED)
     old = past or job.id in waits.doubted
-    return _add_class(waits, job, waits.because(job, "" if old else record.said, record.blocker))
+    return _add_first(waits, job, waits.because(job, "" if old else record.said, record.blocker))
 
 
-def _add_class(waits: Waits, job: Job, why: Reason) -> Reason:
-    """Of a job that is kept back: behind whom, if that is why."""
+def _add_first(waits: Waits, job: Job, why: Reason) -> Reason:
+    """Of a job that is kept back: behind whom, if that is why, and who came before it."""
     first = waits.first
-    if why.blocker is not Blocker.TURN or first is None or first.priority <= job.priority:
-        return why
-    if Controls.TIER in waits.about.controls or waits.about.whole:
+    if why.blocker is not Blocker.TURN or first is None or first.id == job.id:
         return why
     demand = first.demand
     asks = asks_for(demand.min, demand.kinds, demand.share, demand.nodes)
-    return Reason(Blocker.CLASS, {"job": first.id, "asks": asks})
+    name = name_of(first) if first.tenant == job.tenant else "a job of another tenant"
+    if first.priority > job.priority:
+        if Controls.TIER in waits.about.controls or waits.about.whole:
+            return why
+        return Reason(Blocker.CLASS, {"job": name, "asks": asks})
+    if not waits.idles or first.submitted > job.submitted:
+        return why
+    more = f"{name} came before it and waits for {asks}"
+    return Reason(why.blocker, why.values, f"{why.text}; {more}")

@@ -97,7 +97,7 @@ class JobView:
         return mask(text, secrets_of(record.job))
 
     def _silent_s(self, status: JobStatus) -> float | None:
-        running = status.state == "running"
+        running = self._driver.engine.real and status.state == "running"
         return silent_s(status.record, self._now, self._speed) if running else None
 
     def waits_for(self, status: JobStatus) -> Reason | None:

@@ -9,6 +9,7 @@ import { Bar, Empty, State, toast } from "../ui.js";
 
 const AROUND = 12;
 const ON_A_PHONE = new Set(["name", "state", "gpus"]);
+const TAIL = 6; // letters at the end of a long name that stay: they tell jobs of a series apart
 const narrow = window.matchMedia("(max-width: 560px)");
 const rowHeight = () => (narrow.matches ? 57 : 39); // two lines: why is below the name
 const STATES = [
@@ -327,7 +328,7 @@ export function startText(entry) {
 
 const CELLS = {
   name: (job, { why }) =>
-    html`<a class="name" href=${job.members ? link("sweep", [job.app]) : link("job", [job.id])}>${job.name}</a>${job.members ? html`<span class="dim"> ${count(job.members, "job")}</span>` : ""}<div class="below why">${why}</div>`,
+    html`<a class="name" href=${job.members ? link("sweep", [job.app]) : link("job", [job.id])}><span>${job.name.slice(0, -TAIL)}</span><span>${job.name.slice(-TAIL)}</span></a>${job.members ? html`<span class="dim"> ${count(job.members, "job")}</span>` : ""}<div class="below why">${why}</div>`,
   state: (job) => html`<${State} state=${job.state} />`,
   why: (_, { why }) => why,
   gpus: (job, { now }) =>

@@ -53,6 +53,7 @@ function Frame({ me, leave }) {
     window.scrollTo(0, 0);
   }, [route.view, route.parts.join("/")]);
   const cluster = store.cluster;
+  const device = deviceWord([...store.nodes.values()].map((node) => node.kind));
   const lost = store.link !== "live";
   return html`
     <a class="skip" href="#main" onClick=${(event) => {
@@ -70,8 +71,8 @@ function Frame({ me, leave }) {
       <div class="end">
         ${
           cluster &&
-          html`<span class="pulse" title=${`${deviceWord(Object.keys(cluster.kinds))}s in use, what decides`}>
-          <span><b>${number(cluster.held)}</b> / ${count(cluster.gpus, deviceWord(Object.keys(cluster.kinds)))}<span class="wide">${`\u00a0· ${cluster.policy}`}</span></span></span>`
+          html`<span class="pulse" title=${`${device}s in use, what decides`}>
+          <span><b>${number(cluster.held)}</b> / ${count(cluster.gpus, device)}<span class="wide">${`\u00a0· ${cluster.policy}`}</span></span></span>`
         }
         <span class="pulse" role="status"><span class="dot ${lost ? (store.link === "lost" ? "off" : "wait") : "live"}" aria-hidden="true"></span>
           <span class=${lost ? "" : "wide"}>${lost ? (store.ready ? "reconnecting" : "connecting") : "live"}</span></span>

@@ -1,18 +1,25 @@
-"""Whole traces in CPU seconds: Helios Venus (125,303 GPU jobs) and Muri's trace1.
+"""Whole traces in CPU seconds: Helios Venus (125,303 GPU jobs), Muri's trace1, Sia's philly 1.
 
-Beside it a naive simulator that only counts GPUs: no nodes, no ledger, no checks, no events. It
-tells what all of those cost on a small cluster.
+Of `scale-1m`, where nobody waits on 100,000 GPUs, the first 10,000 jobs. Beside trace1 a naive
+simulator that only counts GPUs: no nodes, no ledger, no checks, no events. It tells what all of
+those cost on a small cluster.
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from functools import partial
 
 from tests.papers.test_counting import naive
 
 import weft
 from benchmarks.measure import command, cpu_s, data_folder
+from weft.app.simulate.run import run_one
+from weft.app.simulate.setup import Setup
 from weft.traces.read import load
+
+SLICE = 10_000
 
 
 def run() -> dict[str, float]:
@@ -21,6 +28,10 @@ def run() -> dict[str, float]:
         print("skipped: the public research data is not here; set WEFT_DATA to its folder")
         return {}
     found: dict[str, float] = {}
+    for policy in ("fifo", "srtf", "las", "tiresias"):
+        code = f"import weft; weft.simulate('scale-1m', {policy!r}, '12500x8:v100', jobs={SLICE})"
+        seconds, _ = command([sys.executable, "-c", code])
+        found[f"scale-1m {policy}, CPU ms a job"] = 1e3 * seconds / SLICE
     venus = data / "traces" / "normalized" / "helios_venus.csv.gz"
     for policy in ("srtf", "tiresias"):
         code = f"import weft; weft.simulate({str(venus)!r}, {policy!r}, '133x8:v100')"
@@ -32,4 +43,17 @@ def run() -> dict[str, float]:
     theirs = cpu_s(lambda: naive(trace, "srsf", 128), runs=1)
     found["trace1 srsf, CPU s"] = ours
     found["trace1 srsf, ours over naive"] = ours / theirs
+    sia = Setup(
+        str(data / "sia" / "workloads" / "philly" / "workload-1.csv"),
+        cluster="sia-hetero",
+        profiles=str(data / "sia" / "profiles"),
+        free_moves=True,
+    )
+    muri = Setup(str(data / "muri" / "traces" / "trace1.csv"), "muri", "8x8:v100", perf="muri")
+    for name, setup in {
+        "philly 1 sia, CPU s": replace(sia, policy="sia"),
+        "philly 1 weft, CPU s": replace(sia, policy="weft"),
+        "trace1 muri, CPU s": muri,
+    }.items():
+        found[name] = cpu_s(partial(run_one, setup), runs=1)
     return found

@@ -1,6 +1,7 @@
 """Two services on one log, and a leader that is killed, stopped, told to end, or loses its clock.
 
     python -m benchmarks.takeover --rounds 200 --seed 1
+    python -m benchmarks.takeover --rounds 200 --database postgresql://...   # an empty one
 
 Jobs are submitted all the while, real processes that note each start and each end. At the end
 every accepted job must have run exactly once, and never beside itself. Printed: seconds from each
@@ -55,9 +56,10 @@ echo began >>"$0"; sleep 0.4; echo ended >>"$0"
 
 
 class Cluster:
-    """Two services with one state folder and one address."""
+    """Two services with one state folder and one address, and a database for the log if named."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, database: str = "") -> None:
+        self.database = database
         self.folder, self.draw = folder, random.Random(seed)
         self.state, self.notes = folder / "state", folder / "notes"
         self.notes.mkdir(parents=True)
@@ -75,6 +77,7 @@ class Cluster:
         command = [sys.executable, "-c", SERVE, str(clock), "serve", "--standby", "-v"]
         command += ["--state", str(self.state), "--port", str(self.port), "--slots", "4"]
         command += ["--engine", "local:cpu=true,warm=false", "--policy", "fifo"]
+        command += ["--database", self.database] if self.database else []
         with log.open("wb") as out:
             one = subprocess.Popen(command, stdout=out, stderr=out, env=UNBUFFERED)
         self.services.append((one, clock))
@@ -85,7 +88,7 @@ class Cluster:
         while time.monotonic() < end:
             self.services = [one for one in self.services if one[0].poll() is None]
             for one in self.services:
-                if self.answers() and is_leader(self.state, one[0].pid):
+                if self.answers() and is_leader(self.state, self.database, one[0].pid):
                     return one
             time.sleep(0.05)
         raise TimeoutError(f"nobody leads after {LIMIT_S:g} s")
@@ -154,13 +157,15 @@ def read_log(clock: Path) -> str:
     return clock.with_name(clock.name.replace("clock", "log")).read_text()
 
 
-def is_leader(state: Path, pid: int) -> bool:
+def is_leader(state: Path, database: str, pid: int) -> bool:
     """Whether the lease is a process's."""
-    from weft.store import lease
+    from weft.app.serve.standby import open_place
+    from weft.core.errors import StoreError
 
     try:
-        holder = lease.read(state / "events.db").holder
-    except sqlite3.Error:  # just being made, or brought back
+        with contextlib.closing(open_place(state, database)) as place:
+            holder = place.read().holder
+    except (sqlite3.Error, StoreError):  # just being made, or brought back
         return False
     return bool(holder) and json.loads(holder)["pid"] == pid
 
@@ -194,9 +199,9 @@ def strike(cluster: Cluster, fault: str) -> float:
     return took
 
 
-def rounds(folder: Path, count: int, seed: int) -> dict[str, list[float]]:
+def rounds(folder: Path, count: int, seed: int, database: str = "") -> dict[str, list[float]]:
     """Takeover times by fault; AssertionError if a job was lost or ran twice."""
-    cluster = Cluster(folder, seed)
+    cluster = Cluster(folder, seed, database)
     took: dict[str, list[float]] = {}
     submitter = Submitter(cluster)
     try:
@@ -241,10 +246,11 @@ def main() -> None:
     )
     ask.add_argument("--rounds", type=int, default=20)
     ask.add_argument("--seed", type=int, default=1)
+    ask.add_argument("--database", default="")
     told = ask.parse_args()
     os.nice(5)
     folder = Path(tempfile.mkdtemp(prefix="weft-takeover-"))  # kept where something went wrong
-    took = rounds(folder, told.rounds, told.seed)
+    took = rounds(folder, told.rounds, told.seed, told.database)
     shutil.rmtree(folder)
     for fault in ("kill", "end", "stop"):
         if times := took.get(fault):

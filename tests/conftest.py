@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,15 @@ def data() -> Path:
     if not folder.is_dir():
         pytest.skip("the public research data is not here; set WEFT_DATA to its folder")
     return folder
+
+
+@pytest.fixture
+def ray_network() -> Iterator[None]:
+    """A network namespace without anybody, for whatever of Ray is started in the test."""
+    from tests.clusters.ray import ThrowAwayRay
+
+    namespace = ThrowAwayRay(Path(tempfile.mkdtemp(prefix="wr-", dir="/tmp")))
+    namespace.begin()
+    with namespace.entered():
+        yield
+    namespace.down()

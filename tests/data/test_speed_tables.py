@@ -7,29 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.perf.goodput.tuned import on, run
 
-from weft.core.model.job import Allocation, NodeId, Slice
 from weft.perf.goodput.adaptive import Tuner
 from weft.perf.goodput.tables import read_tables
 from weft.perf.throughputs import load_published, read_throughputs
 
 pytestmark = pytest.mark.data
-
-
-def on(*placement: int) -> Allocation:
-    return Allocation(
-        tuple(Slice(NodeId(f"n{i}"), tuple(range(g))) for i, g in enumerate(placement))
-    )
-
-
-def run(tuner: Tuner, now: float = 0.0) -> float:
-    """Seconds until the job is done, asked again at every epoch's and round's end."""
-    done = 0.0
-    while done < tuner.length * (1.0 - 1e-9):
-        pace = tuner.pace(done, 60.0 - now % 60.0)
-        done += pace.rate * pace.seconds
-        now += pace.seconds
-    return now
 
 
 def test_isolated_jobs_take_as_long_as_in_the_authors_simulator(data: Path) -> None:

@@ -134,13 +134,13 @@ def _lose_a_node(service: Service, name: str, kill_node: Callable[[str], None]) 
     assert min(service.epochs(name, now.attempt)) > 0, "it began from the beginning"
 
 
-def submit(client: Client, folder: Path) -> str:
+def submit(client: Client, folder: Path, epochs: int = 100_000) -> str:
     body = {
         "command": [sys.executable, str(SCRIPT)],
         "workdir": str(folder),
         "gpus": {"min": 1, "max": 4},
         "batch": {"init": 64, "max": 256, "max_per_gpu": 256},
-        "env": {"EPOCHS": "100000"},
+        "env": {"EPOCHS": str(epochs)},
     }
     return client.post(Made, "/jobs", body).id
 

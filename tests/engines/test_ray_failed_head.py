@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.clusters.ray import ThrowAwayRay, why_not
+from tests.clusters.ray import why_not
 from weft.core.errors import EngineError
 from weft.engines.ray import head
 from weft.engines.ray.starting import NodeSetup
@@ -19,17 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_n
 NOT_HERE = "192.0.2.1"  # an address that no machine has
 
 
-@pytest.fixture
-def network() -> Iterator[None]:
-    """A network namespace without anybody, for whatever is started in the test."""
-    namespace = ThrowAwayRay(Path(tempfile.mkdtemp(prefix="wr-", dir="/tmp")))
-    namespace.begin()
-    with namespace.entered():
-        yield
-    namespace.down()
-
-
-@pytest.mark.usefixtures("network")
+@pytest.mark.usefixtures("ray_network")
 @pytest.mark.parametrize("begin_s", [2.0, 15.0])
 def test_a_head_that_does_not_begin_in_time_is_ended_and_its_log_is_named(
     begin_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.ray import ThrowAwayRay, why_not
+from tests.clusters.ray import why_not
 from tests.engines.elastic_scenario import Service, running_where, submit, wait_until
 from weft.engines.ray.head import find_head, need_head
 from weft.engines.ray.starting import NodeSetup
@@ -26,16 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_n
 PORT = 26401
 STANDS_STILL_S = 11.0  # more than Ray takes to start here, less than it waits for a head
 HEAD = f"ray:ip=127.0.0.1,port={PORT},name=h1,files=carried"
-
-
-@pytest.fixture
-def network() -> Iterator[None]:
-    """A network namespace without anybody, for whatever is started in the test."""
-    namespace = ThrowAwayRay(Path(tempfile.mkdtemp(prefix="wr-", dir="/tmp")))
-    namespace.begin()
-    with namespace.entered():
-        yield
-    namespace.down()
 
 
 @contextmanager
@@ -61,7 +50,7 @@ def end_head(state: Path) -> None:
         wait_until(lambda: start_time(head.pid) is None, "the head ended")
 
 
-@pytest.mark.usefixtures("network")
+@pytest.mark.usefixtures("ray_network")
 def test_a_machine_joins_trains_without_a_shared_folder_and_leaves_in_good_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +87,7 @@ def test_a_machine_joins_trains_without_a_shared_folder_and_leaves_in_good_order
         end_head(state)
 
 
-@pytest.mark.usefixtures("network")
+@pytest.mark.usefixtures("ray_network")
 def test_a_machine_is_called_a_node_only_when_the_cluster_lists_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

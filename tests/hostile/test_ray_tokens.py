@@ -7,15 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.clusters.ray import ThrowAwayRay, why_not
+from tests.clusters.ray import why_not
 from tests.engines.elastic_scenario import wait_until
 from weft.core.errors import InvalidConfig
 from weft.engines.machine.job_environment import select_allowed
@@ -104,19 +102,9 @@ def test_jobs_are_not_told_where_the_token_lies(tmp_path: Path) -> None:
     assert not [name for name, value in told.items() if "token" in (name + value).lower()]
 
 
-@pytest.fixture
-def network() -> Iterator[None]:
-    """A network namespace without anybody, for whatever is started in the test."""
-    namespace = ThrowAwayRay(Path(tempfile.mkdtemp(prefix="wr-", dir="/tmp")))
-    namespace.begin()
-    with namespace.entered():
-        yield
-    namespace.down()
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
-@pytest.mark.usefixtures("network")
+@pytest.mark.usefixtures("ray_network")
 def test_who_has_another_token_is_no_node_and_asks_nothing(tmp_path: Path) -> None:
     setup = NodeSetup("h1", slots=1, cpus=1, ip="127.0.0.1", port=PORT)
     head = asyncio.run(need_head(tmp_path, setup))

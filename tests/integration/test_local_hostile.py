@@ -54,6 +54,13 @@ class Site:
         on = Allocation((Slice(node.id, tuple(range(one.demand.gpus))),))
         await self.engine.start(one, on, attempt)
 
+    async def run(self, one: Job) -> tuple[Path, int]:
+        """Start a job, wait until it runs, and say in which folder and by which agent."""
+        await self.start(one)
+        await self.until(lambda event: isinstance(event, Started))
+        folder = folder_of(self.engine.state, one.id, 1)
+        return folder, json.loads((folder / "claim.json").read_text())["pid"]
+
     async def end_of(self, name: str, attempt: int = 1) -> Event:
         """What is told last of an attempt."""
         return await self.until(
@@ -89,6 +96,11 @@ async def listening_at(
         yield Site(engine)
     finally:
         await engine.close()
+
+
+def until_told(name: str, folder: Path, first: str = "true") -> Job:
+    """Ends when there is a file `go` in the folder."""
+    return job(name, "sh", "-c", f"{first}; until test -e {folder}/go; do sleep 0.05; done")
 
 
 FORGED = '{"event":"ended","outcome":"finished","reason":""}'
@@ -272,12 +284,8 @@ def test_an_agent_that_stands_still_is_given_up_and_only_its_attempt(
 def test_an_agent_that_was_stopped_once_goes_on(tmp_path: Path) -> None:
     async def go() -> None:
         async with listening_at(tmp_path) as site:
-            await site.start(
-                job("paused", "sh", "-c", f"until test -e {tmp_path}/go; do sleep 0.05; done")
-            )
-            await site.until(lambda event: isinstance(event, Started))
-            claim = json.loads((folder_of(tmp_path, "paused", 1) / "claim.json").read_text())
-            os.kill(claim["pid"], signal.SIGSTOP)
+            _, agent = await site.run(until_told("paused", tmp_path))
+            os.kill(agent, signal.SIGSTOP)
             (tmp_path / "go").touch()
 
             assert await site.end_of("paused") == Finished(JobId("paused"), 1)
@@ -288,11 +296,8 @@ def test_an_agent_that_was_stopped_once_goes_on(tmp_path: Path) -> None:
 def test_a_rank_that_was_stopped_goes_on_and_a_person_is_told(tmp_path: Path) -> None:
     async def go() -> None:
         async with listening_at(tmp_path) as site:
-            await site.start(
-                job("still", "sh", "-c", f"until test -e {tmp_path}/go; do sleep 0.05; done")
-            )
-            await site.until(lambda event: isinstance(event, Started))
-            events = folder_of(tmp_path, "still", 1) / "events.jsonl"
+            folder, _ = await site.run(until_told("still", tmp_path))
+            events = folder / "events.jsonl"
             rank = json.loads(events.read_text().splitlines()[0])["ranks"]["0"][0]
             os.kill(rank, signal.SIGSTOP)
             (tmp_path / "go").touch()
@@ -310,10 +315,7 @@ def test_an_agent_that_stays_after_its_last_word_is_ended(
 
     async def go() -> None:
         async with listening_at(tmp_path) as site:
-            await site.start(job("over", "sleep", "1000"))
-            await site.until(lambda event: isinstance(event, Started))
-            folder = folder_of(tmp_path, "over", 1)
-            agent = json.loads((folder / "claim.json").read_text())["pid"]
+            folder, agent = await site.run(job("over", "sleep", "1000"))
             os.kill(agent, signal.SIGSTOP)
             started = (folder / "events.jsonl").read_text().splitlines()[0]
             os.kill(json.loads(started)["ranks"]["0"][0], signal.SIGKILL)
@@ -335,10 +337,7 @@ def test_an_agent_that_does_not_obey_a_stop_in_time_is_ended(
 
     async def go() -> None:
         async with listening_at(tmp_path) as site:
-            await site.start(job("deaf", "sleep", "1000"))
-            await site.until(lambda event: isinstance(event, Started))
-            folder = folder_of(tmp_path, "deaf", 1)
-            agent = json.loads((folder / "claim.json").read_text())["pid"]
+            _, agent = await site.run(job("deaf", "sleep", "1000"))
             os.kill(agent, signal.SIGSTOP)
             await site.engine.stop(JobId("deaf"), 1, 0.1)
 
@@ -372,16 +371,7 @@ def test_a_job_that_had_ended_before_it_was_asked_to_stop_has_finished(tmp_path:
     # The agent stands still while its rank ends and a stop is asked for: it sees both at once.
     async def go() -> None:
         async with listening_at(tmp_path) as site:
-            await site.start(
-                job(
-                    "done",
-                    "sh",
-                    "-c",
-                    f"echo $$ > {tmp_path}/pid; until test -e {tmp_path}/go; do sleep 0.02; done",
-                )
-            )
-            await site.until(lambda event: isinstance(event, Started))
-            agent = json.loads((folder_of(tmp_path, "done", 1) / "claim.json").read_text())["pid"]
+            _, agent = await site.run(until_told("done", tmp_path, f"echo $$ > {tmp_path}/pid"))
             await said(tmp_path / "pid", "\n")
             os.kill(agent, signal.SIGSTOP)
             (tmp_path / "go").touch()

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.engines.elastic_scenario import submit
 from weft.cli.commands.cluster.demo import end_all
 from weft.cli.connect.client import Client
 from weft.cli.connect.own_service import free_port, own_service
-from weft.service.responses.answers import JobAnswer, Made
+from weft.service.responses.answers import JobAnswer
 
 pytest.importorskip("fastapi")
 pytest.importorskip("torch")
 
-SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "train" / "image.py"
 LIMIT_S = 900.0
 
 
@@ -25,7 +24,7 @@ def test_sia_grows_a_job_that_nobody_knew_by_what_it_measures(tmp_path: Path) ->
     engine = ("--engine", "local:cpu=true,slots=4", "--policy", "sia:interval=3")
     with own_service(tmp_path / "state", free_port(), *engine) as client:
         try:
-            name = submit(client, tmp_path)
+            name = submit(client, tmp_path, epochs=200)
             sizes = watch(client, name)
         finally:
             end_all(client, tmp_path / "state")
@@ -34,17 +33,6 @@ def test_sia_grows_a_job_that_nobody_knew_by_what_it_measures(tmp_path: Path) ->
     assert max(sizes) >= 2
     # Sia at most doubles what a job has run on: it must have measured before it grew.
     assert all(later <= 2 * max(sizes[: i + 1]) for i, later in enumerate(sizes[1:]))
-
-
-def submit(client: Client, folder: Path) -> str:
-    body = {
-        "command": [sys.executable, str(SCRIPT)],
-        "workdir": str(folder),
-        "gpus": {"min": 1, "max": 4},
-        "batch": {"init": 64, "max": 256, "max_per_gpu": 256},
-        "env": {"EPOCHS": "200"},
-    }
-    return client.post(Made, "/jobs", body).id
 
 
 def watch(client: Client, name: str) -> list[int]:

@@ -12,16 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft
+from tests.papers.training_ports import NoTraining, tasks_held
 from weft.core.events.event import Decided, Started, Submitted
-from weft.core.events.report import Report
-from weft.core.knowledge.learning import NothingLearnt
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId
 from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.core.state.table import Floats
-from weft.formulas.training.learning import Learned, Ratios
-from weft.formulas.training.tasks import Task, Tasks, tasks_of
+from weft.formulas.training.learning import Ratios
+from weft.formulas.training.tasks import Task, Tasks
 from weft.perf.training.layers import Layer, Network, even, step_s
 from weft.perf.training.servers import Asynchronous, Synchronous
 from weft.pieces.place.gangs import fewest_nodes
@@ -36,16 +35,10 @@ HINTS = {"server_cpus": 1.0, "worker_cpus": 1.0, "samples": 1.0, "batch": 1.0, "
 
 
 @dataclass(frozen=True, slots=True)
-class Known(NothingLearnt):
+class Known(NoTraining):
     """A training port with the laws of the worked example."""
 
     laws: Mapping[str, tuple[Synchronous | Asynchronous, float]]
-
-    def observe(self, job: Job, kind: str, report: Report) -> None:
-        pass
-
-    def forget(self, job: Job) -> None:
-        pass
 
     def ratios(self, job: Job) -> Ratios | None:
         return Ratios() if job.id in self.laws else None
@@ -60,12 +53,6 @@ class Known(NothingLearnt):
     def steps_left(self, job: Job) -> float | None:
         return self.laws[job.id][1]
 
-    def seconds_left(self, job: Job) -> float | None:
-        return None
-
-    def learned(self, job: Job) -> Learned | None:
-        return None
-
 
 PORT = Known({"a": (SYNC, 1000.0), "b": (ASYNC, 200.0)})
 
@@ -78,17 +65,8 @@ def cluster(nodes: int, gpus: int, cpus: float) -> Cluster:
     return Cluster(tuple(Node(NodeId(f"n{i}"), "v100", gpus, cpus, 999.0) for i in range(nodes)))
 
 
-def tasks_held(view: View) -> dict[str, tuple[int, int]]:
-    found = {}
-    mark = view.free.mark()
-    after = view.after(Optimus().decide(view))
-    view.free.rollback(mark)
-    for name, on in after.items():
-        tasks = tasks_of(view.job(view.table.row(name)))
-        assert tasks is not None
-        split = tasks.split(on)
-        found[str(name)] = (sum(p for _, p in split), sum(w for w, _ in split))
-    return found
+def servers_held(view: View) -> dict[str, tuple[int, int]]:
+    return {name: (p, w) for name, (w, p) in tasks_held(view, Optimus()).items()}
 
 
 # ---- 5.2 the greedy, through the policy
@@ -98,19 +76,19 @@ def test_the_worked_example() -> None:
     # Twelve cores in all, and GPUs enough; a GPU is what a worker takes most of when it is scarce.
     view = with_knowledge(view_of(cluster(1, 100, 12.0), job("a"), job("b")), training=PORT)
 
-    assert tasks_held(view) == {"a": (5, 3), "b": (2, 2)}
+    assert servers_held(view) == {"a": (5, 3), "b": (2, 2)}
 
 
 def test_everybody_gets_one_of_each_first_in_queue_order() -> None:
     view = with_knowledge(view_of(cluster(1, 9, 3.0), job("a"), job("b")), training=PORT)
 
-    assert tasks_held(view) == {"a": (2, 1)}
+    assert servers_held(view) == {"a": (2, 1)}
 
 
 def test_a_users_limit_is_kept() -> None:
     view = with_knowledge(view_of(cluster(1, 9, 99.0), job("a", most_cpus=4.0)), training=PORT)
 
-    servers, workers = tasks_held(view)["a"]
+    servers, workers = servers_held(view)["a"]
 
     assert servers + workers <= 4
 

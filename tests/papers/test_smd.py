@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 import weft
+from tests.papers.training_ports import NoTraining, tasks_held
 from weft.core.events.event import Decided, Submitted
-from weft.core.events.report import Report
-from weft.core.knowledge.learning import NothingLearnt
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Demand, Job, JobId, NodeId
 from weft.core.plan.view import View
 from weft.core.state.state import State
-from weft.core.state.table import Floats
-from weft.formulas.training.learning import Learned, Ratios
+from weft.formulas.training.learning import Ratios
 from weft.formulas.training.tasks import Task, Tasks, Utility, tasks_of
 from weft.perf.training.layers import ratios
 from weft.perf.training.learner import Learner
@@ -113,32 +111,14 @@ def test_the_knapsack() -> None:
 # ---- the policy
 
 
-class Stated(NothingLearnt):
+class Stated(NoTraining):
     """A training port that repeats ratios it was told."""
 
     def __init__(self, known: Mapping[JobId, Ratios]) -> None:
         self._known = known
 
-    def observe(self, job: Job, kind: str, report: Report) -> None:
-        pass
-
-    def forget(self, job: Job) -> None:
-        pass
-
     def ratios(self, job: Job) -> Ratios | None:
         return self._known.get(job.id)
-
-    def step_seconds(self, job: Job, workers: int, servers: int) -> Floats | None:
-        return None
-
-    def steps_left(self, job: Job) -> float | None:
-        return None
-
-    def seconds_left(self, job: Job) -> float | None:
-        return None
-
-    def learned(self, job: Job) -> Learned | None:
-        return None
 
 
 HINTS = {
@@ -170,28 +150,15 @@ def view(cluster: Cluster, *jobs: Job, now: float = 0.0) -> View:
     return with_knowledge(view_of(cluster, *jobs, now=now), training=told)
 
 
-def held(view: View, plan_of: Smd) -> dict[str, tuple[int, int]]:
-    found = {}
-    mark = view.free.mark()
-    after = view.after(plan_of.decide(view))
-    view.free.rollback(mark)
-    for name, on in after.items():
-        tasks = tasks_of(view.job(view.table.row(name)))
-        assert tasks is not None
-        split = tasks.split(on)
-        found[str(name)] = (sum(w for w, _ in split), sum(p for _, p in split))
-    return found
-
-
 def test_a_lone_job_gets_its_best_size() -> None:
-    assert held(view(machines((8, 64.0)), job("a")), Smd()) == {"a": (3, 6)}
+    assert tasks_held(view(machines((8, 64.0)), job("a")), Smd()) == {"a": (3, 6)}
 
 
 def test_jobs_that_do_not_fit_together_take_smaller_rungs_or_wait() -> None:
     two = view(machines((8, 36.0)), job("a", worth=10.0, haste=0.001), job("b", haste=0.001))
 
-    with_rungs = held(two, Smd())
-    without = held(two, Smd(rungs=1))
+    with_rungs = tasks_held(two, Smd())
+    without = tasks_held(two, Smd(rungs=1))
 
     assert set(with_rungs) == {"a", "b"}
     assert len(without) == 1
@@ -200,22 +167,22 @@ def test_jobs_that_do_not_fit_together_take_smaller_rungs_or_wait() -> None:
 def test_what_is_worth_most_is_admitted() -> None:
     rich = view(machines((8, 24.0)), job("poor", worth=1.0), job("rich", worth=100.0))
 
-    assert set(held(rich, Smd(rungs=1))) == {"rich"}
+    assert set(tasks_held(rich, Smd(rungs=1))) == {"rich"}
 
 
 def test_waiting_lowers_worth() -> None:
     old, young = job("old"), replace(job("young"), submitted=1000.0)
     both = view(machines((8, 24.0)), old, young, now=1000.0)
 
-    assert set(held(both, Smd(rungs=1))) == {"young"}
+    assert set(tasks_held(both, Smd(rungs=1))) == {"young"}
 
 
 def test_links_limit_what_a_node_holds() -> None:
     hungry = job("a", server_gbps=5.0, worker_gbps=0.0)
     one = machines((8, 64.0))
 
-    assert held(view(one, hungry), Smd(node_gbps=30.0))["a"][1] == 6
-    assert held(view(one, hungry), Smd(node_gbps=10.0))["a"][1] <= 2
+    assert tasks_held(view(one, hungry), Smd(node_gbps=30.0))["a"][1] == 6
+    assert tasks_held(view(one, hungry), Smd(node_gbps=10.0))["a"][1] <= 2
 
 
 def test_nobody_is_resized_or_stopped_once_admitted() -> None:
@@ -245,7 +212,7 @@ def test_the_unit_of_worth_changes_no_decision() -> None:
     jobs = [job(n, worth=1.0 + i, target_s=150.0 + 40 * i) for i, n in enumerate(names)]
     more = [replace(j, hints={**j.hints, "worth": 1e3 * j.hints["worth"]}) for j in jobs]
 
-    assert held(view(cluster, *jobs), Smd()) == held(view(cluster, *more), Smd())
+    assert tasks_held(view(cluster, *jobs), Smd()) == tasks_held(view(cluster, *more), Smd())
 
 
 def test_capacity_and_caps_hold_in_a_large_queue() -> None:
@@ -283,7 +250,7 @@ def test_a_size_is_one_that_nodes_can_hold() -> None:
     heavy = Job(JobId("a"), demand=Demand(1, min=1, max=1), hints=HINTS)
     there = view(machines((2, 12.0), (2, 12.0), (2, 12.0)), heavy)
 
-    assert held(there, Smd(rungs=1)) == {"a": (1, 3)}
+    assert tasks_held(there, Smd(rungs=1)) == {"a": (1, 3)}
 
 
 def test_on_an_idle_cluster_something_runs_even_if_no_size_can_be_held_whole() -> None:
@@ -291,4 +258,4 @@ def test_on_an_idle_cluster_something_runs_even_if_no_size_can_be_held_whole() -
     wide = replace(job("a", most_cpus=21.0), demand=Demand(4, min=2, max=8))
     there = view(machines((2, 7.0), (1, 7.0), (1, 7.0)), wide)
 
-    assert held(there, Smd(rungs=1))["a"][0] >= 2
+    assert tasks_held(there, Smd(rungs=1))["a"][0] >= 2

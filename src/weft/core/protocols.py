@@ -81,7 +81,7 @@ class Coupling(Protocol):
     """The truth about jobs that share devices, for the simulator."""
 
     def speed(self, resident: Resident, beside: Sequence[Resident]) -> float:
-        """Speed of `one` beside others on its devices, as a part of its speed alone there."""
+        """Speed of `resident` beside others on its devices, as a part of its speed alone there."""
         ...
 
 
@@ -93,7 +93,7 @@ class LinkSharing(Protocol):
     """The truth about jobs whose traffic crosses the same network links, for the simulator."""
 
     def gb_s(self, resident: Resident, crossing: Mapping[Uplink, Sequence[Resident]]) -> float:
-        """GB/s that `one` has between its nodes while others cross its links as well.
+        """GB/s that `resident` has between its nodes while others cross its links as well.
 
         `crossing` are the links that it crosses, with the others on each in the order they came.
         """

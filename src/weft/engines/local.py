@@ -109,6 +109,7 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
     suspender: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS
+    speed, real = 1.0, True  # by the wall clock, jobs are processes
     declares = (("", SUPPORTS),)
     invitation = ""
 
@@ -136,16 +137,6 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
     def supports(self) -> Controls:
         """Shares, tiers and phases by stage tokens and MPS, the host by groups or cores."""
         return SUPPORTS
-
-    @property
-    def speed(self) -> float:
-        """Real time."""
-        return 1.0
-
-    @property
-    def real(self) -> bool:
-        """Jobs are processes."""
-        return True
 
     @property
     def sharing(self) -> DeviceSharing:

@@ -13,7 +13,23 @@ from weft.core.state.table import Column, Floats, Rows, Table
 from weft.perf.restart import restart_s
 
 
-class LinearBeliefs(NothingLearnt):
+class NoPairs:
+    """Beliefs of jobs that nobody measured beside each other."""
+
+    __slots__ = ()
+
+    def pairs(
+        self,
+        table: Table,  # noqa: ARG002 - of no rows
+        kinds: Sequence[str],  # noqa: ARG002
+        first: Rows,  # noqa: ARG002
+        second: Rows,  # noqa: ARG002
+    ) -> Floats | None:
+        """Nobody measured any."""
+        return None
+
+
+class LinearBeliefs(NoPairs, NothingLearnt):
     """What a scheduler must assume of a plain trace, and what its replay makes true."""
 
     def observe(self, job: Job, kind: str, report: Report) -> None:
@@ -53,13 +69,3 @@ class LinearBeliefs(NothingLearnt):
         models = [job.model for job in table.jobs]
         costs = {model: restart_s(model) for model in set(models)}
         return np.array([costs[model] for model in models])
-
-    def pairs(
-        self,
-        table: Table,  # noqa: ARG002 - of no rows
-        kinds: Sequence[str],  # noqa: ARG002
-        first: Rows,  # noqa: ARG002
-        second: Rows,  # noqa: ARG002
-    ) -> Floats | None:
-        """Nobody measured any."""
-        return None

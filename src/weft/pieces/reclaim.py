@@ -62,7 +62,7 @@ def empty_cheapest(
 
 
 def empty_exactly(hosts: Hosts, first: list[int], budget: int = BUDGET) -> list[int]:
-    """As many machines as `found` whose jobs are as few as can be; `found` if none is better."""
+    """As many machines as `first` whose jobs are as few as can be; `first` if none is better."""
     search = _Search(hosts, first, budget)
     search.branch([], frozenset(), sorted(hosts, key=lambda server: (len(hosts[server]), server)))
     return search.best

@@ -11,21 +11,24 @@ from weft.core.model.job import Job
 from weft.core.plan.about import About, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge
+from weft.core.plan.view import View
 from weft.core.spec.registry import get_part
 from weft.core.state.capacity import Capacity
 from weft.pieces.pack import welcome
-from weft.pieces.parts import Place
+from weft.pieces.parts import Admit, Order, Place, run_order
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """One order of jobs, and a place by name; a policy says which order, in `packed` and `decide`.
+    """One `order` of jobs, how they are admitted, and a place by name.
 
-    `packed` is what it is without another place.
+    `packed` is what the policy is without another place.
     """
 
     place: str = "packed"
     packed: ClassVar[About]
+    order: ClassVar[Order]
+    admit: ClassVar[Admit]
 
     def __post_init__(self) -> None:
         find_place(self.packed.name, self.place)
@@ -38,6 +41,11 @@ class Baseline:
     def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
         """Whoever is alone and fits starts; no order is needed."""
         return welcome_in(find_place(self.packed.name, self.place), job, free)
+
+    def decide(self, view: View) -> Plan:
+        """Rank by the order, then start who is admitted."""
+        place = find_place(self.packed.name, self.place).placer(view)
+        return run_order(view, self.order, self.admit, place)
 
 
 def welcome_in(place: Place, job: Job, free: Capacity) -> Plan | None:

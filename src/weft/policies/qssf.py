@@ -17,13 +17,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.core.plan.about import About, Needs
-from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
-from weft.core.plan.view import View
 from weft.pieces.admit.starting import BEHIND, InTurn
 from weft.pieces.order.keys import RemainingService
-from weft.pieces.parts import run_order
-from weft.policies.baseline import Baseline, find_place
+from weft.policies.baseline import Baseline
 
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.PAST_JOBS, Preemption.NEVER)
 
@@ -43,9 +40,5 @@ class Qssf(Baseline):
         taxonomy=WHERE,
         idles=BEHIND,
     )
-
-    def decide(self, view: View) -> Plan:
-        """Rank by predicted GPU-seconds, then start until one does not fit."""
-        return run_order(
-            view, RemainingService(), InTurn(), find_place("qssf", self.place).placer(view)
-        )
+    order: ClassVar = RemainingService()
+    admit: ClassVar = InTurn()

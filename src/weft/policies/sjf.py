@@ -16,13 +16,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.core.plan.about import About, Needs
-from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
-from weft.core.plan.view import View
 from weft.pieces.admit.starting import Backfill
 from weft.pieces.order.keys import JobLength
-from weft.pieces.parts import run_order
-from weft.policies.baseline import Baseline, find_place
+from weft.policies.baseline import Baseline
 
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.NEVER)
 
@@ -37,7 +34,5 @@ class Sjf(Baseline):
     packed: ClassVar = About(
         "sjf", "Smith 1956", Needs.REMAINING, starves="a stream of shorter jobs", taxonomy=WHERE
     )
-
-    def decide(self, view: View) -> Plan:
-        """Rank the waiting by estimated length, then start what fits."""
-        return run_order(view, JobLength(), Backfill(), find_place("sjf", self.place).placer(view))
+    order: ClassVar = JobLength()
+    admit: ClassVar = Backfill()

@@ -16,13 +16,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.core.plan.about import About, Needs
-from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
-from weft.core.plan.view import View
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.keys import RemainingService
-from weft.pieces.parts import run_order
-from weft.policies.baseline import Baseline, find_place
+from weft.policies.baseline import Baseline
 
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.STOPS)
 
@@ -41,11 +38,6 @@ class Srsf(Baseline):
         starves="a stream of smaller jobs",
         taxonomy=WHERE,
     )
-
+    order: ClassVar = RemainingService()
+    admit: ClassVar = Preempt()
     rests: ClassVar[bool] = True
-
-    def decide(self, view: View) -> Plan:
-        """Rank by estimated remaining GPU-seconds, then pack."""
-        return run_order(
-            view, RemainingService(), Preempt(), find_place("srsf", self.place).placer(view)
-        )

@@ -16,13 +16,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.core.plan.about import About, Needs
-from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
-from weft.core.plan.view import View
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.keys import RemainingTime
-from weft.pieces.parts import run_order
-from weft.policies.baseline import Baseline, find_place
+from weft.policies.baseline import Baseline
 
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.STOPS)
 
@@ -37,11 +34,6 @@ class Srtf(Baseline):
     packed: ClassVar = About(
         "srtf", "Schrage 1968", Needs.REMAINING, starves="a stream of shorter jobs", taxonomy=WHERE
     )
-
+    order: ClassVar = RemainingTime()
+    admit: ClassVar = Preempt()
     rests: ClassVar[bool] = True
-
-    def decide(self, view: View) -> Plan:
-        """Rank by estimated remaining time, then pack."""
-        return run_order(
-            view, RemainingTime(), Preempt(), find_place("srtf", self.place).placer(view)
-        )

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.core.state.table import Floats
 from weft.report.durations import axis_unit
-from weft.report.figures import Figure, choose_telling, line_of, plain
+from weft.report.figures import Figure, cdf_line, line_of, plain
 from weft.sim.result import Outcomes, UserShare
 
 MOST_USERS = 8
@@ -29,20 +29,10 @@ def rho_cdf(outcomes: Outcomes) -> Figure | None:
     if not known:
         return None
     low, high = min(float(r[0]) for r in known), max(float(r[-1]) for r in known)
-    traces: list[Figure] = []
-    for i, (policy, rho) in enumerate(pooled.items()):
-        rows = choose_telling(len(rho))
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": escape(policy),
-                "x": plain(rho[rows]),
-                "y": plain(100 * (rows + 1) / max(len(rho), 1), 4),
-                "line": {**line_of(i), "shape": "hv"},
-                "hovertemplate": "%{x:.2f}",
-            }
-        )
+    traces = [
+        cdf_line(i, policy, rho, max(len(rho), 1), "%{x:.2f}")
+        for i, (policy, rho) in enumerate(pooled.items())
+    ]
     ends = [round(float(np.log10(0.93 * low)), 4), round(float(np.log10(1.07 * max(high, 1))), 4)]
     return {
         "data": traces,

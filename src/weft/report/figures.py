@@ -35,6 +35,20 @@ def line_of(index: int) -> dict[str, Any]:
     return {"color": COLOURS[index % len(COLOURS)], "dash": dash, "width": 2}
 
 
+def cdf_line(index: int, policy: str, values: Floats, jobs: int, shown: str) -> Figure:
+    """The share of `jobs` up to each of the sorted values, as steps."""
+    rows = choose_telling(len(values))
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": escape(policy),
+        "x": plain(values[rows]),
+        "y": plain(100 * (rows + 1) / jobs, 4),
+        "line": {**line_of(index), "shape": "hv"},
+        "hovertemplate": shown,
+    }
+
+
 def jct_cdf(outcomes: Outcomes) -> Figure | None:
     """Share of jobs that finished within a time, a line a policy; None if none finished."""
     pooled = {policy: _completion_times(each) for policy, each in outcomes.items()}
@@ -44,19 +58,10 @@ def jct_cdf(outcomes: Outcomes) -> Figure | None:
     low, high = min(j[0] for j in done), max(j[-1] for j in done)
     traces: list[Figure] = []
     for i, (policy, (jct, jobs)) in enumerate(pooled.items()):
-        rows = choose_telling(len(jct))
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": escape(policy),
-                "x": plain(jct[rows]),
-                "y": plain(100 * (rows + 1) / jobs, 4),
-                "line": {**line_of(i), "shape": "hv", "width": _width(i, len(pooled))},
-                "customdata": [human(t) for t in jct[rows].tolist()],
-                "hovertemplate": "%{customdata}",
-            }
-        )
+        line = cdf_line(i, policy, jct, jobs, "%{customdata}")
+        line["line"]["width"] = _width(i, len(pooled))
+        line["customdata"] = [human(t) for t in jct[choose_telling(len(jct))].tolist()]
+        traces.append(line)
     layout = {
         "xaxis": {"title": {"text": "completion time"}, **_log_axis(float(low), float(high))},
         "yaxis": {"title": {"text": "share of jobs"}, "range": [0, 101], "ticksuffix": " %"}

@@ -20,15 +20,23 @@ from weft.solve.linear_program import Sparse, maximise
 
 Pairs = list[tuple[int, int, int]]
 FEW = 10
+KEPT = 1024  # answers, by what was asked
 EPS = 1e-6
 
 
 def match_types(counts: Sequence[int], weight: Floats) -> Pairs:
     """(type, type, how many pairs) of a matching of greatest total weight.
 
-    `weight[a, b]` is the worth of a pair; pairs worth nothing are not made.
+    `weight[a, b]` is the worth of a pair; pairs worth nothing are not made. Whoever asks at every
+    decision asks the same again where nothing changed: the last answers are kept.
     """
-    limits = np.asarray(counts, dtype=float)
+    return list(_match(tuple(counts), np.asarray(weight, dtype=float).tobytes()))
+
+
+@lru_cache(maxsize=KEPT)
+def _match(counts: tuple[int, ...], cells: bytes) -> Pairs:
+    limits = np.array(counts, dtype=float)
+    weight = np.frombuffer(cells).reshape(len(counts), len(counts))
     first, second = np.nonzero(np.triu(weight) > 0.0)
     enough = (first != second) | (limits[first] > 1.0)
     first, second = first[enough], second[enough]

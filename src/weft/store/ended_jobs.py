@@ -1,39 +1,40 @@
-"""Ended jobs in a table of the log's file: written by its owner, read by any thread."""
+"""Ended jobs in a table beside the log: written by its owner, read by any thread."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from weft.core.model.job import JobId
 from weft.core.state.ended_jobs import EndedJob
-from weft.store.reading import Reading
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS ended_jobs (
     number INTEGER PRIMARY KEY, job TEXT NOT NULL UNIQUE, tenant TEXT NOT NULL,
-    user TEXT NOT NULL, name TEXT NOT NULL, short TEXT NOT NULL, app TEXT NOT NULL,
+    "user" TEXT NOT NULL, name TEXT NOT NULL, short TEXT NOT NULL, app TEXT NOT NULL,
     outcome TEXT NOT NULL, submitted REAL NOT NULL, ended REAL NOT NULL, data BLOB NOT NULL) STRICT;
 CREATE INDEX IF NOT EXISTS ended_by_tenant ON ended_jobs (tenant, outcome, number);
 CREATE INDEX IF NOT EXISTS ended_of_tenant ON ended_jobs (tenant, number);
 CREATE INDEX IF NOT EXISTS ended_by_outcome ON ended_jobs (outcome, number);
-CREATE INDEX IF NOT EXISTS ended_by_user ON ended_jobs (user, number);
+CREATE INDEX IF NOT EXISTS ended_by_user ON ended_jobs ("user", number);
 CREATE INDEX IF NOT EXISTS ended_by_name ON ended_jobs (name, number);
 CREATE INDEX IF NOT EXISTS ended_by_short ON ended_jobs (short, number);
 CREATE INDEX IF NOT EXISTS ended_of_app ON ended_jobs (app, number) WHERE app <> '';
 CREATE INDEX IF NOT EXISTS ended_submitted ON ended_jobs (submitted);
 CREATE INDEX IF NOT EXISTS ended_at ON ended_jobs (ended, job);
 """
-COLUMNS = "number, job, tenant, user, name, app, outcome, submitted, ended, data"
-PUT = "INSERT OR REPLACE INTO ended_jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+COLUMNS = 'number, job, tenant, "user", name, app, outcome, submitted, ended, data'
+MAKE_ROOM = "DELETE FROM ended_jobs WHERE number = ? OR job = ?"
+PUT = "INSERT INTO ended_jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+NO_LIMIT = 2**63 - 1
 NAMED = """
 SELECT number, job FROM (
     SELECT number, job, tenant FROM ended_jobs WHERE name = :name
     UNION SELECT number, job, tenant FROM ended_jobs WHERE short = :name
-) WHERE :tenant IS NULL OR tenant = :tenant ORDER BY number DESC LIMIT :limit
+) AS found WHERE :tenant IS NULL OR tenant = :tenant ORDER BY number DESC LIMIT :limit
 """
-OLDEST = "SELECT ended, job FROM ended_jobs ORDER BY ended, job LIMIT ?"
+OLDEST = "SELECT ended, job, tenant FROM ended_jobs ORDER BY ended, job LIMIT ?"
 BEGINNING = """
 SELECT job FROM ended_jobs WHERE job >= :text AND job < :past
 AND (:tenant IS NULL OR tenant = :tenant) ORDER BY job LIMIT :limit
@@ -46,16 +47,30 @@ PAST_ANY = chr(0x10FFFF)
 Transaction = Callable[[str], AbstractContextManager[None]]
 
 
-class SqliteEnded:
-    """The table, read by `reading`; `writing` is a transaction on `owner`."""
+class Owner(Protocol):
+    """The connection that writes."""
 
-    def __init__(self, reading: Reading, owner: sqlite3.Connection, writing: Transaction) -> None:
-        self._reading, self._owner, self._writing = reading, owner, writing
+    def execute(self, words: str, told: Any = (), /) -> Any:
+        """Once."""
+        ...
+
+    def executemany(self, words: str, told: Any, /) -> Any:
+        """For each of several rows."""
+        ...
+
+
+class EndedTable:
+    """The table, read by `ask`; `writing` is a transaction on `owner`."""
+
+    def __init__(self, ask: Callable[..., list[Any]], owner: Owner, writing: Transaction) -> None:
+        self._ask, self._owner, self._writing = ask, owner, writing
 
     def put(self, rows: Sequence[EndedJob]) -> None:
         """Keep rows in one transaction."""
         with self._writing(f"{len(rows)} ended jobs"):
-            self._owner.executemany(PUT, map(_cells, rows))
+            for row in rows:
+                self._owner.execute(MAKE_ROOM, (row.number, row.job))
+                self._owner.execute(PUT, _cells(row))
 
     def reset(self, number: int, jobs: Collection[JobId]) -> None:
         """Drop rows from a number on, and of these jobs."""
@@ -70,7 +85,7 @@ class SqliteEnded:
 
     def get(self, job: JobId) -> EndedJob | None:
         """The row of one job."""
-        rows = self._reading.ask(f"SELECT {COLUMNS} FROM ended_jobs WHERE job = ?", (job,))  # noqa: S608
+        rows = self._ask(f"SELECT {COLUMNS} FROM ended_jobs WHERE job = ?", (job,))  # noqa: S608
         return EndedJob(*rows[0]) if rows else None
 
     def page(
@@ -84,9 +99,11 @@ class SqliteEnded:
     ) -> list[EndedJob]:
         """Rows after a number, in order."""
         also = {"tenant": tenant, "outcome": outcome, "app": app}
-        words = " AND ".join(f"{name} = :{name}" for name, held in also.items() if held is not None)
+        words = " AND ".join(
+            f'"{name}" = :{name}' for name, held in also.items() if held is not None
+        )
         words += " AND app <> ''" if app else ""
-        rows = self._reading.ask(
+        rows = self._ask(
             f"SELECT {COLUMNS} FROM ended_jobs WHERE number > :after"  # noqa: S608 - our own words
             f"{' AND ' + words if words else ''} ORDER BY number LIMIT :limit",
             {**also, "after": after, "limit": limit},
@@ -95,7 +112,7 @@ class SqliteEnded:
 
     def first_since(self, at: float) -> int | None:
         """The first submitted then or later."""
-        rows = self._reading.ask(
+        rows = self._ask(
             "SELECT number FROM ended_jobs WHERE submitted >= ? ORDER BY submitted, number LIMIT 1",
             (at,),
         )
@@ -103,35 +120,37 @@ class SqliteEnded:
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """How many of each tenant and outcome."""
-        rows = self._reading.ask("SELECT tenant, outcome, count(*) FROM ended_jobs GROUP BY 1, 2")
+        rows = self._ask("SELECT tenant, outcome, count(*) FROM ended_jobs GROUP BY 1, 2")
         return {(tenant, outcome): count for tenant, outcome, count in rows}
 
-    def oldest(self, limit: int | None) -> list[tuple[float, JobId]]:
+    def oldest(self, limit: int | None) -> list[tuple[float, JobId, str]]:
         """Those that ended first."""
-        return self._reading.ask(OLDEST, (-1 if limit is None else limit,))
+        return self._ask(OLDEST, (NO_LIMIT if limit is None else limit,))
 
     def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         """Those that people call so, newest last."""
         values = {"name": name, "limit": limit, "tenant": tenant}
-        return [job for _, job in self._reading.ask(NAMED, values)][::-1]
+        return [job for _, job in self._ask(NAMED, values)][::-1]
 
     def beginning(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         """Those whose id begins so."""
         values = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
-        return [job for (job,) in self._reading.ask(BEGINNING, values)]
+        return [job for (job,) in self._ask(BEGINNING, values)]
 
     def apps(self, text: str, limit: int, *, tenant: str | None = None) -> list[str]:
         """Names of apps that begin so."""
         values = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
-        return [app for (app,) in self._reading.ask(APPS, values)]
+        return [app for (app,) in self._ask(APPS, values)]
 
     def latest(
         self, limit: int, *, tenant: str | None = None, user: str | None = None
     ) -> list[JobId]:
         """The last that were submitted, newest first."""
         also = {"tenant": tenant, "user": user}
-        words = " AND ".join(f"{name} = :{name}" for name, held in also.items() if held is not None)
-        rows = self._reading.ask(
+        words = " AND ".join(
+            f'"{name}" = :{name}' for name, held in also.items() if held is not None
+        )
+        rows = self._ask(
             f"SELECT job FROM ended_jobs {'WHERE ' + words if words else ''}"  # noqa: S608
             " ORDER BY number DESC LIMIT :limit",
             {**also, "limit": limit},
@@ -142,11 +161,16 @@ class SqliteEnded:
         self._owner.executemany("DELETE FROM ended_jobs WHERE job = ?", [(job,) for job in jobs])
 
 
-def ended_jobs(db: sqlite3.Connection) -> dict[JobId, float]:
-    """Ids of the table's jobs and when they ended; none in a file that has no such table yet."""
+def ended_jobs(db: Owner) -> dict[JobId, tuple[float, str]]:
+    """When jobs of the table ended, and whose they are; none where there is no such table yet."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'ended_jobs'").fetchone():
         return {}
-    return dict(db.execute("SELECT job, ended FROM ended_jobs").fetchall())
+    rows = db.execute("SELECT job, ended, tenant FROM ended_jobs").fetchall()
+    return {job: (ended, tenant) for job, ended, tenant in rows}
+
+
+def _conditions(also: Mapping[str, str | None]) -> str:
+    return " AND ".join(f'"{name}" = :{name}' for name, held in also.items() if held is not None)
 
 
 def _cells(row: EndedJob) -> tuple[object, ...]:

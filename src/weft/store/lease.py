@@ -42,6 +42,11 @@ def take(db: sqlite3.Connection, holder: str) -> int:
 def check(db: sqlite3.Connection, token: int) -> None:
     """Raise Superseded unless `token` is the last that was taken; inside a transaction."""
     (last,) = db.execute("SELECT token FROM lease").fetchone()
+    compare(last, token)
+
+
+def compare(last: int, token: int) -> None:
+    """Raise Superseded unless `token` is the last that was taken."""
     if last != token:
         raise Superseded(
             f"another service has taken over the log (token {last}, ours was {token})",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.app.serve.live import DRAIN, Live, Settings
 from weft.app.serve.rules import RESERVE, Quotas
@@ -38,20 +38,11 @@ from weft.stack.layers import in_order
 from weft.stack.windows import kept_away, read_window
 from weft.testing.drawn_scenarios import COMMANDS, Scenario, Step
 from weft.testing.idle import find_user
+from weft.testing.rules.play import Problem
 from weft.testing.virtual_time import run_virtually
 
 SETTLED_S = 1.1  # until a decision that was put off has been made
 PATIENCE_S = 4 * 86_400.0  # until every job must have ended, after people have gone
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What went wrong, and when."""
-
-    seed: int
-    policy: str
-    step: int
-    what: str
 
 
 def play(scenario: Scenario) -> Problem | None:

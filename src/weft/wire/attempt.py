@@ -208,3 +208,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if not isinstance(body, dict):
         raise WireError(f"{path} holds {str(body)[:50]!r}, expected an object")
     return body
+
+
+def put_claim(fresh: Path, folder: Path) -> bool:
+    """Make the written file `fresh` the claim of a folder; False if there is one."""
+    try:
+        os.link(fresh, folder / CLAIM)
+    except FileExistsError:
+        return False
+    finally:
+        fresh.unlink()
+    return True

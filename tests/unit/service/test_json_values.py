@@ -9,47 +9,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.unit.cli.jobs import job
 
 from weft.core.errors import EngineError
 from weft.service.http.json_body import Json
 from weft.service.responses.answers import (
     Counts,
     Events,
-    JobAnswer,
     JobList,
     Made,
     Notice,
     Part,
 )
-from weft.service.responses.job_row import GpuRange
 from weft.service.responses.json_values import plain, read_as
 
-JOB = JobAnswer(
-    id="a",
-    name="a",
+JOB = job(
+    "a",
     tenant="t",
-    user="",
-    state="running",
-    reason="",
     allocation=[Part(node="n", gpus=[0, 1], kind="h200", share=0.5)],
-    restarts=0,
-    attempt=1,
-    failures=0,
-    submitted=1.0,
-    started=2.0,
-    ended=None,
-    gpu_seconds=3.0,
-    progress=None,
-    batch=None,
-    goodput=None,
-    speed=None,
-    gpus=GpuRange(asked=1, min=1, max=1),
-    kinds=[],
-    model="",
-    preemptible=True,
-    priority="normal",
-    command=["python"],
-    saved_step=None,
     notices=[Notice(at=1.0, level="warning", text="\ud800 odd")],
 )
 

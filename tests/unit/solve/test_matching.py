@@ -77,3 +77,12 @@ def test_many_types_are_matched_as_well_as_few() -> None:
 
     worth = [sum(n * weight[a, b] for a, b, n in pairs) for pairs in (few, many)]
     assert np.isclose(*worth)
+
+
+def test_who_changes_an_answer_does_not_change_the_next() -> None:
+    asked = [3, 2], np.array([[0.5, 1.0], [0.0, 0.25]])
+    first = match_types(*asked)
+    expected = list(first)
+    first.clear()
+
+    assert match_types(*asked) == expected == [(0, 1, 2)]

@@ -13,7 +13,7 @@ from weft.core.events.event import Cancelled, Decided, Event, Started, Submitted
 from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
 from weft.core.protocols import Store
-from weft.store.job_events import OF_JOB
+from weft.store.job_events import IN_SQLITE
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
 
@@ -130,7 +130,7 @@ def test_events_of_a_job_are_found_by_an_index(tmp_path: Path) -> None:
     store.append([(500.0 + i, Started(job, 1)) for i, job in enumerate(jobs)])
 
     found = store.about_job(jobs[77], 10)
-    plan = store._db.execute(f"EXPLAIN QUERY PLAN {OF_JOB}", ("j77", 10)).fetchall()
+    plan = store._db.execute(f"EXPLAIN QUERY PLAN {IN_SQLITE.of_job}", ("j77", 10)).fetchall()
     store.close()
 
     assert [type(event).__name__ for _, _, event in found] == ["Submitted", "Decided", "Started"]

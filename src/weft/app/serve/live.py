@@ -71,7 +71,8 @@ class Settings:
     """What `weft serve` is told.
 
     `engine` and `policy` are names with parameters. `state` is the folder of everything that
-    survives; None keeps nothing, for tests. `policy` None goes on with what decided last; where
+    survives; None keeps nothing, for tests. The log is in `database`, the address of a PostgreSQL
+    database, if one is named. `policy` None goes on with what decided last; where
     nobody has decided yet, with `default`, if the engine can do all that it asks for. A policy
     or a quota that was changed live lasts until `policy` or `lending` says something new.
     `slots` is for the local engine: CPU slots where there are no GPUs, 0 for one a core. `pairs`
@@ -90,6 +91,7 @@ class Settings:
 
     engine: str = "local"
     state: Path | None = None
+    database: str = ""
     host: str = "127.0.0.1"
     port: int = 7878
     policy: Described | None = None
@@ -127,7 +129,8 @@ class Live:
         self._configured, before = Configuration.of(policy, settings.lending), None
         if folder is not None:
             make_private(folder)
-            check_log_is_there(folder)
+            if not settings.database:
+                check_log_is_there(folder)
             self.quotas = read_quotas(folder / QUOTA_FILE)
             before = Configuration.read(folder)
         if before is None or before.lending != self._configured.lending:
@@ -143,9 +146,7 @@ class Live:
             users=self.users,
             seconds=seconds,
         )
-        self.store: Store = (
-            MemoryStore() if folder is None else SqliteStore(folder / LOG, describe_process())
-        )
+        self.store = _open_store(settings)
         if not self.store.last():
             policy = policy or _first_policy(settings.default, engine)
         elif before is not None and before.policy == self._configured.policy:
@@ -332,6 +333,16 @@ def _first_policy(described: Described | tuple[Described, ...], engine: Engine) 
         if not policy.about.controls & ~supports:
             return spec
     return None
+
+
+def _open_store(settings: Settings) -> Store:
+    if settings.state is None:
+        return MemoryStore()
+    if settings.database:
+        from weft.store.postgres import PostgresStore
+
+        return PostgresStore(settings.database, describe_process())
+    return SqliteStore(settings.state / LOG, describe_process())
 
 
 def _decider(settings: Settings) -> Decider:

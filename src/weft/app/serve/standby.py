@@ -1,8 +1,8 @@
 """A service that waits beside another and takes over when that one is gone or stands still.
 
-The kernel keeps two from leading: whoever leads holds a lock on the log, which is given back when
-the last thread of its process is gone. A leader whose lease stands still loses its token, so that
-it can write nothing more, and is ended; only then can the lock be had.
+Whoever leads holds a lock on the log: the kernel gives it back when the last thread of its process
+is gone, PostgreSQL when its session is. A leader whose lease stands still loses its token, so that
+it can write nothing more, and is ended where it can be reached; only then can the lock be had.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import signal
 import socket
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from weft.app.state.folder import LOG, make_private
-from weft.core.errors import InvalidConfig
+from weft.core.errors import InvalidConfig, StoreError
 from weft.store import lease
 from weft.store.lease import Lease
 from weft.store.sqlite import own
@@ -40,55 +41,117 @@ def describe_process() -> str:
     return json.dumps({**me, "space": _pid_space()})
 
 
-class Standby:
-    """One that waits for the log in the folder `state`; `each` is called at every look.
+class Place(Protocol):
+    """Where a log is kept, as whoever waits for it sees it; `name` is for people."""
 
-    Several wait in line: whoever is first holds a lock until `release`.
-    """
+    name: str
 
-    def __init__(self, state: Path, each: Callable[[], None] = lambda: None) -> None:
+    def is_first(self) -> bool:
+        """Whether nobody waits before us."""
+        ...
+
+    def is_free(self) -> bool:
+        """Whether nobody leads."""
+        ...
+
+    def read(self) -> Lease:
+        """Who leads; StoreError while that cannot be told."""
+        ...
+
+    def take_from(self, seen: Lease) -> bool:
+        """Take the token of a leader that has not moved since it was seen; False if it has."""
+        ...
+
+    def close(self) -> None:
+        """Let the next in line wait."""
+        ...
+
+
+class FilePlace:
+    """A log in the folder `state`."""
+
+    def __init__(self, state: Path) -> None:
         make_private(state)
-        self._log, self._each = state / LOG, each
-        self._line: int | None = os.open(state / LINE, os.O_RDWR | os.O_CREAT, 0o600)
-        self._seen, self._since = Lease(), time.monotonic()
+        self.name, self._log = str(state), state / LOG
+        self._line = os.open(state / LINE, os.O_RDWR | os.O_CREAT, 0o600)
 
-    def wait(self) -> None:
-        """Until nobody leads."""
-        while not self._is_first():
-            self._pause()
-        while not self._is_free():
-            self._look()
-            self._pause()
-
-    def release(self) -> None:
-        """Let the next in line wait for us."""
-        if self._line is not None:
-            os.close(self._line)
-            self._line = None
-
-    def _pause(self) -> None:
-        self._each()
-        time.sleep(POLL_S)
-
-    def _is_first(self) -> bool:
-        assert self._line is not None
+    def is_first(self) -> bool:
+        """Whether the lock of who waits can be had, which is then ours."""
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(self._line, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         return False
 
-    def _is_free(self) -> bool:
+    def is_free(self) -> bool:
+        """Whether the lock of the log can be had."""
         try:
             os.close(own(self._log))
         except InvalidConfig:
             return False
         return True
 
+    def read(self) -> Lease:
+        """From the log's file."""
+        with self._unless_busy():
+            return lease.read(self._log)
+
+    def take_from(self, seen: Lease) -> bool:
+        """In the log's file."""
+        with self._unless_busy():
+            return lease.take_from(self._log, seen)
+
+    def close(self) -> None:
+        """Give the lock back."""
+        os.close(self._line)
+
+    @contextlib.contextmanager
+    def _unless_busy(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"the leader stands inside a transaction: {error}") from error
+
+
+def open_place(state: Path, database: str) -> Place:
+    """Where a service with these settings keeps its log."""
+    if not database:
+        return FilePlace(state)
+    from weft.store.postgres import PostgresPlace
+
+    return PostgresPlace(database)
+
+
+class Standby:
+    """One that waits for the log at `place`; `each` is called at every look.
+
+    Several wait in line: whoever is first holds a lock until `release`.
+    """
+
+    def __init__(self, place: Place, each: Callable[[], None] = lambda: None) -> None:
+        self._place, self._each = place, each
+        self._seen, self._since = Lease(), time.monotonic()
+
+    def wait(self) -> None:
+        """Until nobody leads."""
+        while not self._place.is_first():
+            self._pause()
+        while not self._place.is_free():
+            self._look()
+            self._pause()
+
+    def release(self) -> None:
+        """Let the next in line wait for us."""
+        self._place.close()
+
+    def _pause(self) -> None:
+        self._each()
+        time.sleep(POLL_S)
+
     def _look(self) -> None:
         """Take the token of a leader that has stood still for too long, and end it."""
         now = time.monotonic()
-        with contextlib.suppress(sqlite3.OperationalError):  # it stands inside a transaction
-            seen = lease.read(self._log)
+        with contextlib.suppress(StoreError):  # it stands inside a transaction
+            seen = self._place.read()
             if seen != self._seen:
                 self._seen, self._since = seen, now
         limit_s = STALE_S if self._seen.beat else STARTING_S
@@ -96,8 +159,8 @@ class Standby:
             return
         log.warning("the leader has stood still for %.0f s: %s", limit_s, self._seen.holder)
         self._since = now
-        with contextlib.suppress(sqlite3.OperationalError):
-            if not lease.take_from(self._log, self._seen):
+        with contextlib.suppress(StoreError):
+            if not self._place.take_from(self._seen):
                 return
         end_leader(self._seen.holder)
 
@@ -106,7 +169,7 @@ def end_leader(holder: str) -> None:
     """End the process that describes itself so, if it is one of this machine's and still there."""
     process = json.loads(holder)
     if process["space"] != _pid_space():
-        log.error("the leader runs elsewhere and must end by itself: %s", holder)
+        log.warning("the leader runs elsewhere, writes nothing and ends by itself: %s", holder)
         return
     with contextlib.suppress(ProcessLookupError):
         handle = os.pidfd_open(process["pid"])

@@ -25,7 +25,7 @@ from weft.core.errors import WeftError
 from weft.core.events.event import Submitted
 from weft.runtime.recovery.snapshot import DamagedSnapshot, thaw
 from weft.store.ended_jobs import ended_jobs
-from weft.store.sqlite import BEGINS_AFTER
+from weft.store.sql_log import BEGINS_AFTER
 
 Level = Literal["ok", "warning", "error"]
 SHOWN = 5

@@ -33,6 +33,13 @@ class ServeOptions:
     state: Annotated[Path, typer.Option(help="Folder of everything that survives a restart.")] = (
         Path("weft-state")
     )
+    database: Annotated[
+        str,
+        typer.Option(
+            help="Keep the log in this PostgreSQL database, not in a file of --state.",
+            metavar="postgresql://...",
+        ),
+    ] = ""
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 7878
     slots: Annotated[
@@ -164,6 +171,7 @@ class ServeOptions:
         return Settings(
             engine=self.engine,
             state=self.state,
+            database=self.database,
             host=self.host,
             port=self.port,
             policy=None if self.policy is None else read_policy_to_send(self.policy),

@@ -235,7 +235,7 @@ class BusSharing(Protocol):
     """How jobs on GPUs of one socket slow each other: they share its bus, not their GPUs."""
 
     def speed(self, job: Job, beside: Job) -> float:
-        """Speed of `one` beside another, as a part of its speed alone; by model and GPUs."""
+        """Speed of `job` beside another, as a part of its speed alone; by model and GPUs."""
         ...
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from weft.core.events.event import (
     Resizable,
     Resized,
     ResizeFailed,
+    Saved,
     Stopped,
 )
 from weft.core.events.report import Report
@@ -103,10 +104,28 @@ def read_report(job: JobId, attempt: int, values: Line) -> list[Event]:
     return events
 
 
-def read_notice(job: JobId, attempt: int, line: Line) -> Event:
-    """What a rank or its agent wants a person to read."""
-    level, text = str(line["level"])[:20], str(line["text"])[:LONGEST_TEXT]
-    return Noticed(job, attempt, level, text)
+def read_line(job: JobId, attempt: int, line: Line) -> list[Event]:
+    """Reports of the first rank, saved steps, and what a person is to read; nothing of the rest."""
+    match line["event"]:
+        case "report" if line["rank"] == 0:
+            return read_report(job, attempt, line["values"])
+        case "saved":
+            return [Saved(job, attempt, line["step"])]
+        case "notice":
+            level, text = str(line["level"])[:20], str(line["text"])[:LONGEST_TEXT]
+            return [Noticed(job, attempt, level, text)]
+    return []
+
+
+def read_lines(lines: Iterable[Line], read: Callable[[Line], Iterable[Event]]) -> list[Event]:
+    """What `read` makes of each; WireError for a line that no agent wrote."""
+    events: list[Event] = []
+    for line in lines:
+        try:
+            events += read(line)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise WireError(f"a line of {EVENTS} is not an agent's: {error!r}") from error
+    return events
 
 
 def read_resize(job: JobId, attempt: int, line: Line) -> Event:

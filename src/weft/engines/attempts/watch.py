@@ -22,7 +22,6 @@ from weft.core.events.event import (
     Event,
     Failed,
     Finished,
-    Saved,
     Started,
     StartFailed,
     Stopped,
@@ -31,8 +30,8 @@ from weft.core.model.job import JobId
 from weft.engines.attempts.agent_log import (
     AgentLog,
     read_end,
-    read_notice,
-    read_report,
+    read_line,
+    read_lines,
     read_resize,
 )
 from weft.engines.attempts.clearing import Footprint, Process
@@ -42,6 +41,7 @@ from weft.wire.attempt import (
     CLAIM,
     EVENTS,
     STOP,
+    put_claim,
     read_json,
     short_path,
     write_whole,
@@ -142,15 +142,9 @@ class Watched:
             return self._events(lines)
 
     def _events(self, lines: list[dict[str, Any]]) -> list[Event]:
-        events: list[Event] = []
-        for line in lines:
-            try:
-                events += self._told(line)
-            except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-                raise WireError(f"a line of {EVENTS} is not an agent's: {error!r}") from error
-        return events
+        return read_lines(lines, self._read)
 
-    def _told(self, line: dict[str, Any]) -> Iterator[Event]:  # noqa: C901 - one case a line
+    def _read(self, line: dict[str, Any]) -> Iterator[Event]:
         job, attempt = self.job, self.attempt
         if "ranks" in line:  # when it started, after a setup, and when they have changed
             self._ranks = {name: (int(p), int(b)) for name, (p, b) in line["ranks"].items()}
@@ -160,12 +154,6 @@ class Watched:
                 yield Started(job, attempt)
             case "resizable" | "resized" | "resize_failed":
                 yield read_resize(job, attempt, line)
-            case "report" if line["rank"] == 0:
-                yield from read_report(job, attempt, line["values"])
-            case "saved":
-                yield Saved(job, attempt, line["step"])
-            case "notice":
-                yield read_notice(job, attempt, line)
             case "exited":
                 self._codes[str(line["rank"])] = int(line["code"])
             case "stopping":
@@ -176,6 +164,8 @@ class Watched:
                     raise WireError(f"{EVENTS} says that it ended, but it runs")
                 self.over = True
                 yield read_end(job, attempt, line)
+            case _:
+                yield from read_line(job, attempt, line)
 
     # ---- when something went wrong
 
@@ -278,13 +268,7 @@ def revoke(folder: Path) -> bool:
     """Make sure that no agent takes the attempt in `folder` up; False if one did."""
     fresh = folder / f".{CLAIM}.none.{os.getpid()}"
     write_whole(fresh, {"pid": 0, "began": -1})
-    try:
-        os.link(fresh, folder / CLAIM)
-    except FileExistsError:
-        return False
-    finally:
-        fresh.unlink()
-    return True
+    return put_claim(fresh, folder)
 
 
 def nudge(folder: Path) -> None:

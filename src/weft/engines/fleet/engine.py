@@ -63,6 +63,7 @@ class FleetEngine(NoLiveResize, NoSleep):
     """
 
     wants = Wants.STATE
+    speed, real = 1.0, True  # by the wall clock, jobs are processes
 
     def __init__(
         self,
@@ -91,16 +92,6 @@ class FleetEngine(NoLiveResize, NoSleep):
     def supports(self) -> Controls:
         """What the manager's way of starting jobs lets agents apply."""
         return self._manager.abilities.controls
-
-    @property
-    def speed(self) -> float:
-        """Real time."""
-        return 1.0
-
-    @property
-    def real(self) -> bool:
-        """Jobs are processes."""
-        return True
 
     @property
     def sharing(self) -> DeviceSharing:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from weft.core.events.event import Event, Failed, Finished, Saved, Started, StartFailed, Stopped
+from weft.core.events.event import Event, Failed, Finished, Started, StartFailed, Stopped
 from weft.core.model.job import NodeId
-from weft.engines.attempts.agent_log import AgentLog, read_end, read_notice, read_report
+from weft.engines.attempts.agent_log import AgentLog, read_end, read_line, read_lines
 from weft.engines.attempts.listener import EVERYBODYS as OF_THIS_MACHINE
 from weft.engines.fleet.port import Gang, Part
-from weft.wire.attempt import BEAT, CLAIM, EVENTS
+from weft.wire.attempt import BEAT, CLAIM
 from weft.wire.errors import WireError
 from weft.wire.regular_files import open_regular
 
@@ -27,7 +27,6 @@ from weft.wire.regular_files import open_regular
 EVERYBODYS = OF_THIS_MACHINE | {errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN}
 LONGEST_BEAT = 40
 End = Finished | Stopped | Failed
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 @dataclass(slots=True)
@@ -140,27 +139,17 @@ class GangWatch:
         return [Started(self.gang.job, self.gang.attempt)]
 
     def _take(self, watch: PartWatch, lines: list[dict[str, Any]]) -> list[Event]:
-        events: list[Event] = []
-        for line in lines:
-            try:
-                events += self._told(watch, line)
-            except MALFORMED as error:
-                raise WireError(f"a line of {EVENTS} is not an agent's: {error!r}") from error
-        return events
+        return read_lines(lines, lambda line: self._read(watch, line))
 
-    def _told(self, watch: PartWatch, line: dict[str, Any]) -> Iterator[Event]:
+    def _read(self, watch: PartWatch, line: dict[str, Any]) -> Iterator[Event]:
         job, attempt = self.gang.key
         match line["event"]:
             case "started":
                 watch.started = True
-            case "report" if line["rank"] == 0:
-                yield from read_report(job, attempt, line["values"])
-            case "saved":
-                yield Saved(job, attempt, line["step"])
-            case "notice":
-                yield read_notice(job, attempt, line)
             case "ended":
                 watch.end, watch.ended_at = read_end(job, attempt, line), float(line["at"])
+            case _:
+                yield from read_line(job, attempt, line)
 
     # ---- its end
 

@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from weft.wire.attempt import CLAIM
+from weft.wire.attempt import CLAIM, put_claim
 from weft.wire.processes import start_time
 
 
@@ -19,10 +19,4 @@ def claim_attempt(folder: Path) -> bool:
         json.dump(me, out)
         out.flush()
         os.fsync(out.fileno())
-    try:
-        os.link(fresh, folder / CLAIM)
-    except FileExistsError:
-        return False
-    finally:
-        fresh.unlink()
-    return True
+    return put_claim(fresh, folder)

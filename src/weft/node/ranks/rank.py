@@ -220,7 +220,7 @@ def python_script(command: Sequence[str], path: str | None) -> Sequence[str] | N
 
 
 def _same_python(program: str) -> bool:
-    """Whether `found` starts the interpreter this process is, with the same packages."""
+    """Whether `program` starts the interpreter this process is, with the same packages."""
     if Path(program).resolve() != Path(sys.executable).resolve():
         return False
     home = Path(program).parent.parent

@@ -16,20 +16,22 @@ import numpy as np
 
 from weft.core.events.report import Report
 from weft.core.model.job import Config, Job, JobId
-from weft.core.state.table import Floats, Rows, Table
+from weft.core.state.table import Floats, Table
 from weft.perf.goodput.belief import Belief, row_of
 from weft.perf.goodput.blind import blind_goodputs
 from weft.perf.goodput.curves import Sheet, Sizes, by_kind
 from weft.perf.goodput.early_fit import early_fit
-from weft.perf.goodput.facts import DeclaredFacts, Facts, KindFacts
+from weft.perf.goodput.facts import DeclaredFacts, Facts
 from weft.perf.goodput.fit import fit
 from weft.perf.goodput.measurements import Measurements
 from weft.perf.goodput.model import StepTime
+from weft.perf.goodput.tables import KindFacts
+from weft.perf.linear import NoPairs
 
 DECLARED = DeclaredFacts()
 
 
-class FittedBeliefs:
+class FittedBeliefs(NoPairs):
     """Goodput of jobs that report, as fitted; `facts` are what is known of jobs besides.
 
     `early` fits the models over all kinds as the authors' simulator of Sia does.
@@ -130,16 +132,6 @@ class FittedBeliefs:
         for row, job in enumerate(table.jobs):
             units[row] = self._facts.units(job, kinds)
         return units
-
-    def pairs(
-        self,
-        table: Table,  # noqa: ARG002 - of no rows
-        kinds: Sequence[str],  # noqa: ARG002
-        first: Rows,  # noqa: ARG002
-        second: Rows,  # noqa: ARG002
-    ) -> Floats | None:
-        """Nobody measured any."""
-        return None
 
     def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
         """Rows x configurations, evaluated together; what has not changed is remembered."""

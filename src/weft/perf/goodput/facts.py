@@ -12,28 +12,8 @@ from typing import NamedTuple, Protocol
 
 from weft.core.model.job import Job
 from weft.perf.goodput.adaptive import table_of
-from weft.perf.goodput.tables import KindModel, ModelTable
+from weft.perf.goodput.tables import KindFacts, KindModel, ModelTable
 from weft.perf.restart import restart_s
-
-
-class KindFacts(Protocol):
-    """One job on one GPU kind: limits of the batch of a replica, and how fast it is alone.
-
-    `bootstrap` is the speed on one GPU, to compare kinds by; `unit` the GPUs of a replica.
-    """
-
-    @property
-    def min_local(self) -> int: ...  # noqa: D102
-    @property
-    def max_local(self) -> int: ...  # noqa: D102
-    @property
-    def bootstrap(self) -> float: ...  # noqa: D102
-    @property
-    def node_gpus(self) -> int: ...  # noqa: D102
-    @property
-    def max_nodes(self) -> float: ...  # noqa: D102
-    @property
-    def unit(self) -> int: ...  # noqa: D102
 
 
 class Batches(NamedTuple):

@@ -29,10 +29,11 @@ TRAINED = ("progress", "grad_sqr", "grad_var")
 Curve = tuple[Floats, Floats, Floats]
 
 
-class KindModel(Protocol):
-    """One model on one GPU kind: limits of the batch of a replica, and how long a step takes.
+class KindFacts(Protocol):
+    """One job on one GPU kind: limits of the batch of a replica, and how fast it is alone.
 
-    `unit` is GPUs a replica: 1, or the stages of a pipeline.
+    `bootstrap` is the speed on one GPU, to compare kinds by; `unit` the GPUs of a replica: 1,
+    or the stages of a pipeline.
     """
 
     @property
@@ -44,9 +45,16 @@ class KindModel(Protocol):
     @property
     def node_gpus(self) -> int: ...  # noqa: D102
     @property
-    def max_nodes(self) -> int: ...  # noqa: D102
+    def max_nodes(self) -> float: ...  # noqa: D102
     @property
     def unit(self) -> int: ...  # noqa: D102
+
+
+class KindModel(KindFacts, Protocol):
+    """One model on one GPU kind: how long a step takes."""
+
+    @property
+    def max_nodes(self) -> int: ...  # noqa: D102
 
     def times(self, placement: Sequence[int], local: float) -> tuple[float, float]:
         """Seconds of a step and of its synchronisation."""

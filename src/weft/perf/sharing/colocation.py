@@ -78,7 +78,7 @@ class Colocated:
     # ---- the truth
 
     def speed(self, resident: Resident, beside: Sequence[Resident]) -> float:
-        """Speed of `one` beside others, as a part of its speed alone."""
+        """Speed of `resident` beside others, as a part of its speed alone."""
         return self._beside(resident, beside) * self._hosted(resident) * self._batched(resident)
 
     def _beside(self, resident: Resident, beside: Sequence[Resident]) -> float:

@@ -94,7 +94,7 @@ class MeasuredPairs(Colocated):
     table: Throughputs | None = None
 
     def _beside(self, resident: Resident, beside: Sequence[Resident]) -> float:
-        """The measured speed of `one` beside its only neighbour."""
+        """The measured speed of `resident` beside its only neighbour."""
         if self.table is not None and len(beside) == 1:
             together, _ = self.table.pair(resident.job, beside[0].job, resident.kind)
             alone = self.table.rate(resident.job.model, resident.on.gpus, resident.kind)

@@ -37,7 +37,7 @@ class PairSpeeds:
     able: Bools
 
     def find(self, kinds: Rows, rows: Rows, other: Rows) -> Floats:
-        """Speeds of rows `one` beside rows `other` on kinds; the three are broadcast."""
+        """Speeds of `rows` beside rows `other` on kinds; the three are broadcast."""
         speeds: Floats = self.beside[kinds, self.types[rows], self.types[other]]
         return speeds
 

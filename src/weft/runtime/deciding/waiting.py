@@ -76,7 +76,7 @@ class Waits:
     _held: list[tuple[str, Job, float]] = field(default_factory=list, init=False, compare=False)
 
     def because(self, job: Job, text: str = "", blocker: Blocker = Blocker.SAID) -> Reason:
-        """The one thing that keeps a job waiting; `said` is what the last decision told it."""
+        """The one thing that keeps a job waiting; `text` is what the last decision told it."""
         if text and blocker is not Blocker.NO_ROOM:
             return Reason(blocker, {"text": text}, text)
         if self.trouble:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from weft.core.errors import StoreError, Superseded
 from weft.core.protocols import Store
 from weft.runtime.loop.background import end_task
 
@@ -42,6 +42,8 @@ class Leading:
         while True:
             try:
                 await loop.run_in_executor(self._thread, self._store.beat)
-            except sqlite3.Error as error:  # a full disk, such as appends meet as well
-                log.warning("the lease was not renewed: %s", error)
+            except Superseded:
+                raise
+            except StoreError as error:
+                log.warning("%s", error)
             await asyncio.sleep(BEAT_S)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import pytest
+from tests.unit.core.spec.every_type import EveryType
 
 from weft.core.errors import InvalidConfig, UnknownName, WeftError
 from weft.core.spec.parameters import parameters, settings
@@ -17,17 +16,7 @@ from weft.predict.none import NoPredictor
 
 
 @dataclass(frozen=True)
-class Part:
-    flag: bool = False
-    count: int = 1
-    weight: float = 0.5
-    limit: float | None = None
-    most: int | None = None
-    steps: tuple[float, ...] = ()
-    words: tuple[str, ...] = ()
-    prices: Mapping[str, float] = field(default_factory=dict)
-    mode: Literal["fast", "slow"] = "fast"
-    text: str = ""
+class Part(EveryType):
     lam: float = field(default=1.0, metadata={"name": "lambda"})
     truth: object = field(default=None, metadata={"settable": False})
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.core.spec.every_type import EveryType
 
 from weft.core.codec.event_lines import event_line, read_event
 from weft.core.codec.plain_values import decode, encode
@@ -287,20 +288,6 @@ def test_every_part_survives_the_short_form_and_json(kind: str) -> None:
         assert read_spec(kind, decode(PartSpec, encode(spec))) == spec
 
     check()
-
-
-@dataclass(frozen=True)
-class EveryType:
-    flag: bool = False
-    count: int = 1
-    weight: float = 0.5
-    limit: float | None = None
-    most: int | None = None
-    steps: tuple[float, ...] = ()
-    words: tuple[str, ...] = ()
-    prices: Mapping[str, float] = field(default_factory=dict)
-    mode: Literal["fast", "slow"] = "fast"
-    text: str = ""
 
 
 @given(params_of(EveryType))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.unit.perf.goodput.tuned import on, run
 
 from weft.core.errors import InvalidConfig
-from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.core.model.job import Job, JobId
 from weft.core.model.trace import Truth
 from weft.perf.goodput.adaptive import Adaptive, Tuner, split, table_of
 from weft.perf.goodput.model import Limits, Noise, StepTime, best_batch
@@ -33,26 +34,10 @@ def toy(slowdown: float = 1.0) -> ModelTable:
     )  # fmt: skip
 
 
-def on(*placement: int) -> Allocation:
-    return Allocation(
-        tuple(Slice(NodeId(f"n{i}"), tuple(range(g))) for i, g in enumerate(placement))
-    )
-
-
 def started(*placement: int, length: float = 1000.0, slowdown: float = 1.0) -> Tuner:
     tuner = Tuner(toy(slowdown), length)
     tuner.begin(on(*placement), "t4")
     return tuner
-
-
-def run(tuner: Tuner, now: float = 0.0) -> float:
-    """Seconds until the job is done, asked again at every epoch's and round's end."""
-    done = 0.0
-    while done < tuner.length * (1.0 - 1e-9):
-        pace = tuner.pace(done, 60.0 - now % 60.0)
-        done += pace.rate * pace.seconds
-        now += pace.seconds
-    return now
 
 
 # ---- the batch

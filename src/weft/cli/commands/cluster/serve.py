@@ -97,7 +97,7 @@ def serve(
         if log_folder is not None:
             logging.getLogger().addHandler(daily_log(log_folder))
         settings = options.settings(table)
-        turn = _wait_for_turn(options.state) if standby else None
+        turn = _wait_for_turn(options.state, options.database) if standby else None
 
         def ready(url: str) -> None:
             if turn is not None:
@@ -107,14 +107,15 @@ def serve(
         run(settings, ready=ready, invite=announce_joining)
 
 
-def _wait_for_turn(state: Path) -> Standby:
+def _wait_for_turn(state: Path, database: str) -> Standby:
     """Stand by until nobody leads; whoever started us hears that we are well."""
-    from weft.app.serve.standby import Standby
+    from weft.app.serve.standby import Standby, open_place
     from weft.service.watchdog import tell
 
-    typer.echo(f"standing by for the service of {state}")
+    place = open_place(state, database)
+    typer.echo(f"standing by for the service of {place.name}")
     tell(os.environ, "READY=1\nSTATUS=standing by")
-    turn = Standby(state, lambda: tell(os.environ, "WATCHDOG=1"))
+    turn = Standby(place, lambda: tell(os.environ, "WATCHDOG=1"))
     turn.wait()
     return turn
 

@@ -251,12 +251,7 @@ class _Turn:
         if not young:
             return
         mark = view.free.mark()
-        for row in young:
-            on = view.allocation(row)
-            assert on is not None
-            view.free.give(on)
-        part = replace(view.restrict(rows, self._changes), memory=None)
-        plan = decide_among(self._rule.inner, part)
+        plan = self._plan_without(young, rows)
         view.free.rollback(mark)
         for to in plan.changes.values():
             self._promised |= set() if to is None else {*devices_of(to)}
@@ -265,6 +260,16 @@ class _Turn:
             gpus = [gpu for gpu in range(node.gpus) if (node.id, gpu) in self._promised]
             if kept := tuple(gpu for gpu in gpus if idle >> gpu & 1):
                 view.free.take(Allocation((Slice(node.id, kept),)))
+
+    def _plan_without(self, leaving: list[int], rows: Bools) -> Plan:
+        """What these would start on if the others gave up what they hold; the ledger has it so."""
+        view = self._view
+        for row in leaving:
+            on = view.allocation(row)
+            assert on is not None
+            view.free.give(on)
+        part = replace(view.restrict(rows, self._changes), memory=None)
+        return decide_among(self._rule.inner, part)
 
     def _entitled_at_all(self) -> Bools:
         """Waiting rows that are within their own, or their groups'."""
@@ -277,12 +282,7 @@ class _Turn:
         if not victims:
             return
         mark = view.free.mark()
-        for row in victims:
-            on = view.allocation(row)
-            assert on is not None
-            view.free.give(on)
-        part = replace(view.restrict(rows, self._changes), memory=None)
-        plan = decide_among(self._rule.inner, part)
+        plan = self._plan_without(victims, rows)
         starts = {job: to for job, to in plan.changes.items() if to is not None}
         fine = bool(starts) and carry_out(view, replace(plan, changes=starts))
         stops = self._put_back(victims) if fine else []

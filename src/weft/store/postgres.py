@@ -1,0 +1,367 @@
+"""The event log in a PostgreSQL database, for services on several machines.
+
+Whoever leads holds an advisory lock of its session, as it would hold the lock on a file, and the
+token of the lease, which every transaction checks. A session that breaks is opened again only
+while nobody else has taken either.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import Any
+
+from weft.core.errors import InvalidConfig, StoreError, Superseded
+from weft.store import lease
+from weft.store.ended_jobs import TABLE, EndedTable
+from weft.store.job_events import Search
+from weft.store.lease import Lease
+from weft.store.sql_log import SqlLog
+
+try:
+    import psycopg
+except ImportError as missing:
+    raise InvalidConfig(
+        "a log in PostgreSQL needs psycopg", hint="pip install 'weft[postgres]'"
+    ) from missing
+
+PREFIXES = ("postgresql://", "postgres://")
+FORMAT = 1
+LEADS, WAITS = 0x77656674, 0x77656675  # advisory locks: of the leader, and of the first in line
+READERS = 4
+CONNECT_S = 10
+BUSY_MS = 500
+AGAIN_S = 0.2
+TABLES = """
+CREATE TABLE IF NOT EXISTS log_format (version BIGINT NOT NULL);
+CREATE TABLE IF NOT EXISTS events (
+    seq BIGINT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, kind TEXT COLLATE "C",
+    job TEXT COLLATE "C", json TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS events_of_job ON events (job, seq) WHERE kind <> 'Decided';
+CREATE INDEX IF NOT EXISTS decisions ON events (seq) WHERE kind = 'Decided';
+CREATE INDEX IF NOT EXISTS events_at ON events (at);
+CREATE TABLE IF NOT EXISTS snapshots (seq BIGINT PRIMARY KEY, data BYTEA NOT NULL);
+CREATE TABLE IF NOT EXISTS bases (
+    seq BIGINT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, data BYTEA NOT NULL);
+CREATE TABLE IF NOT EXISTS set_aside (
+    seq BIGINT PRIMARY KEY, json TEXT NOT NULL, why TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS lease (
+    row BIGINT PRIMARY KEY CHECK (row = 1), token BIGINT NOT NULL, beat BIGINT NOT NULL,
+    holder TEXT NOT NULL, last BIGINT NOT NULL);
+INSERT INTO lease VALUES (1, 0, 0, '', 0) ON CONFLICT DO NOTHING;
+"""
+TYPES = (
+    (" STRICT", ""),
+    ("INTEGER", "BIGINT"),
+    ("REAL", "DOUBLE PRECISION"),
+    ("BLOB", "BYTEA"),
+    ("TEXT", 'TEXT COLLATE "C"'),
+)
+NUMBER = "UPDATE lease SET last = last + ? RETURNING last"
+INSERT = "INSERT INTO events (seq, at, kind, job, json) VALUES (?, ?, ?, ?, ?)"
+END_HOLDER = """
+SELECT pg_terminate_backend(pid) FROM pg_locks
+WHERE locktype = 'advisory' AND classid = 0 AND objid = ? AND pid <> pg_backend_pid() AND database =
+(SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+PLACEHOLDER = re.compile(r"\?|(?<!:):(\w+)")
+
+
+class Session:
+    """A connection that takes our words: `?` and `:name` stand for values."""
+
+    def __init__(self, address: str, *, durable: bool = True) -> None:
+        try:
+            self._db = psycopg.connect(
+                address,
+                autocommit=True,
+                connect_timeout=CONNECT_S,
+                cursor_factory=psycopg.ClientCursor,
+                application_name="weft",
+                keepalives_idle=5,
+                keepalives_interval=2,
+                keepalives_count=3,
+            )
+            if not durable:
+                self._db.execute("SET synchronous_commit = off")
+        except psycopg.Error as error:
+            raise StoreError(f"PostgreSQL does not answer: {error}") from error
+
+    def execute(self, words: str, told: Any = (), /) -> psycopg.Cursor[Any]:
+        """A cursor on the answer."""
+        with self._saying():
+            return self._db.execute(_translate(words), told or None)
+
+    def executemany(self, words: str, told: Any, /) -> None:
+        """The same words with each of several rows."""
+        with self._saying(), self._db.cursor() as cursor:
+            cursor.executemany(_translate(words), told)
+
+    @contextmanager
+    def _saying(self) -> Iterator[None]:
+        """StoreError where the session is gone."""
+        try:
+            yield
+        except psycopg.Error as error:
+            if not self._db.closed:
+                raise
+            raise StoreError(f"PostgreSQL does not answer: {error}") from error
+
+    def lock(self, key: int) -> bool:
+        """Have an advisory lock for as long as the session lasts, unless another has it."""
+        (mine,) = self.execute("SELECT pg_try_advisory_lock(?)", (key,)).fetchone() or (False,)
+        return bool(mine)
+
+    @property
+    def number(self) -> int:
+        """What the server calls it."""
+        return self._db.info.backend_pid
+
+    @property
+    def broken(self) -> bool:
+        """Whether it can be used no more."""
+        return self._db.closed
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether one was begun and not ended."""
+        return self._db.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
+
+    def close(self) -> None:
+        """End it."""
+        self._db.close()
+
+
+@lru_cache(256)
+def _translate(words: str) -> str:
+    return PLACEHOLDER.sub(lambda found: f"%({found[1]})s" if found[1] else "%s", words)
+
+
+class Readers:
+    """A few sessions for questions from any thread."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._idle: queue.LifoQueue[Session | None] = queue.LifoQueue()
+        for _ in range(READERS):
+            self._idle.put(None)
+
+    def ask(self, words: str, told: Any = ()) -> list[Any]:
+        """All rows of the answer; a session that broke meanwhile is opened anew."""
+        session = self._idle.get()
+        try:
+            if session is not None:
+                try:
+                    return session.execute(words, told).fetchall()
+                except StoreError:
+                    session.close()
+            session = Session(self._address)
+            return session.execute(words, told).fetchall()
+        finally:
+            self._idle.put(session)
+
+    def close(self) -> None:
+        """End all of them."""
+        for _ in range(READERS):
+            if (session := self._idle.get()) is not None:
+                session.close()
+
+
+class PostgresStore(SqlLog):
+    """The log in the database at `address`; `holder` is for a standby to read."""
+
+    failures = (psycopg.Error,)
+    search = Search("kind", "job", "strpos")
+    _reading: Readers
+
+    def __init__(self, address: str, holder: str = "") -> None:
+        super().__init__()
+        self._address = address
+        self.where = describe(address)
+        self._beats: Session | None = None
+        try:
+            self._session = Session(address)
+            self._number = self._session.number
+            if not self._session.lock(LEADS):
+                self._session.close()
+                raise InvalidConfig(
+                    f"{self.where} is in use by another service",
+                    hint="one service a database; `--standby` waits for the other",
+                )
+            self._make_tables()
+            (token,) = self._db.execute(lease.TAKE, (holder,)).fetchone() or (0,)
+        except (StoreError, psycopg.Error) as error:
+            raise InvalidConfig(f"{self.where} cannot be used as an event log: {error}") from error
+        self._token = int(token)
+        self._reading = Readers(address)
+        self.ended = EndedTable(self._reading.ask, self, self._all_or_nothing)
+
+    def _make_tables(self) -> None:
+        ended = TABLE
+        for ours, theirs in TYPES:
+            ended = ended.replace(ours, theirs)
+        self._db.execute(TABLES + ended)
+        row = self._db.execute("SELECT version FROM log_format").fetchone()
+        if row is None:
+            self._db.execute("INSERT INTO log_format VALUES (?)", (FORMAT,))
+        elif row[0] > FORMAT:
+            raise InvalidConfig(
+                f"{self.where} was written by a newer version of weft (log format {row[0]})",
+                hint=f"this one reads up to format {FORMAT}",
+            )
+
+    # ---- as the connection of its tables, whichever session that is now
+
+    @property
+    def _db(self) -> Session:  # type: ignore[override]
+        """The owner's session; a broken one is opened again, unless another leads."""
+        if self._session.broken:
+            self._reopen()
+        return self._session
+
+    def execute(self, words: str, told: Any = (), /) -> Any:
+        """By the session of the owner."""
+        return self._db.execute(words, told)
+
+    def executemany(self, words: str, told: Any, /) -> None:
+        """By the session of the owner."""
+        self._db.executemany(words, told)
+
+    # ---- transactions
+
+    def _insert(self, lines: Sequence[tuple[float, str]]) -> int:
+        (last,) = self._db.execute(NUMBER, (len(lines),)).fetchone() or (0,)
+        first = last - len(lines) + 1
+        rows = [(first + at, when, *_about(line), line) for at, (when, line) in enumerate(lines)]
+        if rows:
+            self._db.executemany(INSERT, rows)
+        return int(last)
+
+    def _last(self) -> int:
+        (last,) = self._db.execute("SELECT last FROM lease").fetchone() or (0,)
+        return int(last)
+
+    def _begin(self) -> None:
+        self._db.execute("BEGIN")
+        (token,) = self._db.execute("SELECT token FROM lease FOR UPDATE").fetchone() or (0,)
+        lease.compare(token, self._token)
+
+    def _roll_back(self) -> None:
+        with suppress(psycopg.Error, StoreError):  # a session that breaks undoes what it began
+            if not self._session.broken and self._session.in_transaction:
+                self._session.execute("ROLLBACK")
+
+    def _reopen(self) -> None:
+        session = Session(self._address)
+        try:
+            session.execute("SELECT pg_terminate_backend(?)", (self._number,))  # it may linger
+            self._wait_for_lock(session)
+        except BaseException:
+            session.close()
+            raise
+        self._session, self._number = session, session.number
+
+    def _wait_for_lock(self, session: Session) -> None:
+        """Until our own earlier session has given it back; Superseded if another leads."""
+        until = time.monotonic() + CONNECT_S
+        while True:
+            locked = session.lock(LEADS)
+            (token,) = session.execute("SELECT token FROM lease").fetchone() or (0,)
+            lease.compare(token, self._token)
+            if locked:
+                return
+            if time.monotonic() > until:
+                raise StoreError(f"another session holds {self.where}")
+            time.sleep(AGAIN_S)
+
+    def beat(self) -> None:
+        """Say that its owner is well; Superseded if another has taken the lease."""
+        try:
+            if self._beats is None or self._beats.broken:
+                self._beats = Session(self._address, durable=False)
+            if not self._beats.execute(lease.BEAT, (self._token,)).rowcount:
+                (token,) = self._beats.execute("SELECT token FROM lease").fetchone() or (0,)
+                lease.compare(token, self._token)
+        except Superseded:
+            raise
+        except (psycopg.Error, StoreError) as error:
+            raise StoreError(f"the lease was not renewed: {error}") from error
+
+    def close(self) -> None:
+        """End all sessions, so that another service may lead."""
+        self._reading.close()
+        self._session.close()
+        if self._beats is not None:
+            self._beats.close()
+
+
+class PostgresPlace:
+    """A log in a database, as a standby sees it."""
+
+    def __init__(self, address: str) -> None:
+        self.name, self._address = describe(address), address
+        self._session = Session(address)
+
+    def is_first(self) -> bool:
+        """Whether nobody waits before us."""
+        return self._session.lock(WAITS)
+
+    def is_free(self) -> bool:
+        """Whether nobody leads."""
+        if free := self._session.lock(LEADS):
+            self._session.execute("SELECT pg_advisory_unlock(?)", (LEADS,))
+        return free
+
+    def read(self) -> Lease:
+        """Who leads; the empty lease where there is no log yet."""
+        try:
+            row = self._session.execute("SELECT token, beat, holder FROM lease").fetchone()
+        except psycopg.errors.UndefinedTable:
+            return Lease()
+        return Lease() if row is None else Lease(*row)
+
+    def take_from(self, seen: Lease) -> bool:
+        """Take the token of a leader that stands still, and end its session.
+
+        One that stands inside a transaction has its session ended first: that undoes it.
+        """
+        self._session.execute(f"SET lock_timeout = {BUSY_MS}")
+        try:
+            taken = self._session.execute(lease.TAKE_FROM, (seen.token, seen.beat)).rowcount
+        except psycopg.errors.LockNotAvailable:
+            self._session.execute(END_HOLDER, (LEADS,))
+            return False
+        if taken:
+            self._session.execute(END_HOLDER, (LEADS,))
+        return bool(taken)
+
+    def close(self) -> None:
+        """Let the next in line wait."""
+        self._session.close()
+
+
+def describe(address: str) -> str:
+    """Where a database is, without its password."""
+    return re.sub(r"(//[^:@/]*):[^@/]*@", r"\1@", address)
+
+
+def _about(line: str) -> tuple[str | None, str | None]:
+    """The kind of an event and the job it is about, as far as a column can hold them."""
+    body = json.loads(line)
+    job = body.get("job")
+    name = job.get("id") if isinstance(job, dict) else job
+    if not isinstance(name, str) or "\x00" in name or not _is_plain(name):
+        name = None
+    return body.get("event"), name
+
+
+def _is_plain(text: str) -> bool:
+    with suppress(UnicodeEncodeError):
+        text.encode()
+        return True
+    return False

@@ -1,0 +1,228 @@
+"""The event log in tables of a database: what all databases do alike.
+
+Rows that cannot be read are moved to `set_aside`, with the reason, and the rest is read. Every
+transaction checks the token of its owner's lease.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from weft.core.codec.event_lines import read_event, readable_line
+from weft.core.errors import InvalidConfig, StoreError, WeftError
+from weft.core.events.event import Event, names
+from weft.core.latency import Latency
+from weft.core.model.job import JobId
+from weft.store.ended_jobs import EndedTable
+from weft.store.job_events import Search, lines_about
+
+log = logging.getLogger(__name__)
+
+SNAPSHOTS_KEPT = 2
+NO_LIMIT = 2**63 - 1
+# The log has its beginning, or goes on from its oldest base.
+BEGINS_AFTER = """
+SELECT CASE WHEN coalesce((SELECT min(seq) FROM events), 1) = 1 THEN 0
+ELSE coalesce((SELECT min(seq) FROM bases), 0) END
+"""
+KEEP_SNAPSHOT = """
+INSERT INTO snapshots VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET data = excluded.data
+"""
+DROP_SNAPSHOTS = """
+DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?)
+"""
+KEEP_BASE = """
+INSERT INTO bases VALUES (?, ?, ?)
+ON CONFLICT (seq) DO UPDATE SET at = excluded.at, data = excluded.data
+"""
+SET_ASIDE = """
+INSERT INTO set_aside SELECT seq, json, ? FROM events WHERE seq = ?
+ON CONFLICT (seq) DO UPDATE SET json = excluded.json, why = excluded.why
+"""
+CUT_AT_ONCE = 2_000  # events: who appends meanwhile waits some 20 ms
+Row = tuple[int, float, Event]
+
+
+class Connection(Protocol):
+    """What is asked of a database's connection: `?` and `:name` stand for values."""
+
+    def execute(self, words: str, told: Any = (), /) -> Any:
+        """A cursor on the answer."""
+        ...
+
+    def executemany(self, words: str, told: Any, /) -> Any:
+        """The same words with each of several rows."""
+        ...
+
+
+class Asking(Protocol):
+    """Questions beside who writes."""
+
+    def ask(self, words: str, told: Any = ()) -> list[Any]:
+        """All rows of the answer."""
+        ...
+
+
+class SqlLog(ABC):
+    """A log whose tables are there; `where` names it for people.
+
+    A subclass opens the connection, numbers and inserts events, and begins transactions.
+    """
+
+    failures: tuple[type[Exception], ...] = ()
+    search: Search
+    where: str
+    ended: EndedTable
+    _db: Connection
+    _reading: Asking
+
+    def __init__(self) -> None:
+        self.appends = Latency()
+        self._lock = threading.Lock()
+
+    # ---- for a subclass
+
+    @abstractmethod
+    def _insert(self, lines: Sequence[tuple[float, str]]) -> int:
+        """Inside a transaction: the number of the last."""
+
+    @abstractmethod
+    def _last(self) -> int:
+        """The number of the last event that was ever appended."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """A transaction of whoever has the token; Superseded for others."""
+
+    @abstractmethod
+    def _roll_back(self) -> None:
+        """The transaction that was begun, if any is left."""
+
+    # ---- the log
+
+    def append(self, events: Sequence[tuple[float, Event]]) -> int:
+        """Keep them in one transaction; the number of the last."""
+        lines = [(at, readable_line(at, event)) for at, event in events]
+        with self.appends.measured(), self._all_or_nothing(f"{len(lines)} events"):
+            return self._insert(lines)
+
+    def since(self, seq: int, limit: int | None = None) -> list[Row]:
+        """Events after number `seq`; those that cannot be read are set aside and passed over."""
+        with self._lock:
+            rows = self._db.execute(
+                "SELECT seq, json FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
+                (seq, NO_LIMIT if limit is None else limit),
+            ).fetchall()
+        found = [*self._readable(rows)]
+        # A reader takes an empty answer for the end.
+        return found if found or not rows else self.since(rows[-1][0], limit)
+
+    def last(self) -> int:
+        """The number of the last event that was ever appended."""
+        with self._lock:
+            return self._last()
+
+    def set_aside(self, seq: int, why: str) -> None:
+        """Take a row out of the log, and keep it with the reason."""
+        log.error("event=%d set aside: %s", seq, why)
+        with self._all_or_nothing(f"event {seq}"):
+            self._db.execute(SET_ASIDE, (why, seq))
+            empty = "INSERT INTO set_aside VALUES (?, '', ?) ON CONFLICT DO NOTHING"
+            self._db.execute(empty, (seq, why))
+            self._db.execute("DELETE FROM events WHERE seq = ?", (seq,))
+
+    def aside(self) -> dict[int, str]:
+        """Rows that are not in the log any more, and why."""
+        with self._lock:
+            return dict(self._db.execute("SELECT seq, why FROM set_aside ORDER BY seq").fetchall())
+
+    def missing(self) -> list[int]:
+        """Numbers that the log should have and does not, without those that were set aside."""
+        with self._lock:
+            (base,) = self._db.execute(BEGINS_AFTER).fetchone()
+            there = {seq for (seq,) in self._db.execute("SELECT seq FROM events")}
+            there |= {seq for (seq,) in self._db.execute("SELECT seq FROM set_aside")}
+            return [seq for seq in range(base + 1, self._last() + 1) if seq not in there]
+
+    def about_job(self, job: JobId, limit: int, until: float | None = None) -> list[Row]:
+        """The last events that name a job, by a connection of its own: appends go on."""
+        rows = lines_about(self._reading.ask, self.search, job, limit, until)
+        return [one for one in self._readable(rows) if names(one[2], job)]
+
+    def _readable(self, rows: Iterable[tuple[int, str]]) -> Iterator[Row]:
+        for seq, line in rows:
+            try:
+                yield (seq, *read_event(line))
+            except WeftError as error:
+                self.set_aside(seq, f"it cannot be read: {error.what}")
+
+    # ---- snapshots
+
+    def save(self, seq: int, snapshot: bytes) -> None:
+        """Keep a snapshot beside the one before it."""
+        with self._all_or_nothing("a snapshot"):
+            self._db.execute(KEEP_SNAPSHOT, (seq, snapshot))
+            self._db.execute(DROP_SNAPSHOTS, (SNAPSHOTS_KEPT,))
+
+    def latest(self) -> tuple[int, bytes] | None:
+        """The snapshot with the highest number."""
+        with self._lock:
+            row = self._db.execute(
+                "SELECT seq, data FROM snapshots ORDER BY seq DESC LIMIT 1"
+            ).fetchone()
+        return None if row is None else (int(row[0]), bytes(row[1]))
+
+    def keep_base(self, seq: int, at: float, base: bytes) -> None:
+        """Keep a snapshot that the log can go on from, should it be cut there."""
+        with self._all_or_nothing("a base"):
+            self._db.execute(KEEP_BASE, (seq, at, base))
+
+    def bases(self) -> list[tuple[int, float]]:
+        """Numbers and times of all bases, oldest first."""
+        with self._lock:
+            return [*self._db.execute("SELECT seq, at FROM bases ORDER BY seq").fetchall()]
+
+    def base(self) -> tuple[int, bytes] | None:
+        """What the log goes on from; None if it has its beginning."""
+        with self._lock:
+            (seq,) = self._db.execute(BEGINS_AFTER).fetchone()
+            row = self._db.execute("SELECT seq, data FROM bases WHERE seq = ?", (seq,)).fetchone()
+        return None if row is None else (int(row[0]), bytes(row[1]))
+
+    def compact(self, seq: int) -> None:
+        """Drop all events up to `seq`, a few at a time; where it stops the log can be read."""
+        if seq not in {one for one, _ in self.bases()}:
+            raise InvalidConfig(f"there is no base of event {seq} to cut the log at")
+        with self._all_or_nothing("the cut"):
+            self._db.execute("DELETE FROM bases WHERE seq < ?", (seq,))
+            self._db.execute("DELETE FROM set_aside WHERE seq <= ?", (seq,))
+        while True:
+            with self._all_or_nothing("the cut"):
+                (first,) = self._db.execute("SELECT min(seq) FROM events").fetchone()
+                if first is None or first > seq:
+                    return
+                until = min(first + CUT_AT_ONCE, seq + 1)
+                self._db.execute("DELETE FROM events WHERE seq < ?", (until,))
+
+    @contextmanager
+    def _all_or_nothing(self, what: str) -> Iterator[None]:
+        """A transaction; StoreError if it cannot be kept."""
+        with self._lock:
+            try:
+                self._begin()
+                yield
+                self._db.execute("COMMIT")
+            except self.failures as error:
+                self._roll_back()
+                raise StoreError(
+                    f"{what} could not be written to {self.where}: {error}",
+                    hint="is the disk full?",
+                ) from error
+            except BaseException:
+                self._roll_back()
+                raise

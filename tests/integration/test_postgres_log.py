@@ -1,0 +1,225 @@
+"""The log in a real PostgreSQL: the same as in a file, and only one who writes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.takeover import rounds
+
+from tests.postgres_server import running_server
+from weft.core.errors import InvalidConfig, StoreError, Superseded
+from weft.core.events.event import Cancelled, Decided, Event, Started, Submitted, Woken
+from weft.core.model.job import Job, JobId
+from weft.core.state.ended_jobs import EndedJob
+from weft.store.sqlite import SqliteStore
+
+NAMES = ["a", "B", "vision:net", "é\u6f22", "100%", "it's", 'quo"te', "back\\slash", "a?b", ":c"]
+JOBS = [JobId(name) for name in NAMES]
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Callable[[], str]]:
+    with running_server() as make:
+        yield make
+
+
+def events_of(rng: random.Random) -> list[tuple[float, Event]]:
+    drawn: list[tuple[float, Event]] = []
+    for _ in range(rng.randrange(4)):
+        job, at = rng.choice(JOBS), rng.randrange(100) / 7
+        other = rng.choice(JOBS)
+        kinds: list[Event] = [Submitted(Job(job)), Started(job, 1), Cancelled(job), Woken()]
+        drawn.append((at, rng.choice([*kinds, Decided(1, {job: None}, reasons={other: "waits"})])))
+    return drawn
+
+
+def ended_of(rng: random.Random) -> list[EndedJob]:
+    return [
+        EndedJob(
+            rng.randrange(12),
+            rng.choice(JOBS),
+            rng.choice(["", "vision"]),
+            rng.choice(["ann", "bob"]),
+            rng.choice(NAMES),
+            rng.choice(["", "app1", "app2"]),
+            rng.choice(["succeeded", "failed"]),
+            float(rng.randrange(9)),
+            float(rng.randrange(9)),
+            rng.randbytes(5),
+        )
+        for _ in range(rng.randrange(3))
+    ]
+
+
+def draw(rng: random.Random) -> Callable[[Any], Any]:
+    """Something to do to a store, the same to each."""
+    seq, job, limit = rng.randrange(12), rng.choice(JOBS), rng.randrange(1, 6)
+    tenant, user = rng.choice([None, "", "vision"]), rng.choice([None, "ann"])
+    events, ended, data = events_of(rng), ended_of(rng), rng.randbytes(4)
+    return rng.choice(
+        [
+            lambda store: store.append(events),
+            lambda store: store.append(events),
+            lambda store: store.since(seq, limit),
+            lambda store: (store.since(0), store.last(), store.missing(), store.aside()),
+            lambda store: store.set_aside(seq, "not ours"),
+            lambda store: (store.about_job(job, limit), store.about_job(job, limit, until=8.0)),
+            lambda store: (store.save(seq, data), store.latest()),
+            lambda store: (store.keep_base(seq, 1.5, data), store.bases(), store.base()),
+            lambda store: store.compact(seq),
+            lambda store: store.ended.put(ended),
+            lambda store: store.ended.put(ended),
+            lambda store: store.ended.reset(seq, [job]),
+            lambda store: store.ended.remove([job]),
+            lambda store: (store.ended.get(job), dict(store.ended.counts())),
+            lambda store: store.ended.page(seq - 1, limit, tenant=tenant, outcome="failed"),
+            lambda store: (store.ended.page(-1, 99), store.ended.page(-1, 9, app="app1")),
+            lambda store: (store.ended.oldest(None), store.ended.oldest(limit)),
+            lambda store: store.ended.named(str(job), limit, tenant=tenant),
+            lambda store: store.ended.beginning(str(job)[:1], limit, tenant=tenant),
+            lambda store: store.ended.apps("app", limit, tenant=tenant),
+            lambda store: store.ended.latest(limit, tenant=tenant, user=user),
+            lambda store: store.ended.first_since(seq / 2),
+        ]
+    )
+
+
+def answer(store: Any, question: Callable[[Any], Any]) -> object:
+    try:
+        return question(store)
+    except InvalidConfig as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_answers_as_the_file_does(
+    database: Callable[[], str], tmp_path: Path, seed: int
+) -> None:
+    from weft.store.postgres import PostgresStore
+
+    rng, address, path = random.Random(seed), database(), tmp_path / "events.db"
+    ours, theirs = SqliteStore(path), PostgresStore(address)
+    for number in range(200):
+        if rng.random() < 0.02:  # a service that begins anew
+            ours.close()
+            theirs.close()
+            ours, theirs = SqliteStore(path), PostgresStore(address)
+        question = draw(rng)
+
+        expected, found = answer(ours, question), answer(theirs, question)
+
+        assert found == expected, f"question {number}"
+    ours.close()
+    theirs.close()
+
+
+def test_one_service_at_a_time_owns_it(database: Callable[[], str]) -> None:
+    from weft.store.postgres import PostgresStore
+
+    address = database()
+    first = PostgresStore(address)
+
+    with pytest.raises(InvalidConfig, match="in use by another service"):
+        PostgresStore(address)
+
+    first.append([(1.0, Woken())])
+    first.close()
+    second = PostgresStore(address)
+    assert second.last() == 1
+    second.close()
+
+
+def test_a_session_that_breaks_is_opened_again(database: Callable[[], str]) -> None:
+    from weft.store.postgres import PostgresStore, Session
+
+    store = PostgresStore(address := database())
+    store.append([(1.0, Woken())])
+    admin = Session(address)
+    everybody = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = "
+    everybody += "current_database() AND pid <> pg_backend_pid()"
+    admin.execute(everybody)
+
+    with pytest.raises(StoreError, match="does not answer"):
+        store.append([(2.0, Woken())])
+    store.append([(2.0, Woken())])
+    store.beat()
+
+    assert [seq for seq, _, _ in store.since(0)] == [1, 2]
+    assert store.missing() == []
+    store.close()
+    admin.close()
+
+
+def test_whoever_lost_the_token_writes_nothing_more(database: Callable[[], str]) -> None:
+    from weft.store.postgres import PostgresPlace, PostgresStore
+
+    store = PostgresStore(address := database(), "me")
+    store.append([(1.0, Woken())])
+    store.beat()
+    standby = PostgresPlace(address)
+    assert standby.is_first()
+    assert not standby.is_free()
+
+    assert standby.take_from(standby.read())
+
+    for write in (lambda: store.append([(2.0, Woken())]), store.beat, lambda: store.save(1, b"x")):
+        with pytest.raises(StoreError):
+            write()
+    assert standby.is_free()
+    new = PostgresStore(address, "you")
+    for write in (lambda: store.append([(2.0, Woken())]), store.beat):
+        with pytest.raises(Superseded, match="taken over"):
+            write()
+    assert new.last() == 1
+    assert new.append([(3.0, Woken())]) == 2
+    store.close()
+    new.close()
+    standby.close()
+
+
+def test_a_leader_that_moved_meanwhile_keeps_its_place(database: Callable[[], str]) -> None:
+    from weft.store.postgres import PostgresPlace, PostgresStore
+
+    store = PostgresStore(address := database(), "me")
+    standby = PostgresPlace(address)
+    seen = standby.read()
+    store.beat()
+
+    assert not standby.take_from(seen)
+
+    assert store.append([(1.0, Woken())]) == 1
+    store.close()
+    standby.close()
+
+
+@pytest.mark.slow
+def test_no_job_is_lost_or_runs_twice_when_a_leader_goes(
+    database: Callable[[], str], tmp_path: Path
+) -> None:
+    took = rounds(tmp_path, 5, seed=3, database=database())
+
+    assert set(took) == {"stop", "kill", "end", "clock", "pause"}
+
+
+def test_a_leader_stuck_in_a_transaction_is_undone(database: Callable[[], str]) -> None:
+    from weft.store.postgres import PostgresPlace, PostgresStore
+
+    store = PostgresStore(address := database(), "me")
+    store.beat()
+    standby = PostgresPlace(address)
+    store._begin()
+    store._insert([(1.0, '{"event": "Woken"}')])
+
+    assert not standby.take_from(standby.read())  # its session is ended instead
+    assert standby.take_from(standby.read())
+
+    new = PostgresStore(address, "you")
+    assert new.last() == 0
+    assert new.since(0) == []
+    new.close()
+    store.close()
+    standby.close()

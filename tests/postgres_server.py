@@ -1,0 +1,64 @@
+"""A PostgreSQL server for tests: on a socket in a folder of its own, ended with them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+NUMBERS = itertools.count()
+
+
+def find_binaries() -> Path | None:
+    """Where the server's programs are: the newest version that is installed."""
+    found = shutil.which("initdb")
+    if found is not None:
+        return Path(found).parent
+    versions = [*Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    newest = max(versions, key=lambda path: int(path.parts[4]), default=None)
+    return None if newest is None else newest.parent
+
+
+@contextmanager
+def running_server() -> Iterator[Callable[[], str]]:
+    """A function that makes a new, empty database and gives its address."""
+    binaries = find_binaries()
+    if binaries is None:
+        pytest.skip("PostgreSQL is not installed")
+    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
+    folder = Path(tempfile.mkdtemp(prefix="weft-pg-"))
+    who: dict[str, str] = {}
+    if os.getuid() == 0:  # which the server refuses to run as
+        who = {"user": "postgres", "group": "postgres"}
+        shutil.chown(folder, "postgres", "postgres")
+    data, out = folder / "data", folder / "server.log"
+
+    def run(*command: object) -> None:
+        words = [str(word) for word in command]
+        subprocess.run(words, check=True, cwd=folder, stdout=subprocess.DEVNULL, **who)  # type: ignore[call-overload]
+
+    run(binaries / "initdb", "-D", data, "-A", "trust", "-U", "weft", "--no-sync")
+    options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
+    run(binaries / "pg_ctl", "-D", data, "-l", out, "-w", "-t", 120, "-o", options, "start")
+
+    def make() -> str:
+        name = f"log{next(NUMBERS)}"
+        with psycopg.connect(address("postgres"), autocommit=True) as db:
+            db.execute(f"CREATE DATABASE {name}")
+        return address(name)
+
+    def address(name: str) -> str:
+        return f"postgresql://weft@/{name}?host={folder}"
+
+    try:
+        yield make
+    finally:
+        run(binaries / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+        shutil.rmtree(folder)

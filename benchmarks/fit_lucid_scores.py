@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measure import data_folder
+from benchmarks.measure import need_data
 from weft.core.knowledge.profile import Profile
 from weft.core.state.table import Floats
 from weft.policies.lucid.scores import score
@@ -28,10 +28,7 @@ SMALLEST = 1  # workloads in a leaf at least
 
 def main() -> int:
     """Print the tree, and how often it agrees with the table."""
-    data = data_folder()
-    if data is None:
-        print("the public research data is not here; set WEFT_DATA to its folder")
-        return 0
+    data = need_data()
     with (data / "lucid" / "single_data.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     x = np.array([[float(row[name]) for name in FEATURES] for row in rows])

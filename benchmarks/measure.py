@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -17,6 +19,26 @@ def data_folder() -> Path | None:
     """The folder of public traces, if it is there."""
     folder = Path(os.environ.get("WEFT_DATA", ROOT.parent / "shared" / "data"))
     return folder if folder.is_dir() else None
+
+
+def need_data() -> Path:
+    """The folder of public traces; where it is not, that is said, and nothing else is done."""
+    folder = data_folder()
+    if folder is None:
+        print("skipped: the public research data is not here; set WEFT_DATA to its folder")
+        sys.exit(0)
+    return folder
+
+
+@cache
+def fingerprint(parts: tuple[str, ...]) -> str:
+    """Of these files and folders of the package: results of older ones are not theirs."""
+    whole = hashlib.sha256()
+    for part in parts:
+        path = ROOT / "src" / "weft" / part
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            whole.update(file.read_bytes())
+    return whole.hexdigest()[:12]
 
 
 def cpu_s(work: Callable[[], object], runs: int = 5) -> float:

@@ -228,8 +228,11 @@ def _changes(node: ast.expr) -> Iterator[ast.expr]:
 
 def _is_tolerance(node: ast.expr) -> bool:
     if isinstance(node, ast.BinOp):
-        sides = (node.left, node.right)
-        return any(isinstance(one, ast.Name) and one.id in TOLERANCES for one in sides)
+        return any(
+            _is_tolerance(one) for one in (node.left, node.right) if not isinstance(one, ast.BinOp)
+        )
+    if isinstance(node, ast.Name):
+        return node.id in TOLERANCES
     number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
     return number and 0.0 < abs(node.value) <= TINY
 

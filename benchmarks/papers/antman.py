@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import weft
-from benchmarks.measure import data_folder
+from benchmarks.measure import need_data
 from weft.core.model.job import Tier
 from weft.core.model.trace import Trace
 from weft.sim.result import Outcome, Result
@@ -28,10 +28,7 @@ MAY_LOSE = 0.05
 
 def main() -> int:
     """Print both tables; fail where a number is further from theirs, or lost, than promised."""
-    data = data_folder()
-    if data is None:
-        print("the public research data is not here; set WEFT_DATA to its folder")
-        return 0
+    data = need_data()
     folder = data / "muri"
     wrong = as_published(folder)
     wrong += fair(find(str(folder / "traces" / "trace3.csv")))

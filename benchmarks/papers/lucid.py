@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measure import data_folder
+from benchmarks.measure import need_data
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Demand, Job, JobId
@@ -61,10 +61,7 @@ class Times:
 
 def main() -> int:
     """Print mean completion and queueing times of every policy."""
-    data = data_folder()
-    if data is None:
-        print("the public research data is not here; set WEFT_DATA to its folder")
-        return 0
+    data = need_data()
     rows = read(data / "lucid" / "surrogate_trace.csv")
     pairs = read_pairs(data / "lucid" / "colocate_info.csv")
     print(f"{'policy':<42} {'told by':<9} {'mean JCT h':>10} {'p99 h':>8} {'mean wait h':>11}")

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import weft
-from benchmarks.measure import data_folder
+from benchmarks.measure import need_data
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.trace import Trace
 from weft.perf.links.bus import read_bus
@@ -37,10 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the first 300 jobs alone")
     quick = parser.parse_args().quick
-    data = data_folder()
-    if data is None:
-        print("needs the public data: set WEFT_DATA")
-        return 0
+    data = need_data()
     folder = data / "topology_aware"
     bus = read_bus(folder)
     trace = load(folder / "workload_1000.csv")

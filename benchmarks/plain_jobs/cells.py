@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import astuple, dataclass
-from functools import cache
 from pathlib import Path
 
 import weft
-from benchmarks.measure import ROOT
+from benchmarks.measure import ROOT, fingerprint
 
 OUT = ROOT / "out" / "plain_jobs.json"
 METRICS = ("avg_jct_h", "p99_jct_h", "worst_ftf", "avg_queue_h", "restarts_per_job", "makespan_h")
@@ -45,18 +43,11 @@ class Cell:
         """What it is kept by; a cell of ours or with a prediction is not that of older code."""
         text = " | ".join(map(str, astuple(self)))
         told = self.predictor not in ("none", "oracle")
-        return f"{text} | {fingerprint()}" if told or self.policy.startswith("weft") else text
-
-
-@cache
-def fingerprint() -> str:
-    """Of our own policy, its order and the predictors."""
-    whole = hashlib.sha256()
-    for part in PARTS_OF_OURS:
-        path = ROOT / "src" / "weft" / part
-        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            whole.update(file.read_bytes())
-    return whole.hexdigest()[:12]
+        return (
+            f"{text} | {fingerprint(PARTS_OF_OURS)}"
+            if told or self.policy.startswith("weft")
+            else text
+        )
 
 
 def simulate(cell: Cell) -> Numbers:

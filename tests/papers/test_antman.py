@@ -323,3 +323,8 @@ def test_pauses_leave_a_job_its_share(
     run: float, slept: float, percent: float, idle: float
 ) -> None:
     assert idle_us(run, slept, percent) == pytest.approx(idle)
+
+
+def test_a_share_whose_half_would_be_too_little_is_taken_away() -> None:
+    assert next_share(0.02, 1.2) == pytest.approx(0.01)
+    assert next_share(0.018, 1.2) == 0.0

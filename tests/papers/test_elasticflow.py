@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import weft
+from weft.core.errors import InvalidConfig
 from weft.core.model.job import Demand, Job, JobId, Or
 from weft.core.model.trace import Trace, Truth
 from weft.policies.elasticflow import ElasticFlow
@@ -75,3 +76,11 @@ def test_no_promise_is_broken_where_lengths_are_known(policy: str, seed: int) ->
     assert metrics["deadlines_missed"] == 0
     assert metrics["deadlines_met"] > 0.1
     assert metrics["finished"] + metrics["deadlines_declined"] == 40
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"slot": 0.0}, {"quantile": 0.0}, {"quantile": 1.0}, {"restarts": -1}]
+)
+def test_each_parameter_that_means_nothing_is_refused(parameters: dict[str, float]) -> None:
+    with pytest.raises(InvalidConfig):
+        ElasticFlow(**parameters)  # type: ignore[arg-type]

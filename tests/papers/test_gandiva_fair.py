@@ -15,19 +15,25 @@ from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Event
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import Demand, Job, JobId, NodeId
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
 from weft.core.stops import SLEEPS
 from weft.formulas.fairness.shares import share_fairly
 from weft.perf.replay import Replay
 from weft.policies.gandiva_fair.homes import Homes
-from weft.policies.gandiva_fair.policy import GandivaFair
+from weft.policies.gandiva_fair.policy import (
+    GandivaFair,
+    GandivaFairMemory,
+    _entitlements,
+    _homes,
+)
 from weft.policies.gandiva_fair.stride import Gang, choose, choose_split
 from weft.policies.gandiva_fair.trading import trade, trade_all
 from weft.sim.asleep import Nights
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
+from weft.testing import view_of
 
 ONE, TWO = NodeId("one"), NodeId("two")
 
@@ -285,3 +291,31 @@ def test_a_gang_larger_than_a_server_gets_its_turns() -> None:
     got = gpu_seconds(GandivaFair(), "2x4:v100", jobs, 3 * 3600.0)
 
     assert got["large"] == pytest.approx(0.5 * sum(got.values()), rel=0.05)
+
+
+def test_everybody_has_the_same_part_of_every_kind_and_nothing_is_left() -> None:
+    jobs = [*users_jobs("a", 8, 8), *users_jobs("b", 8, 8)]
+    view = view_of("1x8:v100+1x4:t4", *jobs)
+
+    due = _entitlements(view, {one.id: one for one in jobs}, {"a": 3.0, "b": 1.0})
+
+    assert due["v100"] == pytest.approx({"a": 6.0, "b": 2.0})
+    assert due["t4"] == pytest.approx({"a": 3.0, "b": 1.0})
+
+
+@pytest.mark.parametrize(("preemptible", "home"), [(False, "v100-1"), (True, "v100-0")])
+def test_who_may_not_be_stopped_is_at_home_where_it_runs(preemptible: bool, home: str) -> None:
+    one = Job(JobId("one"), demand=Demand(2), preemptible=preemptible)
+    view = view_of("2x4:v100", one)
+    view.table.allocations[0] = Allocation((Slice(NodeId("v100-1"), (0, 1)),))
+    kept = GandivaFairMemory(home={one.id: {NodeId("v100-0"): 2}})
+
+    assert _homes(view, kept, {one.id: one}).home[one.id] == {NodeId(home): 2}
+
+
+def test_who_runs_and_has_no_home_is_at_home_where_it_runs() -> None:
+    one = Job(JobId("one"), demand=Demand(2))
+    view = view_of("2x4:v100", one)
+    view.table.allocations[0] = Allocation((Slice(NodeId("v100-1"), (0, 1)),))
+
+    assert _homes(view, GandivaFairMemory(), {one.id: one}).home == {one.id: {NodeId("v100-1"): 2}}

@@ -307,3 +307,9 @@ def test_unknown_lengths_come_last() -> None:
     view = measured(view_of("1x1:rtx3090", ("a", 1, inf), ("b", 1, 60.0)))
 
     assert set(view.after(Lucid(packing="off").decide(view))) == {"b"}
+
+
+def test_a_young_log_has_one_bin_and_a_cluster_twice_as_large_is_busy_with_twice_as_many() -> None:
+    assert Arrivals().then([5.0, 6.0], 6.0, 2).bins(6.0) == [2.0]
+    small, large = (Lucid()._quiet(view_of(nodes)) for nodes in ("1x8:v100", "2x8:v100"))
+    assert large == pytest.approx(2.0 * small)

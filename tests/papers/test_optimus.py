@@ -40,7 +40,7 @@ from weft.perf.training.servers import (
     nonnegative,
 )
 from weft.pieces.size.marginal import Counts, Growth, grow
-from weft.policies.optimus.policy import Optimus
+from weft.policies.optimus.policy import Optimus, _left
 from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
@@ -502,3 +502,9 @@ def test_a_job_whose_loss_has_fallen_is_taken_to_be_near_its_end() -> None:
 
     assert gpus(view, Optimus().decide(view)) == {"nearly": 3, "far": 3}
     assert gpus(told, Optimus().decide(told)) == {"nearly": 1, "far": 5}
+
+
+def test_what_nobody_knows_is_taken_for_the_longest_there_is() -> None:
+    known = [("a", 1, 600.0), ("b", 1, 6000.0)]
+
+    assert _left(view_of(4, *known, Job(JobId("c")))).tolist() == [600.0, 6000.0, 6000.0]

@@ -21,6 +21,7 @@ from weft.formulas.training.regimes import EpochsSeen, Regimes, past_seconds, pr
 from weft.perf.training.learner import Learner
 from weft.policies.shockwave.packing import plan_rounds
 from weft.policies.shockwave.policy import ARTIFACT, Shockwave, ShockwaveMemory
+from weft.policies.shockwave.reading import Standing
 from weft.policies.shockwave.rounds import fill, mean_rounds, order_early, place_rounds
 from weft.policies.shockwave.targets import Series, share, target
 from weft.policies.shockwave.welfare import (
@@ -466,3 +467,16 @@ def test_the_exponent_of_lateness_decides_who_runs() -> None:
 
     assert rounds[12.0] == 20
     assert 5 <= rounds[1.0] <= 15
+
+
+def test_a_target_that_can_be_met_is_met_against_welfare() -> None:
+    # On one GPU, four rounds of 60 s: a has all before it and its logarithm is steep, b is at 0.95.
+    # b ends at its target, 600 s, only if 300 s - 0.5 x (600 s - 240 s) of it run in the window.
+    rows = np.array([(1, 0, 100, 0, 60, 0, 6000), (1, 0, 100, 95, 60, 5700, 300)], dtype=float)
+    goals = np.array([1e6, 600.0])
+
+    planned = Shockwave(round=60.0, window=4, kappa=1e-9)._plan_rounds(
+        Standing(*rows.T), goals, 0, 1.0
+    )
+
+    assert planned.runs.sum(axis=1).tolist() == [2, 2]

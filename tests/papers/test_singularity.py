@@ -324,3 +324,20 @@ def test_of_two_standard_jobs_the_one_that_lacks_more_runs() -> None:
     plan = Singularity().decide(replace(view, now=3600.0, memory=memory))
 
     assert held_after(view, plan) == {"b": 8}
+
+
+@pytest.mark.parametrize("gain_s", [120.0, 0.0])
+def test_a_move_that_costs_more_than_it_is_worth_is_not_made(gain_s: float) -> None:
+    # Two nodes of 8 with 6 and 5 free devices: a gang of 8 is on one of them if a job moves.
+    policy = Singularity(gain_s=gain_s)
+    scheduler = Scheduler(policy, parse_cluster("2x8:v100"), knowledge=Knowledge())
+    for one in (job("first", 6, least=6), job("two", 2, least=2), job("three", 3, least=3)):
+        scheduler.step(0.0, [Submitted(one)])
+    scheduler.step(10.0, [Finished(JobId("first"), 1)])
+    before = dict(scheduler.view(10.0).held())
+    scheduler.step(4000.0, [Submitted(job("gang", 8, 1.0, 4000.0, least=8))])
+
+    after = dict(scheduler.view(4000.0).held())
+    moved = [name for name, on in before.items() if after[name] != on]
+    slices = len(after[JobId("gang")].slices)
+    assert (slices, moved) == ((1, ["two"]) if gain_s else (2, []))

@@ -11,14 +11,14 @@ import pytest
 import weft
 from tests.papers.training_ports import NoTraining
 from weft.core.events.report import Report
-from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
 from weft.formulas.training.convergence import Curve
 from weft.formulas.training.learning import Law, Learned
 from weft.perf.training.learner import Learner
 from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
-from weft.policies.slaq import Slaq, grow_by_gain, reduction, sizes
+from weft.policies.slaq import Slaq, grow_by_gain, reduction, reductions, sizes
 from weft.testing import view_of, with_knowledge
 
 X = Sublinear(0.01, 0.1, 1.0, 0.1)
@@ -227,3 +227,34 @@ def test_losses_fall_sooner_than_when_all_jobs_have_what_they_asked_for() -> Non
 
 def test_of_numbers_too_small_to_square_no_law_is_believed() -> None:
     assert fit_law([1e-200, 2e-200, 3e-200, 4e-200], [1.0, 0.6, 0.4, 0.3], "sublinear") is None
+
+
+def test_a_change_pays_for_its_pause_and_staying_does_not() -> None:
+    # Two of ten seconds are lost by whoever changes size: 0.8 of every gain but that of now.
+    seen = view(10, TOLD, "x", "y", "z")
+    seen.table.allocations[0] = Allocation((Slice(seen.cluster.nodes[0].id, (0, 1)),))
+    plain, paused = reductions(seen, 10.0), reductions(seen, 10.0, 2.0)
+
+    x, paused_x, y, paused_y = plain[0], paused[0], plain[1], paused[1]
+    assert x is not None and paused_x is not None and y is not None and paused_y is not None
+    assert paused_x.tolist() == pytest.approx([*0.8 * x[:2], x[2], *0.8 * x[3:]])
+    assert paused_y.tolist() == pytest.approx(y.tolist())
+
+
+def test_a_job_on_more_than_it_may_have_stays_at_its_most() -> None:
+    seen = view(10, TOLD, "x", most=2)
+    seen.table.allocations[0] = Allocation((Slice(seen.cluster.nodes[0].id, (0, 1, 2, 3)),))
+
+    (plain,), (paused,) = reductions(seen, 10.0), reductions(seen, 10.0, 2.0)
+
+    assert plain is not None and paused is not None
+    assert paused.tolist() == pytest.approx([*0.8 * plain[:2], plain[2]])
+
+
+def test_part_of_a_gpu_leaves_the_rest_of_it_to_others() -> None:
+    # On 4 GPUs: half of one, and a job of unknown loss that asked for 4 and begins at its equal 2.
+    # Of the 1.5 that are left it gets a whole one.
+    half = Job(JobId("half"), demand=Demand(1, share=0.5))
+    seen = view_of(4, half, Job(JobId("four"), demand=Demand(4, min=1)))
+
+    assert sizes(seen, [None, None]) == {0: 1, 1: 3}

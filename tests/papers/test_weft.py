@@ -18,6 +18,7 @@ from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, BatchRange, Demand, Job, JobId, Slice
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Sharing
 from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import build
@@ -289,3 +290,9 @@ def test_a_part_of_a_gpu_that_is_free_is_used_beside_elastic_jobs() -> None:
 
     assert waiting
     assert with_room == []
+
+
+def test_only_where_jobs_share_it_says_so() -> None:
+    shared = {one: Weft(**{one: True}).about.taxonomy.sharing for one in ("share", "strangers")}
+    assert set(shared.values()) == {Sharing.SIDE_BY_SIDE}
+    assert Weft().about.taxonomy.sharing is Sharing.EXCLUSIVE

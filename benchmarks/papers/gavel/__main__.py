@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measure import data_folder
+from benchmarks.measure import need_data
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.scheduler import Scheduler
@@ -29,10 +29,7 @@ EXPECTED = Path(__file__).parent / "expected.toml"
 
 def main() -> int:
     """Run every line of `expected.toml`; fail where one is too far from theirs."""
-    data = data_folder()
-    if data is None:
-        print("the public research data is not here; set WEFT_DATA to its folder")
-        return 0
+    data = need_data()
     table = read_throughputs(data / "gavel" / "physical_cluster_throughputs.json")
     wrong = 0
     print(f"{'trace':<24} {'policy':<40} {'metric':<11} {'theirs':>7} {'ours':>7} {'differ':>7}")

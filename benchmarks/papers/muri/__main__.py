@@ -21,7 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import data_folder
+from benchmarks.measure import need_data
 from weft.app.simulate.run import run_one
 from weft.app.simulate.setup import Setup
 from weft.core.model.job import Demand, Job, JobId
@@ -179,10 +179,7 @@ PARTS: dict[str, Callable[[Path, Sequence[str]], bool]] = {
 
 def main(words: Sequence[str]) -> int:
     """Run the parts that were named."""
-    data = data_folder()
-    if data is None:
-        print("the public research data is not here; set WEFT_DATA to its folder")
-        return 0
+    data = need_data()
     named = [word for word in words if word in TRACES]
     parts = [word for word in words if word in PARTS] or list(PARTS)
     default = ["trace3"] if not words or "traces" not in words else TRACES

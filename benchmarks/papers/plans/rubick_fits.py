@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measure import data_folder
+from benchmarks.measure import need_data
 from benchmarks.papers.plans.rubick_data import read_models
 from weft.core.model.execution import Execution
 from weft.perf.plans.fit import START, PlanRun, fit_plans
@@ -68,54 +68,40 @@ REPLICATED = {
         )
     },
 }
-# (pipeline, tensor, nodes, GPUs a node, forward milliseconds) and what was measured.
-Divided = tuple[int, int, int, int, float, float]
-DIVIDED: dict[str, dict[str, tuple[Divided, ...]]] = {
-    "t5": {
-        "TP+PP": ((2, 8, 2, 8, 163, 658.04), (4, 4, 4, 4, 285, 1064), (8, 2, 8, 2, 497, 1712.5)),
-        "DP+TP+PP": (
-            (1, 8, 1, 8, 134, 615),
-            (2, 8, 2, 8, 163, 710),
-            (4, 8, 4, 8, 197, 815),
-            (4, 4, 4, 4, 285, 976.9),
-            (8, 2, 8, 2, 497, 1711),
-        ),
-    },
-    "gpt2": {
-        "TP+PP": ((4, 5, 4, 5, 290, 1068), (4, 1, 4, 1, 920, 3089.3), (8, 1, 8, 1, 920, 3120)),
-        "DP+TP+PP": (
-            (1, 5, 1, 5, 290, 1052.5),
-            (3, 5, 3, 5, 290, 1066),
-            (2, 5, 2, 5, 290, 1080.7),
-            (4, 5, 4, 5, 290, 1070),
-            (6, 5, 6, 5, 290, 1078),
-        ),
-    },
-    "llama7": {
-        "TP+PP": (
-            (2, 8, 2, 8, 380, 1569),
-            (8, 8, 8, 8, 494, 1871),
-            (4, 8, 4, 8, 433, 1665.7),
-            (4, 4, 4, 4, 740, 2641),
-            (8, 2, 8, 2, 1435, 4817),
-        ),
-        "DP+TP+PP": (
-            (1, 8, 2, 8, 300, 1130),
-            (1, 8, 4, 8, 270, 945),
-            (1, 8, 8, 8, 243, 859),
-            (2, 4, 4, 4, 534, 1648),
-        ),
-    },
-    "llama30": {
-        "TP+PP": ((6, 4, 6, 4, 1500, 5296), (6, 4, 6, 8, 850, 2741)),
-        "DP+TP+PP": (
-            (5, 2, 5, 8, 800, 2661),
-            (5, 4, 5, 8, 800, 2741),
-            (4, 4, 4, 4, 750, 2758),
-            (4, 4, 8, 8, 563, 2017),
-        ),
-    },
-}
+# Model, plan, pipeline, tensor, nodes, GPUs a node, forward milliseconds, and what was measured.
+DIVIDED = """
+t5       TP+PP    2 8 2 8 163 658.04
+t5       TP+PP    4 4 4 4 285 1064
+t5       TP+PP    8 2 8 2 497 1712.5
+t5       DP+TP+PP 1 8 1 8 134 615
+t5       DP+TP+PP 2 8 2 8 163 710
+t5       DP+TP+PP 4 8 4 8 197 815
+t5       DP+TP+PP 4 4 4 4 285 976.9
+t5       DP+TP+PP 8 2 8 2 497 1711
+gpt2     TP+PP    4 5 4 5 290 1068
+gpt2     TP+PP    4 1 4 1 920 3089.3
+gpt2     TP+PP    8 1 8 1 920 3120
+gpt2     DP+TP+PP 1 5 1 5 290 1052.5
+gpt2     DP+TP+PP 3 5 3 5 290 1066
+gpt2     DP+TP+PP 2 5 2 5 290 1080.7
+gpt2     DP+TP+PP 4 5 4 5 290 1070
+gpt2     DP+TP+PP 6 5 6 5 290 1078
+llama7   TP+PP    2 8 2 8 380 1569
+llama7   TP+PP    8 8 8 8 494 1871
+llama7   TP+PP    4 8 4 8 433 1665.7
+llama7   TP+PP    4 4 4 4 740 2641
+llama7   TP+PP    8 2 8 2 1435 4817
+llama7   DP+TP+PP 1 8 2 8 300 1130
+llama7   DP+TP+PP 1 8 4 8 270 945
+llama7   DP+TP+PP 1 8 8 8 243 859
+llama7   DP+TP+PP 2 4 4 4 534 1648
+llama30  TP+PP    6 4 6 4 1500 5296
+llama30  TP+PP    6 4 6 8 850 2741
+llama30  DP+TP+PP 5 2 5 8 800 2661
+llama30  DP+TP+PP 5 4 5 8 800 2741
+llama30  DP+TP+PP 4 4 4 4 750 2758
+llama30  DP+TP+PP 4 4 8 8 563 2017
+"""
 # Parameters in Mi, sequence times hidden size, layers, as the validation has them.
 SIZES = {
     "t5": (1183.328125, 1024.0 * 512, 32),
@@ -181,13 +167,18 @@ def fit_errors(folder: Path, model: str) -> dict[str, float]:
             for count, by in zip(COUNTS, divide, strict=True)
         ]
         found[name] = _error(predicted, measured)
-    for name, cases in DIVIDED.get(model, {}).items():
-        predicted = [
-            law.divided_ms(Execution(nodes * each // tp // pp, tp, pp), forward, nodes, each)
-            for pp, tp, nodes, each, forward, _ in cases
-        ]
-        found[name] = _error(predicted, [case[-1] for case in cases])
+    divided: dict[str, list[tuple[float, float]]] = {}
+    for name, words in ((row[1], row[2:]) for row in _divided() if row[0] == model):
+        (pp, tp, nodes, each), (forward, measured_ms) = map(int, words[:4]), map(float, words[4:])
+        plan = Execution(nodes * each // tp // pp, tp, pp)
+        ms = law.divided_ms(plan, forward, nodes, each)
+        divided.setdefault(name, []).append((ms, measured_ms))
+    found |= {name: _error(*zip(*pairs, strict=True)) for name, pairs in divided.items()}
     return found
+
+
+def _divided() -> list[list[str]]:
+    return [line.split() for line in DIVIDED.split("\n") if line]
 
 
 def _error(predicted: Sequence[float], measured: Sequence[float]) -> float:
@@ -197,10 +188,7 @@ def _error(predicted: Sequence[float], measured: Sequence[float]) -> float:
 
 def main() -> int:
     """Print ours beside theirs; fail if any is a tenth of a point away."""
-    data = data_folder()
-    if data is None:
-        print("no data of Rubick here")
-        return 0
+    data = need_data()
     worst = 0.0
     print(f"{'model':<10}{'plan':<10}{'ours %':>9}{'printed %':>11}")
     for model, printed in PRINTED.items():

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import data_folder
+from benchmarks.measure import need_data
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.plan.policy import Policy
@@ -35,10 +35,7 @@ EXPECTED = Path(__file__).parent / "expected.toml"
 
 def main() -> int:
     """Run every line of `expected.toml`; fail where one is too far from theirs."""
-    data = data_folder()
-    if data is None:
-        print("the public research data is not here; set WEFT_DATA to its folder")
-        return 0
+    data = need_data()
     sia = data / "sia"
     models = read_tables(sia / "profiles")
     expected = tomllib.loads(EXPECTED.read_text())

@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import data_folder
+from benchmarks.measure import need_data
 from benchmarks.papers.shockwave.replay import GROUNDS, Outcome, load, run
 from weft.core.model.job import Job
 from weft.core.spec.registry import build
@@ -31,10 +31,7 @@ OURS = ("shockwave:artifact=true", "shockwave", "shockwave:shorter=2")
 
 def main() -> int:
     """Run the parts that were named; fail where one is too far from what is expected."""
-    data = data_folder()
-    if data is None:
-        print("the public research data is not here; set WEFT_DATA to its folder")
-        return 0
+    data = need_data()
     folder, expected = data / "shockwave", tomllib.loads(EXPECTED.read_text())
     parts = {"canonical": show_canonical, "scale": show_scale, "decisions": show_decisions}
     wrong = 0

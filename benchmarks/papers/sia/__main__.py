@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.measure import data_folder
+from benchmarks.measure import need_data
 from benchmarks.papers.sia import decisions, fidelity
 
 PARTS = {
@@ -20,10 +20,7 @@ PARTS = {
 
 
 def main() -> int:
-    data = data_folder()
-    if data is None:
-        print("the public research data is not here; set WEFT_DATA to its folder")
-        return 0
+    data = need_data()
     chosen = sys.argv[1:] or list(PARTS)
     if unknown := set(chosen) - set(PARTS):
         print(f"no part named {', '.join(unknown)}; there are {', '.join(PARTS)}")

@@ -19,7 +19,7 @@ import argparse
 import sys
 from dataclasses import replace
 
-from benchmarks.measure import data_folder
+from benchmarks.measure import need_data
 from benchmarks.papers.weft import decisions, sharing, sharing_decisions
 from benchmarks.papers.weft.cases import PARTS
 from benchmarks.papers.weft.runs import Runs
@@ -44,10 +44,7 @@ def main() -> int:
         parser.error(f"no part named {', '.join(sorted(unknown))}; there are {there}")
     if SHARED in asked.parts:
         return sharing_decisions.run()
-    data = data_folder()
-    if data is None:
-        print("the public research data is not here; set WEFT_DATA to its folder")
-        return 0
+    data = need_data()
     if DECISIONS in asked.parts:
         return decisions.run(data / "sia")
     if SHARING in asked.parts:

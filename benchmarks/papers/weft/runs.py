@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.measure import ROOT
+from benchmarks.measure import ROOT, fingerprint
 from benchmarks.papers.weft.cases import Case
 from weft.app.simulate.resize_text import read_resize
 from weft.app.simulate.setup import Setup
@@ -64,17 +64,7 @@ class Runs:
 
     def _key(self, case: Case) -> str:
         mine = build("policy", case.policy).about.pools
-        return f"{case.key} | {fingerprint()}" if mine else case.key
-
-
-def fingerprint() -> str:
-    """Of our own policy and what it is made of: results of an older one are not its own."""
-    whole = hashlib.sha256()
-    for part in PARTS_OF_OURS:
-        path = ROOT / "src" / "weft" / part
-        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            whole.update(file.read_bytes())
-    return whole.hexdigest()[:12]
+        return f"{case.key} | {fingerprint(PARTS_OF_OURS)}" if mine else case.key
 
 
 def simulate(data: Path, case: Case) -> Numbers:

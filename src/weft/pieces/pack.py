@@ -19,18 +19,26 @@ SPARE = 64  # rows that are ranked beyond as many as there are GPUs
 Alike = tuple[Demand, str, float | None]
 
 
-def pack(view: View, order: Rows, place: Placer = fewest_nodes, late: Bools | None = None) -> Plan:
+def pack(
+    view: View,
+    order: Rows,
+    place: Placer = fewest_nodes,
+    late: Bools | None = None,
+    chosen: Bools | None = None,
+) -> Plan:
     """Run the first of `order` that fit together; stop running jobs that stand in their way.
 
     Who holds more than it asks for, since another policy let it grow, makes room and goes on with
     what it asks for. Parts of devices may be free all over while no whole ones are: for rows that
-    are `late` jobs behind them are stopped even though all would fit by number.
+    are `late` jobs behind them are stopped even though all would fit by number. `chosen` are those
+    that fit, where that was found out before.
     """
     held = view.table.held[order]
     if held.all():
         return Plan()
     draft = Draft(view, place)
-    chosen = fit(view, order)
+    if chosen is None:
+        chosen = fit(view, order)
     for row in order[(held > 0.0) & ~chosen]:
         draft.release(row)
     starved = [row for row in order[(held == 0.0) & chosen] if not draft.start(row)]

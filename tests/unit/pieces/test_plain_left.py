@@ -145,7 +145,7 @@ def raised(*jobs: tuple[str, int, float]) -> str:
     view = view_of(8, *jobs)
     seconds = np.array([left for _, _, left in jobs])
     order = view.ranked(seconds * view.table.need)
-    return view.job(int(raise_gang(view, order, 1.0 / seconds, 0)[0])).id
+    return view.job(int(raise_gang(view, order, 1.0 / seconds, 0)[0][0])).id
 
 
 def test_a_gang_goes_before_small_jobs_where_more_ends_by_that() -> None:
@@ -164,4 +164,4 @@ def test_whoever_may_not_be_stopped_stays_before_the_gang() -> None:
     view = view_of(8, ("firm", 1, 9000.0), ("gang", 8, 60.0), ("other", 2, 9000.0))
     rate = np.array([1.0 / 9000.0, 1.0 / 60.0, 1.0 / 9000.0])
 
-    assert raise_gang(view, np.array([0, 1, 2]), rate, 1).tolist() == [0, 1, 2]
+    assert raise_gang(view, np.array([0, 1, 2]), rate, 1)[0].tolist() == [0, 1, 2]

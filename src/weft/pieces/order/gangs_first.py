@@ -9,30 +9,31 @@ from __future__ import annotations
 import numpy as np
 
 from weft.core.plan.view import View
-from weft.core.state.table import Floats, Rows
+from weft.core.state.table import Bools, Floats, Rows
 from weft.pieces.fit import fit
 
 TRIED = 8  # gangs that were passed over, the first ones
 GAIN = 1.02  # times as many ends a second that are worth a change of the order
 
 
-def raise_gang(view: View, order: Rows, rate: Floats, stays: int) -> Rows:
+def raise_gang(view: View, order: Rows, rate: Floats, stays: int) -> tuple[Rows, Bools]:
     """The order, with that gang behind the first `stays` with which most jobs end, if that gains.
 
-    `rate` are ends a second of each row while it runs.
+    `rate` are ends a second of each row while it runs. With the order comes who of it fits.
     """
     chosen = fit(view, order)
     if chosen.all() or not chosen.any():
-        return order
+        return order, chosen
     ends = rate[order]
-    best, raised = GAIN * float(ends[chosen].sum()), -1
+    best, raised = GAIN * float(ends[chosen].sum()), (order, chosen)
     last = int(np.flatnonzero(chosen)[-1])
     for at in (stays + np.flatnonzero(~chosen[stays:last]))[:TRIED].tolist():
         trial = _raise(order, at, stays)
-        more = float(rate[trial[fit(view, trial)]].sum())
+        fits = fit(view, trial)
+        more = float(rate[trial[fits]].sum())
         if more > best:
-            best, raised = more, at
-    return order if raised < 0 else _raise(order, raised, stays)
+            best, raised = more, (trial, fits)
+    return raised
 
 
 def _raise(order: Rows, at: int, to: int) -> Rows:

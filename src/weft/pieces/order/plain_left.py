@@ -78,8 +78,10 @@ def next_rise(view: View, left: PlainLeft, rows: Bools, above: Floats) -> float:
     """
     silent = rows & ~left.reported
     guessed = silent & left.guessed
-    service, need = view.service()[guessed], np.maximum(view.table.need[guessed], 1e-9)
-    soonest = float(((step_above(service, STEP) - service) / need).min(initial=inf))
+    soonest = inf
+    if guessed.any():
+        service, need = view.service()[guessed], np.maximum(view.table.need[guessed], 1e-9)
+        soonest = float(((step_above(service, STEP) - service) / need).min())
     silent &= ~left.guessed
     if not silent.any():
         return soonest

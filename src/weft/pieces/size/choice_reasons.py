@@ -35,7 +35,9 @@ def explain_changes(
 def clear_reasons(view: View, waiting: Bools, explained: Floats) -> dict[JobId, str]:
     """Nothing to say to jobs that begin to wait; `explained` are the numbers of who waited."""
     fresh = np.flatnonzero(waiting)
-    fresh = fresh[~np.isin(view.table.seq[fresh], explained, assume_unique=True)]
+    if len(explained):
+        seq = view.table.seq[fresh]
+        fresh = fresh[explained.take(np.searchsorted(explained, seq), mode="clip") != seq]
     return {view.job(row).id: "" for row in fresh.tolist()}
 
 

@@ -9,11 +9,11 @@ All this is looked at again when an estimate turns out wrong.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 
 import numpy as np
 
-from weft.core.model.job import JobId
+from weft.core.model.job import Allocation, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
@@ -34,6 +34,7 @@ from weft.policies.weft.values import find_goodputs
 
 PAUSE_S = 10.0  # between looks at who is late
 EPS_S = 1e-3
+NOBODY: Floats = np.zeros(0)
 
 
 def is_all_plain(view: View) -> bool:
@@ -43,16 +44,16 @@ def is_all_plain(view: View) -> bool:
 
 def decide_plain(
     view: View, explained: Floats, before: Estimates, *, pooled: bool
-) -> tuple[Plan, Estimates]:
+) -> tuple[Plan, Estimates, Floats]:
     """Those that end soonest for the GPUs they take run; who may not be stopped stays.
 
-    `explained` are the numbers of jobs that waited before. The plan has no memory; estimates are to
-    be kept.
+    `explained` are the numbers of jobs that waited before. The plan has no memory; estimates and
+    the numbers of those who wait from now on are to be kept.
     """
     if not view.table.waiting:
-        return Plan(), before
+        return Plan(), before, NOBODY
     if not view.asked and (plan := start_all(view)) is not None:
-        return plan, before
+        return plan, before, NOBODY
     left = plain_left(view, _known_seconds(view, pooled=pooled), before)
     service = charged_service(view, left.seconds, read_costs(view))
     waited, patience = view.waited(), find_patience(view)
@@ -62,21 +63,15 @@ def decide_plain(
     bound = view.running() & ~view.preemptible()
     order = view.ranked((~bound).astype(float), (~late).astype(float), service)
     rate = view.table.need / np.maximum(service, 1e-9)
-    order = raise_gang(view, order, rate, int((bound | late).sum()))
-    plan = pack(view, order, late=late)
+    order, chosen = raise_gang(view, order, rate, int((bound | late).sum()))
+    plan = pack(view, order, late=late, chosen=chosen)
     after = running_after(view, plan)
-    reasons = _explain(view, plan, after, left.seconds * view.table.need, explained)
+    rows = {view.table.row(name): to for name, to in plan.changes.items()}
+    reasons = _explain(view, rows, after, left.seconds * view.table.need, explained)
     late_in = np.where(late, _overtake_in(waited, patience, late & after), patience - waited)
     wake_at = _next_look(view, after, service, left, late_in)
-    rows = {view.table.row(name): to for name, to in plan.changes.items()}
-    plan = replace(plan, wake_at=wake_at, reasons=reasons, blockers=gave_way(view, rows))
-    return plan, left.estimates
-
-
-def find_waiting(view: View, plan: Plan) -> Floats:
-    """The numbers of those who hold nothing after it."""
-    seq: Floats = view.table.seq[~running_after(view, plan)]
-    return seq
+    plan = Plan(plan.changes, wake_at=wake_at, reasons=reasons, blockers=gave_way(view, rows))
+    return plan, left.estimates, view.table.seq[~after]
 
 
 def _known_seconds(view: View, *, pooled: bool) -> Floats:
@@ -115,10 +110,13 @@ def _overtake_in(waited: Floats, patience: Floats, running: Bools) -> Floats:
 
 
 def _explain(
-    view: View, plan: Plan, after: Bools, service: Floats, explained: Floats
+    view: View,
+    rows: Mapping[int, Allocation | None],
+    after: Bools,
+    service: Floats,
+    explained: Floats,
 ) -> dict[JobId, str]:
     """Who takes the devices of whoever stops; and figures for who is asked about."""
-    rows = {view.table.row(name): to for name, to in plan.changes.items()}
     reasons = clear_reasons(view, ~after, explained) | say_gave_way(view, rows)
     most = float(service[after].max(initial=0.0))
     for name in view.asked:

@@ -52,8 +52,8 @@ from weft.pieces.size.choice_reasons import (
 )
 from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
 from weft.pieces.size.hold_times import HoldTimes, key_of
-from weft.pieces.size.plans import attach_plans
-from weft.policies.weft.plain import decide_plain, find_waiting, is_all_plain
+from weft.pieces.size.plans import attach_plans, find_better_plans
+from weft.policies.weft.plain import decide_plain, is_all_plain
 from weft.policies.weft.program import Choice, Start, choose_alone
 from weft.policies.weft.sharing import choose_shared
 from weft.policies.weft.values import Gains, Values, find_goodputs
@@ -172,9 +172,10 @@ class Weft:
 
     def _decide_plain(self, view: View, last: LastDecision) -> Plan:
         """Nothing is elastic: prices and holds stay as they were."""
-        plan, estimates = decide_plain(view, last.waiting, last.estimates, pooled=self.pooled)
-        kept = replace(last, waiting=find_waiting(view, plan), estimates=estimates)
-        return replace(plan, memory=kept)
+        plan, estimates, waiting = decide_plain(
+            view, last.waiting, last.estimates, pooled=self.pooled
+        )
+        return replace(plan, memory=replace(last, waiting=waiting, estimates=estimates))
 
     def _values(
         self, view: View, configs: tuple[Config, ...], holds: HoldTimes, last: LastDecision | None
@@ -251,6 +252,8 @@ class Weft:
             on = view.allocation(row)
             if on is not None and on.batch is not None and row not in changes:
                 planned[view.job(row).id] = replace(on, batch=None)
+        for row, better in find_better_plans(view, changes).items():
+            planned[view.job(row).id] = better
         for row, on in changes.items():
             job = view.job(row)
             stays = self.share and on is not None and _is_there(view, row, on)

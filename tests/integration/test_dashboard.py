@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.integration.serving import API, get, serving, submit, until
@@ -65,6 +68,27 @@ def test_every_alert_asks_for_a_metric_that_is_exported_and_says_what_is_wrong()
     assert asked <= exported
     assert all(rule["annotations"]["summary"] for rule in rules)
     assert len({rule["alert"] for rule in rules}) == len(rules)
+
+
+def test_prometheus_itself_accepts_every_query_and_alert(tmp_path: Path) -> None:
+    if (promtool := shutil.which("promtool")) is None:
+        pytest.skip("needs promtool: apt-get install prometheus")
+    queries = [
+        t["expr"] for one in json.loads(DASHBOARD.read_text())["panels"] for t in one["targets"]
+    ]
+    rules = [
+        {"record": f"query:{number}", "expr": query.replace("$__rate_interval", "1m")}
+        for number, query in enumerate(queries)
+    ]
+    (tmp_path / "queries.yml").write_text(
+        yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]})
+    )
+
+    command = [promtool, "check", "rules", str(tmp_path / "queries.yml"), str(ALERTS)]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert f"{len(rules)} rules found" in told.stdout
 
 
 def test_labels_that_the_dashboard_groups_by_are_there() -> None:

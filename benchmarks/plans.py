@@ -1,4 +1,4 @@
-"""Execution plans chosen with GPUs: `python -m benchmarks.plans [--data FOLDER] [--jobs 60]`.
+"""Execution plans chosen with GPUs: `python -m benchmarks.plans [--jobs 60]`.
 
 `weft`, `rubick`, `arena` and `sia` on traces of Rubick and Arena, with what their authors measured
 as the truth. Work counts at the speed it was done with, every restart costs the same whoever
@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import process_time
 
+from benchmarks.measure import data_folder
 from benchmarks.papers.plans import arena_data, rubick_data
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import World
@@ -28,7 +29,6 @@ from weft.report.verify import JobRun, Level, SimRun, Stretch, verify
 from weft.sim.result import Outcome
 
 POLICIES = ("sia", "rubick", "arena", "weft")
-DATA = Path(__file__).parents[1] / "shared" / "data"
 PARTS = {"trace_pai": 20, "trace_venus": 20, "trace_philly": 10}  # one node in so many
 
 
@@ -46,17 +46,18 @@ class Case:
 def main() -> int:
     """Print completion times and makespans; fail where a result does not stand up."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--jobs", type=int, default=60, help="the first of each trace; 0 for all")
     parser.add_argument("--traces", nargs="*", default=["naive", "trace-base", "trace_pai"])
     parser.add_argument("--policies", nargs="*", default=list(POLICIES))
     args = parser.parse_args()
-    if not args.data.is_dir():
-        parser.error(f"{args.data} is not there; the authors' tables are needed")
+    data = data_folder()
+    if data is None:
+        print("the public research data is not here; set WEFT_DATA to its folder")
+        return 0
     wrong = 0
     print(f"{'trace':12}{'policy':20}{'avg JCT h':>11}{'p99':>8}{'makespan h':>12}", end="")
     print(f"{'of first':>10}{'restarts':>10}{'done':>9}  verify")
-    for case in read_cases(args.data, args.traces, args.jobs or None):
+    for case in read_cases(data, args.traces, args.jobs or None):
         first = 0.0
         outcomes = [(name, play(case, name)) for name in args.policies]
         found = verify([run_of(name, case, outcome) for name, outcome in outcomes])

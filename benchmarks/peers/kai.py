@@ -47,9 +47,14 @@ class Case:
             names += answer["jobs"]
         return names
 
-    def wait_running(self, count: int) -> None:
+    def wait_running(self, count: int, *, at_most: bool = False) -> None:
         """Until so many run."""
-        self._wait(lambda: self.asker.ask("GET", "/cluster")["running"] >= count)
+
+        def done() -> bool:
+            running = self.asker.ask("GET", "/cluster")["running"]
+            return bool(running <= count if at_most else running >= count)
+
+        self._wait(done)
 
     def wait_for(self, job: str, said: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Until that is true of a job."""
@@ -105,20 +110,26 @@ def consolidate(case: Case) -> str:
 
 def halve(case: Case) -> None:
     """Half of every node is in use by jobs of 4 GPUs."""
-    names = case.submit(case.gpus // 4, gpus=4)
+    names = case.submit(case.gpus // 4, gpus=4, preemptible=True)
     case.wait_running(len(names))
     seen: set[str] = set()
     for name in names:
-        (node,) = case.asker.ask("GET", f"/jobs/{name}")["allocation"]
-        if node in seen:
+        (on,) = case.asker.ask("GET", f"/jobs/{name}")["allocation"]
+        if on["node"] in seen:
             case.asker.ask("DELETE", f"/jobs/{name}")
-        seen.add(node)
+        seen.add(on["node"])
+    case.wait_running(len(seen), at_most=True)
 
 
-def crowd(case: Case) -> None:
+def crowd(case: Case, **more: Any) -> None:
     """All GPUs are in use."""
-    case.submit(case.gpus, gpus=1, tenant="borrower", priority="opportunistic")
+    case.submit(case.gpus, gpus=1, tenant="borrower", **more)
     case.wait_running(case.gpus)
+
+
+def borrow(case: Case) -> None:
+    """All GPUs are in use by jobs that give way."""
+    crowd(case, priority="opportunistic", preemptible=True)
 
 
 @dataclass(frozen=True)
@@ -135,8 +146,8 @@ LOADS = {
     "fill": Load(fill),
     "gang": Load(gang),
     "cannot-run": Load(cannot_run, crowd),
-    "reclaim": Load(reclaim, crowd, owned=True),
-    "consolidate": Load(consolidate, halve, "defrag|fifo:backfill=true"),
+    "reclaim": Load(reclaim, borrow, owned=True),
+    "consolidate": Load(consolidate, halve, "defrag:min_run_s=0|fifo:backfill=true"),
 }
 
 

@@ -128,6 +128,7 @@ def fenced(address: str = "") -> Iterator[Path]:
         stack.enter_context(mock.patch.object(Entry, "load", load))
         for name, stand_in in {
             "weft.service.main.serve": check_and_keep_back,
+            "weft.app.serve.standby.Standby.wait": keep_back,
             "weft.cli.connect.own_service.own_service": keep_back,
             "weft.app.measure.script.profile": keep_back,
             "weft.app.measure.pairs.beside": keep_back,

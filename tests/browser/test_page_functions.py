@@ -173,6 +173,20 @@ def test_the_best_of_a_sweep_is_the_one_with_the_least_loss(call: Call) -> None:
     assert found["columns"] == [[2.0, 0.5, None], [1.0, None, 0.7]]
 
 
+def test_nobody_is_best_where_all_are_alike(call: Call) -> None:
+    jobs = [{"parameters": {"lr": lr}} for lr in (0.1, 0.2)]
+    same = [{"report": {"steps": 10, "loss": 0.5}}]
+
+    assert call("views/sweep", "compare", {"jobs": jobs, "reports": [same, same]})["best"] == -1
+
+
+@pytest.mark.parametrize(
+    ("kinds", "word"), [(["cpu"], "CPU slot"), (["cpu", "a100"], "GPU"), ([], "GPU")]
+)
+def test_a_machine_without_gpus_has_cpu_slots(call: Call, kinds: list[str], word: str) -> None:
+    assert call("format", "deviceWord", kinds) == word
+
+
 def test_jobs_are_found_by_state_tenant_kind_and_words(call: Call) -> None:
     job: dict[str, Any] = {"name": "Bert", "id": "bert-1", "user": "ann", "tenant": "nlp"}
     job |= {

@@ -125,8 +125,11 @@ class Kubelet:
     def say_ready(self) -> None:
         """Unless the server knows; it forgets when it hears nothing for a while."""
         node = self.api.get(f"/api/v1/nodes/{self.node}")
-        said = {one["type"]: one["status"] for one in node["status"].get("conditions") or ()}
-        if said.get("Ready") != "True":
+        conditions = {
+            condition["type"]: condition["status"]
+            for condition in node["status"].get("conditions") or ()
+        }
+        if conditions.get("Ready") != "True":
             ready = [condition("Ready", "True", "KubeletReady", "runs processes")]
             self.api.merge(f"/api/v1/nodes/{self.node}/status", {"status": {"conditions": ready}})
 
@@ -134,9 +137,9 @@ class Kubelet:
         """Where nobody else takes the mark of a lost node away."""
         node = self.api.get(f"/api/v1/nodes/{self.node}")
         kept = [
-            one
-            for one in node["spec"].get("taints") or ()
-            if not one["key"].startswith("node.kubernetes.io/")
+            taint
+            for taint in node["spec"].get("taints") or ()
+            if not taint["key"].startswith("node.kubernetes.io/")
         ]
         self.api.merge(f"/api/v1/nodes/{self.node}", {"spec": {"taints": kept or None}})
 
@@ -164,7 +167,7 @@ class Kubelet:
     def look(self) -> None:
         """Bring every pod of this node one step further."""
         now = self.watching.objects()
-        by_uid = {str(one["metadata"]["uid"]): one for one in now.values()}
+        by_uid = {str(pod["metadata"]["uid"]): pod for pod in now.values()}
         self.done &= set(by_uid)
         for uid, pod in by_uid.items():
             ended = over(pod) or uid in self.done
@@ -181,7 +184,7 @@ class Kubelet:
         folder = self.root / uid
         limits = (spec["containers"][0].get("resources") or {}).get("limits") or {}
         asked = (spec["containers"][0].get("resources") or {}).get("requests") or limits
-        one = Running(
+        running = Running(
             uid,
             path,
             folder,
@@ -189,51 +192,51 @@ class Kubelet:
             mem_gb=quantity(str(limits.get("memory", "0"))) / 2**30,
         )
         if (folder / "devices.json").exists():  # begun by the kubelet before this one
-            one.devices = json.loads((folder / "devices.json").read_text())
-            self.pods[uid] = one
+            running.devices = json.loads((folder / "devices.json").read_text())
+            self.pods[uid] = running
             return
         if "deletionTimestamp" in meta:
             self.remove(pod)
             return
         wanted = int(limits.get(DEVICE, "0"))
-        if short := self.shortage(one, wanted):
-            self.tell(one, "Failed", {"reason": f"OutOf{short}", "message": f"no {short} left"})
+        if short := self.shortage(running, wanted):
+            self.tell(running, "Failed", {"reason": f"OutOf{short}", "message": f"no {short} left"})
             self.done.add(uid)
             return
-        one.devices = self.free()[:wanted]
-        self.pods[uid] = one
+        running.devices = self.free()[:wanted]
+        self.pods[uid] = running
         folder.mkdir()
-        (folder / "devices.json").write_text(json.dumps(one.devices))
-        self.launch(one, pod)
+        (folder / "devices.json").write_text(json.dumps(running.devices))
+        self.launch(running, pod)
 
     def free(self) -> list[int]:
-        taken = {device for one in self.pods.values() for device in one.devices}
+        taken = {device for running in self.pods.values() for device in running.devices}
         return [device for device in range(self.options.gpus) if device not in taken]
 
-    def shortage(self, one: Running, wanted: int) -> str:
+    def shortage(self, running: Running, wanted: int) -> str:
         if wanted > len(self.free()):
             return DEVICE
-        if one.cpus + sum(pod.cpus for pod in self.pods.values()) > self.options.cpus:
+        if running.cpus + sum(pod.cpus for pod in self.pods.values()) > self.options.cpus:
             return "cpu"
         return ""
 
-    def launch(self, one: Running, pod: Object) -> None:
+    def launch(self, running: Running, pod: Object) -> None:
         container = pod["spec"]["containers"][0]
         env = {
             **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
             **{item["name"]: self.value(item, pod) for item in container.get("env") or ()},
-            TAG: one.uid,
-            "NVIDIA_VISIBLE_DEVICES": ",".join(map(str, one.devices)) or "void",
+            TAG: running.uid,
+            "NVIDIA_VISIBLE_DEVICES": ",".join(map(str, running.devices)) or "void",
             "GLOO_SOCKET_IFNAME": "lo",  # the network that its pods have
         }
-        log = (one.folder / "log").open("wb")
+        log = (running.folder / "log").open("wb")
         command = [*container.get("command", ()), *container.get("args", ())]
         if can_name():
-            hosts = self.write_hosts(one, pod)
+            hosts = self.write_hosts(running, pod)
             command = ["unshare", "-m", "sh", "-c", NAMES, str(hosts), *command]
         try:
             subprocess.Popen(
-                ["/bin/sh", "-c", SHIM, str(one.folder), *command],
+                ["/bin/sh", "-c", SHIM, str(running.folder), *command],
                 env=env,
                 cwd=container.get("workingDir") or "/",
                 stdin=subprocess.DEVNULL,
@@ -242,19 +245,19 @@ class Kubelet:
                 start_new_session=True,
             )
         except OSError as error:
-            (one.folder / "code").write_text("128")
+            (running.folder / "code").write_text("128")
             log.write(str(error).encode())
         finally:
             log.close()
-        self.tell_running(one)
+        self.tell_running(running)
 
-    def write_hosts(self, one: Running, pod: Object) -> Path:
+    def write_hosts(self, running: Running, pod: Object) -> Path:
         """The names that headless services give to pods, all of them on loopback."""
         space = pod["metadata"]["namespace"]
-        found = self.api.get(f"/api/v1/namespaces/{space}/pods")["items"]
-        named = [each["spec"] for each in found if each["spec"].get("subdomain")]
+        pods = self.api.get(f"/api/v1/namespaces/{space}/pods")["items"]
+        named = [each["spec"] for each in pods if each["spec"].get("subdomain")]
         names = [f"{each['hostname']}.{each['subdomain']}.{space}.svc" for each in named]
-        hosts = one.folder / "hosts"
+        hosts = running.folder / "hosts"
         lines = [Path("/etc/hosts").read_text(), *(f"127.0.0.1 {name}" for name in names)]
         hosts.write_text("\n".join(lines) + "\n")
         return hosts
@@ -271,32 +274,32 @@ class Kubelet:
         }
         return str(known[field])
 
-    def attend(self, one: Running, pod: Object | None) -> None:
+    def attend(self, running: Running, pod: Object | None) -> None:
         """Tell its end, or bring it about."""
         reap_children()
-        code = one.folder / "code"
-        if one.told == "":
-            self.tell_running(one)
+        code = running.folder / "code"
+        if running.told == "":
+            self.tell_running(running)
         if code.exists():
-            end(one)  # what its first process left behind
-            self.tell_ended(one, int(code.read_text() or KILLED))
-            self.drop(one, pod)
+            end(running)  # what its first process left behind
+            self.tell_ended(running, int(code.read_text() or KILLED))
+            self.drop(running, pod)
             return
         leaving = pod is None or "deletionTimestamp" in pod["metadata"]
-        if leaving and one.kill_at is None:
+        if leaving and running.kill_at is None:
             grace = 0 if pod is None else int(pod["metadata"]["deletionGracePeriodSeconds"])
-            one.kill_at = time.monotonic() + grace
+            running.kill_at = time.monotonic() + grace
             with suppress(OSError, ValueError):
-                os.kill(int((one.folder / "pid").read_text()), signal.SIGTERM)
-        if one.oom or (one.kill_at is not None and time.monotonic() >= one.kill_at):
-            end(one)
+                os.kill(int((running.folder / "pid").read_text()), signal.SIGTERM)
+        if running.oom or (running.kill_at is not None and time.monotonic() >= running.kill_at):
+            end(running)
             time.sleep(0.05)  # its shim writes the code
             if not code.exists():
                 code.write_text(str(KILLED))
 
-    def drop(self, one: Running, pod: Object | None) -> None:
-        del self.pods[one.uid]
-        self.done.add(one.uid)
+    def drop(self, running: Running, pod: Object | None) -> None:
+        del self.pods[running.uid]
+        self.done.add(running.uid)
         if pod is not None and "deletionTimestamp" in pod["metadata"]:
             self.remove(pod)
 
@@ -308,32 +311,34 @@ class Kubelet:
 
     # ---- what the server is told
 
-    def tell_running(self, one: Running) -> None:
+    def tell_running(self, running: Running) -> None:
         state = {"running": {"startedAt": stamp()}}
-        self.tell(one, "Running", container_status(state, ready=True))
+        self.tell(running, "Running", container_status(state, ready=True))
 
-    def tell_ended(self, one: Running, code: int) -> None:
-        reason = "OOMKilled" if one.oom else "Completed" if code == 0 else "Error"
+    def tell_ended(self, running: Running, code: int) -> None:
+        reason = "OOMKilled" if running.oom else "Completed" if code == 0 else "Error"
         state = {"terminated": {"exitCode": code, "reason": reason, "finishedAt": stamp()}}
-        phase = "Succeeded" if code == 0 and not one.oom else "Failed"
-        self.tell(one, phase, container_status(state, ready=False))
+        phase = "Succeeded" if code == 0 and not running.oom else "Failed"
+        self.tell(running, phase, container_status(state, ready=False))
 
-    def tell(self, one: Running, phase: str, more: Object) -> None:
+    def tell(self, running: Running, phase: str, more: Object) -> None:
         ready = condition("Ready", str(phase == "Running"), phase, "")
         status = {"phase": phase, "podIP": "127.0.0.1", "conditions": [ready], **more}
         try:
-            self.api.merge(f"{one.path}/status", {"metadata": {"uid": one.uid}, "status": status})
+            self.api.merge(
+                f"{running.path}/status", {"metadata": {"uid": running.uid}, "status": status}
+            )
         except ApiError as error:
             if error.code not in (MISSING, 409):
                 raise
-        one.told = phase
+        running.told = phase
 
     def tally(self) -> None:
         """Kill what has more memory than its limit."""
         while True:
-            for one in list(self.pods.values()):
-                if one.mem_gb and resident_gb(one) > one.mem_gb:
-                    one.oom = True
+            for running in list(self.pods.values()):
+                if running.mem_gb and resident_gb(running) > running.mem_gb:
+                    running.oom = True
                     self.changed.set()
             time.sleep(TALLY_S)
 
@@ -367,8 +372,8 @@ def condition(kind: str, status: str, reason: str, message: str) -> Object:
 
 
 def container_status(state: Object, *, ready: bool) -> Object:
-    one = {"name": "agent", "state": state, "ready": ready, "restartCount": 0}
-    return {"containerStatuses": [{**one, "image": "none", "imageID": ""}]}
+    status = {"name": "agent", "state": state, "ready": ready, "restartCount": 0}
+    return {"containerStatuses": [{**status, "image": "none", "imageID": ""}]}
 
 
 def stamp() -> str:
@@ -378,25 +383,25 @@ def stamp() -> str:
 def processes_of(uid: str) -> list[int]:
     """Everything that was ever started in a pod: a container of one."""
     mark = f"{TAG}={uid}".encode()
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
                 if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
-def end(one: Running) -> None:
-    for pid in processes_of(one.uid):
+def end(running: Running) -> None:
+    for pid in processes_of(running.uid):
         with suppress(OSError):
             if b"wait $!" not in (Path("/proc") / str(pid) / "cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
 
 
-def resident_gb(one: Running) -> float:
+def resident_gb(running: Running) -> float:
     page, total = os.sysconf("SC_PAGE_SIZE"), 0
-    for pid in processes_of(one.uid):
+    for pid in processes_of(running.uid):
         with suppress(OSError):
             total += int((Path("/proc") / str(pid) / "statm").read_text().split()[1]) * page
     return total / 2**30

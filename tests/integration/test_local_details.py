@@ -55,27 +55,29 @@ def python(text: str, *arguments: str) -> tuple[str, ...]:
 
 
 async def run_one(
-    engine: LocalEngine, one: Job, sharing: Sharing | None = None, batch: Batch | None = None
+    engine: LocalEngine, submitted: Job, sharing: Sharing | None = None, batch: Batch | None = None
 ) -> list[Event]:
     """Start a job and gather what is told of it until it ends."""
     node = (await engine.nodes())[0]
-    on = Allocation((Slice(node.id, tuple(range(one.demand.gpus))),), sharing or Sharing(), batch)
-    await engine.start(one, on, 1)
-    told: list[Event] = []
+    on = Allocation(
+        (Slice(node.id, tuple(range(submitted.demand.gpus))),), sharing or Sharing(), batch
+    )
+    await engine.start(submitted, on, 1)
+    events: list[Event] = []
     async with asyncio.timeout(LIMIT_S):
         async for event in engine.events():
-            told.append(event)
+            events.append(event)
             if isinstance(event, (Finished, Failed, Stopped)):
-                return told
+                return events
     raise AssertionError("no end was told")
 
 
-def run(state: Path, one: Job, slots: int = 2, **more: object) -> list[Event]:
+def run(state: Path, submitted: Job, slots: int = 2, **more: object) -> list[Event]:
     async def go() -> list[Event]:
         engine = LocalEngine(state, slots=slots, warm=False, cpu=True, **more)  # type: ignore[arg-type]
         await engine.adopt(())
         try:
-            return await run_one(engine, one)
+            return await run_one(engine, submitted)
         finally:
             await engine.close()
 
@@ -106,9 +108,9 @@ def test_ranks_know_who_they_are_and_where(tmp_path: Path) -> None:
 def test_no_name_of_a_job_does_harm(tmp_path: Path, name: str) -> None:
     state = tmp_path / "state"
 
-    told = run(state, job(name, "echo", "$(id)", "; rm -rf /", "`x`"))
+    events = run(state, job(name, "echo", "$(id)", "; rm -rf /", "`x`"))
 
-    assert told[-1] == Finished(JobId(name), 1)
+    assert events[-1] == Finished(JobId(name), 1)
     assert printed(state, name) == "$(id) ; rm -rf / `x`\n"
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
     assert len(list((state / "jobs").iterdir())) == 1
@@ -132,9 +134,9 @@ def test_output_beyond_the_limit_moves_aside(tmp_path: Path) -> None:
 def test_a_job_that_takes_too_much_memory_is_ended_and_told_so(tmp_path: Path) -> None:
     greedy = "x = []\nwhile True: x.append(bytearray(10_000_000))"
 
-    told = run(tmp_path, job("greedy", *python(greedy), mem_gb=0.2))
+    events = run(tmp_path, job("greedy", *python(greedy), mem_gb=0.2))
 
-    failed = told[-1]
+    failed = events[-1]
     assert isinstance(failed, Failed)
     assert "MemoryError" in failed.reason or "GB of memory" in failed.reason
 
@@ -142,9 +144,9 @@ def test_a_job_that_takes_too_much_memory_is_ended_and_told_so(tmp_path: Path) -
 def test_nothing_that_a_job_started_is_left_behind(tmp_path: Path) -> None:
     leaver = "setsid sleep 1000 & sleep 1000 & echo $!"
 
-    told = run(tmp_path, job("leaver", "sh", "-c", leaver))
+    events = run(tmp_path, job("leaver", "sh", "-c", leaver))
 
-    assert told[-1] == Finished(JobId("leaver"), 1)
+    assert events[-1] == Finished(JobId("leaver"), 1)
     assert is_gone(int(printed(tmp_path, "leaver")))
     assert list(find_tagged("WEFT_ATTEMPT_DIR", str(folder_of(tmp_path, "leaver", 1)))) == []
 
@@ -156,10 +158,10 @@ def test_when_one_rank_fails_the_others_are_ended(tmp_path: Path) -> None:
         f"until [ -e {there} ]; do sleep 0.02; done; echo why >&2; exit 9"
     )
 
-    told = run(tmp_path / "s", job("gang", "sh", "-c", script, gpus=2))
+    events = run(tmp_path / "s", job("gang", "sh", "-c", script, gpus=2))
 
-    assert isinstance(told[-1], Failed)
-    assert told[-1].reason.startswith("rank 1 ended with exit code 9")
+    assert isinstance(events[-1], Failed)
+    assert events[-1].reason.startswith("rank 1 ended with exit code 9")
     assert is_gone(int(printed(tmp_path / "s", "gang")))
 
 
@@ -172,17 +174,17 @@ def test_ends_are_seen_where_the_kernel_does_not_tell_of_them(
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
-    told = run(tmp_path / "s", job("blind", "sh", "-c", "exit 4", gpus=2))
+    events = run(tmp_path / "s", job("blind", "sh", "-c", "exit 4", gpus=2))
 
-    assert isinstance(told[-1], Failed)
-    assert "exit code 4" in told[-1].reason
+    assert isinstance(events[-1], Failed)
+    assert "exit code 4" in events[-1].reason
 
 
 def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    told = run(tmp_path, job("nothing", "no-such-program"))
+    events = run(tmp_path, job("nothing", "no-such-program"))
 
-    assert isinstance(told[-1], Failed)
-    assert "cannot run 'no-such-program'" in told[-1].reason
+    assert isinstance(events[-1], Failed)
+    assert "cannot run 'no-such-program'" in events[-1].reason
 
 
 TRAINER = """
@@ -225,15 +227,15 @@ def test_what_a_trainer_tells_becomes_events_and_requests_reach_it(tmp_path: Pat
             await engine.close()
 
     me = (JobId("trainer"), 1)
-    told = asyncio.run(go())
+    events = asyncio.run(go())
 
     kinds = [Started, Reported, Noticed, Saved, Noticed, Stopped]
-    assert [type(event) for event in told] == kinds
-    assert isinstance(told[1], Reported)
-    assert told[1].report.step_s == 0.5
-    assert isinstance(told[2], Noticed)
-    assert "loss" in told[2].text
-    assert told[3:5] == [Saved(*me, 7), Noticed(*me, "warning", "a checkpoint is damaged")]
+    assert [type(event) for event in events] == kinds
+    assert isinstance(events[1], Reported)
+    assert events[1].report.step_s == 0.5
+    assert isinstance(events[2], Noticed)
+    assert "loss" in events[2].text
+    assert events[3:5] == [Saved(*me, 7), Noticed(*me, "warning", "a checkpoint is damaged")]
 
 
 async def said(log: Path, text: str) -> None:

@@ -47,15 +47,15 @@ STORES: dict[str, Callable[[Path], Store]] = {
 }
 
 
-def ended(name: str, days_ago: float) -> tuple[float, JobId]:
-    return NOW - days_ago * DAY_S, JobId(name)
+def ended(name: str, days_ago: float, tenant: str = "") -> tuple[float, JobId, str]:
+    return NOW - days_ago * DAY_S, JobId(name), tenant
 
 
 OLDEST = [ended("a", 30), ended("b", 20), ended("c", 3), ended("d", 1)]
 
 
-def chosen(keep: Keep, sizes: dict[JobId, int] | None = None, count: int = 4) -> list[JobId]:
-    return choose_jobs(OLDEST, NOW, keep, count=count, sizes=sizes or {})
+def chosen(keep: Keep, sizes: dict[JobId, int] | None = None) -> list[JobId]:
+    return choose_jobs(OLDEST, NOW, keep, sizes=sizes or {})
 
 
 # ---- which
@@ -67,13 +67,26 @@ def test_jobs_that_ended_long_ago_go_first_to_last() -> None:
 
 def test_of_too_many_those_that_ended_first_go() -> None:
     assert chosen(Keep(0.0, 1, 0.0, 0)) == ["a", "b", "c"]
-    assert chosen(Keep(0.0, 1, 0.0, 0), count=3) == ["a", "b"]
 
 
 def test_of_too_large_ones_those_that_ended_first_go() -> None:
     sizes = {JobId(name): 10**9 for name in "abcd"}
 
     assert chosen(Keep(0.0, 0, 2.5, 0), sizes) == ["a", "b"]
+
+
+def test_nobody_puts_out_the_jobs_of_others_by_submitting_many_or_large_ones() -> None:
+    mine = [ended("mine-0", 9, "me"), ended("mine-1", 8, "me")]
+    flood = [ended(f"f{i:03d}", 1.0 - i / 1000, "other") for i in range(500)]
+    sizes = {job: 10**9 if tenant == "other" else 10**8 for _, job, tenant in mine + flood}
+
+    by_number = choose_jobs(mine + flood, NOW, Keep(0.0, 100, 0.0, 0), sizes={})
+    by_size = choose_jobs(mine + flood, NOW, Keep(0.0, 0, 50.0, 0), sizes=sizes)
+    by_both = choose_jobs(mine + flood, NOW, Keep(8.5, 3, 50.0, 0), sizes=sizes)
+
+    assert by_number == [f"f{i:03d}" for i in range(402)]
+    assert by_size == [f"f{i:03d}" for i in range(451)]
+    assert by_both == ["mine-0", *(f"f{i:03d}" for i in range(498))]
 
 
 def test_nothing_goes_where_everything_is_kept() -> None:

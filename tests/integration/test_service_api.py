@@ -25,8 +25,8 @@ from weft.store.sqlite import SqliteStore
 
 @pytest.fixture
 def client() -> Iterator[httpx.Client]:
-    with serving(STILL) as found:
-        yield found
+    with serving(STILL) as serving_client:
+        yield serving_client
 
 
 def test_a_job_runs_to_its_end_and_is_accounted_for() -> None:
@@ -34,19 +34,19 @@ def test_a_job_runs_to_its_end_and_is_accounted_for() -> None:
         job = submit(client, name="train", gpus=2, hints={"duration_s": 600}, tenant="vision")
         until(lambda: get(client, f"/jobs/{job}")["state"] == "succeeded")
 
-        found = get(client, f"/jobs/{job}")
-        assert found["name"] == "train"
-        assert found["restarts"] == 0
-        assert found["gpu_seconds"] == pytest.approx(1200.0, rel=0.5)
+        answer = get(client, f"/jobs/{job}")
+        assert answer["name"] == "train"
+        assert answer["restarts"] == 0
+        assert answer["gpu_seconds"] == pytest.approx(1200.0, rel=0.5)
         (account,) = get(client, "/accounting")["tenants"]
         used = account["gpu_seconds"]
-        assert (account["tenant"], account["jobs"], used) == ("vision", 1, found["gpu_seconds"])
+        assert (account["tenant"], account["jobs"], used) == ("vision", 1, answer["gpu_seconds"])
         assert account["entitled_gpu_seconds"] >= used
         assert account["received"] == pytest.approx(used / account["entitled_gpu_seconds"])
         table = client.get(f"{API}/accounting", params={"format": "csv"}).text.splitlines()
         assert table[0].startswith("id,name,tenant")
         assert table[1].startswith(f"{job},train,vision")
-        story = [one["event"] for one in get(client, f"/jobs/{job}/events")["events"]]
+        story = [event["event"] for event in get(client, f"/jobs/{job}/events")["events"]]
         assert story == ["Submitted", "Decided", "Started", "Finished"]
 
 
@@ -80,9 +80,9 @@ def test_a_mistake_is_answered_with_the_field_and_what_mends_it(
     answer = client.post(f"{API}/jobs", json=body)
 
     assert answer.status_code == 422
-    told = answer.json()
-    assert told["field"] == field
-    assert said in told["error"] + told["hint"]
+    problem = answer.json()
+    assert problem["field"] == field
+    assert said in problem["error"] + problem["hint"]
 
 
 def test_a_body_that_is_not_json_is_said_to_be_none(client: httpx.Client) -> None:
@@ -137,7 +137,7 @@ def test_explain_says_why_who_is_in_front_and_what_would_help() -> None:
         assert why["state"] == "pending"
         assert "; none is free" in why["reason"]
         assert why["blocked_by"] == "gpus"
-        assert [one["id"] for one in why["ahead"] if one["state"] == "waiting"] == [ahead]
+        assert [front["id"] for front in why["ahead"] if front["state"] == "waiting"] == [ahead]
         assert why["numbers"]["free_by_kind"] == {"a100": 0, "t4": 4}
         assert "t4" in why["cheapest_change"]["text"]
         assert 0.0 < why["start"]["p10"] <= why["start"]["p50"] <= why["start"]["p90"]
@@ -183,10 +183,10 @@ def test_what_if_replays_the_log_under_both_policies() -> None:
 
         answer = client.post(f"{API}/what-if", json={"policy": "srtf"}).json()
 
-        found = answer["policies"]
-        assert set(found) == {"fifo", "srtf"}
+        policies = answer["policies"]
+        assert set(policies) == {"fifo", "srtf"}
         assert answer["jobs"] == 3
-        assert found["srtf"]["avg_jct_h"] <= found["fifo"]["avg_jct_h"]
+        assert policies["srtf"]["avg_jct_h"] <= policies["fifo"]["avg_jct_h"]
         assert client.post(f"{API}/what-if", json={"policy": "nope"}).status_code == 422
 
 
@@ -200,10 +200,10 @@ def test_quotas_hold_and_are_said_and_survive_a_restart(tmp_path: Path) -> None:
 
         for job, what in ((second, "more than 4 GPUs"), (third, "more than the 0 t4 GPUs")):
             until(lambda job=job: "over quota:" in get(client, f"/jobs/{job}")["reason"])  # type: ignore[misc]
-            found = get(client, f"/jobs/{job}")
-            assert found["state"] == "pending"
-            assert found["reason"].startswith("over quota:")
-            assert what in found["reason"]
+            answer = get(client, f"/jobs/{job}")
+            assert answer["state"] == "pending"
+            assert answer["reason"].startswith("over quota:")
+            assert what in answer["reason"]
         assert get(client, "/quotas")["held"] == {"a": 3.0}
         assert client.put(f"{API}/quotas", json={"limits": {"a|b": 1}}).status_code == 422
     with serving(STILL, tmp_path) as client:
@@ -233,8 +233,10 @@ def test_events_are_replayed_from_a_number_and_then_followed(client: httpx.Clien
 
     rest = read_stream(client, {"follow": False}, {"Last-Event-ID": str(middle)})
 
-    assert [one["seq"] for one in rest] == [o["seq"] for o in whole if o["seq"] > middle]
-    assert any(one.get("job", {}).get("id") == job for one in whole if one["event"] == "Submitted")
+    assert [event["seq"] for event in rest] == [o["seq"] for o in whole if o["seq"] > middle]
+    assert any(
+        event.get("job", {}).get("id") == job for event in whole if event["event"] == "Submitted"
+    )
     with client.stream("GET", f"{API}/events", params={"since": whole[-1]["seq"]}) as answer:
         lines = answer.iter_lines()
         assert next(lines).startswith(":")
@@ -257,7 +259,7 @@ def test_metrics_are_lines_that_prometheus_reads(client: httpx.Client) -> None:
 
     lines = client.get("/metrics").text.splitlines()
 
-    assert all(line.fullmatch(one) for one in lines), lines
+    assert all(line.fullmatch(text) for text in lines), lines
     assert 'weft_gpus{kind="a100"} 8' in lines
 
 
@@ -290,9 +292,9 @@ def test_webhooks_tell_signed_state_changes_and_try_again() -> None:
     finally:
         receiver.shutdown()
         receiver.server_close()
-    told = [json.loads(body) for _, body in heard]
-    assert [one["state"] for one in told] == ["running", "succeeded"]
-    assert {one["job"]["id"] for one in told} == {job}
+    changes = [json.loads(body) for _, body in heard]
+    assert [change["state"] for change in changes] == ["running", "succeeded"]
+    assert {change["job"]["id"] for change in changes} == {job}
     headers, body = heard[0]
     good = signature(made["secret"], headers["X-Weft-Timestamp"], body)
     assert headers["X-Weft-Signature"] == f"sha256={good}"

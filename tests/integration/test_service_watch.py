@@ -24,20 +24,20 @@ def watching(client: httpx.Client, secret: str = "", last: str = "") -> Iterator
 
 
 def messages(answer: httpx.Response) -> Iterator[Message]:
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in answer.iter_lines():
-        if not line and "data" in told:
-            yield told["event"], told.get("id", ""), json.loads(told["data"])
-            told = {}
+        if not line and "data" in fields:
+            yield fields["event"], fields.get("id", ""), json.loads(fields["data"])
+            fields = {}
         elif line and not line.startswith(":"):
             key, _, value = line.partition(": ")
-            told[key] = value
+            fields[key] = value
 
 
 def state_of(heard: Iterator[Message], job: str, state: str) -> Message:
     """The first message in which a job is in a state."""
     for message in heard:
-        if any(one["id"] == job and one["state"] == state for one in message[2]["jobs"]):
+        if any(row["id"] == job and row["state"] == state for row in message[2]["jobs"]):
             return message
     raise AssertionError("the stream ended")
 
@@ -47,14 +47,16 @@ def test_who_watches_is_told_everything_and_then_what_changes() -> None:
         first = submit(client, gpus=4, kinds=["a100"])
 
         with watching(client) as heard:
-            kind, _, told = next(heard)
+            kind, _, whole = next(heard)
             second = submit(client, gpus=8, kinds=["a100"])
             update, _, then = state_of(heard, second, "pending")
 
         assert (kind, update) == ("snapshot", "update")
-        assert [one["id"] for one in told["jobs"]] == [first]
-        assert [n["id"] for n in told["nodes"]] == [n["id"] for n in get(client, "/nodes")["nodes"]]
-        row = next(one for one in then["jobs"] if one["id"] == second)
+        assert [row["id"] for row in whole["jobs"]] == [first]
+        assert [n["id"] for n in whole["nodes"]] == [
+            n["id"] for n in get(client, "/nodes")["nodes"]
+        ]
+        row = next(job for job in then["jobs"] if job["id"] == second)
         assert "8 a100 GPUs" in then["reasons"][str(row["why"])]
 
 
@@ -89,9 +91,9 @@ def test_a_job_that_leaves_is_shown_where_it_still_is() -> None:
         with watching(client) as heard:
             next(heard)
             assert client.post(f"{API}/jobs/{job}/suspend").status_code == 202
-            _, _, told = state_of(heard, job, "checkpointing")
+            _, _, change = state_of(heard, job, "checkpointing")
 
-        row = next(one for one in told["jobs"] if one["id"] == job)
+        row = next(job_row for job_row in change["jobs"] if job_row["id"] == job)
         assert [part["gpus"] for part in row["on"]] == [[0, 1, 2, 3]]
         assert row["suspended"]
 
@@ -105,13 +107,13 @@ def test_who_comes_back_is_told_what_he_missed_or_everything() -> None:
         state_of(other, job, "running")
 
         with watching(client, last=last) as heard:
-            kind, _, told = next(heard)
+            kind, _, missed = next(heard)
         with watching(client, last="0-1") as heard:
             unknown, _, whole = next(heard)
 
         assert kind == "update"
-        assert [one["id"] for one in told["jobs"]] == [job]
-        assert not told["nodes"] or len(told["nodes"]) < len(whole["nodes"])
+        assert [row["id"] for row in missed["jobs"]] == [job]
+        assert not missed["nodes"] or len(missed["nodes"]) < len(whole["nodes"])
         assert unknown == "snapshot"
 
 
@@ -129,14 +131,14 @@ def test_a_tenant_is_told_of_its_own_jobs_and_reasons_alone() -> None:
             assert answer.status_code == 201
 
         with watching(client, mine) as heard:
-            _, _, told = next(heard)
+            _, _, own = next(heard)
         with watching(client, admin) as heard:
             _, _, everything = next(heard)
 
-        assert [one["name"] for one in told["jobs"]] == ["ours"] or len(told["jobs"]) == 1
-        assert all("6 a100" in text for text in told["reasons"].values())
+        assert [row["name"] for row in own["jobs"]] == ["ours"] or len(own["jobs"]) == 1
+        assert all("6 a100" in text for text in own["reasons"].values())
         assert any("7 a100" in text for text in everything["reasons"].values())
-        assert sum(len(node["held_gpus"]) for node in told["nodes"]) == 8
+        assert sum(len(node["held_gpus"]) for node in own["nodes"]) == 8
 
 
 def test_the_line_says_who_starts_when() -> None:
@@ -145,9 +147,9 @@ def test_the_line_says_who_starts_when() -> None:
         soon = submit(client, gpus=8, kinds=["a100"], hints={"duration_s": 600})
         late = submit(client, gpus=8, kinds=["a100"], hints={"duration_s": 600})
 
-        told = get(client, "/queue")
+        line = get(client, "/queue")
 
-        places = {one["id"]: (one["place"], one["p50"]) for one in told["jobs"]}
+        places = {row["id"]: (row["place"], row["p50"]) for row in line["jobs"]}
         assert places[soon][0] == 1 and places[late][0] == 2
         assert 0.0 < places[soon][1] < places[late][1]
 

@@ -65,40 +65,40 @@ def problem(rates: object, gpus: object, **columns: object) -> Problem:
 def test_e1_max_min_fairness_on_three_kinds() -> None:
     three = problem(THREE, (1, 1, 1))
 
-    found = max_min_fairness(three)
+    solution = max_min_fairness(three)
 
     assert normal(three) == pytest.approx((23.33333, 8.0, 53.33333))
-    assert found.value == pytest.approx(1.0298507)
-    assert found.throughput(three) == pytest.approx((24.02985, 8.23881, 54.92537))
+    assert solution.value == pytest.approx(1.0298507)
+    assert solution.throughput(three) == pytest.approx((24.02985, 8.23881, 54.92537))
     assert max_min_fairness(problem(np.ones((3, 3)), (1, 1, 1))).value == pytest.approx(1.0)
 
 
 def test_e2_and_e3_weights_divide_the_normalised_throughput() -> None:
     weighted = problem(TWO, (1, 1), weights=(2, 1))
 
-    found = max_min_fairness(weighted)
+    solution = max_min_fairness(weighted)
 
     assert max_min_fairness(problem(TWO, (1, 1))).value == pytest.approx(1.0)
-    assert found.value == pytest.approx(0.7368421)
-    assert found.throughput(weighted) == pytest.approx((3.684211, 1.105263))
+    assert solution.value == pytest.approx(0.7368421)
+    assert solution.throughput(weighted) == pytest.approx((3.684211, 1.105263))
     expected = [(0.894737, 0.105263), (0.105263, 0.894737)]
-    assert found.alone == pytest.approx(np.array(expected), abs=1e-6)
+    assert solution.alone == pytest.approx(np.array(expected), abs=1e-6)
 
 
 def test_e4_fairness_is_in_gpu_time() -> None:
     gangs = problem([[10], [10], [10]], [2], gangs=(2, 1, 1))
 
-    found = max_min_fairness(gangs)
+    solution = max_min_fairness(gangs)
 
-    assert found.value == pytest.approx(2 / 3)
-    assert found.alone[:, 0] == pytest.approx((1 / 3, 2 / 3, 2 / 3))
+    assert solution.value == pytest.approx(2 / 3)
+    assert solution.alone[:, 0] == pytest.approx((1 / 3, 2 / 3, 2 / 3))
 
 
 def test_e5_makespan_is_one_linear_program() -> None:
-    found = makespan(problem(TWO, (1, 1), steps=(400, 400)))
+    solution = makespan(problem(TWO, (1, 1), steps=(400, 400)))
 
-    assert found.value == pytest.approx(228.5714)
-    assert found.alone == pytest.approx(np.array([(0.25, 0.75), (0.75, 0.25)]))
+    assert solution.value == pytest.approx(228.5714)
+    assert solution.alone == pytest.approx(np.array([(0.25, 0.75), (0.75, 0.25)]))
     long = problem(THREE, (1, 1, 1), steps=(36000, 14400, 90000))
     assert makespan(long).value == pytest.approx(1643.478)
 
@@ -108,14 +108,14 @@ def test_e6_finish_time_fairness() -> None:
     alone = compute_isolated(fresh)
     late = replace(fresh, elapsed=np.array((1000.0, 0.0)), ideal=3600 / alone + (500, 0))
 
-    found = finish_time_fairness(late)
+    solution = finish_time_fairness(late)
 
     assert alone == pytest.approx((2.5, 1.5))
     first = finish_time_fairness(replace(fresh, ideal=3600 / alone))
     assert first.value == pytest.approx(1.0, abs=1e-6)
-    assert found.value == pytest.approx(1.1302286, abs=1e-6)
+    assert solution.value == pytest.approx(1.1302286, abs=1e-6)
     expected = [(0.672835, 0.327165), (0.327165, 0.672835)]
-    assert found.alone == pytest.approx(np.array(expected), abs=1e-5)
+    assert solution.alone == pytest.approx(np.array(expected), abs=1e-5)
 
 
 def test_e7_throughput_cost_and_deadlines() -> None:
@@ -136,27 +136,27 @@ def test_e7_throughput_cost_and_deadlines() -> None:
 def test_the_paper_s_cost_is_a_ratio() -> None:
     two = problem(TWO, (1, 1))
 
-    found = cheapest(two, np.array((3.0, 1.0)))
+    solution = cheapest(two, np.array((3.0, 1.0)))
 
-    assert found.value == pytest.approx(4 / 3)  # job 0 alone: 4 steps for 3 dollars
-    assert found.alone == pytest.approx(np.array([(1.0, 0.0), (0.0, 0.0)]))
+    assert solution.value == pytest.approx(4 / 3)  # job 0 alone: 4 steps for 3 dollars
+    assert solution.alone == pytest.approx(np.array([(1.0, 0.0), (0.0, 0.0)]))
 
 
 def test_impossible_deadlines_are_dropped_together() -> None:
     steps, within = np.array((100.0, 0.0)), np.array((1.0, np.inf))
 
-    found = with_deadlines(replace(problem(TWO, (1, 1)), steps=steps, within=within))
+    solution = with_deadlines(replace(problem(TWO, (1, 1)), steps=steps, within=within))
 
-    assert found.value == pytest.approx(5.0)
+    assert solution.value == pytest.approx(5.0)
 
 
 def test_e8_water_filling_goes_on_rising() -> None:
     three = problem([(4, 1), (4, 1), (0, 1)], (2, 1), tenant=(0, 0, 0), rank=(0, 1, 2))
 
-    found = hierarchical(three, {}, set())
+    solution = hierarchical(three, {}, set())
 
     assert max_min_fairness(three).value == pytest.approx(4 / 3)
-    levels = found.throughput(three) / normal(three)
+    levels = solution.throughput(three) / normal(three)
     assert levels == pytest.approx((4 / 3, 4 / 3, 3.0))
 
 
@@ -167,32 +167,32 @@ def test_e8_water_filling_goes_on_rising() -> None:
 def test_e9_tenants_share_by_weight(in_turn: set[int], expected: tuple[float, ...]) -> None:
     five = problem([[1]] * 5, [3], tenant=(0, 0, 1, 1, 1), rank=range(5))
 
-    found = hierarchical(five, {0: 1.0, 1: 2.0}, in_turn)
+    solution = hierarchical(five, {0: 1.0, 1: 2.0}, in_turn)
 
-    assert found.throughput(five) == pytest.approx(expected)
+    assert solution.throughput(five) == pytest.approx(expected)
 
 
 def test_e10_pairs_on_one_device() -> None:
     pair = Pairs(np.array([0]), np.array([1]), np.array([[[3.2, 1.5]]]))
-    one = replace(problem([[4], [2]], [1], model=(0, 1)), pairs=pair)
+    paired = replace(problem([[4], [2]], [1], model=(0, 1)), pairs=pair)
 
-    found = max_min_fairness(one)
+    solution = max_min_fairness(paired)
 
-    assert found.value == pytest.approx(0.7619048)
-    assert found.paired[0, 0] == pytest.approx(0.952381)
-    assert found.alone[:, 0] == pytest.approx((0.0, 0.047619), abs=1e-6)
+    assert solution.value == pytest.approx(0.7619048)
+    assert solution.paired[0, 0] == pytest.approx(0.952381)
+    assert solution.alone[:, 0] == pytest.approx((0.0, 0.047619), abs=1e-6)
 
 
 def test_e10_pairs_on_two_kinds() -> None:
     pair = Pairs(np.array([0]), np.array([1]), np.array([[[3.2, 1.5], [0.6, 0.5]]]))
     two = replace(problem(TWO, (1, 1), model=(0, 1)), pairs=pair)
 
-    found = max_min_fairness(two)
+    solution = max_min_fairness(two)
 
-    assert found.value == pytest.approx(1.0769231)
-    assert found.paired == pytest.approx(np.array([(0.7692308, 0.0)]), abs=1e-6)
+    assert solution.value == pytest.approx(1.0769231)
+    assert solution.paired == pytest.approx(np.array([(0.7692308, 0.0)]), abs=1e-6)
     expected = [(0.0, 0.2307692), (0.2307692, 0.0)]
-    assert found.alone == pytest.approx(np.array(expected), abs=1e-6)
+    assert solution.alone == pytest.approx(np.array(expected), abs=1e-6)
 
 
 def test_first_come_first_served_in_code_and_paper() -> None:
@@ -218,22 +218,22 @@ problems = st.integers(1, 6).flatmap(
 )
 
 
-def check_feasible(one: Problem, found: Solution) -> None:
-    used = (one.gangs[:, None] * found.alone).sum(axis=0)
-    assert (found.alone >= -1e-9).all()
-    assert (found.alone.sum(axis=1) <= 1 + 1e-6).all()
-    assert (used <= one.gpus + 1e-6).all()
+def check_feasible(drawn: Problem, solution: Solution) -> None:
+    used = (drawn.gangs[:, None] * solution.alone).sum(axis=0)
+    assert (solution.alone >= -1e-9).all()
+    assert (solution.alone.sum(axis=1) <= 1 + 1e-6).all()
+    assert (used <= drawn.gpus + 1e-6).all()
 
 
 @given(problems)
-def test_every_objective_is_feasible(one: Problem) -> None:
-    jobs = len(one)
+def test_every_objective_is_feasible(drawn: Problem) -> None:
+    jobs = len(drawn)
     steps = np.arange(1.0, jobs + 1.0) * 100
     whole = replace(
-        one,
+        drawn,
         steps=steps,
         elapsed=np.zeros(jobs),
-        ideal=steps / compute_isolated(one),
+        ideal=steps / compute_isolated(drawn),
         rank=np.arange(jobs, dtype=float),
         tenant=np.arange(jobs, dtype=float) % 2,
     )
@@ -246,49 +246,49 @@ def test_every_objective_is_feasible(one: Problem) -> None:
 
 
 @given(problems)
-def test_sharing_beats_an_equal_part_of_every_kind(one: Problem) -> None:
-    apart = one.gangs / one.weights * compute_isolated(one) / normal(one)
+def test_sharing_beats_an_equal_part_of_every_kind(drawn: Problem) -> None:
+    apart = drawn.gangs / drawn.weights * compute_isolated(drawn) / normal(drawn)
 
-    assert max_min_fairness(one).value >= apart.min() * (1 - 1e-6)
+    assert max_min_fairness(drawn).value >= apart.min() * (1 - 1e-6)
 
 
 @given(problems, st.floats(0.01, 100.0))
-def test_the_unit_of_a_job_s_steps_does_not_matter(one: Problem, factor: float) -> None:
-    scaled = one.rates.copy()
+def test_the_unit_of_a_job_s_steps_does_not_matter(drawn: Problem, factor: float) -> None:
+    scaled = drawn.rates.copy()
     scaled[0] *= factor
 
-    same = max_min_fairness(replace(one, rates=scaled)).value
+    same = max_min_fairness(replace(drawn, rates=scaled)).value
 
-    assert same == pytest.approx(max_min_fairness(one).value, rel=1e-5)
+    assert same == pytest.approx(max_min_fairness(drawn).value, rel=1e-5)
 
 
 @given(problems)
-def test_pairs_never_make_it_worse(one: Problem) -> None:
-    first, second = np.triu_indices(len(one), 1)
-    alike = one.gangs[first] == one.gangs[second]
+def test_pairs_never_make_it_worse(drawn: Problem) -> None:
+    first, second = np.triu_indices(len(drawn), 1)
+    alike = drawn.gangs[first] == drawn.gangs[second]
     first, second = first[alike], second[alike]
-    speeds = np.stack([0.6 * one.rates[first], 0.7 * one.rates[second]], axis=2)
-    model = np.arange(len(one), dtype=float)
+    speeds = np.stack([0.6 * drawn.rates[first], 0.7 * drawn.rates[second]], axis=2)
+    model = np.arange(len(drawn), dtype=float)
 
-    packed = replace(one, pairs=Pairs(first, second, speeds), model=model)
+    packed = replace(drawn, pairs=Pairs(first, second, speeds), model=model)
 
-    assert max_min_fairness(packed).value >= max_min_fairness(one).value - 1e-6
+    assert max_min_fairness(packed).value >= max_min_fairness(drawn).value - 1e-6
 
 
 @given(problems)
-def test_no_level_can_rise_once_the_water_is_in(one: Problem) -> None:
-    whole = replace(one, tenant=np.zeros(len(one)), rank=np.arange(len(one), dtype=float))
-    found = hierarchical(whole, {}, set())
-    reached = found.throughput(whole)
+def test_no_level_can_rise_once_the_water_is_in(drawn: Problem) -> None:
+    whole = replace(drawn, tenant=np.zeros(len(drawn)), rank=np.arange(len(drawn), dtype=float))
+    solution = hierarchical(whole, {}, set())
+    reached = solution.throughput(whole)
 
-    for job in range(len(one)):
-        others = np.where(np.arange(len(one)) == job, 0.0, reached * (1 - 1e-6))
+    for job in range(len(drawn)):
+        others = np.where(np.arange(len(drawn)) == job, 0.0, reached * (1 - 1e-6))
         assert _best(whole, job, others) <= reached[job] * (1 + 5e-3) + 1e-6
 
 
-def _best(one: Problem, job: int, floors: Floats) -> float:
+def _best(drawn: Problem, job: int, floors: Floats) -> float:
     """The most that one job can have while the others keep theirs."""
-    program = Program(one)
+    program = Program(drawn)
     mine = np.where(program.member == job, program.rate, 0.0)
     worth = np.bincount(program.variable, mine, program.n).astype(float)
     return greatest_sum(program, worth, floors).value
@@ -297,10 +297,10 @@ def _best(one: Problem, job: int, floors: Floats) -> float:
 def test_jobs_that_look_alike_are_solved_as_one_and_get_the_same() -> None:
     many = problem([*THREE] * 50, (36, 36, 36))
 
-    found = max_min_fairness(many)
+    solution = max_min_fairness(many)
 
-    assert found.value == pytest.approx(max_min_fairness(replace(many, interior=True)).value)
-    assert found.alone[:3] == pytest.approx(found.alone[3:6])
+    assert solution.value == pytest.approx(max_min_fairness(replace(many, interior=True)).value)
+    assert solution.alone[:3] == pytest.approx(solution.alone[3:6])
 
 
 # ---- the mechanism
@@ -504,9 +504,9 @@ def test_alone_on_an_equal_part_a_gang_gets_only_as_many_gangs_as_fit_there() ->
     # Four jobs on 8 + 4 GPUs: a part is 2 + 1 GPUs. A gang of 4 runs there half of the time on
     # the first kind and a quarter on the second; a single GPU all the time, two thirds on the
     # first (parts beyond all the time are cut back in proportion).
-    one = problem([[10.0, 5.0]] * 4, (8, 4), gangs=(4, 1, 2, 1))
+    gangs = problem([[10.0, 5.0]] * 4, (8, 4), gangs=(4, 1, 2, 1))
 
-    alone = compute_isolated(one)
+    alone = compute_isolated(gangs)
 
     assert alone[0] == pytest.approx(10.0 * 2 / 4 + 5.0 * 1 / 4)
     assert alone[1] == pytest.approx(10.0 * 2 / 3 + 5.0 * 1 / 3)
@@ -531,11 +531,11 @@ def test_without_awareness_first_come_keeps_its_kind_and_the_next_takes_any_with
 
 
 def test_without_awareness_nobody_is_sent_to_a_kind_that_cannot_run_him() -> None:
-    one = problem([[0.0, 2.0], [1.0, 0.0]], (4, 4), gangs=(1, 1), rank=range(2))
+    apart = problem([[0.0, 2.0], [1.0, 0.0]], (4, 4), gangs=(1, 1), rank=range(2))
 
     for seed in range(10):
-        found = random_fifo(one, np.zeros((2, 2)), np.random.default_rng(seed))
-        assert found.alone.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+        solution = random_fifo(apart, np.zeros((2, 2)), np.random.default_rng(seed))
+        assert solution.alone.tolist() == [[0.0, 1.0], [1.0, 0.0]]
 
 
 def test_first_come_without_awareness_ends_where_some_kinds_cannot_run_a_job() -> None:
@@ -549,12 +549,12 @@ def test_first_come_without_awareness_ends_where_some_kinds_cannot_run_a_job() -
 
 
 def test_the_authors_makespan_is_within_five_percent_above_the_least() -> None:
-    one = problem(THREE, (1, 1, 1), steps=(4e5, 3e5, 9e5))
+    three = problem(THREE, (1, 1, 1), steps=(4e5, 3e5, 9e5))
 
-    least, halved = makespan(one).value, bisect_makespan(replace(one, interior=True))
+    least, halved = makespan(three).value, bisect_makespan(replace(three, interior=True))
 
     assert least <= halved.value <= 1.05 * least
-    assert (halved.throughput(one) * halved.value >= one.steps * (1.0 - 1e-6)).all()
+    assert (halved.throughput(three) * halved.value >= three.steps * (1.0 - 1e-6)).all()
 
 
 class CostlyRestarts(LinearBeliefs):

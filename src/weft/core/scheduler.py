@@ -143,8 +143,8 @@ class Scheduler:
         """Take in one fact, deciding nothing: how a log brings a scheduler up to date."""
         if type(event) is Started:
             return self.state.fold(now, event)
-        if isinstance(event, Failed) and event.lost:
-            self._observe_lost(event)
+        if isinstance(event, Failed):
+            self._observe_failed(event)
         actions = self.state.fold(now, event)
         if isinstance(event, (Finished, Failed, Cancelled)):
             self._learn()
@@ -359,17 +359,12 @@ class Scheduler:
             beside = [table.jobs[at] for at in rows if at is not None]
             programs.observe_pace(job, kind, event.pace, beside, event.broken_s)
 
-    def _observe_lost(self, event: Failed) -> None:
-        """A job that others left too little memory, or that made a fault, starts again alone."""
-        table, programs = self.state.table, self.knowledge.programs
-        row = table.find(event.job)
+    def _observe_failed(self, event: Failed) -> None:
+        table, row = self.state.table, self.state.table.find(event.job)
         on = None if row is None else table.allocations[row]
-        if row is None or on is None or programs is None:
-            return
-        if event.out_of_memory:
-            programs.observe_out_of_memory(table.jobs[row], self.state.cluster.kind_of(on))
-        elif event.gpu_fault:
-            programs.observe_fault(table.jobs[row])
+        if row is not None and on is not None:
+            kind = self.state.cluster.kind_of(on)
+            self.knowledge.note_failed(table.jobs[row], kind, on, event)
 
     def _observe_change(self, event: Resizable | Resized | ResizeFailed) -> None:
         """Whether a job can change its devices as it trains, and what that took."""

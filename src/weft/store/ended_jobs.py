@@ -34,7 +34,7 @@ SELECT number, job FROM (
     UNION SELECT number, job, tenant FROM ended_jobs WHERE short = :name
 ) AS found WHERE :tenant IS NULL OR tenant = :tenant ORDER BY number DESC LIMIT :limit
 """
-OLDEST = "SELECT ended, job FROM ended_jobs ORDER BY ended, job LIMIT ?"
+OLDEST = "SELECT ended, job, tenant FROM ended_jobs ORDER BY ended, job LIMIT ?"
 BEGINNING = """
 SELECT job FROM ended_jobs WHERE job >= :text AND job < :past
 AND (:tenant IS NULL OR tenant = :tenant) ORDER BY job LIMIT :limit
@@ -123,7 +123,7 @@ class EndedTable:
         rows = self._ask("SELECT tenant, outcome, count(*) FROM ended_jobs GROUP BY 1, 2")
         return {(tenant, outcome): count for tenant, outcome, count in rows}
 
-    def oldest(self, limit: int | None) -> list[tuple[float, JobId]]:
+    def oldest(self, limit: int | None) -> list[tuple[float, JobId, str]]:
         """Those that ended first."""
         return self._ask(OLDEST, (NO_LIMIT if limit is None else limit,))
 
@@ -161,11 +161,12 @@ class EndedTable:
         self._owner.executemany("DELETE FROM ended_jobs WHERE job = ?", [(job,) for job in jobs])
 
 
-def ended_jobs(db: Owner) -> dict[JobId, float]:
-    """Ids of the table's jobs and when they ended; none in a file that has no such table yet."""
+def ended_jobs(db: Owner) -> dict[JobId, tuple[float, str]]:
+    """When jobs of the table ended, and whose they are; none where there is no such table yet."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'ended_jobs'").fetchone():
         return {}
-    return dict(db.execute("SELECT job, ended FROM ended_jobs").fetchall())
+    rows = db.execute("SELECT job, ended, tenant FROM ended_jobs").fetchall()
+    return {job: (ended, tenant) for job, ended, tenant in rows}
 
 
 def _conditions(also: Mapping[str, str | None]) -> str:

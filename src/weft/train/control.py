@@ -243,7 +243,7 @@ class Control:
         if agreed[TURN]:
             self._gate.change_turns(self._turning, guarded=agreed[GUARDED] > 0.0)
         if agreed[SHIFTED]:
-            self._gate.rhythm.change(agreed[PERIOD_S], agreed[SHIFT_S])
+            self._gate.beat.change(agreed[PERIOD_S], agreed[SHIFT_S])
         if agreed[REST]:
             self._rest = int(agreed[REST])
         if agreed[EVERY]:

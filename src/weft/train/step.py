@@ -71,7 +71,7 @@ class Step:
                 hint="use it once for every batch of job.loader, inside job.epochs",
             )
         if cell.first:
-            self._gate.rhythm.wait()
+            self._gate.wait_for_beat()
         self._gate.enter(*self._gate.gpus)
         self._entered = time.perf_counter()
         if cell.first:

@@ -66,6 +66,17 @@ def test_a_job_of_a_strict_queue_is_counted_and_told_that_the_policy_keeps_it_ba
     play("fifo", people)
 
 
+def test_a_job_that_is_just_being_written_down_is_passed_over() -> None:
+    async def people(live: Live) -> None:
+        for one in (job("hold", 1), job("big", 16), job("small", 1)):
+            await live.driver.submit(one)
+        record = live.driver.ledger.jobs.live.pop(JobId("small"))
+        await live.idle_beside.count()
+        live.driver.ledger.jobs.live[JobId("small")] = record
+
+    play("fifo", people)
+
+
 ROUNDS = [name for name in names("policy") if build("policy", name).about.every is not None]
 
 

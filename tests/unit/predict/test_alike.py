@@ -26,18 +26,18 @@ def job(name: str, gpus: int = 1, tenant: str = "", user: str = "", **more: obje
     return Job(JobId(name), demand=Demand(gpus), tenant=tenant, user=user, **more)  # type: ignore[arg-type]
 
 
-def ended(one: Job, ran: float, how: How = How.COMPLETED, at: float = 0.0) -> Ended:
+def ended(submitted: Job, ran: float, how: How = How.COMPLETED, at: float = 0.0) -> Ended:
     done = how is How.COMPLETED
-    return Ended(one, ran, ran * one.demand.gpus, finished=done, how=how, at=at)
+    return Ended(submitted, ran, ran * submitted.demand.gpus, finished=done, how=how, at=at)
 
 
 def table_of(*rows: tuple[Job, float]) -> Table:
     """Jobs with the seconds that each has executed, at time 0."""
     table = Table()
-    for seq, (one, ran) in enumerate(rows):
-        row = table.add(one, seq)
+    for seq, (submitted, ran) in enumerate(rows):
+        row = table.add(submitted, seq)
         table.set(row, Column.RAN_BASE, ran)
-        table.set(row, Column.SERVICE_BASE, ran * one.demand.gpus)
+        table.set(row, Column.SERVICE_BASE, ran * submitted.demand.gpus)
     return table
 
 
@@ -47,42 +47,48 @@ def taught(seed: int = 1, ends: int = 400) -> tuple[Alike, list[Job]]:
     predictor, jobs = Alike(), []
     for i in range(ends):
         user = users[int(rng.integers(6))]
-        one = job(f"j{i}", int(2 ** rng.integers(5)), "t" + user[-1], user, model=f"m{i % 5}")
-        jobs.append(one)
-        predictor.note_submitted(one, float(i))
+        new = job(f"j{i}", int(2 ** rng.integers(5)), "t" + user[-1], user, model=f"m{i % 5}")
+        jobs.append(new)
+        predictor.note_submitted(new, float(i))
         how = [How.COMPLETED, How.FAILED, How.CANCELLED, How.LOST][int(rng.integers(4))]
-        predictor.learn(ended(one, float(rng.lognormal(6.0, 2.0)), how, float(i)))
+        predictor.learn(ended(new, float(rng.lognormal(6.0, 2.0)), how, float(i)))
     return predictor, jobs
 
 
 def test_all_rows_at_once_are_what_each_row_is_by_itself() -> None:
     predictor, jobs = taught()
     rng = np.random.default_rng(2)
-    rows = [(one, 0.0 if i % 3 else float(rng.lognormal(6, 3))) for i, one in enumerate(jobs[:60])]
+    rows = [
+        (known, 0.0 if i % 3 else float(rng.lognormal(6, 3))) for i, known in enumerate(jobs[:60])
+    ]
     rows = [
         (
             Job(
-                JobId(f"n{i}"), demand=one.demand, tenant=one.tenant, user=one.user, model=one.model
+                JobId(f"n{i}"),
+                demand=known.demand,
+                tenant=known.tenant,
+                user=known.user,
+                model=known.model,
             ),
             ran,
         )
-        for i, (one, ran) in enumerate(rows)
+        for i, (known, ran) in enumerate(rows)
     ]
     table = table_of(*rows)
 
-    found, means = predictor.quantiles(table, 0.0, P), predictor.mean(table, 0.0)
+    quantiles, means = predictor.quantiles(table, 0.0, P), predictor.mean(table, 0.0)
 
-    for row, (one, ran) in enumerate(rows):
-        samples = [predictor._single.sample(level.key) for level in levels_of(one)]
+    for row, (known, ran) in enumerate(rows):
+        samples = [predictor._single.sample(level.key) for level in levels_of(known)]
         blended, _ = mix([s for s in samples if s is not None], ran, 4.0, prior(ran))
         expected = np.maximum(quantile(blended, P) - ran, 1.0)
-        assert found[row].tolist() == pytest.approx(expected.tolist(), rel=1e-4)
+        assert quantiles[row].tolist() == pytest.approx(expected.tolist(), rel=1e-4)
         assert means[row] == pytest.approx(max(mean_of(blended) - ran, 1.0), rel=1e-9)
 
 
 def test_an_index_of_few_rows_is_that_of_many() -> None:
     predictor, jobs = taught()
-    rows = [(one, 0.0) for one in jobs[:60]]
+    rows = [(known, 0.0) for known in jobs[:60]]
     ages = np.random.default_rng(3).lognormal(5.0, 3.0, (60, 4))
     ages[::3, 0] = 0.0
 
@@ -95,12 +101,12 @@ def test_an_index_of_few_rows_is_that_of_many() -> None:
 
 def test_what_is_kept_between_calls_never_shows() -> None:
     warm, jobs = taught()
-    rows = [(one, 0.0) for one in jobs[:50]]
+    rows = [(known, 0.0) for known in jobs[:50]]
     table = table_of(*rows)
     warm.quantiles(table, 0.0)
     warm.mean(table, 0.0)
-    for one in jobs[50:58]:
-        warm.learn(ended(one, 77.0, at=900.0))
+    for known in jobs[50:58]:
+        warm.learn(ended(known, 77.0, at=900.0))
         cold = copy.deepcopy(warm)
         assert warm.mean(table, 0.0).tolist() == cold.mean(table, 0.0).tolist()
         assert warm.quantiles(table, 0.0).tolist() == cold.quantiles(table, 0.0).tolist()
@@ -116,7 +122,7 @@ def test_the_same_ends_make_the_same_state_and_a_copy_goes_on_alike() -> None:
     again = Alike()
     again.load(json.loads(json.dumps(first.save())))
     twin, sent = copy.deepcopy(first), pickle.loads(pickle.dumps(first))
-    table = table_of(*[(one, 30.0 * i) for i, one in enumerate(jobs[:20])])
+    table = table_of(*[(known, 30.0 * i) for i, known in enumerate(jobs[:20])])
     for predictor in (again, twin, sent):
         predictor.learn(ended(jobs[0], 5.0))
         assert predictor.scores() == again.scores()
@@ -147,8 +153,8 @@ def test_before_the_first_end_nothing_is_known() -> None:
 
 def test_the_estimate_of_a_job_that_outlives_all_others_grows_with_it() -> None:
     predictor, _ = taught()
-    one = job("long", 1, "t0", "u0", model="m0")
-    left = [predictor.mean(table_of((one, ran)), 0.0)[0] for ran in (1e6, 2e6, 4e6)]
+    long = job("long", 1, "t0", "u0", model="m0")
+    left = [predictor.mean(table_of((long, ran)), 0.0)[0] for ran in (1e6, 2e6, 4e6)]
 
     assert left[0] < left[1] < left[2]
     assert left[2] > 4e6
@@ -213,17 +219,17 @@ def test_ranges_come_to_hold_for_four_of_five_jobs() -> None:
     rng = np.random.default_rng(3)
     predictor = Alike()
     for i in range(900):
-        one = job(f"j{i}", 1, "t", f"u{i % 3}")
-        predictor.note_submitted(one, float(i))
+        new = job(f"j{i}", 1, "t", f"u{i % 3}")
+        predictor.note_submitted(new, float(i))
         # Lengths drift upwards all the time, which plain quantiles of the past do not follow.
-        predictor.learn(ended(one, float(rng.lognormal(4.0 + i / 300.0, 1.0)), at=float(i)))
+        predictor.learn(ended(new, float(rng.lognormal(4.0 + i / 300.0, 1.0)), at=float(i)))
 
     scores = predictor.scores()
 
     assert scores.count == 500
     assert 0.74 < scores.coverage < 0.86
-    at_submission = [one for one in scores.classes if one.name.endswith("/0")]
-    assert all(0.72 < one.coverage < 0.88 for one in at_submission if one.count > 200)
+    at_submission = [score for score in scores.classes if score.name.endswith("/0")]
+    assert all(0.72 < score.coverage < 0.88 for score in at_submission if score.count > 200)
 
 
 def test_groups_that_nobody_touches_are_dropped() -> None:

@@ -295,6 +295,7 @@ def _holding(present: Present, row: int, on: Allocation) -> Why:
         "gpu_seconds": held,
         "beside": len(beside),
         "may_be_stopped": job.preemptible,
+        **({"plan": on.plan.text} if on.plan is not None else {}),
     }
     kind, known = present.cluster.kind_of(on), present.knowledge
     predicted = {

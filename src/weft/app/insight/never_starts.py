@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job, JobId
 from weft.core.model.trace import Trace
+from weft.core.plan.kept_back import find_kept_back
 from weft.core.plan.reasons import asks_for
 from weft.core.scheduler import Scheduler
-from weft.runtime.deciding.waiting import Waits
+from weft.runtime.deciding.waiting import Waits, why_kept_back
 
 SHOWN = 5  # reasons, and jobs of each
 
@@ -44,9 +45,11 @@ def why_never(scheduler: Scheduler) -> dict[JobId, str]:
     scheduler.memory = None  # so that it says again what it said before
     reasons = scheduler.policy.decide(scheduler.view(0.0)).reasons
     waits = Waits(state.free, state.cluster.nodes, about, about.name, 0.0, table=state.table)
+    jobs = zip(state.table.jobs, find_kept_back(state.table), strict=True)
     return {
-        job.id: reasons.get(job.id) or waits.because(job).text
-        for job in state.table.jobs
+        job.id: reasons.get(job.id)
+        or (why_kept_back(job, state.table, parallel=bool(kept)) or waits.because(job)).text
+        for job, kept in jobs
         if job.id not in state.table.suspended
     }
 

@@ -86,19 +86,24 @@ class IdleBeside(Repeated):
 def find_beside_idle(driver: Driver, rules: Quotas, jobs: Sequence[Job]) -> dict[JobId, Blocker]:
     """Those of `jobs` that wait and fit on what is free within their rules, by what they are told.
 
-    One that has left meanwhile is passed over.
+    One that has left meanwhile is passed over, and so is one that is just being written down.
     """
     state, waits = driver.scheduler.state, waits_of(driver)
     table = state.table
     room = _Room(driver, rules)
     beside: dict[JobId, Blocker] = {}
     for job in jobs:
-        row = table.find(job.id)
-        if row is None or table.allocations[row] is not None or job.demand.max == 0:
+        row, record = table.find(job.id), driver.ledger.jobs.live.get(job.id)
+        if (
+            row is None
+            or record is None
+            or table.allocations[row] is not None
+            or job.demand.max == 0
+        ):
             continue
         if state.releasing.is_leaving(job.id) or not room.is_there_for(job):
             continue
-        why = why_waits(waits, driver.scheduler, driver.ledger.jobs[job.id])
+        why = why_waits(waits, driver.scheduler, record)
         if why is not None and why.blocker in CHECKED:
             beside[job.id] = why.blocker
     return beside

@@ -41,6 +41,7 @@ from weft.engines.machine.users_file import find_users
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
+from weft.perf.plans.learnt import LearntPlans
 from weft.perf.sharing.programs import LearntPrograms
 from weft.perf.training.learner import Learner
 from weft.runtime.deciding.decider import LIMIT_S, Decider, InProcess, InWorker
@@ -163,6 +164,7 @@ class Live:
                 costs=LearntCosts(),
                 pooled=PooledBeliefs(),
                 programs=LearntPrograms(settings.slowdown),
+                plans=LearntPlans(),
             ),
             seconds=seconds,
             end_unknown=settings.end_unknown,

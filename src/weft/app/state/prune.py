@@ -56,11 +56,13 @@ def find_prunable(state: Path, keep: Keep, now: float | None = None) -> Prunable
         ) from error
     live = ledger.jobs.live.values()
     left = {
-        record.job.id: record.ended for record in live if record.ended and record.running is None
+        record.job.id: (record.ended, record.job.tenant)
+        for record in live
+        if record.ended and record.running is None
     }
-    oldest = sorted((at, job) for job, at in (past | left).items())
-    sizes = stored_bytes(state, [job for _, job in oldest])
-    chosen = choose_jobs(oldest, now, keep, count=len(oldest), sizes=sizes)
+    oldest = sorted((at, job, tenant) for job, (at, tenant) in (past | left).items())
+    sizes = stored_bytes(state, [job for _, job, _ in oldest])
+    chosen = choose_jobs(oldest, now, keep, sizes=sizes)
     size = sum(sizes[job] for job in chosen)
     kept = len(past.keys() | ledger.jobs.live) - len(chosen)
     return Prunable(tuple(chosen), size, kept, events, cut)

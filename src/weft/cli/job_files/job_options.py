@@ -101,6 +101,14 @@ class Flags:
             "--priority", help="guaranteed, normal, spot or opportunistic.", rich_help_panel=JOB
         ),
     ] = None
+    plans: Annotated[
+        str | None,
+        typer.Option(
+            "--plans",
+            help="Execution plans that it can run, its own first: dp,zero2,tp2-gc.",
+            rich_help_panel=JOB,
+        ),
+    ] = None
     workdir: Annotated[
         Path | None,
         typer.Option(
@@ -276,6 +284,7 @@ class Flags:
             "share": self._share(),
             "tenant": self.tenant,
             "priority": self.priority,
+            "plans": None if self.plans is None else self.plans.replace(",", " ").split(),
             "workdir": None if self.workdir is None else str(self.workdir.absolute()),
             "checkpoint": self._checkpoint(),
             "env": self._env() or None,

@@ -72,6 +72,8 @@ def job_details(job: JobAnswer, now: float) -> Table:
             ("after", words.describe_after(job)),
             ("holds", words.gpus(job.allocation)),
             ("on", words.where(job.allocation)),
+            ("plan", job.plan),
+            ("can run", ", ".join(job.plans)),
             ("progress", words.progress(job)),
             ("batch", words.batch(job)),
             ("goodput", words.speed(job)),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from weft.core.errors import InvalidConfig
+from weft.core.events.event import Failed
 from weft.core.events.job_end import Ended
 from weft.core.events.report import Report
 from weft.core.knowledge.costs import Attempt, ChangeCosts
@@ -23,7 +24,7 @@ from weft.core.knowledge.plans import Plans
 from weft.core.knowledge.predictor import Predictor
 from weft.core.knowledge.profile import Profile, Sensitivity
 from weft.core.knowledge.programs import Programs
-from weft.core.model.job import Batch, Config, Discipline, Job, JobId
+from weft.core.model.job import Allocation, Batch, Config, Discipline, Job, JobId
 from weft.core.state.table import Floats, Rows, Table
 
 
@@ -72,6 +73,15 @@ class Knowledge:
         for part in (*learnt, self.programs, self.plans):
             if part is not None:
                 part.forget(job)
+
+    def note_failed(self, job: Job, kind: str, on: Allocation, how: Failed) -> None:
+        """An attempt died; if others left it too little memory, or it made a fault, by those."""
+        if not how.lost and self.plans is not None:
+            self.plans.fail(job, kind, on)
+        elif how.out_of_memory and self.programs is not None:
+            self.programs.observe_out_of_memory(job, kind)
+        elif how.gpu_fault and self.programs is not None:
+            self.programs.observe_fault(job)
 
     def learn(self, ended: Ended) -> None:
         """A job ended, in whatever way."""

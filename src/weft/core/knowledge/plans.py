@@ -9,7 +9,7 @@ from weft.core.events.report import Report
 from weft.core.knowledge.costs import Attempt
 from weft.core.knowledge.learning import Learning
 from weft.core.model.execution import Execution
-from weft.core.model.job import Config, Job
+from weft.core.model.job import Allocation, Config, Job
 
 
 class PlanChoice(NamedTuple):
@@ -32,6 +32,10 @@ class Plans(Learning, Protocol):
 
     def observe(self, job: Job, kind: str, report: Report, attempt: Attempt) -> None:
         """A running job reported."""
+        ...
+
+    def fail(self, job: Job, kind: str, on: Allocation) -> None:
+        """An attempt died by its own doing."""
         ...
 
     def forget(self, job: Job) -> None:

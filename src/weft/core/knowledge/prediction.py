@@ -87,7 +87,7 @@ class PointPredictor(ABC):
 
     def quantiles(self, table: Table, now: float, p: Sequence[float] = INTERVAL) -> Floats:
         """Rows x p: the number, with a log-normal error; infinite where nothing is known."""
-        factors = np.exp(POINT_SIGMA * np.array([NormalDist().inv_cdf(one) for one in p]))
+        factors = np.exp(POINT_SIGMA * np.array([NormalDist().inv_cdf(chance) for chance in p]))
         return np.maximum(self.remaining(table, now), LEAST_S)[:, None] * factors
 
     def mean(self, table: Table, now: float) -> Floats:

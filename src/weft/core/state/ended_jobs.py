@@ -69,8 +69,8 @@ class EndedJobs(Protocol):
         """How many rows there are of each tenant and outcome."""
         ...
 
-    def oldest(self, limit: int | None) -> list[tuple[float, JobId]]:
-        """When they ended, and which: those that ended first; all without a limit."""
+    def oldest(self, limit: int | None) -> list[tuple[float, JobId, str]]:
+        """When they ended, which, and whose: those that ended first; all without a limit."""
         ...
 
     def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
@@ -151,9 +151,9 @@ class EndedInMemory:
         """How many of each tenant and outcome."""
         return Counter((ended_job.tenant, ended_job.outcome) for ended_job in self._rows.values())
 
-    def oldest(self, limit: int | None) -> list[tuple[float, JobId]]:
+    def oldest(self, limit: int | None) -> list[tuple[float, JobId, str]]:
         """Those that ended first."""
-        return sorted((ended_job.ended, ended_job.job) for ended_job in self._rows.values())[:limit]
+        return sorted((row.ended, row.job, row.tenant) for row in self._rows.values())[:limit]
 
     def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         """Those that people call so."""

@@ -103,8 +103,8 @@ class NativeSlurm:
 
     async def _note_taken(self, only: tuple[str, ...]) -> None:
         """What others hold: believed once it was seen twice, for ours come and go in between."""
-        ours = (job for jobs in self._jobs.values() for job in jobs)
-        seen = read_taken(await self._clients.ask(*USED, *only), ours)
+        text = await self._clients.ask(*USED, *only)
+        seen = read_taken(text, [job for jobs in self._jobs.values() for job in jobs])
         if self._seen_taken is None or seen == self._seen_taken:
             self._taken = seen
         self._seen_taken = seen
@@ -158,13 +158,13 @@ class NativeSlurm:
         self._codes = {key: code for key, code in self._codes.items() if key in seen}
         for key, word in seen.items():
             if word.reason == WORDS["FAILED"]:  # an agent leaves with 0 whatever its job did
-                seen[key] = replace(word, code=await self._find_code(key))
+                seen[key] = replace(word, code=await self._find_code(key, jobs[key][0]))
         return seen
 
-    async def _find_code(self, key: Key) -> int | None:
+    async def _find_code(self, key: Key, job: SlurmJob) -> int | None:
         """The exit code of a job that failed; asked for once, however this release tells it."""
         if key not in self._codes:
-            first = self._jobs[key][0].id.split("+")[0]
+            first = job.id.split("+")[0]
             text = await self._clients.ask("squeue", "--json", "-t", "all", "-j", first)
             self._codes[key] = read_exit_code(text)
         return self._codes[key]

@@ -138,6 +138,9 @@ class KnownPlans(NothingLearnt):
     def observe(self, job: Job, kind: str, report: Report, attempt: Attempt) -> None:
         """Nothing to learn."""
 
+    def fail(self, job: Job, kind: str, on: Allocation) -> None:
+        """Nothing to learn."""
+
     def forget(self, job: Job) -> None:
         """Nothing was learnt."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +14,9 @@ from weft.core.model.job import Allocation, Config, Demand
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
 from weft.pieces.size.configs import find_acceptable
+from weft.pieces.wrap.restart_costs import restart_seconds, seconds_left
+
+MARGIN = 2.0  # times what a restart costs must be saved by another plan
 
 
 def overlay_plans(view: View, configs: tuple[Config, ...], goodput: Floats) -> tuple[Floats, Bools]:
@@ -75,6 +78,25 @@ def _with_plan(plans: Plans, view: View, row: int, on: Allocation) -> Allocation
     choices = plans.choices(job, config)
     best: Execution | None = choices[0].plan if choices else None
     return replace(on, plan=best)
+
+
+def find_better_plans(view: View, changed: Container[int]) -> dict[int, Allocation]:
+    """Running rows that another plan on the same devices serves better, restart included."""
+    plans, better = view.knowledge.plans, dict[int, Allocation]()
+    rows = np.flatnonzero(view.running() & view.preemptible() & ~view.restoring()).tolist()
+    rows = [row for row in rows if view.job(row).plans and row not in changed]
+    if plans is None or not rows:
+        return better
+    left, cost = seconds_left(view), restart_seconds(view)
+    for row in rows:
+        job, on = view.job(row), view.allocation(row)
+        assert on is not None
+        now = on.plan or job.plans[0].on(on.gpus)
+        found = plans.choices(job, Config(view.cluster.kind_of(on), len(on.slices), on.gpus))
+        rate = next((one.rate for one in found if one.plan == now), 0.0)
+        if found and rate and left[row] * (1.0 - rate / found[0].rate) > MARGIN * cost[row]:
+            better[row] = replace(on, plan=found[0].plan)
+    return better
 
 
 def find_fitting(view: View, configs: tuple[Config, ...]) -> Bools:

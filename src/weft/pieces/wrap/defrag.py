@@ -35,6 +35,7 @@ from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
 
 LOOKED_AT = 32  # nodes that might be cleared
+NEXT_S = 0.02  # until the next gang is thought of
 TRIES = 3  # gangs that are looked at in one decision
 HOUR = 3600.0
 
@@ -86,7 +87,10 @@ class Defrag(Wrapper):
             moves = search.find()
             view.free.rollback(mark)
             if moves and (better := self._after(view, plan, row, moves)) is not None:
-                return better.explained(_reasons(view, row, moves, search.saved_s))
+                soon = view.now + NEXT_S
+                wake = soon if better.wake_at is None else min(better.wake_at, soon)
+                better = better.explained(_reasons(view, row, moves, search.saved_s))
+                return replace(better, wake_at=wake if len(gangs) > 1 else better.wake_at)
         return plan
 
     def _gangs(self, view: View, plan: Plan) -> list[int]:
@@ -102,7 +106,7 @@ class Defrag(Wrapper):
                 job = view.job(row)
                 if job.id in plan.changes or job.id in plan.rejected:
                     continue
-                if job.demand.share < 1.0 or job.demand.nodes:
+                if job.demand.share < 1.0 or job.demand.gpus % (job.demand.nodes or 1):
                     continue
                 kinds = acceptable(job, view.free)
                 if any(view.free.idle(kind) >= job.demand.gpus for kind in kinds):
@@ -183,6 +187,8 @@ class _Search:
     def _sizes(self, kind: str) -> list[int]:
         """Devices that the gang takes of each node, whole nodes first."""
         most, count = self._view.cluster.node_size(kind), self._job.demand.gpus
+        if nodes := self._job.demand.nodes:
+            return [count // nodes] * nodes
         whole, rest = divmod(count, most)
         return [most] * whole + ([rest] if rest else [])
 

@@ -38,9 +38,13 @@ def live_seconds(view: View) -> Floats:
 def speed_ratio(view: View, row: int, was: Allocation, to: Allocation, *, pooled: bool) -> float:
     """How fast a row trains on what it holds, as a part of how fast it would on something else.
 
-    As believed from its reports, or `pooled` from those of its model; else how kinds compare for
-    such jobs, times the number of GPUs; where nothing is known of kinds, the number alone.
+    By execution plans, of a job that has several; else as believed from its reports, or `pooled`
+    from those of its model; else how kinds compare for such jobs, times the number of GPUs; where
+    nothing is known of kinds, the number alone.
     """
+    planned = [_planned_rate(view, row, on) for on in (was, to)]
+    if all(planned):
+        return planned[0] / planned[1]
     mask = np.zeros(len(view.table), dtype=bool)
     mask[row] = True
     table, kinds = view.table.pick(mask), [view.cluster.kind_of(on) for on in (was, to)]
@@ -57,6 +61,16 @@ def speed_ratio(view: View, row: int, was: Allocation, to: Allocation, *, pooled
     if not min(each) > 0.0:
         each = (1.0, 1.0)
     return each[0] * was.gpus / (each[1] * to.gpus)
+
+
+def _planned_rate(view: View, row: int, on: Allocation) -> float:
+    """Of a row under the execution plan that comes with what it holds; 0 where it has none."""
+    plans, job = view.knowledge.plans, view.job(row)
+    if plans is None or not job.plans or not plans.knows(job):
+        return 0.0
+    plan = on.plan or job.plans[0].on(on.gpus)
+    found = plans.choices(job, Config(view.cluster.kind_of(on), len(on.slices), on.gpus))
+    return next((one.rate for one in found if one.plan == plan), 0.0)
 
 
 def seconds_left(view: View) -> Floats:

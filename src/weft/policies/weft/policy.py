@@ -52,7 +52,7 @@ from weft.pieces.size.choice_reasons import (
 )
 from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
 from weft.pieces.size.hold_times import HoldTimes, key_of
-from weft.pieces.size.plans import attach_plans
+from weft.pieces.size.plans import attach_plans, find_better_plans
 from weft.policies.weft.plain import decide_plain, is_all_plain
 from weft.policies.weft.program import Choice, Start, choose_alone
 from weft.policies.weft.sharing import choose_shared
@@ -252,6 +252,8 @@ class Weft:
             on = view.allocation(row)
             if on is not None and on.batch is not None and row not in changes:
                 planned[view.job(row).id] = replace(on, batch=None)
+        for row, better in find_better_plans(view, changes).items():
+            planned[view.job(row).id] = better
         for row, on in changes.items():
             job = view.job(row)
             stays = self.share and on is not None and _is_there(view, row, on)

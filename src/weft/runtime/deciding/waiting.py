@@ -321,10 +321,8 @@ def _why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason 
         return None
     if record.suspended is not None:
         return Reason(Blocker.SUSPENDED, {"by": record.suspended})
-    if awaited := awaited_by(job, table):
-        return Reason(Blocker.DEPENDENCY, {"jobs": name_some(awaited)})
-    if job.id in waits.kept_back:
-        return Reason(Blocker.PARALLEL, {"app": job.app, "limit": job.max_parallel})
+    if why := why_kept_back(job, table, parallel=job.id in waits.kept_back):
+        return why
     row = table.row(job.id)
     retries = table.get(row, Column.RETRIES)
     left = table.get(row, Column.FAILED) + pause_s(job, retries) - waits.now if retries else 0.0
@@ -335,6 +333,15 @@ def _why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason 
     past = record.blocker in (Blocker.MOVED, Blocker.GAVE_WAY, Blocker.RESERVED)
     old = past or job.id in waits.doubted
     return _add_first(waits, job, waits.because(job, "" if old else record.said, record.blocker))
+
+
+def why_kept_back(job: Job, table: Table, *, parallel: bool) -> Reason | None:
+    """For which other jobs it waits; `parallel` if as many of its app as may run at once."""
+    if awaited := awaited_by(job, table):
+        return Reason(Blocker.DEPENDENCY, {"jobs": name_some(awaited)})
+    if parallel:
+        return Reason(Blocker.PARALLEL, {"app": job.app, "limit": job.max_parallel})
+    return None
 
 
 def _add_first(waits: Waits, job: Job, why: Reason) -> Reason:

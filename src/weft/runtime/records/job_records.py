@@ -200,9 +200,9 @@ class JobRecords(Mapping[JobId, JobRecord]):
             known[tenant] += count
         return dict(known)
 
-    def oldest(self, limit: int | None) -> Callable[[], list[tuple[float, JobId]]]:
-        """What reads when jobs ended that have left, and which, those that ended first."""
-        live = [(self.live[job].ended or 0.0, job) for job in self.done]
+    def oldest(self, limit: int | None) -> Callable[[], list[tuple[float, JobId, str]]]:
+        """What reads when jobs ended that have left, which, and whose: the first ones."""
+        live = [(self.live[job].ended or 0.0, job, self.live[job].job.tenant) for job in self.done]
         return lambda: sorted({*live, *self.ended.oldest(limit)})[:limit]
 
     def latest(self, limit: int) -> list[JobId]:

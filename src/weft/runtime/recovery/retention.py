@@ -1,16 +1,19 @@
 """What is kept of jobs that have ended, and for how long: so that nothing grows for ever.
 
-Ended jobs are forgotten with their output, oldest first, by age, number and size. What tenants used
-stays, day by day. The log is cut where a base was taken: a point at which the policy began without
-memory, so that decisions after it can be made again.
+Ended jobs are forgotten with their output, oldest first, by age; by number and size, those of the
+tenant that has most. What tenants used stays, day by day. The log is cut where a base was taken: a
+point at which the policy began without memory, so that decisions after it can be made again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from heapq import heapify, heappop, heapreplace
+from itertools import takewhile
 from math import inf
 
 from weft.core.errors import InvalidConfig
@@ -50,28 +53,50 @@ FOR_EVER = Keep(0.0, 0, 0.0, 0)
 
 
 def choose_jobs(
-    oldest: Sequence[tuple[float, JobId]],
+    oldest: Sequence[tuple[float, JobId, str]],
     now: float,
     keep: Keep,
     *,
-    count: int,
     sizes: Mapping[JobId, int],
 ) -> list[JobId]:
-    """Those to forget of the `oldest` jobs, by when they ended; `count` is how many ended at all.
+    """Those to forget of the `oldest` jobs: when they ended, which, and whose.
 
-    `sizes` are of all of them, where they matter.
+    Of too many, or too large ones, the first go of the tenant that has most, so that nobody's jobs
+    put out those of others. `sizes` are of all of them, where they matter.
     """
-    over = max(count - keep.jobs, 0) if keep.jobs else 0
-    room = keep.gb * 1e9 if keep.gb else inf
-    stored = sum(sizes.values())
-    chosen = []
-    for number, (at, job) in enumerate(oldest):
-        old = bool(keep.days) and at < now - keep.days * DAY_S
-        if not old and number >= over and stored <= room:
-            break
-        chosen.append(job)
-        stored -= sizes.get(job, 0)
+    last = now - keep.days * DAY_S if keep.days else -inf
+    old = list(takewhile(lambda row: row[0] < last, oldest))
+    chosen, kept = [job for _, job, _ in old], oldest[len(old) :]
+    for most, size_of in ((keep.jobs, lambda _: 1), (keep.gb * 1e9, lambda job: sizes.get(job, 0))):
+        if most:
+            gone = set(_choose_fairly(kept, most, size_of))
+            chosen += [job for _, job, _ in kept if job in gone]
+            kept = [row for row in kept if row[1] not in gone]
     return chosen
+
+
+def _choose_fairly(
+    oldest: Sequence[tuple[float, JobId, str]], most: float, size_of: Callable[[JobId], float]
+) -> Iterator[JobId]:
+    """Those that are too many: always the first of whoever has most by then."""
+    queues: defaultdict[str, deque[JobId]] = defaultdict(deque)
+    held: defaultdict[str, float] = defaultdict(float)
+    for _, job, tenant in oldest:
+        queues[tenant].append(job)
+        held[tenant] += size_of(job)
+    total = sum(held.values())
+    heap = [(-amount, tenant) for tenant, amount in held.items()]
+    heapify(heap)
+    while total > most:
+        tenant = heap[0][1]
+        job = queues[tenant].popleft()
+        total -= size_of(job)
+        held[tenant] -= size_of(job)
+        if queues[tenant]:
+            heapreplace(heap, (-held[tenant], tenant))
+        else:
+            heappop(heap)
+        yield job
 
 
 def choose_base(
@@ -140,8 +165,9 @@ class Retention(Repeated):
         count = sum(jobs.counts().values()) - len(jobs.leaving)
         if not keep.days and not keep.gb and count <= (keep.jobs or inf):
             return []
-        oldest = await asyncio.to_thread(jobs.oldest(READ_AT_ONCE))
-        return choose_jobs(oldest, driver.now, self.keep, count=count, sizes=self._sizes)
+        by_age_alone = not keep.gb and count <= (keep.jobs or inf)
+        oldest = await asyncio.to_thread(jobs.oldest(READ_AT_ONCE if by_age_alone else None))
+        return choose_jobs(oldest, driver.now, self.keep, sizes=self._sizes)
 
     async def _forget(self, jobs: Sequence[JobId]) -> int:
         driver = self._driver
@@ -172,7 +198,7 @@ class Retention(Repeated):
         """What each ended job takes of the disk; looked at once, since it does not change."""
         driver = self._driver
         ended = await asyncio.to_thread(driver.ledger.jobs.oldest(None))
-        new = [job for _, job in ended if job not in self._sizes]
+        new = [job for _, job, _ in ended if job not in self._sizes]
         for some in _in_parts(new):
             self._sizes |= await asyncio.to_thread(driver.engine.stored_bytes, some)
 

@@ -62,6 +62,8 @@ class JobView:
             parameters=mask_all(dict(job.launch.parameters), secrets) if job.launch else {},
             suspended_by=record.suspended,
             measured=measurements_of(record.report),
+            plans=[plan.text for plan in job.plans],
+            plan=plan_text(record.allocation),
             notices=[
                 Notice(at=at, level=how, text=mask(text, secrets))
                 for at, how, text in record.notices
@@ -103,6 +105,11 @@ class JobView:
         if status.state not in ("pending", "preempted") and status.record.suspended is None:
             return None
         return why_waits(self._waits, self._driver.scheduler, status.record)
+
+
+def plan_text(on: Allocation | None) -> str:
+    """The execution plan that came with what a job holds; empty where none did."""
+    return "" if on is None or on.plan is None else on.plan.text
 
 
 def name_fields(job: Job) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from weft.core.errors import InvalidConfig
+from weft.core.model.execution import read_execution
 from weft.core.model.job import MOST_CPUS, MOST_GPUS, MOST_MEM_GB
 
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -43,7 +45,15 @@ def clean_path(text: str) -> str:
     return text
 
 
+def _plan(text: str) -> str:
+    try:
+        return read_execution(text).text
+    except InvalidConfig as error:
+        raise ValueError(str(error)) from error
+
+
 Word = Annotated[str, Field(pattern=WORD)]
+PlanText = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_plan)]
 JobWord = Annotated[str, Field(pattern=JOB_WORD)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(printable)]
 Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(_no_nul)]

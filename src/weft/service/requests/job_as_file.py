@@ -70,6 +70,7 @@ def file_of(job: Job) -> Fields:
         "user": job.user or None,
         "model": job.model,
         "priority": priority_word(job),
+        "plans": [plan.text for plan in job.plans],
         "cpus": job.cpus if job.demand.max else None,
         "mem_gb": job.mem_gb,
         "hints": dict(job.hints),

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from weft.core.model.execution import read_execution
 from weft.core.model.job import (
     LOWEST,
     BatchRange,
@@ -35,6 +36,7 @@ from weft.service.requests.field_types import (
     MemGb,
     Name,
     Number,
+    PlanText,
     Positive,
     Text,
     Variable,
@@ -200,6 +202,7 @@ class JobFile(RequestBody):
     share: Sharing = "allowed"
     tenant: Word | None = None
     user: Name | None = None
+    plans: Annotated[list[PlanText], Field(max_length=32)] = Field(default_factory=list)
     model: Annotated[str, Field(max_length=128), AfterValidator(printable)] = ""
     priority: PriorityWord = "normal"
     checkpoint: Checkpoint | None = None
@@ -310,6 +313,7 @@ def job_of(
         hints=dict(body.hints),
         traffic=None if body.traffic is None else body.traffic.traffic(),
         **terms_of(body.share, body.priority),
+        plans=tuple(map(read_execution, body.plans)),
         preemptible=restarts if body.preemptible is None else body.preemptible,
         launch=replace(_launch(body, name, account), parameters=parameters),
         app=body.app or "",

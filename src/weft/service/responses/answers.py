@@ -118,6 +118,7 @@ class JobAnswer(JobRow):
     `app` is the sweep or application that it is a part of, and `parameters` its values there.
     `after` names the jobs that it is to run after, by `ok`, `any` and `not_ok`. `suspended_by` is
     who suspended it, from then until it is resumed: it may still have to leave its devices.
+    `plans` are the execution plans that it can run, `plan` the one that it was given.
     """
 
     reason: str
@@ -141,6 +142,8 @@ class JobAnswer(JobRow):
     parameters: dict[str, str] = field(default_factory=dict)
     suspended_by: str | None = None
     measured: Measurements | None = None
+    plans: list[str] = field(default_factory=list)
+    plan: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from weft.perf.network.alignment import Alignment
 from weft.train.ranks.gang import Gang
-from weft.train.turns.rhythm import Rhythm
 from weft.train.turns.stage_tokens import Tokens
 from weft.train.turns.stopwatch import Stopwatch
 from weft.wire.environment import Environment
@@ -23,11 +23,16 @@ class Gate:
     def __init__(self, env: Environment, gang: Gang, watch: Stopwatch) -> None:
         self._gang, self._watch = gang, watch
         self._tokens = Tokens(env)
-        self.rhythm = Rhythm()
+        self.beat = Alignment()
         # Coordinators are one a node, so a gang over several nodes is not interleaved.
         self._alone = env.nodes > 1
         self.guarded = bool(env.coordinator) and not self._alone
         self.gpus = tuple(f"gpu:{number}" for number in env.gang_devices)
+
+    def wait_for_beat(self) -> None:
+        """Until this iteration may begin, so that jobs on one link take turns."""
+        if self.beat.period_s and (wait_s := self.beat.measure_wait(time.time())) > 0.0:
+            time.sleep(wait_s)
 
     def enter(self, *tokens: str) -> None:
         """Wait for the tokens."""

@@ -87,8 +87,8 @@ def ideal(config: Config, factor: float = 1.0, max_batch: int = 4096) -> float:
     """Goodput if synchronisation were free."""
     free = T4._replace(alpha_n=1e-8, beta_n=1e-8, alpha_r=1e-8, beta_r=1e-8)
     limits = Limits(max_batch, 32, 256)
-    found = best_batch(free, Noise(*NOISE, 128), config.nodes, config.gpus, limits)
-    return float(found.goodput) * factor
+    best = best_batch(free, Noise(*NOISE, 128), config.nodes, config.gpus, limits)
+    return float(best.goodput) * factor
 
 
 ALONE = (report(1, 1, 64), report(1, 1, 128))
@@ -99,24 +99,24 @@ PAIR = (*ALONE, report(1, 2, 128))
 
 
 def test_nothing_is_known_of_a_job_before_it_reports() -> None:
-    found = told().goodputs(table_of(job()), CONFIGS)
+    goodputs = told().goodputs(table_of(job()), CONFIGS)
 
-    assert np.isnan(found).all()
+    assert np.isnan(goodputs).all()
 
 
 def test_only_the_rows_of_jobs_that_reported_are_known() -> None:
-    found = told(*ALONE).goodputs(table_of(job("b"), job("a")), CONFIGS)
+    goodputs = told(*ALONE).goodputs(table_of(job("b"), job("a")), CONFIGS)
 
-    assert np.isnan(found[0]).all()
-    assert np.isfinite(found[1]).all()
+    assert np.isnan(goodputs[0]).all()
+    assert np.isfinite(goodputs[1]).all()
 
 
 def test_a_job_that_ran_alone_is_believed_to_scale_perfectly_to_two() -> None:
-    found = told(*ALONE).goodputs(table_of(job()), CONFIGS)[0]
+    goodputs = told(*ALONE).goodputs(table_of(job()), CONFIGS)[0]
 
-    assert found[0] == pytest.approx(ideal(CONFIGS[0]), rel=0.01)
-    assert found[1] == pytest.approx(ideal(CONFIGS[1]), rel=0.01)
-    assert (found[[2, 3, 6]] == 0.0).all()  # more than twice what ran
+    assert goodputs[0] == pytest.approx(ideal(CONFIGS[0]), rel=0.01)
+    assert goodputs[1] == pytest.approx(ideal(CONFIGS[1]), rel=0.01)
+    assert (goodputs[[2, 3, 6]] == 0.0).all()  # more than twice what ran
 
 
 def test_each_run_doubles_what_may_be_asked_for_on_any_kind() -> None:
@@ -124,8 +124,8 @@ def test_each_run_doubles_what_may_be_asked_for_on_any_kind() -> None:
     allowed = []
     for replicas in (1, 2, 4):
         reports.append(report(1, replicas, 128))
-        found = told(*reports).goodputs(table_of(job()), CONFIGS)[0]
-        allowed.append([c.gpus for c, g in zip(CONFIGS, found, strict=True) if g > 0.0])
+        goodputs = told(*reports).goodputs(table_of(job()), CONFIGS)[0]
+        allowed.append([c.gpus for c, g in zip(CONFIGS, goodputs, strict=True) if g > 0.0])
 
     assert allowed == [[1, 2, 1, 2], [1, 2, 4, 1, 2], [1, 2, 4, 8, 1, 2, 8]]
 
@@ -135,25 +135,25 @@ def test_no_more_replicas_than_the_largest_batch_feeds() -> None:
     beliefs = FittedBeliefs(MeasuredFacts({"toy": narrow}))
     beliefs.observe(job(), "t4", report(1, 2, 32))
 
-    found = beliefs.goodputs(table_of(job()), CONFIGS)[0]
+    goodputs = beliefs.goodputs(table_of(job()), CONFIGS)[0]
 
-    assert found[1] > 0.0
-    assert found[2] == 0.0  # four GPUs of at least 32 samples are 128
+    assert goodputs[1] > 0.0
+    assert goodputs[2] == 0.0  # four GPUs of at least 32 samples are 128
 
 
 def test_a_kind_borrows_the_model_of_another_times_the_ratio_of_single_speeds() -> None:
-    found = told(*PAIR).goodputs(table_of(job()), CONFIGS)[0]
+    goodputs = told(*PAIR).goodputs(table_of(job()), CONFIGS)[0]
 
-    assert found[4] == pytest.approx(4.0 * found[0])
-    assert found[5] == pytest.approx(4.0 * found[1])
+    assert goodputs[4] == pytest.approx(4.0 * goodputs[0])
+    assert goodputs[5] == pytest.approx(4.0 * goodputs[1])
 
 
 def test_a_borrowed_model_is_asked_on_its_own_nodes() -> None:
     beliefs = told(*PAIR, report(1, 4, 128), report(2, 8, 128))
 
-    found = beliefs.goodputs(table_of(job()), CONFIGS)[0]
+    goodputs = beliefs.goodputs(table_of(job()), CONFIGS)[0]
 
-    assert found[6] == pytest.approx(4.0 * found[3])  # 8 A100 in one node as 2 nodes of T4
+    assert goodputs[6] == pytest.approx(4.0 * goodputs[3])  # 8 A100 in one node as 2 nodes of T4
 
 
 def test_a_kind_uses_its_own_model_as_soon_as_it_has_one() -> None:
@@ -162,37 +162,37 @@ def test_a_kind_uses_its_own_model_as_soon_as_it_has_one() -> None:
     slow = report(1, 1, 128)
     beliefs.observe(job(), "a100", replace(slow, grad_s=0.5, last_s=0.5))
 
-    found = beliefs.goodputs(table_of(job()), CONFIGS)[0]
+    goodputs = beliefs.goodputs(table_of(job()), CONFIGS)[0]
 
-    assert found[4] < before[4] / 4.0
-    assert found[:4] == pytest.approx(before[:4])
+    assert goodputs[4] < before[4] / 4.0
+    assert goodputs[:4] == pytest.approx(before[:4])
 
 
 def test_more_nodes_than_were_ever_measured_are_out_of_reach() -> None:
     wide = (Config("t4", 2, 8), Config("t4", 3, 12))
 
-    found = told(*ALONE, report(2, 8, 128)).goodputs(table_of(job()), wide)[0]
+    goodputs = told(*ALONE, report(2, 8, 128)).goodputs(table_of(job()), wide)[0]
 
-    assert found[0] > 0.0
-    assert found[1] == 0.0
+    assert goodputs[0] > 0.0
+    assert goodputs[1] == 0.0
 
 
 def test_a_kind_that_the_model_was_not_measured_on_is_out_of_reach() -> None:
-    found = told(*ALONE).goodputs(table_of(job()), (Config("t4", 1, 1), Config("v100", 1, 1)))
+    goodputs = told(*ALONE).goodputs(table_of(job()), (Config("t4", 1, 1), Config("v100", 1, 1)))
 
-    assert found[0, 0] > 0.0
-    assert found[0, 1] == 0.0
+    assert goodputs[0, 0] > 0.0
+    assert goodputs[0, 1] == 0.0
 
 
 def test_a_job_that_keeps_its_batch_may_have_what_it_asked_for_and_gains_less() -> None:
     rigid = replace(job(batch=128.0), batch=None)
     beliefs = told(*ALONE)
 
-    found = beliefs.goodputs(table_of(rigid), CONFIGS)[0]
+    goodputs = beliefs.goodputs(table_of(rigid), CONFIGS)[0]
 
-    assert found[0] == pytest.approx(1.0 / T4.grad(128) * 128, rel=0.01)
-    assert (found[[1, 2]] > 0.0).all()  # not bound to twice what ran
-    assert found[1] < ideal(CONFIGS[1])
+    assert goodputs[0] == pytest.approx(1.0 / T4.grad(128) * 128, rel=0.01)
+    assert (goodputs[[1, 2]] > 0.0).all()  # not bound to twice what ran
+    assert goodputs[1] < ideal(CONFIGS[1])
 
 
 def test_the_batch_may_be_capped_at_the_submitted_one() -> None:
@@ -252,9 +252,9 @@ def test_together_is_the_same_as_one_by_one() -> None:
     together = both.goodputs(table_of(job("a"), job("b")), CONFIGS)
 
     def alone(name: str) -> Floats:
-        one = told(*PAIR)
-        one.observe(job("b"), "a100", report(1, 1, 64))
-        return np.asarray(one.goodputs(table_of(job(name)), CONFIGS)[0])
+        beliefs = told(*PAIR)
+        beliefs.observe(job("b"), "a100", report(1, 1, 64))
+        return np.asarray(beliefs.goodputs(table_of(job(name)), CONFIGS)[0])
 
     assert together[0] == pytest.approx(alone("a"))
     assert together[1] == pytest.approx(alone("b"))
@@ -286,19 +286,19 @@ def test_a_restart_costs_what_the_model_is_assumed_to() -> None:
 def test_rates_are_those_of_the_submitted_size_and_batch() -> None:
     wide = Job(JobId("w"), demand=Demand(4), model="toy", hints={"batch": 512.0})
 
-    found = told().rates(table_of(job(batch=128.0), wide), ("t4", "a100", "v100"))
+    rates = told().rates(table_of(job(batch=128.0), wide), ("t4", "a100", "v100"))
 
-    assert found[0] == pytest.approx([1.0 / T4.grad(128), 4.0 / T4.grad(128), 0.0])
-    assert found[1, 0] == pytest.approx(1.0 / T4.step(1, 4, 128))
+    assert rates[0] == pytest.approx([1.0 / T4.grad(128), 4.0 / T4.grad(128), 0.0])
+    assert rates[1, 0] == pytest.approx(1.0 / T4.step(1, 4, 128))
 
 
 def test_a_batch_too_large_for_its_gpus_is_accumulated() -> None:
     toy = MODELS["toy"]
     large = Job(JobId("l"), demand=Demand(1), model="toy", hints={"batch": 512.0})
 
-    found = tuned_rate(toy, toy.kinds["t4"], large)
+    rate = tuned_rate(toy, toy.kinds["t4"], large)
 
-    assert found == pytest.approx(1.0 / (2.0 * T4.grad(256)))
+    assert rate == pytest.approx(1.0 / (2.0 * T4.grad(256)))
 
 
 def test_a_job_of_a_model_without_tables_is_refused() -> None:

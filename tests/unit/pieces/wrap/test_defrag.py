@@ -120,3 +120,18 @@ def test_gangs_wait_less_and_nothing_is_lost_on_a_fragmenting_workload() -> None
     assert waits[1] < 0.7 * waits[0]
     assert moved.metrics["fragmented_gpus"] < bare.metrics["fragmented_gpus"]
     assert moved.metrics["finished"] == len(pairs)
+
+
+@pytest.mark.parametrize("nodes", [0, 1], ids=["on any nodes", "on one node"])
+def test_several_gangs_start_one_soon_after_the_other(nodes: int) -> None:
+    """Pairs of jobs fill nodes; one of each pair ends soon, so that all nodes are half empty."""
+    short_and_long = [Truth(100.0), Truth(1e6)] * 4
+    pairs = [(Job(JobId(f"j{i}"), 0.0, Demand(2)), truth) for i, truth in enumerate(short_and_long)]
+    demand = Demand(4, nodes=nodes)
+    pairs += [(Job(JobId(f"gang{i}"), 5000.0, demand), Truth(1e6)) for i in range(2)]
+
+    rule = Defrag(Together(), min_run_s=0.0)
+    result = weft.simulate(Trace("halves", tuple(pairs)), rule, "4x4:v100", predictor="oracle")
+
+    jobs = result.outcomes["together"][0].per_job
+    assert (jobs.start_s - jobs.submit_s)[-2:].max() < 60.0

@@ -221,9 +221,10 @@ class Check:
         """
         table, changes = self._view.table, self._plan.changes
         limited = {tenant for tenant, _ in self._rules.limits} | set(self._targets)
-        for row, on in enumerate(table.allocations):
+        held = [(row, on) for row, on in enumerate(table.allocations) if on is not None]
+        for row, on in held:
             job = table.jobs[row]
-            if on is not None and job.id not in changes and job.tenant in limited:
+            if job.id not in changes and job.tenant in limited:
                 yield row, on
         rows = {table.row(job): to for job, to in changes.items()}
         for row in sorted(rows, key=lambda row: table.allocations[row] is None):

@@ -41,6 +41,10 @@ export function number(value, digits = 3) {
 export const percent = (value) =>
   value == null ? "" : `${(100 * value).toFixed(value > 0 && value < 0.0995 ? 1 : 0)} %`;
 export const gpuHours = (seconds) => `${number(seconds / 3600)} GPU-h`;
+/** What devices of these kinds are called: a machine without GPUs has CPU slots. */
+export const deviceWord = (kinds) =>
+  kinds.length && kinds.every((kind) => kind === "cpu") ? "CPU slot" : "GPU";
+
 export const count = (n, word, many = word + "s") => `${number(n)} ${n === 1 ? word : many}`;
 
 const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short" });

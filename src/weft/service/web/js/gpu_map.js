@@ -1,5 +1,6 @@
 // Every GPU as a cell, drawn on one canvas: 4 or 4,000 of them.
 import { token } from "./colours.js";
+import { count, deviceWord } from "./format.js";
 
 const LABEL = 15,
   KIND = 26,
@@ -185,7 +186,7 @@ export function draw(canvas, plan, who, { width, paint, dimmed, chosen, chosenJo
       ctx.font = `12px ${font}`;
       ctx.fillStyle = ink.dim;
       ctx.fillText(
-        `${label.gpus} GPU${label.gpus === 1 ? "" : "s"} on ${label.count} node${label.count === 1 ? "" : "s"}`,
+        `${count(label.gpus, deviceWord([label.text]))} on ${count(label.count, "node")}`,
         label.x + wide + 8,
         label.y,
       );

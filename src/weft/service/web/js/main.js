@@ -1,7 +1,7 @@
 // The frame around the views: who is signed in, where we are, whether the service is there.
 import { get, onSignedOut, remove } from "./api.js";
 import { applyTheme, theme } from "./colours.js";
-import { count, number } from "./format.js";
+import { count, deviceWord, number } from "./format.js";
 import { html, render, useEffect, useRef, useState } from "./lib.js";
 import { link, useRoute } from "./route.js";
 import { unwatch, useStore, watch } from "./store.js";
@@ -53,6 +53,7 @@ function Frame({ me, leave }) {
     window.scrollTo(0, 0);
   }, [route.view, route.parts.join("/")]);
   const cluster = store.cluster;
+  const device = deviceWord([...store.nodes.values()].map((node) => node.kind));
   const lost = store.link !== "live";
   return html`
     <a class="skip" href="#main" onClick=${(event) => {
@@ -70,8 +71,8 @@ function Frame({ me, leave }) {
       <div class="end">
         ${
           cluster &&
-          html`<span class="pulse" title="GPUs in use, what decides">
-          <span><b>${number(cluster.held)}</b> / ${number(cluster.gpus)} GPUs<span class="wide">${`\u00a0· ${cluster.policy}`}</span></span></span>`
+          html`<span class="pulse" title=${`${device}s in use, what decides`}>
+          <span><b>${number(cluster.held)}</b> / ${count(cluster.gpus, device)}<span class="wide">${`\u00a0· ${cluster.policy}`}</span></span></span>`
         }
         <span class="pulse" role="status"><span class="dot ${lost ? (store.link === "lost" ? "off" : "wait") : "live"}" aria-hidden="true"></span>
           <span class=${lost ? "" : "wide"}>${lost ? (store.ready ? "reconnecting" : "connecting") : "live"}</span></span>

@@ -1,7 +1,7 @@
 // What runs where: every GPU as a cell, beside it how much of what is used and why the rest waits.
 import { at, get } from "../api.js";
 import { colourOf } from "../colours.js";
-import { count, duration, number, percent } from "../format.js";
+import { count, deviceWord, duration, number, percent } from "../format.js";
 import { byKind, cellAt, draw, layOut, occupants, outOfUse } from "../gpu_map.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { go, link, setQuery } from "../route.js";
@@ -38,7 +38,7 @@ export function ClusterView({ route }) {
   return html`
     <div class="columns">
       <div class="stack">
-        <${Panel} title="GPUs" level=1 end=${html`
+        <${Panel} title=${`${deviceWord([...store.nodes.values()].map((node) => node.kind))}s`} level=1 end=${html`
           <input type="search" aria-label="Find a job, tenant or node" placeholder="Find a job, tenant or node" value=${find} onInput=${(event) => setQuery({ q: event.target.value })} />
           <${Choice} label="Colour by" value=${paint} options=${PAINTS} choose=${(colour) => setQuery({ colour: colour === "job" ? "" : colour })} />`}>
           ${store.nodes.size ? html`<${GpuMap} store=${store} paint=${paint} find=${find} />` : html`<${Empty} title="No machine is known">The engine has told of none.<//>`}
@@ -216,10 +216,10 @@ function Figures({ store, waiting }) {
     <div class="kinds">${kinds.map(
       (
         one,
-      ) => html`<div key=${one.kind}><div class="line"><span>${one.kind}</span><span class="dim">${one.busy} of ${count(one.gpus, "GPU")}${one.out ? `, ${one.out} out of use` : ""}</span></div>
+      ) => html`<div key=${one.kind}><div class="line"><span>${one.kind}</span><span class="dim">${one.busy} of ${count(one.gpus, deviceWord([one.kind]))}${one.out ? `, ${one.out} out of use` : ""}</span></div>
       <${Bar} part=${one.busy / one.gpus} label=${`${one.busy} of ${one.gpus} ${one.kind} in use`} /></div>`,
     )}</div>
-    <details class="small"><summary class="dim">${count(store.nodes.size, "node")}</summary><ul>${[...store.nodes.values()].map((node) => html`<li key=${node.id}><a href=${link("node", [node.id])}>${node.id}</a> <span class="dim">${node.held_gpus.length} of ${count(node.gpus, "GPU")}${node.state === "up" ? "" : `, ${node.state}`}</span></li>`)}</ul></details><//>`;
+    <details class="small"><summary class="dim">${count(store.nodes.size, "node")}</summary><ul>${[...store.nodes.values()].map((node) => html`<li key=${node.id}><a href=${link("node", [node.id])}>${node.id}</a> <span class="dim">${node.held_gpus.length} of ${count(node.gpus, deviceWord([node.kind]))}${node.state === "up" ? "" : `, ${node.state}`}</span></li>`)}</ul></details><//>`;
 }
 
 function Waiting({ waiting }) {

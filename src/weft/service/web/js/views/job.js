@@ -151,6 +151,7 @@ function Facts({ job, row }) {
     ],
     ["may be stopped", job.preemptible ? "yes, it restarts from a checkpoint" : "no"],
     ["checkpoint", job.saved_step == null ? "" : `step ${number(job.saved_step)}`],
+    ["plan", job.plan || (job.plans?.length ? `any of ${job.plans.join(", ")}` : "")],
     [
       "deadline",
       job.deadline

@@ -159,7 +159,7 @@ function Measures({ events }) {
   return html`<${Panel} title="What it measured" end=${known.length > 1 ? html`<${Choice} label="Measure" value=${chosen.key} options=${known.map((one) => [one.key, one.label])} choose=${(measure) => setQuery({ measure })} />` : null}>
     ${
       chosen
-        ? html`<${Chart} key=${chosen.key} data=${[data[0], ...drawn.map(({ i }) => data[i + 1])]} series=${drawn.map(({ label }) => ({ label, span: true }))} height=${220} describe=${`${chosen.label} over time, ${reports.length} reports`} />
+        ? html`<${Chart} key=${chosen.key} data=${[data[0], ...drawn.map(({ i }) => data[i + 1])]} series=${drawn.map(({ label }) => ({ label, span: true }))} height=${220} zero=${true} describe=${`${chosen.label} over time, ${reports.length} reports`} />
       <p class="dim small">${chosen.label}${chosen.unit ? `, ${chosen.unit}` : ""}; as the job reported it</p>`
         : events.loading
           ? html`<${Loading} />`

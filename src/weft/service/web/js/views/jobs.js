@@ -9,7 +9,6 @@ import { Bar, Empty, State, toast } from "../ui.js";
 
 const AROUND = 12;
 const ON_A_PHONE = new Set(["name", "state", "gpus"]);
-const TAIL = 6; // letters at the end of a long name that stay: they tell jobs of a series apart
 const narrow = window.matchMedia("(max-width: 560px)");
 const rowHeight = () => (narrow.matches ? 57 : 39); // two lines: why is below the name
 const STATES = [
@@ -328,7 +327,7 @@ export function startText(entry) {
 
 const CELLS = {
   name: (job, { why }) =>
-    html`<a class="name" href=${job.members ? link("sweep", [job.app]) : link("job", [job.id])}><span>${job.name.slice(0, -TAIL)}</span><span>${job.name.slice(-TAIL)}</span></a>${job.members ? html`<span class="dim"> ${count(job.members, "job")}</span>` : ""}<div class="below why">${why}</div>`,
+    html`<a class="name" href=${job.members ? link("sweep", [job.app]) : link("job", [job.id])}>${job.name}</a>${job.members ? html`<span class="dim"> ${count(job.members, "job")}</span>` : ""}<div class="below why">${why}</div>`,
   state: (job) => html`<${State} state=${job.state} />`,
   why: (_, { why }) => why,
   gpus: (job, { now }) =>
@@ -353,7 +352,7 @@ function Row({ job, index, columns, line, chosen, pick }) {
   const entry = WAITING.has(job.state) ? line.get(job.id) : null;
   const facts = { now: held(job), entry, start: startText(entry), why: whyOrWhere(job) };
   const titles = {
-    name: job.id,
+    name: `${job.name}\n${job.id}`,
     gpus: job.on.map((part) => `${part.node}: ${part.gpus.join(", ")}`).join("\n"),
     start: facts.start.title,
     why: facts.why,

@@ -1,7 +1,7 @@
 // One machine: what its GPUs did over time, who is on it, and taking it out of use.
 import { at, get, post, query } from "../api.js";
 import { Chart, lineColour } from "../charts.js";
-import { count, duration, number, percent } from "../format.js";
+import { count, deviceWord, duration, number, percent } from "../format.js";
 import { html, useMemo } from "../lib.js";
 import { link } from "../route.js";
 import { clusterNow, useStore } from "../store.js";
@@ -50,14 +50,15 @@ export function NodeView({ route, me }) {
         (told) => told.done,
       );
   };
+  const device = deviceWord([node.kind]);
   return html`<div class="head"><h1>${node.id}</h1><span class="badge">${node.state}</span>
-      <span class="dim">${count(node.gpus, "GPU")} of kind ${node.kind}${node.links ? `, ${node.links}` : ""}${node.cpus ? `, ${count(node.cpus, "CPU")}` : ""}</span>
+      <span class="dim">${node.kind === "cpu" ? count(node.gpus, device) : `${count(node.gpus, device)} of kind ${node.kind}`}${node.links ? `, ${node.links}` : ""}${node.cpus ? `, ${count(node.cpus, "CPU")}` : ""}</span>
       <div class="end">${me.role === "admin" && html`<button onClick=${turn}>${drained ? "Use it again …" : "Drain …"}</button>`}</div></div>
     ${node.reason && html`<div class="note">${node.reason}</div>`}
-    <${Panel} title=${`Its GPUs in the last ${HOURS} hours`}><${Trouble} error=${spans.error} /><${Held} node=${node} spans=${spans.data?.spans || []} since=${since} /><//>
+    <${Panel} title=${`Its ${device}s in the last ${HOURS} hours`}><${Trouble} error=${spans.error} /><${Held} node=${node} spans=${spans.data?.spans || []} since=${since} /><//>
     <${Panel} title="On it now" flush=${true}>${
       here.length
-        ? html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs on it"><table><thead><tr><th scope="col">GPU</th><th scope="col">Job</th><th scope="col">State</th><th class="roomy" scope="col">Tenant</th><th class="num" scope="col">For</th></tr></thead>
+        ? html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs on it"><table><thead><tr><th scope="col">${device}</th><th scope="col">Job</th><th scope="col">State</th><th class="roomy" scope="col">Tenant</th><th class="num" scope="col">For</th></tr></thead>
       <tbody>${here.map(
         (job) =>
           html`<tr key=${job.id}><td>${job.on
@@ -67,7 +68,7 @@ export function NodeView({ route, me }) {
               ", ",
             )}</td><td class="wrap"><a href=${link("job", [job.id])}>${job.name}</a></td><td><${State} state=${job.state} /></td><td class="roomy">${job.tenant}</td><td class="num">${job.started ? duration(clusterNow() - job.started) : ""}</td></tr>`,
       )}</tbody></table></div>`
-        : html`<p class="dim">Nobody is on it.</p>`
+        : html`<p class="dim lonely">Nobody is on it.</p>`
     }<//>
     <${Measured} jobs=${here.filter((job) => job.state === "running").slice(0, 8)} />`;
 }

@@ -221,8 +221,11 @@ function Table({ found, labels }) {
     labels.some((label) => found.policies[label][one.name] != null),
   );
   const [first] = labels;
+  // Where no job ends there is nothing to average.
+  const nobody = (label) => found.never?.[label]?.length && !found.sides[label]?.jct_h.length;
+  const valueOf = (row, label) => (nobody(label) ? null : found.policies[label][row.name]);
   const against = (row, label) => {
-    const [was, is] = [found.policies[first][row.name], found.policies[label][row.name]];
+    const [was, is] = [valueOf(row, first), valueOf(row, label)];
     if (label === first || was == null || is == null || was === 0 || was === is) return null;
     const part = is / was - 1,
       better = row.better === "more" ? part > 0 : part < 0;
@@ -231,25 +234,30 @@ function Table({ found, labels }) {
   };
   return html`<${Panel} title="Numbers" flush=${true}><div class="scroll" tabindex="0" role="region" aria-label="Numbers side by side"><table>
     <thead><tr><th scope="col">Metric</th>${labels.map((label, i) => html`<th key=${label} class="num" scope="col"><span class="key" style=${{ background: lineColour(i) }}></span>${label}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr key=${row.name}><td>${row.heading}</td>${labels.map((label) => html`<td key=${label} class="num nowrap">${write(found.policies[label][row.name], row.unit)}${against(row, label)}</td>`)}</tr>`)}</tbody></table></div><//>`;
+    <tbody>${rows.map((row) => html`<tr key=${row.name}><td>${row.heading}</td>${labels.map((label) => html`<td key=${label} class="num nowrap">${write(valueOf(row, label), row.unit)}${against(row, label)}</td>`)}</tr>`)}</tbody></table></div><//>`;
 }
 
 function Distributions({ found, labels }) {
   const [what, setWhat] = useState("jct_h");
-  const data = useMemo(
-    () => cdf(labels.map((label) => found.sides[label]?.[what] || [])),
-    [found, what],
-  );
+  const [data, unit] = useMemo(() => {
+    const lists = labels.map((label) => found.sides[label]?.[what] || []);
+    const [times, unit] = unitFor(Math.max(0, ...lists.map((list) => list.at(-1) ?? 0)));
+    return [cdf(lists.map((list) => list.map((hours) => hours * times))), unit];
+  }, [found, what]);
   return html`<${Panel} title="Distributions" end=${html`<${Choice} label="Of what" value=${what} options=${[
     ["jct_h", "Completion"],
     ["wait_h", "Waiting"],
   ]} choose=${setWhat} />`}>
     ${
       data[0].length > 1
-        ? html`<${Chart} key=${what} data=${data} series=${labels.map((label, i) => ({ label, colour: lineColour(i), span: true }))} time=${false} xLabel=${what === "jct_h" ? "hours to completion" : "hours of waiting"} height=${280} format=${(value) => number(value, 2)} range=${[0, 1]} describe=${`Part of the jobs done within so many hours, for ${labels.join(" and ")}`} />`
+        ? html`<${Chart} key=${what} data=${data} series=${labels.map((label, i) => ({ label, colour: lineColour(i), span: true }))} time=${false} xLabel=${`${unit} ${what === "jct_h" ? "to completion" : "of waiting"}`} height=${280} format=${(value) => number(value, 2)} range=${[0, 1]} describe=${`Part of the jobs done within so many ${unit}, for ${labels.join(" and ")}`} />`
         : html`<p class="dim">The result does not tell of single jobs.</p>`
     }<//>`;
 }
+
+/** What to multiply hours by, and what they are then, so that the largest is written in few digits. */
+export const unitFor = (hours) =>
+  hours < 1 / 30 ? [3600, "seconds"] : hours < 2 ? [60, "minutes"] : [1, "hours"];
 
 /** Several sorted lists as columns over their common axis: the part that is no larger. */
 function cdf(lists) {

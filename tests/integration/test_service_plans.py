@@ -1,0 +1,94 @@
+"""A service chooses execution plans for a real GPT on CPU ranks, and learns which is fast."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integration.serving import API, STILL, get, serving, submit
+
+LOCAL = "local:slots=2,warm=false,cpu=true,name=here"
+SCRIPT = Path(__file__).parents[2] / "examples" / "train" / "gpt_plans.py"
+PLANS = ["tp2", "zero2"]
+LIMIT_S = 900.0
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def ended(client: httpx.Client, job: str) -> bool:
+    return get(client, f"/jobs/{job}")["state"] in ("succeeded", "failed")
+
+
+def train(client: httpx.Client, name: str, folder: Path) -> str:
+    """Submit a training of two ranks; the plan that it was told."""
+    submit(
+        client,
+        id=name,
+        gpus=2,
+        command=[sys.executable, str(SCRIPT), "4"],
+        workdir=str(folder),
+        checkpoint={"dir": str(folder / name)},
+        plans=PLANS,
+    )
+    until(lambda: bool(get(client, f"/jobs/{name}")["plan"]) or ended(client, name))
+    plan: str = get(client, f"/jobs/{name}")["plan"]
+    return plan
+
+
+def test_a_real_gpt_runs_the_plan_that_was_chosen(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with serving(LOCAL, tmp_path / "state", policy="weft") as client:
+        plan = train(client, "one", tmp_path)
+        until(lambda: ended(client, "one"))
+
+        job, log = get(client, "/jobs/one"), client.get(f"{API}/jobs/one/logs").text
+
+        assert job["state"] == "succeeded", log
+        assert plan == "dp1-tp2"
+        assert job["plans"] == PLANS
+        assert "tp2" in log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["weft", "rubick:interval=2"])
+def test_the_next_job_of_a_program_tries_a_plan_that_nobody_ran(
+    policy: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    with serving(LOCAL, tmp_path / "state", policy=policy) as client:
+        first = train(client, "one", tmp_path)
+        until(lambda: ended(client, "one"))
+        second = train(client, "two", tmp_path)
+        until(lambda: ended(client, "two"))
+
+        jobs = [get(client, f"/jobs/{name}") for name in ("one", "two")]
+        logs = [client.get(f"{API}/jobs/{name}/logs").text for name in ("one", "two")]
+
+        assert [job["state"] for job in jobs] == ["succeeded"] * 2, logs
+        assert (first, second) == ("dp1-tp2", "dp2-zero2")
+        assert "tp2" in logs[0]
+        assert "zero2" in logs[1]
+
+
+def test_plans_that_nobody_can_read_or_run_are_refused() -> None:
+    with serving(STILL) as client:
+        for plans, why in (
+            (["tp"], "cannot read"),
+            (["tp8"], "multiple of 8"),
+            (["dp", "dp"], "twice"),
+        ):
+            body = {"gpus": 2, "command": ["true"], "plans": plans}
+            answer = client.post(f"{API}/jobs", json=body)
+
+            assert answer.status_code in (400, 422), answer.text
+            assert why in answer.text

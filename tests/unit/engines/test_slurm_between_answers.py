@@ -1,0 +1,67 @@
+"""Jobs come and go while Slurm is asked: its answers are read with those there are by then."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from weft.core.model.job import JobId, NodeId
+from weft.engines.fleet.port import Key
+from weft.engines.slurm.accounts import Charges
+from weft.engines.slurm.answers import JOBS, NODES, USED, SlurmJob, write_tag
+from weft.engines.slurm.native import NativeSlurm
+from weft.engines.slurm.script import SbatchOptions
+
+FIRST: Key = (JobId("first"), 1)
+OURS: Key = (JobId("ours"), 1)
+USED_LINE = f"{'a1':100}{'gpu:a100:2(IDX:0-1)':400}{'2/6/0/8':40}\n"
+FAILED = "".join(
+    f"{number}|FAILED|NonZeroExitCode|a1|gpu:1|{write_tag('own', key)}\n"
+    for number, key in enumerate((FIRST, OURS))
+)
+
+
+@pytest.fixture
+def manager() -> NativeSlurm:
+    return NativeSlurm(Charges(SbatchOptions("python", owner="own")), 0, ())
+
+
+def test_a_job_that_begins_while_gpus_in_use_are_asked_for_is_ours(
+    manager: NativeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager._jobs[FIRST] = [SlurmJob("1", "PENDING", "", "")]
+
+    async def ask(*words: str) -> str:
+        if words == NODES:
+            return "a1|mixed|8|16000|gpu:a100:4|a1|none\n"
+        assert words == USED
+        manager._jobs[OURS] = [SlurmJob("2", "RUNNING", "", "a1", 2)]
+        return USED_LINE
+
+    monkeypatch.setattr(manager._clients, "ask", ask)
+
+    (machine,) = asyncio.run(manager.nodes())
+
+    assert (machine.node.id, machine.taken) == (NodeId("a1"), 0)
+
+
+def test_a_job_that_slurm_forgets_while_its_exit_code_is_asked_for_is_told_all_the_same(
+    manager: NativeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [FAILED, ""]
+
+    async def ask(*words: str) -> str:
+        await asyncio.sleep(0)
+        if words[: len(JOBS)] == JOBS:
+            return answers.pop(0)
+        return '{"jobs": [{"exit_code": 1792}]}'
+
+    async def look_twice() -> Any:
+        seen, later = await asyncio.gather(manager.look(), manager.look())
+        return seen[FIRST].code, seen[OURS].code, later
+
+    monkeypatch.setattr(manager._clients, "ask", ask)
+
+    assert asyncio.run(look_twice()) == (7, 7, {})

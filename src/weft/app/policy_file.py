@@ -12,6 +12,7 @@ from typing import Any
 from weft.app.yaml_file import SUFFIXES, load_yaml
 from weft.core.errors import InvalidConfig, UnknownName, WeftError
 from weft.core.model.cluster import Cluster
+from weft.core.paths import expand
 from weft.core.plan.policy import Policy
 from weft.core.spec.parameters import parameters, read_word, settings
 from weft.core.spec.part_spec import PartSpec, parse
@@ -22,7 +23,7 @@ PYTHON = ".py:"
 
 def read_policy(text: str) -> str | PartSpec:
     """The description in a .yaml or .json file; any other text as it is."""
-    path = Path(text).expanduser()
+    path = expand(text)
     if path.suffix not in SUFFIXES:
         return text
     try:
@@ -72,7 +73,7 @@ def _read_file(kind: str, spec: PartSpec) -> PartSpec:
     for name, read in _files(kind, spec.name).items():
         if not (text := params.pop(name, "")):
             continue
-        path = Path(text).expanduser()
+        path = expand(text)
         try:
             in_file = read(load_yaml(path))
         except WeftError as error:
@@ -96,7 +97,7 @@ def _files(kind: str, name: str) -> dict[str, Callable[[object], Mapping[str, An
 def _from_python(text: str) -> Policy:
     """`./mine.py:Mine:patience_h=2`: a class of a file, its fields as parameters."""
     file, _, rest = text.partition(PYTHON)
-    path = Path(f"{file}.py").expanduser()
+    path = expand(f"{file}.py")
     (written,) = parse(rest)
     name = written.name.text
     part = _classes(path).get(name)

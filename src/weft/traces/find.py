@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from weft.core.errors import InvalidConfig, TraceError, did_you_mean
 from weft.core.model.trace import Trace
+from weft.core.paths import expand
 from weft.core.spec import registry
 from weft.traces.draft import Workload
 from weft.traces.options import Options, Request
@@ -16,7 +15,7 @@ def find(text: str, request: Request | None = None, options: Options | None = No
     """The workload named `text`, drawn as `request` says, or the file, read with `options`."""
     if text in registry.names("trace"):
         return workload(text).generate(request or Request())
-    path = Path(text).expanduser()
+    path = expand(text)
     if not path.exists():
         known = [name for name, _ in workloads()]
         raise TraceError(

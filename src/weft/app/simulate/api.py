@@ -13,6 +13,7 @@ from weft.app.simulate.run import run_all
 from weft.app.simulate.setup import Setup
 from weft.core.errors import InvalidConfig
 from weft.core.model.trace import Trace
+from weft.core.paths import expand
 from weft.core.plan.policy import Policy
 from weft.core.spec.registry import Described
 from weft.sim.result import Result
@@ -67,7 +68,7 @@ def compare(
         raise InvalidConfig("there is no seed to simulate with", hint="seeds=3, or a list of them")
     setups = [replace(base, policy=p, seed=s) for p in chosen for s in every]
     shown = progress or (_show_line if "ipykernel" in sys.modules else None)
-    run = KeptRuns(Path(keep).expanduser()) if keep else None
+    run = KeptRuns(expand(keep)) if keep else None
     return run_all(setups, processes=processes, progress=shown, run=run)
 
 

@@ -19,6 +19,7 @@ from weft.core.model.cluster import (
 )
 from weft.core.model.job import NodeId
 from weft.core.model.topology import NodeTopology, Uplink, check_uplinks
+from weft.core.paths import expand
 
 FIELDS = {
     "count": int,
@@ -37,7 +38,7 @@ EXAMPLE = "nodes: [{count: 2, gpus: 8, kind: a100}]"
 
 def find_cluster(text: str) -> Cluster:
     """Read a file if there is one of that name, else the string itself."""
-    path = Path(text).expanduser()
+    path = expand(text)
     if path.suffix in (".yaml", ".yml", ".json"):
         return read_cluster(path)
     return parse_cluster(text)

@@ -20,6 +20,7 @@ from weft.app.policy_file import PYTHON, read_files
 from weft.app.simulate.run import prepare, run_one
 from weft.app.simulate.setup import Setup
 from weft.core.codec.plain_values import decode, encode
+from weft.core.paths import expand
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import read_spec
 from weft.sim.result import Outcome
@@ -67,7 +68,7 @@ def _facts(setup: Setup) -> Iterator[str]:
     assert isinstance(setup.policy, (str, PartSpec))
     yield setup.policy_name
     if isinstance(setup.policy, str) and PYTHON in setup.policy:
-        yield Path(setup.policy.split(PYTHON)[0] + ".py").expanduser().read_text()
+        yield expand(setup.policy.split(PYTHON)[0] + ".py").read_text()
     else:
         yield repr(read_files(read_spec("policy", setup.policy)))
     yield repr(replace(setup, workload="", cluster="", policy="", events=None))
@@ -76,7 +77,7 @@ def _facts(setup: Setup) -> Iterator[str]:
 
 
 def _files(named: str) -> list[Path]:
-    path = Path(named.split("=")[-1]).expanduser() if named else None
+    path = expand(named.split("=")[-1]) if named else None
     if path is None or not path.exists():
         return []
     return [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())

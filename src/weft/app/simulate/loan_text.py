@@ -9,6 +9,7 @@ from pathlib import Path
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import NodeId
+from weft.core.paths import expand
 from weft.core.spec.parameters import settings
 from weft.sim.loans import Diurnal, Loans, Needed, Recorded
 
@@ -48,7 +49,7 @@ def _needed(typed: dict[str, str]) -> Needed:
             f"--loan: {', '.join(typed)} says nothing beside a trace",
             hint=f"beside trace there may be {' and '.join(OWN)}",
         )
-    return read_needed(Path(trace).expanduser())
+    return read_needed(expand(trace))
 
 
 def read_needed(path: Path) -> Recorded:

@@ -10,6 +10,7 @@ from weft.app.yaml_file import load_yaml
 from weft.core.errors import InvalidConfig, did_you_mean
 from weft.core.model.node_types import find_node_type
 from weft.core.model.topology import HOST_GB_S, GpuLink, Groups, NodeTopology, Uplink
+from weft.core.paths import expand
 
 FIELDS = (
     "links",
@@ -29,7 +30,7 @@ def find_topology(where: str, held: Any, gpus: int, folder: Path) -> NodeTopolog
     if isinstance(held, str):
         if Path(held).suffix not in (".yaml", ".yml", ".json"):
             return find_node_type(held, gpus, where)
-        path = folder / Path(held).expanduser()
+        path = folder / expand(held)
         return read_topology(str(path), path.stem, load_yaml(path), gpus)
     return read_topology(f"{where}: topology", "own", held, gpus)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from pathlib import Path
 
 from weft.app.simulate.resize_text import read_resize
 from weft.app.simulate.setup import Setup
@@ -16,6 +15,7 @@ from weft.core.knowledge.predictor import Predictor
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job
 from weft.core.model.trace import Detail, Trace
+from weft.core.paths import expand
 from weft.core.plan.about import About, Assumes, Controls
 from weft.core.protocols import Coupling, LinkSharing, PerfModel, Places
 from weft.core.spec.registry import build
@@ -164,14 +164,14 @@ def _host(setup: Setup, cluster: Cluster, about: About) -> Host:
     """What cores and memory do, for policies that set them: measured tables, or the fits."""
     if Controls.HOST not in about.controls:
         return insensitive
-    folder = Path(setup.profiles).expanduser()
+    folder = expand(setup.profiles)
     measured = (folder / TABLES).is_file()
     return ByModel.on(cluster, read_sensitivities(folder) if measured else shipped_sensitivities())
 
 
 def _bus(setup: Setup) -> MeasuredBus | None:
     """What jobs on a socket do to each other, where the folder of tables tells."""
-    folder = Path(setup.profiles).expanduser()
+    folder = expand(setup.profiles)
     return read_bus(folder) if (folder / COLOCATED).is_file() else None
 
 
@@ -187,10 +187,10 @@ def _known(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:
         return World(trace, truth, LinearBeliefs(), training=Learner(cluster))
     names = frozenset(job.model for job, _ in trace)
     if setup.profiles.endswith((".json", ".csv")):
-        path = Path(setup.profiles).expanduser()
+        path = expand(setup.profiles)
         table = read_throughputs(path, restart_cost=setup.restart_cost)
         return _by_throughput(table, trace, cluster)
-    folder = Path(setup.profiles).expanduser()
+    folder = expand(setup.profiles)
     others = any((folder / name).is_file() for name in (TABLES, COLOCATED))
     if setup.profiles and not others:
         return _adaptive(setup, _tables(setup.profiles, names, cluster.kinds), trace, about)
@@ -237,4 +237,4 @@ def _covers(names: frozenset[str], cluster: Cluster) -> bool:
 
 @lru_cache(maxsize=2)
 def _tables(folder: str, models: frozenset[str], kinds: tuple[str, ...]) -> dict[str, ModelTable]:
-    return read_tables(Path(folder).expanduser(), models, kinds)
+    return read_tables(expand(folder), models, kinds)

@@ -19,6 +19,7 @@ from weft.cli.job_files.flag_values import idle_of, merge, merge_all, read_env, 
 from weft.cli.job_files.job_options import Flags
 from weft.core.codec.yaml_text import parse_yaml
 from weft.core.errors import InvalidConfig
+from weft.core.paths import expand
 
 # What decides which Python `python` is; a job of `weft run` uses the one that its person uses.
 FILES = (".yaml", ".yml", ".json")
@@ -42,7 +43,7 @@ def from_file(path: Path, flags: Flags, remark: Remark = lambda _: None) -> dict
     here = path.absolute().parent
     workdir = body.get("workdir", ".")
     if isinstance(workdir, str):
-        body["workdir"] = os.path.normpath(here / Path(workdir).expanduser())
+        body["workdir"] = os.path.normpath(here / expand(workdir))
     if "name" not in body:
         body["name"] = path.stem
     if isinstance(body.get("command"), str):
@@ -70,7 +71,7 @@ def take_client_fields(body: dict[str, Any], here: Path) -> None:
     files = body.pop("env_file", ())
     if files:
         names = [files] if isinstance(files, str) else files
-        read = merge_all(read_env(here / Path(str(name)).expanduser()) for name in names)
+        read = merge_all(read_env(here / expand(str(name))) for name in names)
         own = body.get("env", {})
         body["env"] = {**read, **own} if isinstance(own, Mapping) else own
     if isinstance(due := body.get("deadline"), Mapping):

@@ -18,6 +18,7 @@ from typing import Any
 
 from weft.core.codec.yaml_text import parse_yaml
 from weft.core.errors import InvalidConfig
+from weft.core.paths import expand
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 HINT = "`kubectl config view --minify` shows what is in force; KUBECONFIG names another file"
@@ -57,7 +58,7 @@ class Access:
 def find_access(kubeconfig: str = "", context: str = "") -> Access:
     """By the file that is named, KUBECONFIG, a pod's service account, or ~/.kube/config."""
     if kubeconfig:
-        return read_kubeconfig(Path(kubeconfig).expanduser(), context)
+        return read_kubeconfig(expand(kubeconfig), context)
     named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
     if named:
         return read_kubeconfig(Path(named[0]), context)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weft.core.paths import expand
 from weft.engines.attempts.clearing import Footprint, end_all
 from weft.engines.machine.job_environment import filter_environment
 from weft.engines.ray.carried import Carried
@@ -51,7 +52,7 @@ class Runner:
         self._wards: dict[tuple[str, int], Ward] = {}
         shared = files == "shared" or (files == "auto" and _reads(Path(root, MARK), mark))
         own = os.environ.get(OWN, own)
-        self._files = Carried(Path(root), None if shared else Path(own).expanduser())
+        self._files = Carried(Path(root), None if shared else expand(own))
 
     def look(self) -> dict[str, Any]:
         """Everything that is known here, in one answer."""

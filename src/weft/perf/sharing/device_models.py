@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from pathlib import Path
 
 from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Job
+from weft.core.paths import expand
 from weft.core.protocols import Resident
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import read_hinted
@@ -48,7 +48,7 @@ class Unordered:
 
 def unordered(discipline: str, pairs: str = "") -> Unordered:
     """Speeds under a discipline, with a person's own table of pairs where one is named."""
-    return Unordered(discipline, read_measured(Path(pairs).expanduser()) if pairs else None)
+    return Unordered(discipline, read_measured(expand(pairs)) if pairs else None)
 
 
 def profile_of(job: Job) -> Profile:

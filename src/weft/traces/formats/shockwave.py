@@ -17,6 +17,7 @@ from typing import Any
 from weft.core.errors import TraceError
 from weft.core.model.job import Job, JobId
 from weft.core.model.trace import Detail, Truth
+from weft.core.paths import expand
 from weft.formulas.training.regimes import Regimes, regimes_of
 from weft.traces.draft import Draft, Format, Pair, demand
 from weft.traces.draw.batch_schedules import SAMPLES, Schedule, accordion, noise_scale
@@ -72,7 +73,7 @@ def is_profile(sample: Sample) -> bool:
 
 def load_trace(files: Sequence[Member], options: Options) -> Draft:
     """Length is the trace's own nominal duration, or that of all epochs where there are tables."""
-    tables = read_tables(Path(options.tables).expanduser()) if options.tables else None
+    tables = read_tables(expand(options.tables)) if options.tables else None
     draft = Draft(detail=Detail.NOTHING if tables is None else Detail.REGIMES)
     for file in files:
         table = Table(file, names=NAMES, delimiter="\t")

@@ -12,6 +12,7 @@ from pathlib import Path
 from weft.core.errors import TraceError
 from weft.core.model.job import Job, JobId
 from weft.core.model.trace import Truth
+from weft.core.paths import expand
 from weft.formulas.training.solo_times import FILE, SoloTimes, describe, read_solo_times
 from weft.traces.draft import Draft, Format, Pair, demand
 from weft.traces.options import Options
@@ -32,7 +33,7 @@ def load(files: Sequence[Member], options: Options) -> Draft:
     draft = Draft(cluster=CLUSTER)
     for file in files:
         beside = Path(file.path).with_name(FILE)
-        times = read_solo_times(Path(options.tables).expanduser() if options.tables else beside)
+        times = read_solo_times(expand(options.tables) if options.tables else beside)
         table = Table(file)
         draft.pairs += (_read_row(table, row, times) for row in table)
         draft.rows += table.rows

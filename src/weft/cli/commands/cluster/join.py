@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from weft.cli.view.errors import user_errors
+from weft.core.paths import expand
 
 TOKEN = Path("~/.weft/ray-token")
 
@@ -54,7 +55,7 @@ def join(
         from weft.app.join import Joining, find_token, join_cluster, write_join_unit
 
         asks = sys.stdin.isatty() and sys.stdout.isatty()
-        token = find_token(token_file, TOKEN.expanduser(), _read_token)
+        token = find_token(token_file, expand(TOKEN), _read_token)
         joining = Joining(address, token, name, kind, gpus, slots, ip, files, leave_s)
         if unit or (unit is None and asks and typer.confirm("join again at every boot?")):
             path, command = write_join_unit(joining)

@@ -47,8 +47,16 @@ PAST_ANY = chr(0x10FFFF)
 Transaction = Callable[[str], AbstractContextManager[None]]
 
 
+class Asking(Protocol):
+    """Questions beside who writes."""
+
+    def ask(self, words: str, told: Any = ()) -> list[Any]:
+        """All rows of the answer."""
+        ...
+
+
 class Owner(Protocol):
-    """The connection that writes."""
+    """The connection that writes: `?` and `:name` stand for values."""
 
     def execute(self, words: str, told: Any = (), /) -> Any:
         """Once."""
@@ -60,10 +68,10 @@ class Owner(Protocol):
 
 
 class EndedTable:
-    """The table, read by `ask`; `writing` is a transaction on `owner`."""
+    """The table, read by `reading`; `writing` is a transaction on `owner`."""
 
-    def __init__(self, ask: Callable[..., list[Any]], owner: Owner, writing: Transaction) -> None:
-        self._ask, self._owner, self._writing = ask, owner, writing
+    def __init__(self, reading: Asking, owner: Owner, writing: Transaction) -> None:
+        self._reading, self._owner, self._writing = reading, owner, writing
 
     def put(self, rows: Sequence[EndedJob]) -> None:
         """Keep rows in one transaction."""
@@ -85,7 +93,7 @@ class EndedTable:
 
     def get(self, job: JobId) -> EndedJob | None:
         """The row of one job."""
-        rows = self._ask(f"SELECT {COLUMNS} FROM ended_jobs WHERE job = ?", (job,))  # noqa: S608
+        rows = self._reading.ask(f"SELECT {COLUMNS} FROM ended_jobs WHERE job = ?", (job,))  # noqa: S608
         return EndedJob(*rows[0]) if rows else None
 
     def page(
@@ -103,7 +111,7 @@ class EndedTable:
             f'"{name}" = :{name}' for name, held in also.items() if held is not None
         )
         words += " AND app <> ''" if app else ""
-        rows = self._ask(
+        rows = self._reading.ask(
             f"SELECT {COLUMNS} FROM ended_jobs WHERE number > :after"  # noqa: S608 - our own words
             f"{' AND ' + words if words else ''} ORDER BY number LIMIT :limit",
             {**also, "after": after, "limit": limit},
@@ -112,7 +120,7 @@ class EndedTable:
 
     def first_since(self, at: float) -> int | None:
         """The first submitted then or later."""
-        rows = self._ask(
+        rows = self._reading.ask(
             "SELECT number FROM ended_jobs WHERE submitted >= ? ORDER BY submitted, number LIMIT 1",
             (at,),
         )
@@ -120,27 +128,27 @@ class EndedTable:
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """How many of each tenant and outcome."""
-        rows = self._ask("SELECT tenant, outcome, count(*) FROM ended_jobs GROUP BY 1, 2")
+        rows = self._reading.ask("SELECT tenant, outcome, count(*) FROM ended_jobs GROUP BY 1, 2")
         return {(tenant, outcome): count for tenant, outcome, count in rows}
 
     def oldest(self, limit: int | None) -> list[tuple[float, JobId, str]]:
         """Those that ended first."""
-        return self._ask(OLDEST, (NO_LIMIT if limit is None else limit,))
+        return self._reading.ask(OLDEST, (NO_LIMIT if limit is None else limit,))
 
     def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         """Those that people call so, newest last."""
         values = {"name": name, "limit": limit, "tenant": tenant}
-        return [job for _, job in self._ask(NAMED, values)][::-1]
+        return [job for _, job in self._reading.ask(NAMED, values)][::-1]
 
     def beginning(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         """Those whose id begins so."""
         values = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
-        return [job for (job,) in self._ask(BEGINNING, values)]
+        return [job for (job,) in self._reading.ask(BEGINNING, values)]
 
     def apps(self, text: str, limit: int, *, tenant: str | None = None) -> list[str]:
         """Names of apps that begin so."""
         values = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
-        return [app for (app,) in self._ask(APPS, values)]
+        return [app for (app,) in self._reading.ask(APPS, values)]
 
     def latest(
         self, limit: int, *, tenant: str | None = None, user: str | None = None
@@ -150,7 +158,7 @@ class EndedTable:
         words = " AND ".join(
             f'"{name}" = :{name}' for name, held in also.items() if held is not None
         )
-        rows = self._ask(
+        rows = self._reading.ask(
             f"SELECT job FROM ended_jobs {'WHERE ' + words if words else ''}"  # noqa: S608
             " ORDER BY number DESC LIMIT :limit",
             {**also, "limit": limit},

@@ -199,7 +199,7 @@ class PostgresStore(SqlLog):
             raise InvalidConfig(f"{self.where} cannot be used as an event log: {error}") from error
         self._token = int(token)
         self._reading = Readers(address)
-        self.ended = EndedTable(self._reading.ask, self, self._all_or_nothing)
+        self.ended = EndedTable(self._reading, self, self._all_or_nothing)
 
     def _make_tables(self) -> None:
         ended = TABLE

@@ -11,14 +11,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
 
 from weft.core.codec.event_lines import read_event, readable_line
 from weft.core.errors import InvalidConfig, StoreError, WeftError
 from weft.core.events.event import Event, names
 from weft.core.latency import Latency
 from weft.core.model.job import JobId
-from weft.store.ended_jobs import EndedTable
+from weft.store.ended_jobs import Asking, EndedTable, Owner
 from weft.store.job_events import Search, lines_about
 
 log = logging.getLogger(__name__)
@@ -48,26 +47,6 @@ CUT_AT_ONCE = 2_000  # events: who appends meanwhile waits some 20 ms
 Row = tuple[int, float, Event]
 
 
-class Connection(Protocol):
-    """What is asked of a database's connection: `?` and `:name` stand for values."""
-
-    def execute(self, words: str, told: Any = (), /) -> Any:
-        """A cursor on the answer."""
-        ...
-
-    def executemany(self, words: str, told: Any, /) -> Any:
-        """The same words with each of several rows."""
-        ...
-
-
-class Asking(Protocol):
-    """Questions beside who writes."""
-
-    def ask(self, words: str, told: Any = ()) -> list[Any]:
-        """All rows of the answer."""
-        ...
-
-
 class SqlLog(ABC):
     """A log whose tables are there; `where` names it for people.
 
@@ -78,7 +57,7 @@ class SqlLog(ABC):
     search: Search
     where: str
     ended: EndedTable
-    _db: Connection
+    _db: Owner
     _reading: Asking
 
     def __init__(self) -> None:

@@ -52,7 +52,7 @@ class SqliteStore(SqlLog):
             self._open()
             self._token = lease.take(self._db, holder)
             self._reading = Reading(self.path, self._db, self._lock)
-            self.ended = EndedTable(self._reading.ask, self._db, self._all_or_nothing)
+            self.ended = EndedTable(self._reading, self._db, self._all_or_nothing)
         except (sqlite3.DatabaseError, OSError) as error:
             os.close(self._owned)
             raise InvalidConfig(

@@ -116,13 +116,12 @@ class GfsMemory(WrapperMemory):
         for job, run in self.runs.items():
             whole = int((view.now - run.since) // HOUR_S)
             kept = max(whole - run.counted, 0)
-            ended = job not in view.table and not any(
-                job in part.table for part in view.out_of_sight
-            )
+            hidden = any(job in part.table for part in view.out_of_sight)
+            ended = job not in view.table and not hidden
             fresh += [PromisedHour(view.now, run.kind, run.nodes, kept=True)] * (kept + ended)
             if job in evicted:
                 fresh.append(PromisedHour(view.now, run.kind, run.nodes, kept=False))
-            elif job in after:
+            elif job in after or hidden:  # who asks of others alone leaves it where it is
                 runs[job] = replace(run, counted=max(whole, run.counted))
         for job, on in after.items():
             if job not in runs and view.job(view.table.row(job)).spot:

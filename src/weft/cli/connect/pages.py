@@ -31,6 +31,11 @@ def complete_sweeps(client: Client, jobs: list[JobAnswer]) -> list[JobAnswer]:
 
 
 def active_jobs(client: Client, **wanted: Any) -> list[JobAnswer]:
-    """Jobs that have not ended, in order of submission; those that have are never read."""
-    answers = {job.id: job for state in ACTIVE for job in every_job(client, state=state, **wanted)}
+    """Jobs that have not ended, in order of submission; those that have are never read.
+
+    States are asked about one after the other and back again, so that a job is seen that goes from
+    one that is still to come to one that was asked about.
+    """
+    states = (*ACTIVE, *reversed(ACTIVE))
+    answers = {job.id: job for state in states for job in every_job(client, state=state, **wanted)}
     return sorted(answers.values(), key=lambda job: job.submitted)

@@ -27,7 +27,13 @@ test: $(READY)   ## lint, types and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	@$(MAKE) --no-print-directory lint-js-here
-	$(BIN)/pytest -q -rs -n $(WORKERS) --dist worksteal -m "not slow"
+	@$(BIN)/pytest -q -rs -n $(WORKERS) --dist worksteal -m "not slow" || $(AGAIN)
+
+# What failed is run once more by itself: a test that passes then depended on the machine's load
+# or on its neighbours. That does not stop a delivery, and is a fault to be mended.
+AGAIN = { code=$$?; [ $$code -eq 1 ] || exit $$code; echo "Once more, one at a time:"; \
+  $(BIN)/pytest -q -x --last-failed --last-failed-no-failures none && \
+  echo "PASSED THE SECOND TIME: the tests named above depend on something that they should not."; }
 
 test-all: $(READY) ## every test, the slow ones too
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --hypothesis-profile=thorough

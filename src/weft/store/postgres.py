@@ -37,6 +37,7 @@ READERS = 4
 CONNECT_S = 10
 BUSY_MS = 500
 AGAIN_S = 0.2
+ENDING_S = 5.0
 TABLES = """
 CREATE TABLE IF NOT EXISTS log_format (version BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS events (
@@ -187,19 +188,33 @@ class PostgresStore(SqlLog):
         try:
             self._session = Session(address)
             self._number = self._session.number
-            if not self._session.lock(LEADS):
-                self._session.close()
+            self._token = self._lead(holder)
+        except (StoreError, psycopg.Error) as error:
+            raise InvalidConfig(f"{self.where} cannot be used as an event log: {error}") from error
+        self._reading = Readers(address)
+        self.ended = EndedTable(self._reading, self, self._all_or_nothing)
+
+    def _lead(self, holder: str) -> int:
+        """The token of a new leader."""
+        try:
+            self._lock_soon()
+            self._make_tables()
+            (token,) = self._db.execute(lease.TAKE, (holder,)).fetchone() or (0,)
+        except BaseException:
+            self._session.close()
+            raise
+        return int(token)
+
+    def _lock_soon(self) -> None:
+        """Have the leader's lock; a session that ends holds it for a moment longer."""
+        until = time.monotonic() + ENDING_S
+        while not self._session.lock(LEADS):
+            if time.monotonic() > until:
                 raise InvalidConfig(
                     f"{self.where} is in use by another service",
                     hint="one service a database; `--standby` waits for the other",
                 )
-            self._make_tables()
-            (token,) = self._db.execute(lease.TAKE, (holder,)).fetchone() or (0,)
-        except (StoreError, psycopg.Error) as error:
-            raise InvalidConfig(f"{self.where} cannot be used as an event log: {error}") from error
-        self._token = int(token)
-        self._reading = Readers(address)
-        self.ended = EndedTable(self._reading, self, self._all_or_nothing)
+            time.sleep(AGAIN_S)
 
     def _make_tables(self) -> None:
         ended = TABLE
@@ -270,14 +285,17 @@ class PostgresStore(SqlLog):
         """Until our own earlier session has given it back; Superseded if another leads."""
         until = time.monotonic() + CONNECT_S
         while True:
-            locked = session.lock(LEADS)
-            (token,) = session.execute("SELECT token FROM lease").fetchone() or (0,)
-            lease.compare(token, self._token)
-            if locked:
+            self._compare(session)  # first, for the lock is the new leader's to take
+            if session.lock(LEADS):
+                self._compare(session)
                 return
             if time.monotonic() > until:
                 raise StoreError(f"another session holds {self.where}")
             time.sleep(AGAIN_S)
+
+    def _compare(self, session: Session) -> None:
+        (token,) = session.execute("SELECT token FROM lease").fetchone() or (0,)
+        lease.compare(token, self._token)
 
     def beat(self) -> None:
         """Say that its owner is well; Superseded if another has taken the lease."""
@@ -285,8 +303,7 @@ class PostgresStore(SqlLog):
             if self._beats is None or self._beats.broken:
                 self._beats = Session(self._address, durable=False)
             if not self._beats.execute(lease.BEAT, (self._token,)).rowcount:
-                (token,) = self._beats.execute("SELECT token FROM lease").fetchone() or (0,)
-                lease.compare(token, self._token)
+                self._compare(self._beats)
         except Superseded:
             raise
         except (psycopg.Error, StoreError) as error:

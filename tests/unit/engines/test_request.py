@@ -27,9 +27,8 @@ JOB = model.Job(
 
 
 def on(*gpus: int, **sharing: object) -> model.Allocation:
-    return model.Allocation(
-        (model.Slice(model.NodeId("n"), gpus),), model.Sharing(**sharing), model.Batch(32, 4)
-    )  # type: ignore[arg-type]
+    shared = model.Sharing(**sharing)  # type: ignore[arg-type]
+    return model.Allocation((model.Slice(model.NodeId("n"), gpus),), shared, model.Batch(32, 4))
 
 
 def test_devices_are_named_by_the_drivers_numbers() -> None:

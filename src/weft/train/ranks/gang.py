@@ -77,7 +77,7 @@ class Gang:
     def form_alone(self) -> None:
         """A process group of this rank alone, for parts of torch that need one."""
         if not dist.is_initialized():
-            self._make(store=groups.core.HashStore(), rank=0, world_size=1)
+            self._make(store=groups.open_store_alone(), rank=0, world_size=1)
 
     def _make(self, **where: Any) -> None:
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"

@@ -17,7 +17,7 @@ from tests.s3_server import running_s3
 def test_a_stopped_training_goes_on_with_more_ranks_from_the_store(tmp_path: Path) -> None:
     codes: list[int | None] = []
     with running_s3("kept") as variables:
-        for attempt, (size, term_at) in enumerate(((1, 40), (2, 75), (1, 0)), start=1):
+        for attempt, (size, term_at) in enumerate(((1, 40), (1, 75), (2, 0)), start=1):
             here = tmp_path / f"node-{attempt}"
             here.mkdir()
             told = {"WEFT_JOB": "line", "WEFT_ATTEMPT": str(attempt), "TMPDIR": str(here)}

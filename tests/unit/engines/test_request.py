@@ -13,6 +13,7 @@ from weft.core.model.cluster import Node
 from weft.core.model.launch import Launch
 from weft.engines.attempts.request import Site, adjustment, attempt_spec, check_launch
 from weft.engines.machine.devices import Gpu, Machine
+from weft.node.ranks.environment import rank_environment
 from weft.wire.attempt import AttemptSpec, folder_of, job_folder, short_path
 
 SITE = Site(Path("/state"), notify="/run/bell")
@@ -84,6 +85,15 @@ def test_a_job_without_a_checkpoint_folder_gets_one() -> None:
     job = model.Job(model.JobId("j"), launch=Launch(("true",), workdir="/home/ada"))
 
     assert attempt_spec(job, on(0), 1, CPUS, SITE).checkpoints == "/state/jobs/j/checkpoints"
+
+
+def test_an_address_in_an_object_store_is_the_jobs_and_locks_are_in_its_folder() -> None:
+    launch = Launch(("true",), workdir="/home/ada", checkpoint="s3://bucket/run")
+    spec = attempt_spec(Job(JobId("j"), launch=launch), on(0), 1, CPUS, SITE)
+
+    assert (spec.checkpoints, spec.objects) == ("/state/jobs/j/checkpoints", "s3://bucket/run")
+    env = rank_environment(spec, Path("/f"), 0, socket="", port=1)
+    assert env["WEFT_CHECKPOINTS"] == "s3://bucket/run"
 
 
 @pytest.mark.parametrize(

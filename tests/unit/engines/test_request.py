@@ -89,7 +89,7 @@ def test_a_job_without_a_checkpoint_folder_gets_one() -> None:
 
 def test_an_address_in_an_object_store_is_the_jobs_and_locks_are_in_its_folder() -> None:
     launch = Launch(("true",), workdir="/home/ada", checkpoint="s3://bucket/run")
-    spec = attempt_spec(Job(JobId("j"), launch=launch), on(0), 1, CPUS, SITE)
+    spec = attempt_spec(model.Job(model.JobId("j"), launch=launch), on(0), 1, CPUS, SITE)
 
     assert (spec.checkpoints, spec.objects) == ("/state/jobs/j/checkpoints", "s3://bucket/run")
     env = rank_environment(spec, Path("/f"), 0, socket="", port=1)

@@ -57,12 +57,15 @@ def pack(
 
 def pack_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
     """The same in order of `key`; where many wait, only those are ranked who may get a turn."""
+    one_kind = len(view.cluster.kinds) <= 1
+    if one_kind and (plan := start_all(view, place, key)) is not None:
+        return plan
     table = view.table
     running = view.running()
     room = view.free.room() + float(table.need[running].sum())
     most = int(room) + SPARE
     resized = bool((table.held != table.gpus)[running].any())
-    if resized or len(view.cluster.kinds) > 1 or table.waiting < 2 * most:
+    if resized or not one_kind or table.waiting < 2 * most:
         return pack(view, view.ranked(key), place)
     order, chosen = _choose_first(view, key, running, room, most)
     draft = Draft(view, place)
@@ -154,14 +157,19 @@ def welcome(job: Job, free: Capacity, place: Placer = fewest_nodes) -> Plan | No
     return None if on is None else Plan({job.id: on})
 
 
-def start_all(view: View, place: Placer = fewest_nodes) -> Plan | None:
-    """Start every waiting job beside those that run; None if somebody would have to wait."""
+def start_all(view: View, place: Placer = fewest_nodes, key: Floats | None = None) -> Plan | None:
+    """Start every waiting job beside those that run; None if somebody would have to wait.
+
+    In order of `key`, of which only that of those who wait is looked at; else as they came.
+    """
     if not view.table.waiting:
         return Plan()
     waiting = view.table.waiting_rows()
     if view.table.need[waiting].sum() > view.free.room():
         return None
     draft, mark = Draft(view, place), view.free.mark()
+    if key is not None:
+        waiting = _rank(waiting, key)
     if all(draft.start(int(row)) for row in waiting):
         return Plan(draft.changes)
     view.free.rollback(mark)

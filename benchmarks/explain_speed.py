@@ -22,6 +22,7 @@ from benchmarks.service_load import SERVE, Asker, cpu_s
 
 ENGINE = "simulated:cluster=8x8:a100+4x8:h200,speed=1"
 PROMISED_S = 2.0
+BATCH = 250
 
 
 def job(number: int) -> dict[str, Any]:
@@ -69,8 +70,7 @@ def main() -> None:
             assert server.stdout is not None
             asker = Asker(server.stdout.readline().strip())
             while asker.ask("GET", "/cluster")["waiting"] < asked.waiting:
-                for number in range(50):
-                    asker.ask("POST", "/jobs", job(number))
+                asker.ask("POST", "/jobs/batch", {"jobs": [job(number) for number in range(BATCH)]})
             waiting = asker.ask("GET", "/jobs?state=pending&limit=1000")["jobs"]
             jobs = [one["id"] for one in waiting[:: max(len(waiting) // asked.asked, 1)]]
             asker.ask("GET", f"/jobs/{jobs[0]}/explain")  # the process that answers is started

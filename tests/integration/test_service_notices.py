@@ -48,7 +48,7 @@ def test_the_end_of_a_job_comes_by_mail_even_if_the_server_was_busy(
             mail = post.mails.get(timeout=LIMIT_S)
 
     assert made.json()["format"] == "mail"
-    assert mail["Subject"] == "[weft] résumé is succeeded"
+    assert mail["Subject"] == "[weft] résumé has succeeded"
     assert mail["From"] == "weft@gpu1.example"
     assert mail["To"] == "ann@example.org, bob@example.org"
     assert "Job      one" in mail.get_content()

@@ -93,7 +93,7 @@ class Sia:
             "Jayaram Subramanya et al. 2023",
             controls=Controls.COUNT,
             every=self.interval,
-            idles="nobody gets GPUs that it is not believed to gain by",
+            idles="GPUs go only to jobs that are believed to gain by them",
             assumes=Assumes.BATCH_CAP if self.artifact else Assumes.NOTHING,
             taxonomy=WHERE,
             pools=self.pooled,

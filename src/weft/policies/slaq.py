@@ -61,7 +61,7 @@ class Slaq:
             controls=Controls.COUNT,
             every=self.epoch,
             starves="more jobs than GPUs, and others' losses fall faster",
-            idles="nobody gets GPUs that it is not believed to gain by",
+            idles="GPUs go only to jobs that are believed to gain by them",
             taxonomy=WHERE,
         )
 

@@ -13,6 +13,7 @@ from weft.node.ranks.rank import Limits, python_script
 from weft.wire.attempt import AttemptSpec
 
 SHELL = ("bash", "-eo", "pipefail", "-c")
+SETTINGS = Path(__file__).parents[1] / "sessions" / "shell.bash"
 LOOPBACK = "127.0.0.1"
 NICE = 5  # a job without devices goes behind those that feed theirs
 
@@ -40,6 +41,8 @@ def plan_command(spec: AttemptSpec, port: int, *, warm: bool) -> CommandPlan:
     if warm and script is not None and not spec.activate:
         return CommandPlan(script, count, alone, warm=True)
     command = spec.command if alone is None else fit_launcher(spec.command, alone)
+    if spec.pty and len(command) == 1:
+        command = shell_command(command[0])
     return CommandPlan(activate(spec, command), count, alone, warm=False)
 
 
@@ -55,6 +58,11 @@ def activate(spec: AttemptSpec, command: Sequence[str]) -> Sequence[str]:
     if not spec.activate:
         return command
     return (*SHELL, f'{spec.activate}\nexec "$@"', "bash", *command)
+
+
+def shell_command(shell: str) -> tuple[str, ...]:
+    """A person's shell; bash with the job's variables also after what `.bashrc` sets."""
+    return (shell, "--rcfile", str(SETTINGS)) if Path(shell).name == "bash" else (shell,)
 
 
 def place_of(spec: AttemptSpec, port: int) -> Place:

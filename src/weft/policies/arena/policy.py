@@ -73,7 +73,7 @@ class Arena:
             controls=Controls.COUNT | Controls.PLAN,
             every=self.interval,
             starves="a large job waits while smaller ones that came later find room",
-            idles="nobody gets GPUs that it is not believed to gain by",
+            idles="GPUs go only to jobs that are believed to gain by them",
             taxonomy=WHERE,
         )
 

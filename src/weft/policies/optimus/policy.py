@@ -66,7 +66,7 @@ class Optimus:
             needs=Needs.REMAINING,
             controls=Controls.COUNT | Controls.HOST,
             every=self.interval,
-            idles="nobody gets GPUs that it is not believed to gain by",
+            idles="GPUs go only to jobs that are believed to gain by them",
             taxonomy=WHERE,
         )
 

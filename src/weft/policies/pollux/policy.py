@@ -90,7 +90,7 @@ class Pollux:
             controls=Controls.COUNT,
             every=self.interval,
             starves="a gang waits while its GPUs are worth more to several smaller jobs",
-            idles="nobody gets GPUs that it is not believed to gain by",
+            idles="GPUs go only to jobs that are believed to gain by them",
             assumes=Assumes.ONE_KIND if self.artifact else Assumes.NOTHING,
             taxonomy=WHERE,
             pools=self.pooled,

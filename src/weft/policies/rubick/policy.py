@@ -64,7 +64,7 @@ class Rubick:
             controls=Controls.COUNT | Controls.PLAN,
             every=self.interval,
             starves="a job without a guarantee waits while others have a steeper slope",
-            idles="nobody gets GPUs that it is not believed to gain by",
+            idles="GPUs go only to jobs that are believed to gain by them",
             taxonomy=WHERE,
         )
 

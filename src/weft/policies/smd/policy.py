@@ -72,7 +72,7 @@ class Smd:
             controls=Controls.COUNT | Controls.HOST,
             every=self.interval,
             starves="others are worth more for what they take",
-            idles="nobody gets GPUs that it is not believed to gain by",
+            idles="GPUs go only to jobs that are believed to gain by them",
             taxonomy=WHERE,
         )
 

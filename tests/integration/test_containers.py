@@ -185,8 +185,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, str]
     env = {**os.environ, **told}
     name = "localhost/weft-test"
     run = ["podman", "run", "--rm", "--network", "host", "--pid", "host", name, "/bin/env"]
-    for command, given in ((["podman", "import", "-", name], packed.stdout), (run, b"")):
-        tried = subprocess.run(command, input=given, capture_output=True, env=env)
+    for command, fed in ((["podman", "import", "-", name], packed.stdout), (run, b"")):
+        tried = subprocess.run(command, input=fed, capture_output=True, env=env)
         if tried.returncode:
             pytest.skip(f"podman cannot run here: {tried.stderr.decode().strip()}")
     return name, told

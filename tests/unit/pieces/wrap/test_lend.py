@@ -170,16 +170,6 @@ def test_of_a_tenants_jobs_that_gives_way_which_loses_least() -> None:
     assert [job for job, to in plan.changes.items() if to is None] == ["young"]
 
 
-def test_who_is_furthest_beyond_its_own_gives_way_first() -> None:
-    jobs = [(f"b{i}", "b", 1, True) for i in range(2)] + [(f"c{i}", "c", 1, True) for i in range(4)]
-    state = state_of("1x6:a100", *jobs, ("a1", "a", 1, False))
-
-    rule = Lend(Fifo(), {"a": 1.0, "b": 1.0, "c": 1.0}, min_run_s=0.0)
-    plan = rule.decide(view(state, 10.0))
-
-    assert [job[0] for job, to in plan.changes.items() if to is None] == ["c"]
-
-
 @dataclass(frozen=True, slots=True)
 class Grows:
     """Gives the first job that runs all that is idle beside it."""

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.integration.serving import API, get, serving, submit, until
+from tests.integration.serving import API, get, serving, submit
+from tests.waiting import wait_until
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.core.model.launch import Launch, Software, SoftwareKind
@@ -207,7 +208,7 @@ def test_a_job_runs_in_its_image_with_its_variables_and_volumes(
             environment={"image": name, "volumes": [f"{tmp_path}/data:/inside:ro"]},
             retries=0,
         )
-        until(lambda: get(client, f"/jobs/{job}")["state"] == "failed")
+        wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "failed")
 
         assert client.get(f"{API}/jobs/{job}/logs").text == "read inside\na b\n0\n"
         assert "exit code 3" in get(client, f"/jobs/{job}")["reason"]
@@ -226,9 +227,9 @@ def test_a_cancelled_job_leaves_no_process_in_its_container(
             environment={"image": name},
             retries=0,
         )
-        until(lambda: "ready" in client.get(f"{API}/jobs/{job}/logs").text)
+        wait_until(lambda: "ready" in client.get(f"{API}/jobs/{job}/logs").text)
         client.delete(f"{API}/jobs/{job}")
-        until(lambda: get(client, f"/jobs/{job}")["state"] == "cancelled")
+        wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "cancelled")
 
-        until(lambda: "asked" in client.get(f"{API}/jobs/{job}/logs").text)
-        until(lambda: not list(find_tagged("MARK", str(tmp_path))))
+        wait_until(lambda: "asked" in client.get(f"{API}/jobs/{job}/logs").text)
+        wait_until(lambda: not list(find_tagged("MARK", str(tmp_path))))

@@ -24,6 +24,12 @@ def event_json(
     body = encode(seen)
     if isinstance(seen, facts.Submitted):
         body["job"].get("launch", {}).pop("env", None)
+        if seen.job.plans:
+            body["job"]["plans"] = [plan.text for plan in seen.job.plans]
+    elif isinstance(seen, facts.Decided):
+        for job, on in seen.changes.items():
+            if on is not None and on.plan is not None:
+                body["changes"][job]["plan"] = on.plan.text
     body = mask_all(body, _secrets(driver, seen))
     return {"seq": seq, "at": at, "event": type(event).__name__, **body}
 

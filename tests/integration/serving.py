@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -104,8 +103,9 @@ def get(client: httpx.Client, path: str, **query: Any) -> Any:
     return answer.json()
 
 
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+def fetch(url: str) -> str:
+    """A page that a job serves; empty while it does not."""
+    try:
+        return httpx.get(url, timeout=10.0).raise_for_status().text
+    except httpx.HTTPError:
+        return ""

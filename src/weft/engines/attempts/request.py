@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Batch, Job, TimeShift, name_of
+from weft.engines.machine.containers import enter_container
 from weft.engines.machine.devices import Machine
 from weft.engines.machine.host_part import HostPart, Means, host_part, notices, read_asked
 from weft.engines.machine.software import activation, preparation
@@ -17,6 +18,7 @@ from weft.engines.machine.users import may_walk_to
 from weft.wire.attempt import AttemptSpec, job_folder
 from weft.wire.cgroups import Base, limits_of
 from weft.wire.identity import Identity
+from weft.wire.places import is_url
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
 NO_MEANS = Means()
@@ -98,24 +100,33 @@ def attempt_spec(
     )
 
 
-def common_spec(job: Job, on: Allocation, attempt: int, root: Path) -> AttemptSpec:
-    """What all agents of an attempt are told, whatever their nodes; `root` keeps jobs' files."""
+def common_spec(
+    job: Job, on: Allocation, attempt: int, root: Path, *, inside: bool = False
+) -> AttemptSpec:
+    """What all agents of an attempt are told, whatever their nodes; `root` keeps jobs' files.
+
+    `inside` says that an image's agents are in its container already.
+    """
     launch = job.launch
     if launch is None:
         raise InvalidConfig(f"job {job.id!r} has no command")
     workdir, own = Path(launch.workdir).absolute(), job_folder(root, job.id)
+    remote = is_url(launch.checkpoint)
+    folder = workdir / launch.checkpoint if launch.checkpoint and not remote else None
     return AttemptSpec(
         job=job.id,
         attempt=attempt,
         command=launch.command,
         workdir=str(workdir),
-        checkpoints=str(workdir / launch.checkpoint if launch.checkpoint else own / "checkpoints"),
+        checkpoints=str(folder or own / "checkpoints"),
+        objects=launch.checkpoint if remote else "",
         devices=(),
         env={**tracking_names(job), **plan_env(on), **launch.env},
         processes=launch.processes.value,
         setup=launch.setup,
         prepare=preparation(launch.software),
         activate=activation(launch.software),
+        container="" if inside else enter_container(launch.software, launch.env),
         pty=launch.pty,
         idle_s=launch.idle_s,
         watch=launch.watch,

@@ -35,18 +35,23 @@ def played(policies: tuple[str, ...], seed: int) -> tuple[Problem | None, float,
     return problem, time.perf_counter() - began, scenario.policy
 
 
-def main() -> int:
-    """Play them all."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.live_scenarios")
+def read_command(name: str, count: int) -> tuple[tuple[str, ...], range, int]:
+    """Policies, seeds and processes that were asked for; `count` seeds by default."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
     parser.add_argument("policies", nargs="*")
-    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--count", type=int, default=count)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args()
-    seeds = range(asked.first, asked.first + asked.count)
+    return tuple(asked.policies), range(asked.first, asked.first + asked.count), asked.processes
+
+
+def main() -> int:
+    """Play them all."""
+    chosen, seeds, processes = read_command("live_scenarios", 1000)
     problems, policies, began = 0, Counter[str](), time.perf_counter()
-    with ProcessPoolExecutor(asked.processes) as pool:
-        for problem, took, policy in pool.map(partial(played, tuple(asked.policies)), seeds):
+    with ProcessPoolExecutor(processes) as pool:
+        for problem, took, policy in pool.map(partial(played, chosen), seeds):
             policies[policy.rpartition("|")[2]] += 1
             if policies.total() % EVERY == 0:
                 print(f"{policies.total()} played, {problems} problems so far", flush=True)

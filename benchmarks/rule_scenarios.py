@@ -9,12 +9,12 @@ promise with the number that plays it again, and ends with 1 if there was any.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from benchmarks.live_scenarios import read_command
 from weft.testing.rules.play import Problem, play
 from weft.testing.rules.scenario import POLICIES, draw
 
@@ -28,17 +28,10 @@ def played(policies: tuple[str, ...], seed: int) -> Problem | None:
 
 def main() -> int:
     """Play them all."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.rule_scenarios")
-    parser.add_argument("policies", nargs="*")
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
-    asked = parser.parse_args()
-    seeds = range(asked.first, asked.first + asked.count)
+    policies, seeds, processes = read_command("rule_scenarios", 2000)
     problems, began = 0, time.perf_counter()
-    policies = tuple(asked.policies) or POLICIES
-    with ProcessPoolExecutor(asked.processes) as pool:
-        results = pool.map(partial(played, policies), seeds, chunksize=20)
+    with ProcessPoolExecutor(processes) as pool:
+        results = pool.map(partial(played, policies or POLICIES), seeds, chunksize=20)
         for number, problem in enumerate(results, start=1):
             if problem is not None:
                 problems += 1

@@ -132,25 +132,15 @@ def policy_index() -> str:
 def policy_page(name: str) -> str:
     part = find("policy", name)
     about: About = part().about
-    title, said = docstring_fields(sys.modules[part.__module__].__doc__ or "")
-    lines = [MADE, f"# {name}\n", f"{title}\n"]
-    lines += paragraphs(part)
-    lines += ["", "```console", f"weft simulate tiny-20 --policy {name}", "```\n"]
-    lines += ["| | |", "|---|---|"]
-    lines += [f"| {field} | {said[field]} |" for field in FIELDS]
-    lines += [
+    habits = [
         f"| Decides | {'on every event' if about.every is None else f'every {about.every:g} s'} |",
         f"| Declares | needs {flags(about.needs) or 'nothing'};"
         f" controls {flags(about.controls) or 'nothing beyond whole devices'} |",
         f"| May starve a job | {f'yes: {about.starves}' if about.starves else 'no'} |",
         f"| May leave a GPU idle that a job could use | "
         f"{f'yes: {about.idles}' if about.idles else 'no'} |",
-        "\n## Parameters\n",
     ]
-    lines += list(parameter_rows(parameters(part))) or ["None."]
-    source = Path(*part.__module__.split(".")).with_suffix(".py").as_posix()
-    lines += ["", f"Source: [{source}](../../../src/{source})"]
-    return "\n".join(lines) + "\n"
+    return part_page(name, part, name, habits)
 
 
 def of_a_paper(name: str) -> bool:
@@ -160,14 +150,19 @@ def of_a_paper(name: str) -> bool:
 
 
 def wrapper_page(name: str) -> str:
-    part = find("wrapper", name)
-    title, said = docstring_fields(sys.modules[part.__module__].__doc__ or "")
+    return part_page(name, find("wrapper", name), f"'{name}|las'", [])
+
+
+def part_page(name: str, part: Any, spec: str, habits: list[str]) -> str:
+    """The page of a policy or wrapper; `spec` is how to simulate with it."""
+    title, fields = docstring_fields(sys.modules[part.__module__].__doc__ or "")
     lines = [MADE, f"# {name}\n", f"{title}\n"]
     lines += paragraphs(part)
-    lines += ["", "```console", f"weft simulate tiny-20 --policy '{name}|las'", "```\n"]
+    lines += ["", "```console", f"weft simulate tiny-20 --policy {spec}", "```\n"]
     lines += ["| | |", "|---|---|"]
-    lines += [f"| {field} | {said[field]} |" for field in FIELDS]
-    lines += ["\n## Parameters\n", *(list(parameter_rows(parameters(part))) or ["None."])]
+    lines += [f"| {field} | {fields[field]} |" for field in FIELDS]
+    lines += [*habits, "\n## Parameters\n"]
+    lines += list(parameter_rows(parameters(part))) or ["None."]
     source = Path(*part.__module__.split(".")).with_suffix(".py").as_posix()
     lines += ["", f"Source: [{source}](../../../src/{source})"]
     return "\n".join(lines) + "\n"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import grp
 import itertools
 import os
+import pwd
 import shutil
 import subprocess
 import tempfile
@@ -26,6 +28,17 @@ def find_binaries() -> Path | None:
     return None if newest is None else newest.parent
 
 
+def find_user() -> dict[str, str]:
+    """Whom the server runs as where we are root, which it refuses to run as."""
+    if os.getuid() != 0:
+        return {}
+    try:
+        group = grp.getgrgid(pwd.getpwnam("postgres").pw_gid).gr_name
+    except KeyError:
+        pytest.skip("PostgreSQL does not run as root, and there is no user `postgres`")
+    return {"user": "postgres", "group": group}
+
+
 @contextmanager
 def running_server() -> Iterator[Callable[[], str]]:
     """A function that makes a new, empty database and gives its address."""
@@ -33,11 +46,10 @@ def running_server() -> Iterator[Callable[[], str]]:
     if binaries is None:
         pytest.skip("PostgreSQL is not installed")
     psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
+    who = find_user()
     folder = Path(tempfile.mkdtemp(prefix="weft-pg-"))
-    who: dict[str, str] = {}
-    if os.getuid() == 0:  # which the server refuses to run as
-        who = {"user": "postgres", "group": "postgres"}
-        shutil.chown(folder, "postgres", "postgres")
+    if who:
+        shutil.chown(folder, **who)
     data, out = folder / "data", folder / "server.log"
 
     def run(*command: object) -> None:

@@ -6,37 +6,17 @@ One-cycle learning rates, 16-bit forward passes with a loss scaler, clipped grad
 import os
 
 import torch
+from pictures import network, pictures, validate
 from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 EPOCHS = int(os.environ.get("EPOCHS", "5"))
 
-
-def pictures(count: int, seed: int) -> TensorDataset:
-    generator = torch.Generator().manual_seed(seed)
-    label = torch.randint(4, (count,), generator=generator)
-    picture = torch.randn(count, 1, 8, 8, generator=generator)
-    for quarter in range(4):
-        top, left = 4 * (quarter // 2), 4 * (quarter % 2)
-        picture[label == quarter, :, top : top + 4, left : left + 4] += 0.7
-    return TensorDataset(picture, label)
-
-
-def validate(model: nn.Module, batches: DataLoader) -> float:
-    model.eval()
-    with torch.no_grad():
-        right = sum((model(x).argmax(dim=1) == y).sum().item() for x, y in batches)
-    return right / len(batches.dataset)
-
-
 torch.manual_seed(0)
-train, test = pictures(1024, seed=1), pictures(256, seed=2)
-model = nn.Sequential(
-    nn.Conv2d(1, 8, 3, padding=1), nn.GroupNorm(4, 8), nn.ReLU(), nn.MaxPool2d(2),
-    nn.Conv2d(8, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.ReLU(), nn.MaxPool2d(2),
-    nn.Flatten(), nn.Linear(64, 4),
-)  # fmt: skip
+train = pictures(1024, size=8, bright=0.7, seed=1)
+test = pictures(256, size=8, bright=0.7, seed=2)
+model = network(8, lambda channels: nn.GroupNorm(4, channels))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
 scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
 loader = DataLoader(train, batch_size=64, shuffle=True)

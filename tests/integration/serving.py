@@ -109,3 +109,11 @@ def until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def fetch(url: str) -> str:
+    """A page that a job serves; empty while it does not."""
+    try:
+        return httpx.get(url, timeout=10.0).raise_for_status().text
+    except httpx.HTTPError:
+        return ""

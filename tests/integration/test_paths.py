@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ import httpx
 import pytest
 
 from tests.integration.person import person
-from tests.integration.serving import API
+from tests.integration.serving import API, fetch
+from tests.waiting import wait_until
 from weft.cli.connect.own_service import free_port
 
 pytest.importorskip("fastapi")
@@ -138,22 +138,10 @@ def _look_inside(url: str, here: Path) -> None:
     wait(url, "board", "running")
     with person(url, "forward", "board", str(port), "--local", str(local), cwd=here) as someone:
         someone.sees(rf":{local} is port {port}")
-        end = time.monotonic() + LIMIT_S
-        while _page(f"http://127.0.0.1:{local}/page.txt") != "the board":
-            assert time.monotonic() < end, someone.seen
+        wait_until(lambda: fetch(f"http://127.0.0.1:{local}/page.txt") == "the board")
         someone.type("\x03")
         assert someone.leaves() == 0
     typed(url, here, "cancel", "board")
-
-
-def _page(url: str) -> str:
-    try:
-        with urllib.request.urlopen(url, timeout=10.0) as answer:
-            text: bytes = answer.read()
-            return text.decode()
-    except OSError:
-        time.sleep(0.2)
-        return ""
 
 
 def _stay_in_time(url: str, here: Path) -> None:

@@ -68,6 +68,16 @@ def test_pipelines_accumulation_and_checkpointing_leave_the_loss_as_it_is(tmp_pa
     change_plans(tmp_path, ["pp2-ga4-gc", "tp2-pp2-ga2", "zero2-ga2-gc", "pp4-ga4", "tp4", "zero1"])
 
 
+def test_one_rank_offloads_what_its_optimizer_keeps_and_reads_plain_checkpoints(
+    tmp_path: Path,
+) -> None:
+    run(tmp_path / "alone", "dp", 1, 3 * PER_PLAN)
+    for number, plan in enumerate(["dp", "offload-gc", "dp"], 1):
+        run(tmp_path / "changing", plan, 1, PER_PLAN * number)
+    losses = read_losses(tmp_path / "changing")
+    assert losses == pytest.approx(read_losses(tmp_path / "alone"), rel=1e-4)
+
+
 def test_one_rank_is_asked_to_stop_and_all_go_on_under_another_plan(tmp_path: Path) -> None:
     folder = tmp_path / "stopped"
     folder.mkdir()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -215,8 +219,7 @@ def test_a_leader_stuck_in_a_transaction_is_undone(database: Callable[[], str]) 
     store._begin()
     store._insert([(1.0, '{"event": "Woken"}')])
 
-    assert not standby.take_from(standby.read())  # its session is ended instead
-    assert standby.take_from(standby.read())
+    assert standby.take_from(standby.read())  # before anybody finds the lock free
 
     new = PostgresStore(address, "you")
     assert new.last() == 0
@@ -224,3 +227,31 @@ def test_a_leader_stuck_in_a_transaction_is_undone(database: Callable[[], str]) 
     new.close()
     store.close()
     standby.close()
+
+
+STUCK = """
+import os, signal, sys
+from weft.app.serve.standby import describe_process
+from weft.store.postgres import PostgresStore
+store = PostgresStore(sys.argv[1], describe_process())
+store.beat()
+store._begin()
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_leader_stopped_inside_a_transaction_is_gone_when_the_standby_leads(
+    database: Callable[[], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from weft.app.serve import standby
+
+    monkeypatch.setattr(standby, "STALE_S", 0.5)
+    leader = subprocess.Popen([sys.executable, "-c", STUCK, address := database()])
+    _, status = os.waitpid(leader.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    waiting = standby.Standby(standby.open_place(tmp_path, address))
+
+    waiting.wait()
+
+    assert leader.poll() == -signal.SIGKILL
+    waiting.release()

@@ -7,13 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from tests.integration.person import LIMIT_S, person
-from tests.integration.serving import API, bearer, get, serving, submit, token, until
+from tests.integration.serving import API, bearer, fetch, get, serving, submit, token, until
 from weft.wire.processes import start_time
 
 ENGINE = "local:slots=2,cpu=true,warm=false"
@@ -222,15 +221,6 @@ def test_a_port_of_a_job_is_opened_here(tmp_path: Path) -> None:
             assert int(other) != port  # which the job has, on this machine
             until(lambda: fetch(f"http://127.0.0.1:{other}/page.txt") != "")
         client.delete(f"{API}/jobs/{job}")
-
-
-def fetch(url: str) -> str:
-    try:
-        with urllib.request.urlopen(url, timeout=10.0) as answer:
-            read: bytes = answer.read()
-            return read.decode()
-    except OSError:
-        return ""
 
 
 def test_a_port_of_somebody_else_is_not(tmp_path: Path) -> None:

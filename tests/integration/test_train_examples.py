@@ -18,6 +18,7 @@ NAMES = ["cnn", "image", "language", "regression"]
 def play(script: str, printed: str) -> None:
     with Path(printed).open("a") as out:
         sys.stdout = out
+        sys.path.insert(0, str(Path(script).parent))  # as Python does for a script
         runpy.run_path(script, run_name="__main__")
 
 

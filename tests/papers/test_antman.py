@@ -19,18 +19,8 @@ import weft
 from tests.cheap import check_contract
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.profile import Profile
+from weft.core.model import job as model
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import (
-    Allocation,
-    Demand,
-    Discipline,
-    Job,
-    JobId,
-    NodeId,
-    Sharing,
-    Slice,
-    Tier,
-)
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.view import View
 from weft.core.protocols import Resident
@@ -65,14 +55,14 @@ def test_shares_rise_in_steps_and_fall_at_once() -> None:
 
 
 def test_a_dial_remembers_what_was_too_much_until_the_jobs_above_change() -> None:
-    above = (JobId("a"),)
+    above = (model.JobId("a"),)
     dial = turn_dial(Dial(0.4, 2.0, 0.0, above), 1.08, 5.0)
 
     while (up := turn_dial(dial, 1.0, 10.0)) != dial:
         dial = up
 
     assert 0.2 < dial.share < 0.4
-    assert dial_under(dial, (JobId("b"),), 20.0) == Dial(0.05, 2.0, 20.0, (JobId("b"),))
+    assert dial_under(dial, (model.JobId("b"),), 20.0) == Dial(0.05, 2.0, 20.0, (model.JobId("b"),))
     assert dial_under(dial, (), 20.0).share == 1.0
 
 
@@ -89,16 +79,16 @@ def test_asking_beyond_the_gaps_is_felt_above() -> None:
     assert guarded_speed(0.9, 0.2) == pytest.approx(0.99 / 1.1)
 
 
-def one(name: str, profile: Profile, tier: Tier, share: float = 1.0) -> Resident:
-    sharing = Sharing(share=share, tier=tier, discipline=Discipline.PACED)
-    on = Allocation((Slice(NodeId("n"), (0,)),), sharing)
-    return Resident(Job(JobId(name), model=profile.tag), on, "v100")
+def one(name: str, profile: Profile, tier: model.Tier, share: float = 1.0) -> Resident:
+    sharing = model.Sharing(share=share, tier=tier, discipline=model.Discipline.PACED)
+    on = model.Allocation((model.Slice(model.NodeId("n"), (0,)),), sharing)
+    return Resident(model.Job(model.JobId(name), model=profile.tag), on, "v100")
 
 
 def test_a_job_that_is_paced_alone_keeps_to_its_share_and_spilled_memory_costs() -> None:
     heavy = Profile(mem_gb=10.0)
     coupling = Colocated(lambda _: heavy)
-    alone = one("a", heavy, Tier.OPPORTUNISTIC, 0.5)
+    alone = one("a", heavy, model.Tier.OPPORTUNISTIC, 0.5)
     capped = replace(alone.on, sharing=replace(alone.on.sharing, gpu_mem_gb=5.0))
     spilled = alone._replace(on=capped)
 
@@ -133,16 +123,16 @@ def test_iteration_times_above_a_guaranteed_job(op: str, rg: str, seconds: float
 def test_two_opportunistic_jobs_take_twice_as_long_in_muris_model() -> None:
     profiles = {"bert": Profile(*BERT, tag="bert"), "gpt2": Profile(*GPT2, tag="gpt2")}
     coupling = Colocated(lambda job: profiles[job.model], gaps=True)
-    pair = [one(name, profiles[name], Tier.OPPORTUNISTIC) for name in ("bert", "gpt2")]
+    pair = [one(name, profiles[name], model.Tier.OPPORTUNISTIC) for name in ("bert", "gpt2")]
 
     assert 0.190 * ALONE / coupling.speed(pair[0], pair[1:]) == pytest.approx(0.3857)
 
 
-def waiting(name: str, gpus: int, priority: float, at: float = 0.0) -> Job:
-    return Job(JobId(name), at, Demand(gpus), priority=priority)
+def waiting(name: str, gpus: int, priority: float, at: float = 0.0) -> model.Job:
+    return model.Job(model.JobId(name), at, model.Demand(gpus), priority=priority)
 
 
-def after(view: View, policy: Antman) -> dict[JobId, Allocation]:
+def after(view: View, policy: Antman) -> dict[model.JobId, model.Allocation]:
     return view.after(policy.decide(view))
 
 
@@ -155,8 +145,8 @@ def test_in_muris_model_a_gang_keeps_a_part_of_a_node_and_others_slip_in() -> No
     held = view.after(plan)
 
     assert set(held) == {"rg", "op"}
-    assert plan.memory.kept == {"gang": (Slice(NodeId("v100-0"), (3,)),)}  # type: ignore[attr-defined]
-    assert held[JobId("op")].sharing.tier is Tier.OPPORTUNISTIC
+    assert plan.memory.kept == {"gang": (model.Slice(model.NodeId("v100-0"), (3,)),)}  # type: ignore[attr-defined]
+    assert held[model.JobId("op")].sharing.tier is model.Tier.OPPORTUNISTIC
 
 
 @needs_data
@@ -174,12 +164,14 @@ def test_muris_results_for_antman_are_met(trace: str) -> None:
 # ---- the fair version
 
 
-def used(name: str, gpus: int, tier: Tier, busy: float, at: float = 0.0, mem: float = 0.0) -> Job:
+def used(
+    name: str, gpus: int, tier: model.Tier, busy: float, at: float = 0.0, mem: float = 0.0
+) -> model.Job:
     hints = {"iteration_s": 1.0, "gpu_util": 100.0 * busy, "gmem_mib": 1024.0 * mem}
-    return Job(JobId(name), at, Demand(gpus), tier=tier, hints=hints)
+    return model.Job(model.JobId(name), at, model.Demand(gpus), tier=tier, hints=hints)
 
 
-FIRM, LOOSE = Tier.GUARANTEED, Tier.OPPORTUNISTIC
+FIRM, LOOSE = model.Tier.GUARANTEED, model.Tier.OPPORTUNISTIC
 
 
 def test_opportunistic_jobs_choose_the_least_used_devices() -> None:
@@ -201,8 +193,8 @@ def test_memory_caps_leave_guaranteed_jobs_all_they_use() -> None:
         Antman(),
     )
 
-    assert held[JobId("a")].sharing.gpu_mem_gb == pytest.approx(9.0)
-    assert held[JobId("b")].sharing.gpu_mem_gb == pytest.approx(16.0 - 9.0 - 0.5)
+    assert held[model.JobId("a")].sharing.gpu_mem_gb == pytest.approx(9.0)
+    assert held[model.JobId("b")].sharing.gpu_mem_gb == pytest.approx(16.0 - 9.0 - 0.5)
 
 
 def test_beyond_its_quota_a_tenant_runs_in_the_gaps() -> None:
@@ -220,10 +212,10 @@ def test_a_gang_that_waits_keeps_devices_from_later_ones_but_not_from_the_gaps()
     held = after(view_of("1x4:v100", first, gang, later, op), Antman())
 
     assert set(held) == {"first", "op"}
-    assert held[op.id].devices == ((NodeId("v100-0"), (2, 3)),)
+    assert held[op.id].devices == ((model.NodeId("v100-0"), (2, 3)),)
 
 
-def ends(jobs: list[tuple[Job, float]], gpus: str, policy: Antman | None = None) -> Outcome:
+def ends(jobs: list[tuple[model.Job, float]], gpus: str, policy: Antman | None = None) -> Outcome:
     trace = Trace("t", tuple((job, Truth(length)) for job, length in jobs))
     return weft.simulate(trace, policy or Antman(), gpus).outcomes["antman"][0]
 
@@ -261,7 +253,7 @@ def test_promotion_gives_a_job_its_own_devices_when_its_turn_comes() -> None:
 def test_in_steady_state_guaranteed_jobs_lose_at_most_what_they_tolerate(
     busy: float, own: float
 ) -> None:
-    above = (JobId("a"),)
+    above = (model.JobId("a"),)
     dial, now = Dial(0.05, 2.0, 0.0, above), 0.0
     for _ in range(100):
         now += 5.0

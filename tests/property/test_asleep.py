@@ -10,25 +10,8 @@ from hypothesis import strategies as st
 
 from weft.core.asleep.rules import StopRules
 from weft.core.codec.event_lines import event_line, read_event
+from weft.core.events import event as facts
 from weft.core.events.actions import Resume, Sleep, Start, Stop
-from weft.core.events.event import (
-    Awoke,
-    Cancelled,
-    Event,
-    Failed,
-    Finished,
-    NodeDown,
-    NodeUp,
-    Resumed,
-    Saved,
-    SleepFailed,
-    Slept,
-    Started,
-    Stopped,
-    Submitted,
-    Suspended,
-    Woken,
-)
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.about import About
@@ -66,13 +49,13 @@ class World:
     """An engine that answers in any order, and what it knows of attempts."""
 
     scheduler: Scheduler
-    log: list[tuple[float, Event]] = field(default_factory=list)
+    log: list[tuple[float, facts.Event]] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     running: dict[tuple[JobId, int], Allocation] = field(default_factory=dict)
     asleep: dict[tuple[JobId, int], Allocation] = field(default_factory=dict)
     now: float = 0.0
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: facts.Event) -> None:
         self.now += 0.25
         self.asked += [
             one
@@ -87,29 +70,29 @@ class World:
         if isinstance(action, Start):
             self._check_free(action.on)
             self.running[key] = action.on
-            self.tell(Started(*key))
+            self.tell(facts.Started(*key))
         elif isinstance(action, Stop):
             self.running.pop(key, None)
             self.asleep.pop(key, None)
-            self.tell(Stopped(*key))
+            self.tell(facts.Stopped(*key))
         elif isinstance(action, Sleep):
             self._lie_down(action, key, well)
         elif key in self.asleep:
             self._check_free(action.on)
             assert action.on.devices == self.asleep[key].devices
             self.running[key] = self.asleep.pop(key)
-            self.tell(Awoke(*key))
+            self.tell(facts.Awoke(*key))
 
     def _lie_down(self, action: Sleep, key: tuple[JobId, int], well: bool) -> None:
         on = self.running.get(key) or self.asleep.get(key)
         if on is None:
             return  # it has ended by itself
         if not well:
-            self.tell(SleepFailed(*key, "refused"))
+            self.tell(facts.SleepFailed(*key, "refused"))
             return
         self.running.pop(key, None)
         self.asleep[key] = on
-        self.tell(Slept(*key, action.rung, 0.1, 1.0))
+        self.tell(facts.Slept(*key, action.rung, 0.1, 1.0))
 
     def _first_of(self, at: int) -> int:
         key = _key(self.asked[at])
@@ -119,7 +102,7 @@ class World:
         used = {device for other in self.running.values() for device in devices_of(other)}
         assert used.isdisjoint(devices_of(on)), "two jobs run on a device"
 
-    def end(self, at: int, how: Callable[[JobId, int], Event]) -> None:
+    def end(self, at: int, how: Callable[[JobId, int], facts.Event]) -> None:
         key = [*self.running, *self.asleep][at]
         self.running.pop(key, None)
         self.asleep.pop(key, None)
@@ -130,17 +113,17 @@ def _key(action: Asked) -> tuple[JobId, int]:
     return (action.job if isinstance(action, (Stop, Sleep)) else action.job.id), action.attempt
 
 
-def make_scheduler(log: list[tuple[float, Event]] | None = None) -> Scheduler:
+def make_scheduler(log: list[tuple[float, facts.Event]] | None = None) -> Scheduler:
     rules = StopRules(frozenset(SLEEPS), memory=memory)
     journal = None if log is None else (lambda at, event: log.append((at, event)))
     return Scheduler(EligibleJobs(Shuffled()), CLUSTER, stops=rules, journal=journal)
 
 
 def play(data: st.DataObject, steps: int) -> World:
-    log: list[tuple[float, Event]] = []
+    log: list[tuple[float, facts.Event]] = []
     world = World(make_scheduler(log), log)
     for i in range(data.draw(st.integers(2, 7))):
-        world.tell(Submitted(Job(JobId(f"j{i}"), demand=Demand(1 + i % 2))))
+        world.tell(facts.Submitted(Job(JobId(f"j{i}"), demand=Demand(1 + i % 2))))
     for _ in range(steps):
         step(world, data)
     return world
@@ -158,23 +141,27 @@ def step(world: World, data: st.DataObject) -> None:
         kind = data.draw(st.sampled_from(["finished", "failed", "saved"]))
         at = data.draw(st.integers(0, len(alive) - 1))
         if kind == "saved":
-            world.tell(Saved(*alive[at]))
+            world.tell(facts.Saved(*alive[at]))
         elif kind == "finished":
-            world.end(at, Finished)
+            world.end(at, facts.Finished)
         else:
-            world.end(at, lambda job, attempt: Failed(job, attempt, retry=retry))
+            world.end(at, lambda job, attempt: facts.Failed(job, attempt, retry=retry))
     elif what == "person" and jobs:
         job = data.draw(st.sampled_from(jobs))
         rung = world.scheduler.choose_stop(world.now, job)
-        person: list[Event] = [Suspended(job, "me", rung), Resumed(job), Cancelled(job)]
+        person: list[facts.Event] = [
+            facts.Suspended(job, "me", rung),
+            facts.Resumed(job),
+            facts.Cancelled(job),
+        ]
         world.tell(data.draw(st.sampled_from(person)))
     elif what == "node":
         node = data.draw(st.sampled_from(CLUSTER.nodes))
         up = node.id in world.scheduler.state.cluster.index
-        world.tell(NodeDown(node.id, drained=True) if up else NodeUp(node))
+        world.tell(facts.NodeDown(node.id, drained=True) if up else facts.NodeUp(node))
     else:
         world.now += 1.0
-        world.tell(Woken())
+        world.tell(facts.Woken())
 
 
 def check(world: World) -> None:
@@ -206,18 +193,18 @@ def test_nothing_is_lost_and_no_device_is_used_twice(data: st.DataObject) -> Non
     check(world)
     for node in CLUSTER.nodes:
         if node.id not in world.scheduler.state.cluster.index:
-            world.tell(NodeUp(node))
+            world.tell(facts.NodeUp(node))
     for job in sorted(world.scheduler.state.table.suspended):
-        world.tell(Resumed(job))
+        world.tell(facts.Resumed(job))
     for _ in range(400):
         settle(world)
         if not len(world.scheduler.state.table):
             break
         if world.running:
-            world.end(0, Finished)
+            world.end(0, facts.Finished)
         else:
             world.now += 1.0
-            world.tell(Woken())
+            world.tell(facts.Woken())
     assert not len(world.scheduler.state.table), "a job never comes to its end"
     settle(world)
     assert not world.asleep, "somebody is left asleep"
@@ -244,15 +231,15 @@ def test_the_log_and_a_snapshot_bring_it_back(data: st.DataObject) -> None:
 
 def test_somebody_does_sleep() -> None:
     """The laws above would hold of a scheduler that stops everybody, too."""
-    log: list[tuple[float, Event]] = []
+    log: list[tuple[float, facts.Event]] = []
     world = World(make_scheduler(log), log)
     for i in range(6):
-        world.tell(Submitted(Job(JobId(f"j{i}"), demand=Demand(1))))
+        world.tell(facts.Submitted(Job(JobId(f"j{i}"), demand=Demand(1))))
     for _ in range(12):
         settle(world)
         world.now += 1.0
-        world.tell(Woken())
+        world.tell(facts.Woken())
 
-    rungs = {event.rung for _, event in log if isinstance(event, Slept)}
+    rungs = {event.rung for _, event in log if isinstance(event, facts.Slept)}
     assert rungs == {Rung.FREEZE, Rung.SUSPEND}
-    assert any(isinstance(event, Awoke) for _, event in log)
+    assert any(isinstance(event, facts.Awoke) for _, event in log)

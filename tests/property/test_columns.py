@@ -12,59 +12,55 @@ from hypothesis import strategies as st
 
 from weft.core.codec.columns import pack, pack_floats, unpack, unpack_floats
 from weft.core.errors import InvalidConfig
-from weft.core.model.job import (
-    Allocation,
-    Batch,
-    BatchRange,
-    Demand,
-    Discipline,
-    Job,
-    JobId,
-    NodeId,
-    Sharing,
-    Slice,
-    Tier,
-)
+from weft.core.model import job as model
 from weft.core.model.launch import Launch
 
 numbers = st.floats(0.0, 1e12)
 texts = st.text(max_size=8)
 demands = st.builds(
-    Demand, st.just(8), st.integers(1, 8), st.integers(8, 16), st.just(()) | st.just(("a",))
+    model.Demand, st.just(8), st.integers(1, 8), st.integers(8, 16), st.just(()) | st.just(("a",))
 )
 launches = st.builds(
     Launch, st.lists(texts, max_size=3).map(tuple), texts, st.dictionaries(texts, texts, max_size=2)
 )
 jobs = st.builds(
-    Job,
-    texts.map(JobId),
+    model.Job,
+    texts.map(model.JobId),
     numbers,
     demands,
     texts,
-    batch=st.none() | st.builds(BatchRange, st.integers(1, 9), st.integers(9, 99), st.just(3)),
+    batch=st.none()
+    | st.builds(model.BatchRange, st.integers(1, 9), st.integers(9, 99), st.just(3)),
     deadline=st.none() | numbers,
-    tier=st.sampled_from(Tier),
+    tier=st.sampled_from(model.Tier),
     hints=st.dictionaries(texts, numbers, max_size=2),
     preemptible=st.booleans(),
     launch=st.none() | launches,
 )
-slices = st.builds(Slice, texts.map(NodeId), st.lists(st.integers(0, 7)).map(tuple), numbers)
+slices = st.builds(
+    model.Slice, texts.map(model.NodeId), st.lists(st.integers(0, 7)).map(tuple), numbers
+)
 allocations = st.builds(
-    Allocation,
+    model.Allocation,
     st.lists(slices, max_size=3).map(tuple),
-    st.builds(Sharing, numbers, st.sampled_from(Tier), discipline=st.sampled_from(Discipline)),
-    st.none() | st.builds(Batch, st.integers(1, 9)),
+    st.builds(
+        model.Sharing,
+        numbers,
+        st.sampled_from(model.Tier),
+        discipline=st.sampled_from(model.Discipline),
+    ),
+    st.none() | st.builds(model.Batch, st.integers(1, 9)),
 )
 
 
 @given(st.lists(jobs, max_size=6))
-def test_jobs_come_back_as_they_were(many: list[Job]) -> None:
-    assert unpack(Job, json.loads(json.dumps(pack(Job, many)))) == many
+def test_jobs_come_back_as_they_were(many: list[model.Job]) -> None:
+    assert unpack(model.Job, json.loads(json.dumps(pack(model.Job, many)))) == many
 
 
 @given(st.lists(allocations, max_size=6))
-def test_allocations_come_back_as_they_were(many: list[Allocation]) -> None:
-    assert unpack(Allocation, json.loads(json.dumps(pack(Allocation, many)))) == many
+def test_allocations_come_back_as_they_were(many: list[model.Allocation]) -> None:
+    assert unpack(model.Allocation, json.loads(json.dumps(pack(model.Allocation, many)))) == many
 
 
 @given(st.lists(st.floats()))
@@ -77,9 +73,9 @@ def test_arrays_come_back_bit_by_bit(values: list[float]) -> None:
 
 
 def test_what_is_alike_is_written_once() -> None:
-    many = [Job(JobId(str(i)), tenant="vision") for i in range(50)]
+    many = [model.Job(model.JobId(str(i)), tenant="vision") for i in range(50)]
 
-    assert pack(Job, many)["tenant"] == {"all": "vision"}
+    assert pack(model.Job, many)["tenant"] == {"all": "vision"}
 
 
 @dataclass(frozen=True)

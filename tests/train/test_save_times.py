@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
+from tests.clock import Clock
+
 from weft.train.checkpoints.save_times import SaveTimes
-
-
-class Clock:
-    """Seconds that pass when told."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def saves_until(end_s: float, times: SaveTimes, clock: Clock, took_s: float = 0.0) -> list[float]:
@@ -27,7 +20,7 @@ def saves_until(end_s: float, times: SaveTimes, clock: Clock, took_s: float = 0.
 
 
 def test_the_first_checkpoint_comes_within_seconds_and_the_pauses_grow_to_the_interval() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
 
     found = saves_until(400.0, SaveTimes(120.0, 5.0, clock), clock)
 
@@ -35,19 +28,19 @@ def test_the_first_checkpoint_comes_within_seconds_and_the_pauses_grow_to_the_in
 
 
 def test_a_short_interval_is_kept_from_the_start() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
 
     assert saves_until(10.0, SaveTimes(2.0, 5.0, clock), clock) == [2.0, 4.0, 6.0, 8.0, 10.0]
 
 
 def test_checkpoints_that_take_long_come_rarely() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
 
     assert saves_until(400.0, SaveTimes(120.0, 5.0, clock), clock, took_s=2.0) == [5.0, 205.0]
 
 
 def test_an_interval_of_zero_saves_whenever_asked() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
 
     found = saves_until(3.0, SaveTimes(0.0, 5.0, clock), clock, took_s=9.0)
 
@@ -55,7 +48,7 @@ def test_an_interval_of_zero_saves_whenever_asked() -> None:
 
 
 def test_nothing_is_due_before_training_begins() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     times = SaveTimes(0.0, 5.0, clock)
     clock.now += 1e6
 

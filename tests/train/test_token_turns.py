@@ -22,22 +22,9 @@ from weft.node.tokens.disciplines import DISCIPLINES, Timeslice, discipline
 from weft.node.tokens.groups import together, within_groups
 from weft.node.tokens.members import Key, Member, TokenState
 from weft.train.turns.stage_tokens import Tokens
+from weft.wire import tokens as wire
 from weft.wire.environment import Environment
 from weft.wire.errors import WireError
-from weft.wire.tokens import (
-    FROM_COORDINATOR,
-    Ask,
-    Expired,
-    Free,
-    FromCoordinator,
-    FromMember,
-    Granted,
-    Join,
-    Look,
-    Recall,
-    Seen,
-    from_member,
-)
 
 Stage = tuple[tuple[str, ...], float]
 IO, GPU = ("io",), ("gpu:0",)
@@ -73,7 +60,7 @@ class World:
         self.most: Counter[str] = Counter()
         self.working: dict[Key, tuple[str, ...]] = {}
         for key, loop in self.loops.items():
-            joins = Join("j", key, key, loop.tier, loop.weight, loop.phase, loop.gpus)
+            joins = wire.Join("j", key, key, loop.tier, loop.weight, loop.phase, loop.gpus)
             self.coordinator.handle(0.0, key, joins)
             if loop.dies_at < float("inf"):
                 heapq.heappush(self.queue, (loop.dies_at, next(self.order), "die", key))
@@ -111,7 +98,7 @@ class World:
             self._work(key)
             return
         loop.number += 1
-        self._deliver(self.coordinator.handle(self.now, key, Ask(loop.number, tokens)))
+        self._deliver(self.coordinator.handle(self.now, key, wire.Ask(loop.number, tokens)))
 
     def _end(self, key: Key) -> None:
         loop = self.loops[key]
@@ -128,7 +115,7 @@ class World:
 
     def _give_back(self, key: Key, tokens: tuple[str, ...], length: float) -> None:
         number, _, uses = self.loops[key].leases.pop(tokens)
-        used = Free(number, length * uses, uses)
+        used = wire.Free(number, length * uses, uses)
         self._deliver(self.coordinator.handle(self.now, key, used))
 
     def _work(self, key: Key) -> None:
@@ -148,14 +135,14 @@ class World:
     def _deliver(self, out: Out) -> None:
         for key, message in out:
             loop = self.loops[key]
-            if isinstance(message, Granted):
+            if isinstance(message, wire.Granted):
                 assert message.stage == loop.number
                 left = message.iterations or sys.maxsize
                 loop.leases[loop.stages[loop.at][0]] = [message.stage, left, 0]
                 self._work(key)
-            elif isinstance(message, Recall):
+            elif isinstance(message, wire.Recall):
                 self._recall(key, message.stage)
-            elif isinstance(message, Expired):
+            elif isinstance(message, wire.Expired):
                 self._stopped(key)
                 loop.leases = {t: at for t, at in loop.leases.items() if at[0] != message.stage}
 
@@ -311,7 +298,7 @@ def test_a_holder_that_hangs_loses_its_lease() -> None:
 
 def test_lockstep_does_not_wait_for_a_member_that_says_nothing() -> None:
     world = World("lockstep:patience_s=0.5", gpu_heavy(), Loop([(IO, 0.01)], dies_at=99.0))
-    world.coordinator.handle(0.0, Key(9), Join("quiet", 0, 0))
+    world.coordinator.handle(0.0, Key(9), wire.Join("quiet", 0, 0))
 
     world.run(5.0)
 
@@ -354,22 +341,22 @@ def test_slots_let_several_hold_a_token() -> None:
 
 def test_short_stages_are_leased_several_at_a_time_and_alone_until_recalled() -> None:
     coordinator = Coordinator(discipline("work-conserving"))
-    coordinator.handle(0.0, Key(1), Join("a", 0, 1))
-    coordinator.handle(0.0, Key(2), Join("b", 0, 2))
+    coordinator.handle(0.0, Key(1), wire.Join("a", 0, 1))
+    coordinator.handle(0.0, Key(2), wire.Join("b", 0, 2))
 
-    ((_, alone),) = coordinator.handle(0.0, Key(1), Ask(1, GPU))
-    ((_, recall),) = coordinator.handle(0.1, Key(2), Ask(1, GPU))
-    ((_, other),) = coordinator.handle(0.2, Key(1), Free(1, 0.05, 100))
-    coordinator.handle(0.2005, Key(1), Ask(2, GPU))
-    out = coordinator.handle(0.2010, Key(2), Free(1, 0.0005, 1))
+    ((_, alone),) = coordinator.handle(0.0, Key(1), wire.Ask(1, GPU))
+    ((_, recall),) = coordinator.handle(0.1, Key(2), wire.Ask(1, GPU))
+    ((_, other),) = coordinator.handle(0.2, Key(1), wire.Free(1, 0.05, 100))
+    coordinator.handle(0.2005, Key(1), wire.Ask(2, GPU))
+    out = coordinator.handle(0.2010, Key(2), wire.Free(1, 0.0005, 1))
 
-    assert isinstance(alone, Granted)
+    assert isinstance(alone, wire.Granted)
     assert alone.iterations == 0
-    assert recall == Recall(1)
-    assert isinstance(other, Granted)
+    assert recall == wire.Recall(1)
+    assert isinstance(other, wire.Granted)
     assert other.iterations == 1
     ((_, short),) = out
-    assert isinstance(short, Granted)
+    assert isinstance(short, wire.Granted)
     assert 1 < short.iterations <= 10
 
 
@@ -390,24 +377,24 @@ def test_an_idle_lease_goes_back_while_the_member_waits_for_another_token(tmp_pa
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     door.bind(str(tmp_path / "tokens"))
     door.listen()
-    heard: list[FromMember] = []
+    heard: list[wire.FromMember] = []
 
     def coordinate() -> None:
         line, _ = door.accept()
-        words = from_member()
+        words = wire.from_member()
         with line:
             while chunk := line.recv(65_536):
                 for message in words.feed(chunk):
                     heard.append(message)
                     for answer in answers(message):
-                        line.sendall(FROM_COORDINATOR.encode(answer))
+                        line.sendall(wire.FROM_COORDINATOR.encode(answer))
 
-    def answers(message: FromMember) -> list[FromCoordinator]:
-        if isinstance(message, Ask) and message.tokens == GPU:
-            return [Granted(message.stage, 0, 60.0)]
-        if isinstance(message, Ask):
-            return [Recall(1)]  # and the disk only when the GPU has come back
-        return [Granted(2, 1, 60.0)] if isinstance(message, Free) else []
+    def answers(message: wire.FromMember) -> list[wire.FromCoordinator]:
+        if isinstance(message, wire.Ask) and message.tokens == GPU:
+            return [wire.Granted(message.stage, 0, 60.0)]
+        if isinstance(message, wire.Ask):
+            return [wire.Recall(1)]  # and the disk only when the GPU has come back
+        return [wire.Granted(2, 1, 60.0)] if isinstance(message, wire.Free) else []
 
     coordinator = threading.Thread(target=coordinate)
     coordinator.start()
@@ -416,7 +403,7 @@ def test_an_idle_lease_goes_back_while_the_member_waits_for_another_token(tmp_pa
     tokens.release(*GPU, used_s=0.1)
     tokens.acquire(*IO)
 
-    assert [type(message) for message in heard] == [Join, Ask, Ask, Free]
+    assert [type(message) for message in heard] == [wire.Join, wire.Ask, wire.Ask, wire.Free]
     assert tokens.lost == 0
     tokens.close()
     coordinator.join()
@@ -426,9 +413,9 @@ def test_an_idle_lease_goes_back_while_the_member_waits_for_another_token(tmp_pa
 def test_looking_shows_every_member() -> None:
     world = World("work-conserving", io_heavy(), gpu_heavy()).run(5.0)
 
-    answers = [message for _, message in world.coordinator.handle(5.0, Key(77), Look())]
+    answers = [message for _, message in world.coordinator.handle(5.0, Key(77), wire.Look())]
 
-    seen = [answer for answer in answers if isinstance(answer, Seen)]
+    seen = [answer for answer in answers if isinstance(answer, wire.Seen)]
     assert [answer.rank for answer in seen] == [1, 2, 0]
     assert seen[0].values["used_s.io"] > 3.0
     assert seen[1].values["held_s.gpu:0"] > 3.0
@@ -450,4 +437,4 @@ def test_a_discipline_is_named_with_its_parameters() -> None:
 
 def test_who_asks_before_joining_is_refused() -> None:
     with pytest.raises(WireError, match="ask before join"):
-        Coordinator(discipline("none")).handle(0.0, Key(1), Ask(1, GPU))
+        Coordinator(discipline("none")).handle(0.0, Key(1), wire.Ask(1, GPU))

@@ -15,14 +15,14 @@ Deviations  the program is solved by prices with a certified gap of at most 0.1 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Config, Demand
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Assumes, Controls
+from weft.core.plan.about import About, Assumes, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
@@ -88,16 +88,9 @@ class Sia:
     @property
     def about(self) -> About:
         """Decides once a round."""
-        return About(
-            "sia",
-            "Jayaram Subramanya et al. 2023",
-            controls=Controls.COUNT,
-            every=self.interval,
-            idles="nobody gets GPUs that it is not believed to gain by",
-            assumes=Assumes.BATCH_CAP if self.artifact else Assumes.NOTHING,
-            taxonomy=WHERE,
-            pools=self.pooled,
-        )
+        about = sizes_in_rounds("sia", "Jayaram Subramanya et al. 2023", self.interval, WHERE)
+        assumes = Assumes.BATCH_CAP if self.artifact else Assumes.NOTHING
+        return replace(about, assumes=assumes, pools=self.pooled)
 
     def __post_init__(self) -> None:
         if self.p == 0 or (self.p < 0) != (self.penalty > 0):

@@ -25,7 +25,7 @@ import numpy as np
 
 from weft.core.knowledge.knowledge import LossSoFar
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Controls
+from weft.core.plan.about import About, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
@@ -55,15 +55,8 @@ class Slaq:
     @property
     def about(self) -> About:
         """Decides once an epoch."""
-        return About(
-            "slaq",
-            "Zhang et al. 2017",
-            controls=Controls.COUNT,
-            every=self.epoch,
-            starves="more jobs than GPUs, and others' losses fall faster",
-            idles="nobody gets GPUs that it is not believed to gain by",
-            taxonomy=WHERE,
-        )
+        waits = "more jobs than GPUs, and others' losses fall faster"
+        return sizes_in_rounds("slaq", "Zhang et al. 2017", self.epoch, WHERE, starves=waits)
 
     stops = True  # jobs beyond what the cluster holds are chosen by the fall of their loss
 

@@ -345,17 +345,22 @@ class PostgresPlace:
     def take_from(self, seen: Lease) -> bool:
         """Take the token of a leader that stands still, and end its session.
 
-        One that stands inside a transaction has its session ended first: that undoes it.
+        One that stands inside a transaction has its session ended first: that undoes it, and
+        frees the lock, so the token is taken before anybody may think that nobody leads.
         """
         self._session.execute(f"SET lock_timeout = {BUSY_MS}")
-        try:
-            taken = self._session.execute(lease.TAKE_FROM, (seen.token, seen.beat)).rowcount
-        except psycopg.errors.LockNotAvailable:
-            self._session.execute(END_HOLDER, (LEADS,))
-            return False
-        if taken:
-            self._session.execute(END_HOLDER, (LEADS,))
-        return bool(taken)
+        until = time.monotonic() + ENDING_S
+        while True:
+            try:
+                taken = self._session.execute(lease.TAKE_FROM, (seen.token, seen.beat)).rowcount
+            except psycopg.errors.LockNotAvailable as error:
+                self._session.execute(END_HOLDER, (LEADS,))
+                if time.monotonic() > until:
+                    raise StoreError(f"the leader stands inside a transaction: {error}") from error
+                continue
+            if taken:
+                self._session.execute(END_HOLDER, (LEADS,))
+            return bool(taken)
 
     def close(self) -> None:
         """Let the next in line wait."""

@@ -24,6 +24,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from weft.train.callback_base import CallbackLink, split_evenly
+from weft.train.checkpoints.files import folder_only
 from weft.train.reports import log_resume
 
 KEPT = 2
@@ -117,7 +118,7 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
 
     def _folder(self, output_dir: str | Path) -> Path:
         """Where this job's checkpoints are."""
-        return Path(self._link.env.checkpoints or output_dir)
+        return folder_only(self._link.env.checkpoints or output_dir)
 
 
 def _checkpoints(output_dir: str | Path) -> list[tuple[int, Path]]:

@@ -22,6 +22,7 @@ except ImportError:
     from pytorch_lightning import Callback
 
 from weft.train.callback_base import CallbackLink, Verdict, split_evenly
+from weft.train.checkpoints.files import folder_only
 from weft.train.data.sample_order import SampleOrder
 from weft.train.reports import log_resume
 from weft.wire import fence
@@ -45,7 +46,7 @@ class Elastic(Callback):  # type: ignore[misc]
         super().__init__()
         self._link = CallbackLink(report_every_s, checkpoint_every_s)
         place = self._link.env.checkpoints or folder
-        self._path = Path(place) / NAME if place else None
+        self._path = folder_only(place) / NAME if place else None
         self._steps = 0
         self._verdict = Verdict()
         self._order: SampleOrder | None = None

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from weft.train.checkpoints.files import Checkpoints
+from weft.train.checkpoints.files import Checkpoints, folder_only
 from weft.train.checkpoints.save_times import SaveTimes
+from weft.train.checkpoints.saver import CheckpointStore, Saver
 from weft.train.errors import TrainError
 from weft.train.ranks.gang import Gang
 from weft.train.reports import Reports
 from weft.train.trainer import Job
 from weft.wire.environment import Environment
+from weft.wire.places import is_url
 
 if TYPE_CHECKING:
     from weft.train.plans.planned import Planned
@@ -31,7 +33,8 @@ def init(
     """Join the gang and find the last checkpoint.
 
     Under Weft the environment says where checkpoints go; alone, `checkpoints` does, and without
-    it nothing is saved. `seed` fixes the order of the samples.
+    it nothing is saved. It is a folder, or an address that fsspec opens (`s3://bucket/run`). `seed`
+    fixes the order of the samples.
     """
     env = Environment.read()
     if env.world_size == 1 and len(env.devices) > 1:
@@ -40,14 +43,23 @@ def init(
             hint="say `processes: per-gpu` in the job file (--processes), or use torchrun",
         )
     folder = env.checkpoints or checkpoints
+    gang, reports = Gang(env, device), Reports(env, report_every_s)
     return Job(
         env,
-        Gang(env, device),
-        Checkpoints(folder, env.attempt) if folder else None,
-        Reports(env, report_every_s),
+        gang,
+        Saver(_open_store(str(folder), env) if folder else None, gang, reports),
+        reports,
         checkpoint_every_s=checkpoint_every_s,
         seed=seed,
     )
+
+
+def _open_store(place: str, env: Environment) -> CheckpointStore:
+    if not is_url(place := place.removeprefix("file://")):
+        return Checkpoints(place, env.attempt)
+    from weft.train.checkpoints.objects import ObjectCheckpoints
+
+    return ObjectCheckpoints(place, env.job, env.attempt)
 
 
 def plan(
@@ -88,7 +100,7 @@ def plan(
         gang,
         Reports(env, report_every_s),
         SaveTimes(checkpoint_every_s),
-        Path(folder) if folder else None,
+        folder_only(folder) if folder else None,
         layout,
         build(),
         recipe,

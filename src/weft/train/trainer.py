@@ -18,7 +18,6 @@ from weft.train.batch.noise import GradientNoise
 from weft.train.batch.schedule import Schedule, advance_all
 from weft.train.batch.tuner import Bounds, Tuner, find_rule
 from weft.train.checkpoints import rng_state
-from weft.train.checkpoints.files import Checkpoints
 from weft.train.checkpoints.save_times import SaveTimes
 from weft.train.checkpoints.saver import FENCED_EXIT, Saver, Stateful, restore_groups, take_trained
 from weft.train.control import NOTHING, Control
@@ -46,14 +45,14 @@ class Job:
         self,
         env: Environment,
         gang: Gang,
-        checkpoints: Checkpoints | None,
+        saver: Saver,
         reports: Reports,
         *,
         checkpoint_every_s: float,
         seed: int,
     ) -> None:
         self._env, self._gang, self._reports, self._seed = env, gang, reports, seed
-        self._saver = Saver(checkpoints, gang, reports)
+        self._saver = saver
         self._clock = make_clock(gang.device)
         self._watch = Stopwatch(self._clock)
         self._gate = gate = Gate(env, gang, self._watch)

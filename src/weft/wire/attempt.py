@@ -59,7 +59,8 @@ class AttemptSpec:
     one on each of `nodes` nodes; `node_rank` is which. `learnt` says that its devices are those in
     CUDA_VISIBLE_DEVICES of the agent. `suspender` is the command that moves what processes hold on
     their devices to host memory and back (`weft.node.asleep`), empty where nothing can.
-    `watch` puts the watcher into its Python processes.
+    `watch` puts the watcher into its Python processes. `objects` is where its checkpoints are if
+    not in a folder: an address in an object store, which the job alone reads and writes.
     """
 
     job: str
@@ -114,6 +115,7 @@ class AttemptSpec:
     learnt: bool = False
     suspender: tuple[str, ...] = ()
     watch: bool = False
+    objects: str = ""
 
     def write(self, folder: Path) -> None:
         """Into the attempt's folder."""

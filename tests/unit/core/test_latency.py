@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.clock import Clock
 
 from weft.core.latency import Latency
 
 
-class Clock:
-    now = 10.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_times_add_up_and_the_longest_stays() -> None:
-    clock = Clock()
+    clock = Clock(10.0)
     took = Latency(clock)
 
     for seconds in (1.0, 3.0, 2.0):
@@ -27,7 +21,7 @@ def test_times_add_up_and_the_longest_stays() -> None:
 
 
 def test_what_goes_on_now_is_told_and_a_failure_ends_it() -> None:
-    clock = Clock()
+    clock = Clock(10.0)
     took = Latency(clock)
 
     with pytest.raises(OSError, match="full"), took.measured():

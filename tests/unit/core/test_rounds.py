@@ -8,22 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from weft.core.events import event as facts
 from weft.core.events.actions import Start, Wake
-from weft.core.events.event import (
-    Cancelled,
-    Decided,
-    Event,
-    Failed,
-    Finished,
-    NodeDown,
-    NodeUp,
-    Reported,
-    Started,
-    StartFailed,
-    Stopped,
-    Submitted,
-    Woken,
-)
 from weft.core.events.job_end import Ended
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import Knowledge
@@ -76,13 +62,13 @@ class Pupil(PointPredictor, NothingLearnt):
         self.heard.append((ended.job.id, ended.ran))
 
 
-def scheduler_of(diary: Diary, journal: list[tuple[float, Event]] | None = None) -> Scheduler:
+def scheduler_of(diary: Diary, journal: list[tuple[float, facts.Event]] | None = None) -> Scheduler:
     keep = None if journal is None else lambda at, event: journal.append((at, event))
     return Scheduler(diary, parse_cluster("2x1:v100"), journal=keep)
 
 
-def submitted(job: JobId) -> Submitted:
-    return Submitted(Job(job, demand=Demand(1)))
+def submitted(job: JobId) -> facts.Submitted:
+    return facts.Submitted(Job(job, demand=Demand(1)))
 
 
 # ---- on news
@@ -102,7 +88,7 @@ def test_answers_to_its_own_actions_are_no_news() -> None:
     scheduler = scheduler_of(diary)
     scheduler.step(0.0, [submitted(A)])
 
-    for event in (Started(A, 1), Reported(A, 1, Report(loss=1.0)), Stopped(A, 1)):
+    for event in (facts.Started(A, 1), facts.Reported(A, 1, Report(loss=1.0)), facts.Stopped(A, 1)):
         scheduler.step(1.0, [event])
 
     assert diary.asked == [0.0]
@@ -112,14 +98,14 @@ def test_everything_else_is_news() -> None:
     diary = Diary()
     scheduler = scheduler_of(diary)
     node = scheduler.state.cluster.nodes[1]
-    news: list[Event] = [
+    news: list[facts.Event] = [
         submitted(A),
-        StartFailed(A, 1),
-        Failed(A, 1, retry=True),
-        NodeDown(node.id),
-        NodeUp(node),
-        Finished(A, 1),
-        Cancelled(A),
+        facts.StartFailed(A, 1),
+        facts.Failed(A, 1, retry=True),
+        facts.NodeDown(node.id),
+        facts.NodeUp(node),
+        facts.Finished(A, 1),
+        facts.Cancelled(A),
     ]
 
     for i, event in enumerate(news):
@@ -140,12 +126,12 @@ def test_decisions_are_numbered_and_memory_comes_back() -> None:
 
 
 def test_the_journal_holds_facts_and_decisions_in_order() -> None:
-    journal: list[tuple[float, Event]] = []
+    journal: list[tuple[float, facts.Event]] = []
     plan = Plan({A: HERE}, wake_at=9.0, reasons={A: "only one"})
 
     scheduler_of(Diary(answers=[plan]), journal).step(3.0, [submitted(A)])
 
-    decided = Decided(1, {A: HERE}, wake_at=9.0, reasons={A: "only one"})
+    decided = facts.Decided(1, {A: HERE}, wake_at=9.0, reasons={A: "only one"})
     assert journal == [(3.0, submitted(A)), (3.0, decided)]
 
 
@@ -153,10 +139,10 @@ def test_the_service_of_finished_jobs_is_remembered_and_learned_from() -> None:
     diary, pupil = Diary(answers=[Plan({A: HERE})]), Pupil()
     scheduler = Scheduler(diary, parse_cluster("2x1:v100"), knowledge=Knowledge(pupil))
     scheduler.step(0.0, [submitted(A), submitted(B)])
-    scheduler.step(0.0, [Started(A, 1)])
+    scheduler.step(0.0, [facts.Started(A, 1)])
 
-    scheduler.step(7.0, [Finished(A, 1)])
-    scheduler.step(8.0, [Cancelled(B)])
+    scheduler.step(7.0, [facts.Finished(A, 1)])
+    scheduler.step(8.0, [facts.Cancelled(B)])
 
     assert pupil.heard == [(A, 7.0), (B, 0.0)]
     assert diary.views[-1].history.tolist() == [7.0]
@@ -168,8 +154,8 @@ def test_history_grows_beyond_its_first_capacity() -> None:
     for i in range(150):
         diary.answers = [Plan({JobId(f"j{i}"): HERE})]
         scheduler.step(i * 10.0, [submitted(JobId(f"j{i}"))])
-        scheduler.step(i * 10.0, [Started(JobId(f"j{i}"), 1)])
-        scheduler.step(i * 10.0 + i % 7, [Finished(JobId(f"j{i}"), 1)])
+        scheduler.step(i * 10.0, [facts.Started(JobId(f"j{i}"), 1)])
+        scheduler.step(i * 10.0 + i % 7, [facts.Finished(JobId(f"j{i}"), 1)])
 
     assert diary.views[-1].history.tolist() == [float(i % 7) for i in range(150)]
 
@@ -191,7 +177,7 @@ def test_a_later_decision_replaces_or_withdraws_the_wish() -> None:
     scheduler.step(0.0, [submitted(A)])
 
     assert scheduler.step(1.0, [submitted(B)]) == [Wake(40.0)]
-    assert scheduler.step(2.0, [Cancelled(B)]) == [Wake(None)]
+    assert scheduler.step(2.0, [facts.Cancelled(B)]) == [Wake(None)]
 
 
 def test_the_wake_up_leads_to_a_decision() -> None:
@@ -199,18 +185,18 @@ def test_the_wake_up_leads_to_a_decision() -> None:
     scheduler = scheduler_of(diary)
     scheduler.step(0.0, [submitted(A)])
 
-    actions = scheduler.step(50.0, [Woken()])
+    actions = scheduler.step(50.0, [facts.Woken()])
 
     assert diary.asked == [0.0, 50.0]
     assert actions == [Start(Job(A, demand=Demand(1)), HERE, 1), Wake(None)]
 
 
 def test_a_wake_up_nobody_waits_for_is_ignored_and_not_written_down() -> None:
-    journal: list[tuple[float, Event]] = []
+    journal: list[tuple[float, facts.Event]] = []
     diary = Diary()
     scheduler = scheduler_of(diary, journal)
 
-    assert scheduler.step(5.0, [Woken()]) == []
+    assert scheduler.step(5.0, [facts.Woken()]) == []
 
     assert (diary.asked, journal) == ([], [])
 
@@ -220,7 +206,7 @@ def test_a_wake_up_that_comes_too_early_is_asked_for_again() -> None:
     scheduler = scheduler_of(diary)
     scheduler.step(0.0, [submitted(A)])
 
-    assert scheduler.step(49.999, [Woken()]) == [Wake(50.0)]
+    assert scheduler.step(49.999, [facts.Woken()]) == [Wake(50.0)]
 
     assert diary.asked == [0.0]
 
@@ -234,8 +220,8 @@ def test_rounds_decide_at_their_multiples_only() -> None:
 
     assert scheduler.step(10.0, [submitted(A)]) == [Wake(60.0)]
     assert scheduler.step(20.0, [submitted(B)]) == []
-    assert scheduler.step(60.0, [Woken()]) == [Wake(120.0)]
-    assert scheduler.step(119.0, [Cancelled(B)]) == []
+    assert scheduler.step(60.0, [facts.Woken()]) == [Wake(120.0)]
+    assert scheduler.step(119.0, [facts.Cancelled(B)]) == []
 
     assert diary.asked == [60.0]
 
@@ -253,10 +239,10 @@ def test_a_round_goes_on_as_long_as_jobs_are_active() -> None:
     diary = Diary(every=60.0, answers=[Plan({A: HERE})])
     scheduler = scheduler_of(diary)
     scheduler.step(0.0, [submitted(A)])
-    scheduler.step(0.0, [Started(A, 1)])
+    scheduler.step(0.0, [facts.Started(A, 1)])
 
     for at in (60.0, 120.0, 180.0):
-        scheduler.step(at, [Woken()])
+        scheduler.step(at, [facts.Woken()])
 
     assert diary.asked == [0.0, 60.0, 120.0, 180.0]
 
@@ -266,8 +252,8 @@ def test_rounds_rest_while_no_job_is_active() -> None:
     scheduler = scheduler_of(diary)
     scheduler.step(0.0, [submitted(A)])
 
-    assert scheduler.step(30.0, [Cancelled(A)]) == [Wake(None)]
-    assert scheduler.step(60.0, [NodeDown(NodeId("v100-1"))]) == []
+    assert scheduler.step(30.0, [facts.Cancelled(A)]) == [Wake(None)]
+    assert scheduler.step(60.0, [facts.NodeDown(NodeId("v100-1"))]) == []
 
     assert diary.asked == [0.0]
     assert scheduler.step(70.0, [submitted(B)]) == [Wake(120.0)]
@@ -278,8 +264,8 @@ def test_a_round_may_not_be_cut_short_by_a_wish() -> None:
     scheduler = scheduler_of(diary)
 
     assert scheduler.step(60.0, [submitted(A)]) == [Wake(90.0)]
-    assert scheduler.step(90.0, [Woken()]) == [Wake(120.0)]
-    scheduler.step(120.0, [Woken()])
+    assert scheduler.step(90.0, [facts.Woken()]) == [Wake(120.0)]
+    scheduler.step(120.0, [facts.Woken()])
 
     assert diary.asked == [60.0, 120.0]
 
@@ -293,7 +279,7 @@ def test_rounding_does_not_lose_or_double_a_round() -> None:
 
     for _ in range(200):
         assert at is not None
-        (wish,) = scheduler.step(at, [Woken()])
+        (wish,) = scheduler.step(at, [facts.Woken()])
         assert isinstance(wish, Wake)
         at = wish.at
 
@@ -324,7 +310,7 @@ def test_jobs_that_come_soon_after_are_decided_together_after_a_pause() -> None:
 
     assert Wake(12.0) in scheduler.step(8.0, [submitted(B)])
     scheduler.step(9.0, [submitted(JobId("c"))])
-    scheduler.step(12.0, [Woken()])
+    scheduler.step(12.0, [facts.Woken()])
 
     assert diary.asked == [7.0, 12.0]
 
@@ -341,7 +327,7 @@ def test_a_job_that_the_policy_left_waiting_is_not_asked_about_again_and_again()
 def test_a_job_that_does_not_fit_waits_for_the_round() -> None:
     diary = Diary(every=600.0)
 
-    large = Submitted(Job(A, demand=Demand(3)))
+    large = facts.Submitted(Job(A, demand=Demand(3)))
 
     assert Wake(600.0) in early_scheduler_of(diary).step(7.0, [large])
     assert diary.asked == []
@@ -359,7 +345,7 @@ def test_a_job_that_does_not_fit_waits_for_the_round() -> None:
 )
 def test_whatever_else_a_job_says_it_does_not_wait_for_a_round(more: dict[str, Any]) -> None:
     diary = Diary(every=600.0)
-    early_scheduler_of(diary).step(7.0, [Submitted(Job(A, **more))])
+    early_scheduler_of(diary).step(7.0, [facts.Submitted(Job(A, **more))])
 
     assert diary.asked == [7.0]
 
@@ -370,9 +356,9 @@ def test_whatever_else_a_job_says_it_does_not_wait_for_a_round(more: dict[str, A
 def test_a_round_ends_early_for_nobody_who_waits_for_other_jobs(more: dict[str, Any]) -> None:
     diary = Diary(every=600.0, answers=[Plan({A: HERE})])
     scheduler = early_scheduler_of(diary)
-    scheduler.step(7.0, [Submitted(Job(A, app="sweep", max_parallel=1))])
+    scheduler.step(7.0, [facts.Submitted(Job(A, app="sweep", max_parallel=1))])
 
-    scheduler.step(20.0, [Submitted(Job(B, **more))])
+    scheduler.step(20.0, [facts.Submitted(Job(B, **more))])
 
     assert diary.asked == [7.0]
 

@@ -8,37 +8,28 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import InvalidConfig
+from weft.core.model import job as model
 from weft.core.model.cluster import Node
-from weft.core.model.job import (
-    Allocation,
-    Batch,
-    Demand,
-    Job,
-    JobId,
-    NodeId,
-    Sharing,
-    Slice,
-    Tier,
-    TimeShift,
-)
 from weft.core.model.launch import Launch
 from weft.engines.attempts.request import Site, adjustment, attempt_spec, check_launch
 from weft.engines.machine.devices import Gpu, Machine
+from weft.node.ranks.environment import rank_environment
 from weft.wire.attempt import AttemptSpec, folder_of, job_folder, short_path
 
 SITE = Site(Path("/state"), notify="/run/bell")
 GPUS = tuple(Gpu(i, "NVIDIA H200", 140.0) for i in (0, 2, 3))
-MACHINE = Machine(Node(NodeId("n"), "h200", 3, 12.0, 90.0), GPUS, ((0, 1), (2, 3), (4, 5)))
-CPUS = Machine(Node(NodeId("n"), "cpu", 3), (), ((0,), (1,), (2,)))
-JOB = Job(
-    JobId("a/b"),
+MACHINE = Machine(Node(model.NodeId("n"), "h200", 3, 12.0, 90.0), GPUS, ((0, 1), (2, 3), (4, 5)))
+CPUS = Machine(Node(model.NodeId("n"), "cpu", 3), (), ((0,), (1,), (2,)))
+JOB = model.Job(
+    model.JobId("a/b"),
     mem_gb=8.0,
     launch=Launch(("python", "t.py"), workdir="/home/ada", env={"X": "1"}, checkpoint="ckpt"),
 )
 
 
-def on(*gpus: int, **sharing: object) -> Allocation:
-    return Allocation((Slice(NodeId("n"), gpus),), Sharing(**sharing), Batch(32, 4))  # type: ignore[arg-type]
+def on(*gpus: int, **sharing: object) -> model.Allocation:
+    shared = model.Sharing(**sharing)  # type: ignore[arg-type]
+    return model.Allocation((model.Slice(model.NodeId("n"), gpus),), shared, model.Batch(32, 4))
 
 
 def test_devices_are_named_by_the_drivers_numbers() -> None:
@@ -58,9 +49,9 @@ def test_slots_need_no_visible_devices() -> None:
 
 def test_a_job_that_asks_for_a_part_is_limited_to_it_and_others_are_not() -> None:
     part = attempt_spec(
-        replace(JOB, demand=Demand(1, share=0.25)), on(0, share=0.25), 1, MACHINE, SITE
+        replace(JOB, demand=model.Demand(1, share=0.25)), on(0, share=0.25), 1, MACHINE, SITE
     )
-    beside = attempt_spec(JOB, on(0, share=0.5, tier=Tier.OPPORTUNISTIC), 1, MACHINE, SITE)
+    beside = attempt_spec(JOB, on(0, share=0.5, tier=model.Tier.OPPORTUNISTIC), 1, MACHINE, SITE)
 
     percentage = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
     assert part.env == {**beside.env, percentage: "25"}
@@ -83,7 +74,7 @@ def test_new_terms_are_told_to_the_agent_of_a_running_attempt() -> None:
 
 
 def test_a_time_shift_is_told_at_the_start_and_taken_back_later() -> None:
-    shifted = replace(on(0), time_shift=TimeShift(0.25, 0.1))
+    shifted = replace(on(0), time_shift=model.TimeShift(0.25, 0.1))
 
     assert attempt_spec(JOB, shifted, 1, MACHINE, SITE).time_shift == (0.25, 0.1)
     assert adjustment(shifted, "none", "")["time_shift"] == (0.25, 0.1)
@@ -91,9 +82,18 @@ def test_a_time_shift_is_told_at_the_start_and_taken_back_later() -> None:
 
 
 def test_a_job_without_a_checkpoint_folder_gets_one() -> None:
-    job = Job(JobId("j"), launch=Launch(("true",), workdir="/home/ada"))
+    job = model.Job(model.JobId("j"), launch=Launch(("true",), workdir="/home/ada"))
 
     assert attempt_spec(job, on(0), 1, CPUS, SITE).checkpoints == "/state/jobs/j/checkpoints"
+
+
+def test_an_address_in_an_object_store_is_the_jobs_and_locks_are_in_its_folder() -> None:
+    launch = Launch(("true",), workdir="/home/ada", checkpoint="s3://bucket/run")
+    spec = attempt_spec(model.Job(model.JobId("j"), launch=launch), on(0), 1, CPUS, SITE)
+
+    assert (spec.checkpoints, spec.objects) == ("/state/jobs/j/checkpoints", "s3://bucket/run")
+    env = rank_environment(spec, Path("/f"), 0, socket="", port=1)
+    assert env["WEFT_CHECKPOINTS"] == "s3://bucket/run"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_job_without_a_checkpoint_folder_gets_one() -> None:
 )
 def test_what_cannot_be_launched_is_refused(launch: Launch | None, message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
-        check_launch(Job(JobId("j"), launch=launch))
+        check_launch(model.Job(model.JobId("j"), launch=launch))
 
 
 def test_a_spec_survives_its_file(tmp_path: Path) -> None:

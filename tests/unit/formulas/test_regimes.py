@@ -8,42 +8,40 @@ from hypothesis import strategies as st
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job, JobId
-from weft.formulas.training.regimes import (
-    EpochsSeen,
-    Regimes,
-    mean_epoch_s,
-    past_seconds,
-    predict_remaining,
-    regimes_of,
-)
+from weft.formulas.training import regimes
 
 RUNS = ((32, 4), (64, 4), (128, 2))
-DECLARED = Regimes(10, {32: 100.0, 64: 60.0, 128: 40.0})
+DECLARED = regimes.Regimes(10, {32: 100.0, 64: 60.0, 128: 40.0})
 
 
 def test_the_posterior_of_a_published_example() -> None:
-    predicted = [predict_remaining(DECLARED, EpochsSeen.after(p, RUNS)) for p in (0, 1, 3, 5, 7, 9)]
+    predicted = [
+        regimes.predict_remaining(DECLARED, regimes.EpochsSeen.after(p, RUNS))
+        for p in (0, 1, 3, 5, 7, 9)
+    ]
 
     expected = [596.969697, 522.222222, 361.904762, 221.666667, 85.925926, 44.444444]
     assert predicted == pytest.approx(expected, abs=1e-6)
-    assert predict_remaining(DECLARED, EpochsSeen.after(10, RUNS)) == 1.0
+    assert regimes.predict_remaining(DECLARED, regimes.EpochsSeen.after(10, RUNS)) == 1.0
 
 
 def test_finished_epochs_are_counted_without_the_one_under_way() -> None:
-    past = [past_seconds(DECLARED, EpochsSeen.after(p, RUNS)) for p in (0, 1, 4, 5, 10)]
+    past = [
+        regimes.past_seconds(DECLARED, regimes.EpochsSeen.after(p, RUNS)) for p in (0, 1, 4, 5, 10)
+    ]
 
     assert past == [0.0, 100.0, 400.0, 460.0, 720.0]
 
 
 def test_the_mean_epoch_is_of_those_begun() -> None:
-    assert mean_epoch_s(DECLARED, EpochsSeen.after(4, RUNS)) == pytest.approx(92.0)
-    assert mean_epoch_s(DECLARED, EpochsSeen()) == pytest.approx(200.0 / 3.0)
+    assert regimes.mean_epoch_s(DECLARED, regimes.EpochsSeen.after(4, RUNS)) == pytest.approx(92.0)
+    assert regimes.mean_epoch_s(DECLARED, regimes.EpochsSeen()) == pytest.approx(200.0 / 3.0)
 
 
 def test_epochs_that_take_longer_than_declared_stretch_the_rest() -> None:
-    slow = EpochsSeen(3, {32: 4}, 32, 2.0)
+    slow = regimes.EpochsSeen(3, {32: 4}, 32, 2.0)
 
-    assert predict_remaining(DECLARED, slow) == pytest.approx(2.0 * 361.904762)
+    assert regimes.predict_remaining(DECLARED, slow) == pytest.approx(2.0 * 361.904762)
 
 
 @given(st.integers(2, 60), st.floats(1.0, 1e4), st.data())
@@ -51,9 +49,9 @@ def test_a_single_regime_is_predicted_one_epoch_short(
     epochs: int, seconds: float, data: st.DataObject
 ) -> None:
     over = data.draw(st.integers(0, epochs - 1))
-    seen = EpochsSeen.after(over, ((8, epochs),))
+    seen = regimes.EpochsSeen.after(over, ((8, epochs),))
 
-    assert predict_remaining(Regimes(epochs, {8: seconds}), seen) == pytest.approx(
+    assert regimes.predict_remaining(regimes.Regimes(epochs, {8: seconds}), seen) == pytest.approx(
         (epochs - over - 1) * seconds
     )
 
@@ -61,8 +59,8 @@ def test_a_single_regime_is_predicted_one_epoch_short(
 def test_regimes_travel_as_hints() -> None:
     job = Job(JobId("a"), hints={"batch": 32.0, **DECLARED.hints()})
 
-    assert regimes_of(job) == DECLARED
-    assert regimes_of(Job(JobId("b"), hints={"epochs": 3.0})) is None
+    assert regimes.regimes_of(job) == DECLARED
+    assert regimes.regimes_of(Job(JobId("b"), hints={"epochs": 3.0})) is None
 
 
 @pytest.mark.parametrize(
@@ -75,6 +73,6 @@ def test_regimes_travel_as_hints() -> None:
 )
 def test_a_regime_without_its_numbers_is_refused(hints: dict[str, float], named: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
-        regimes_of(Job(JobId("a"), hints=hints))
+        regimes.regimes_of(Job(JobId("a"), hints=hints))
 
     assert named in (refused.value.hint or "")

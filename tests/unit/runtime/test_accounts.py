@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.events.event import (
-    Cancelled,
-    Decided,
-    Event,
-    Failed,
-    Finished,
-    NodeDown,
-    Noticed,
-    Saved,
-    Started,
-    Stopped,
-    Submitted,
-)
+from weft.core.events import event as facts
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Sharing, Slice
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import Ledger
@@ -29,9 +17,9 @@ def on(*gpus: int, share: float = 1.0) -> Allocation:
     return Allocation((Slice(N, gpus),), Sharing(share))
 
 
-def told(*events: tuple[float, Event]) -> JobRecord:
+def told(*events: tuple[float, facts.Event]) -> JobRecord:
     ledger = Ledger()
-    ledger.fold(0.0, Submitted(Job(A, tenant="t")))
+    ledger.fold(0.0, facts.Submitted(Job(A, tenant="t")))
     for at, event in events:
         ledger.fold(at, event)
     assert sum(one.gpu_s for one in ledger.used(100.0).values()) == ledger.jobs[A].gpu_s.at(100.0)
@@ -39,7 +27,11 @@ def told(*events: tuple[float, Event]) -> JobRecord:
 
 
 def test_gpu_seconds_run_from_the_start_to_the_end() -> None:
-    one = told((1.0, Decided(1, {A: on(0, 1)})), (2.0, Started(A, 1)), (5.0, Finished(A, 1)))
+    one = told(
+        (1.0, facts.Decided(1, {A: on(0, 1)})),
+        (2.0, facts.Started(A, 1)),
+        (5.0, facts.Finished(A, 1)),
+    )
 
     assert one.gpu_s.at(100.0) == 6.0
     assert (one.outcome, one.started, one.ended, one.restarts) == ("succeeded", 2.0, 5.0, 0)
@@ -47,10 +39,10 @@ def test_gpu_seconds_run_from_the_start_to_the_end() -> None:
 
 def test_a_share_counts_as_such_and_may_change() -> None:
     one = told(
-        (0.0, Decided(1, {A: on(0, share=0.5)})),
-        (0.0, Started(A, 1)),
-        (4.0, Decided(2, {A: on(0, share=0.25)})),
-        (8.0, Stopped(A, 1)),
+        (0.0, facts.Decided(1, {A: on(0, share=0.5)})),
+        (0.0, facts.Started(A, 1)),
+        (4.0, facts.Decided(2, {A: on(0, share=0.25)})),
+        (8.0, facts.Stopped(A, 1)),
     )
 
     assert one.gpu_s.at(100.0) == pytest.approx(3.0)
@@ -59,10 +51,10 @@ def test_a_share_counts_as_such_and_may_change() -> None:
 def test_another_part_of_the_host_is_no_new_attempt() -> None:
     thinner = Allocation((Slice(N, (0,), cpus=1.0),), Sharing(0.5))
     one = told(
-        (0.0, Decided(1, {A: on(0)})),
-        (0.0, Started(A, 1)),
-        (4.0, Decided(2, {A: thinner})),
-        (8.0, Stopped(A, 1)),
+        (0.0, facts.Decided(1, {A: on(0)})),
+        (0.0, facts.Started(A, 1)),
+        (4.0, facts.Decided(2, {A: thinner})),
+        (8.0, facts.Stopped(A, 1)),
     )
 
     assert one.attempt == 1
@@ -71,10 +63,10 @@ def test_another_part_of_the_host_is_no_new_attempt() -> None:
 
 def test_a_cancelled_job_pays_until_it_has_left() -> None:
     one = told(
-        (0.0, Decided(1, {A: on(0)})),
-        (0.0, Started(A, 1)),
-        (4.0, Cancelled(A)),
-        (6.0, Stopped(A, 1)),
+        (0.0, facts.Decided(1, {A: on(0)})),
+        (0.0, facts.Started(A, 1)),
+        (4.0, facts.Cancelled(A)),
+        (6.0, facts.Stopped(A, 1)),
     )
 
     assert one.gpu_s.at(100.0) == 6.0
@@ -83,12 +75,12 @@ def test_a_cancelled_job_pays_until_it_has_left() -> None:
 
 def test_a_late_start_of_a_replaced_attempt_pays_for_what_it_was_promised() -> None:
     one = told(
-        (0.0, Decided(1, {A: on(0, 1)})),
-        (1.0, Decided(2, {A: on(2)})),
-        (2.0, Started(A, 1)),
-        (3.0, Stopped(A, 1)),
-        (4.0, Started(A, 2)),
-        (5.0, Finished(A, 2)),
+        (0.0, facts.Decided(1, {A: on(0, 1)})),
+        (1.0, facts.Decided(2, {A: on(2)})),
+        (2.0, facts.Started(A, 1)),
+        (3.0, facts.Stopped(A, 1)),
+        (4.0, facts.Started(A, 2)),
+        (5.0, facts.Finished(A, 2)),
     )
 
     assert one.gpu_s.at(100.0) == 2.0 + 1.0
@@ -97,10 +89,10 @@ def test_a_late_start_of_a_replaced_attempt_pays_for_what_it_was_promised() -> N
 
 def test_the_same_start_told_twice_counts_once() -> None:
     one = told(
-        (0.0, Decided(1, {A: on(0)})),
-        (1.0, Started(A, 1)),
-        (3.0, Started(A, 1)),
-        (5.0, Finished(A, 1)),
+        (0.0, facts.Decided(1, {A: on(0)})),
+        (1.0, facts.Started(A, 1)),
+        (3.0, facts.Started(A, 1)),
+        (5.0, facts.Finished(A, 1)),
     )
 
     assert one.gpu_s.at(100.0) == 4.0
@@ -108,14 +100,14 @@ def test_the_same_start_told_twice_counts_once() -> None:
 
 def test_failures_and_lost_nodes_free_the_job_for_another_attempt() -> None:
     one = told(
-        (0.0, Decided(1, {A: on(0)})),
-        (0.0, Started(A, 1)),
-        (1.0, Failed(A, 1, "broken", retry=True)),
-        (2.0, Decided(2, {A: on(0)})),
-        (2.0, Started(A, 2)),
-        (3.0, NodeDown(N)),
-        (4.0, Stopped(A, 2)),
-        (5.0, Noticed(A, 2, "info", "hello")),
+        (0.0, facts.Decided(1, {A: on(0)})),
+        (0.0, facts.Started(A, 1)),
+        (1.0, facts.Failed(A, 1, "broken", retry=True)),
+        (2.0, facts.Decided(2, {A: on(0)})),
+        (2.0, facts.Started(A, 2)),
+        (3.0, facts.NodeDown(N)),
+        (4.0, facts.Stopped(A, 2)),
+        (5.0, facts.Noticed(A, 2, "info", "hello")),
     )
 
     assert (one.attempt, one.failures, one.reason) == (2, 1, "")
@@ -125,21 +117,21 @@ def test_failures_and_lost_nodes_free_the_job_for_another_attempt() -> None:
 
 
 def test_only_failures_of_its_own_since_it_got_on_count() -> None:
-    def failing(attempt: int, **how: bool) -> tuple[tuple[float, Event], ...]:
-        promise = (float(attempt), Decided(attempt, {A: on(0)}))
-        return promise, (attempt + 0.5, Failed(A, attempt, "x", retry=True, **how))
+    def failing(attempt: int, **how: bool) -> tuple[tuple[float, facts.Event], ...]:
+        promise = (float(attempt), facts.Decided(attempt, {A: on(0)}))
+        return promise, (attempt + 0.5, facts.Failed(A, attempt, "x", retry=True, **how))
 
     twice = failing(1) + failing(2)
     lost = failing(3, lost=True)
-    again = ((4.0, Decided(4, {A: on(0)})), (4.1, Started(A, 4)))
+    again = ((4.0, facts.Decided(4, {A: on(0)})), (4.1, facts.Started(A, 4)))
 
     assert told(*twice).failures == 2
     assert told(*twice, *lost).failures == 2
-    assert told(*twice, *lost, *again, (4.2, Saved(A, 4, 10))).failures == 0
+    assert told(*twice, *lost, *again, (4.2, facts.Saved(A, 4, 10))).failures == 0
 
 
 def test_rejected_jobs_have_failed_with_the_reason() -> None:
-    one = told((1.0, Decided(1, {}, {A: "too large"})))
+    one = told((1.0, facts.Decided(1, {}, {A: "too large"})))
 
     assert (one.outcome, one.reason) == ("failed", "rejected: too large")
 
@@ -149,12 +141,12 @@ def test_tenants_are_entitled_to_a_weighted_part_or_what_their_jobs_ask_for() ->
     ledger.weights = {"u": 3.0}
     for tenant, count in (("t", 8), ("u", 8)):
         for i in range(count):
-            ledger.fold(0.0, Submitted(Job(JobId(f"{tenant}{i}"), tenant=tenant)))
+            ledger.fold(0.0, facts.Submitted(Job(JobId(f"{tenant}{i}"), tenant=tenant)))
     ledger.entitle(0.0, 8.0)
 
     after_100 = ledger.used(100.0)
     for i in range(7):
-        ledger.fold(100.0, Cancelled(JobId(f"u{i}")))
+        ledger.fold(100.0, facts.Cancelled(JobId(f"u{i}")))
     ledger.entitle(100.0, 8.0)
     after_200 = ledger.used(200.0)
 

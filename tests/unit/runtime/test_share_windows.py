@@ -6,8 +6,10 @@ import pytest
 
 from weft.core.events.event import Decided, Started, Submitted
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.runtime.records.entitlement import Entitlement
 from weft.runtime.records.ledger import Ledger
 from weft.runtime.records.share_windows import LONGEST_S, MOST, ShareWindows
+from weft.runtime.records.usage import Usage
 
 
 def test_a_stretch_is_divided_between_the_windows_it_touches() -> None:
@@ -69,3 +71,17 @@ def test_what_still_runs_counts_until_now() -> None:
 
     assert found.sums() == {"t": {0: (12.0, 10.0), 1: (8.0, 4.0)}}
     assert ledger.shares(14.0).sums() == found.sums()
+
+
+def test_of_what_is_wanted_in_one_instant_the_last_counts_until_time_goes_on() -> None:
+    due, usage, wanted = Entitlement(), Usage(), {"a": 4.0}
+    due.renew(0.0, usage, wanted, 4.0, {})
+    wanted["b"] = 4.0
+    due.renew(0.0, usage, wanted, 4.0, {})
+
+    due.pass_to(10.0)
+    wanted["a"] = 0.0
+    due.renew(10.0, usage, wanted, 4.0, {})
+
+    assert due.rates == {"b": 4.0}
+    assert usage.windows.sums() == {"a": {0: (0.0, 20.0)}, "b": {0: (0.0, 20.0)}}

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from weft.core.events.event import (
-    Cancelled,
-    Decided,
-    Event,
-    Failed,
-    Finished,
-    Started,
-    Stopped,
-    Submitted,
-    Suspended,
-)
+from weft.core.events import event as facts
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.core.state.state import State
@@ -28,15 +18,15 @@ def on(gpu: int) -> Allocation:
     return Allocation((Slice(N, (gpu,)),))
 
 
-STORY: tuple[Event, ...] = (
-    *(Submitted(Job(job)) for job in (A, B, C, D, E, F, G, H)),
-    Decided(1, {A: on(0), B: on(1), C: on(2), D: on(3), E: on(4), F: on(5)}),
-    *(Started(job, 1) for job in (A, B, C, D, F)),
-    Decided(2, {B: None, C: None}),
-    Stopped(B, 1),
-    Failed(D, 1, "its own fault", retry=True),
-    Finished(F, 1),
-    Suspended(H),
+STORY: tuple[facts.Event, ...] = (
+    *(facts.Submitted(Job(job)) for job in (A, B, C, D, E, F, G, H)),
+    facts.Decided(1, {A: on(0), B: on(1), C: on(2), D: on(3), E: on(4), F: on(5)}),
+    *(facts.Started(job, 1) for job in (A, B, C, D, F)),
+    facts.Decided(2, {B: None, C: None}),
+    facts.Stopped(B, 1),
+    facts.Failed(D, 1, "its own fault", retry=True),
+    facts.Finished(F, 1),
+    facts.Suspended(H),
 )
 
 
@@ -63,7 +53,7 @@ def test_every_state_has_its_word_alone_and_together() -> None:
 
 def test_who_has_left_is_not_among_the_active() -> None:
     state, ledger = State(Cluster((Node(N, "a100", 8),))), Ledger()
-    story: tuple[Event, ...] = (Submitted(Job(A)), Cancelled(A))
+    story: tuple[facts.Event, ...] = (facts.Submitted(Job(A)), facts.Cancelled(A))
     for at, event in enumerate(story):
         state.fold(float(at), event)
         ledger.fold(float(at), event)
@@ -75,8 +65,8 @@ def test_who_has_left_is_not_among_the_active() -> None:
 def test_a_job_that_is_being_written_down_is_counted_by_nobody_yet() -> None:
     state, ledger = State(Cluster((Node(N, "a100", 8),))), Ledger()
     for at, job in enumerate((A, B)):
-        state.fold(float(at), Submitted(Job(job)))
-    ledger.fold(0.0, Submitted(Job(A)))
+        state.fold(float(at), facts.Submitted(Job(job)))
+    ledger.fold(0.0, facts.Submitted(Job(A)))
 
     assert active_words(ledger.jobs, state) == {A: "pending"}
 
@@ -86,8 +76,8 @@ def test_a_job_whose_end_is_being_written_down_is_as_it_was() -> None:
     for at, event in enumerate(STORY):
         state.fold(float(at), event)
         ledger.fold(float(at), event)
-    state.fold(99.0, Finished(A, 1))
-    state.fold(99.0, Cancelled(G))
+    state.fold(99.0, facts.Finished(A, 1))
+    state.fold(99.0, facts.Cancelled(G))
 
     assert status_of(ledger.jobs[A], state).state == "running"
     assert status_of(ledger.jobs[G], state).state == "pending"

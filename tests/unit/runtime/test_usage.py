@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.events.event import (
-    Cancelled,
-    Decided,
-    Event,
-    Failed,
-    Finished,
-    Started,
-    Stopped,
-    Submitted,
-)
+from weft.core.events import event as facts
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.runtime.records.ledger import Ledger
 from weft.runtime.records.usage import DAY_S, DayUsage, Usage
@@ -22,7 +13,7 @@ A, B = JobId("a"), JobId("b")
 ON = Allocation((Slice(NodeId("n"), (0, 1)),))
 
 
-def folded(*events: tuple[float, Event]) -> Ledger:
+def folded(*events: tuple[float, facts.Event]) -> Ledger:
     ledger = Ledger()
     for at, event in events:
         ledger.fold(at, event)
@@ -48,9 +39,9 @@ def test_sums_are_over_whole_days() -> None:
 
 def test_what_runs_counts_up_to_now_and_within_the_days_asked_for() -> None:
     ledger = folded(
-        (0.0, Submitted(Job(A, tenant="t"))),
-        (0.0, Decided(1, {A: ON})),
-        (DAY_S - 100.0, Started(A, 1)),
+        (0.0, facts.Submitted(Job(A, tenant="t"))),
+        (0.0, facts.Decided(1, {A: ON})),
+        (DAY_S - 100.0, facts.Started(A, 1)),
     )
 
     assert ledger.used(DAY_S + 50.0)["t"].gpu_s == pytest.approx(300.0)
@@ -60,17 +51,17 @@ def test_what_runs_counts_up_to_now_and_within_the_days_asked_for() -> None:
 
 def test_accounts_equal_the_sums_over_jobs_whatever_happened() -> None:
     ledger = folded(
-        (1.0, Submitted(Job(A, tenant="t"))),
-        (2.0, Submitted(Job(B, tenant="u"))),
-        (3.0, Decided(1, {A: ON, B: ON})),
-        (4.0, Started(A, 1)),
-        (5.0, Started(B, 1)),
-        (DAY_S + 6.0, Failed(A, 1, "oh", retry=True)),
-        (DAY_S + 7.0, Decided(2, {A: ON})),
-        (DAY_S + 8.0, Started(A, 2)),
-        (DAY_S + 9.0, Cancelled(B)),
-        (DAY_S + 11.0, Stopped(B, 1)),
-        (DAY_S + 12.0, Finished(A, 2)),
+        (1.0, facts.Submitted(Job(A, tenant="t"))),
+        (2.0, facts.Submitted(Job(B, tenant="u"))),
+        (3.0, facts.Decided(1, {A: ON, B: ON})),
+        (4.0, facts.Started(A, 1)),
+        (5.0, facts.Started(B, 1)),
+        (DAY_S + 6.0, facts.Failed(A, 1, "oh", retry=True)),
+        (DAY_S + 7.0, facts.Decided(2, {A: ON})),
+        (DAY_S + 8.0, facts.Started(A, 2)),
+        (DAY_S + 9.0, facts.Cancelled(B)),
+        (DAY_S + 11.0, facts.Stopped(B, 1)),
+        (DAY_S + 12.0, facts.Finished(A, 2)),
     )
 
     used = ledger.used(5 * DAY_S)
@@ -83,12 +74,14 @@ def test_accounts_equal_the_sums_over_jobs_whatever_happened() -> None:
 
 def test_a_ledger_that_is_read_back_goes_on_counting() -> None:
     first = folded(
-        (1.0, Submitted(Job(A, tenant="t"))), (2.0, Decided(1, {A: ON})), (3.0, Started(A, 1))
+        (1.0, facts.Submitted(Job(A, tenant="t"))),
+        (2.0, facts.Decided(1, {A: ON})),
+        (3.0, facts.Started(A, 1)),
     )
     again = Ledger(first.jobs.values(), first.promised(), first.usage.days())
 
     for ledger in (first, again):
-        ledger.fold(9.0, Finished(A, 1))
+        ledger.fold(9.0, facts.Finished(A, 1))
 
     assert again.used(20.0) == first.used(20.0)
     assert again.used(20.0)["t"].gpu_s == 12.0

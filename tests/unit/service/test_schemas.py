@@ -47,6 +47,17 @@ def test_the_example_of_the_design_is_read_field_by_field() -> None:
     assert (job.launch.checkpoint, job.launch.grace_s) == ("ckpt", 60.0)
 
 
+def test_checkpoints_may_be_in_an_object_store() -> None:
+    def place(text: str) -> str:
+        job = job_of(read(command=["x"], checkpoint={"dir": text}), tenant="t", user="")
+        assert job.launch is not None
+        return job.launch.checkpoint
+
+    assert place("s3://bucket/run 7/") == "s3://bucket/run 7"
+    assert place("gs://bucket") == "gs://bucket"
+    assert place("file:///nfs/run") == "/nfs/run"
+
+
 def test_a_job_that_does_not_say_how_it_restarts_is_not_stopped_for_others() -> None:
     plain = job_of(read(command=["x"]), tenant="t", user="")
     asked = job_of(read(command=["x"], preemptible=True), tenant="t", user="")
@@ -76,6 +87,14 @@ def test_a_job_that_does_not_say_how_it_restarts_is_not_stopped_for_others() -> 
         {"workdir": "/data\n"},
         {"checkpoint": {"dir": "../../other"}},
         {"checkpoint": {"dir": "a\0b"}},
+        {"checkpoint": {"dir": "s3://"}},
+        {"checkpoint": {"dir": "s3:///run"}},
+        {"checkpoint": {"dir": "s3://bucket/../other"}},
+        {"checkpoint": {"dir": "s3://bucket/run?versionId=3"}},
+        {"checkpoint": {"dir": "s3://me:password@bucket/run"}},
+        {"checkpoint": {"dir": "file://host/run"}},
+        {"checkpoint": {"dir": "memory://run"}},
+        {"checkpoint": {"dir": "S3 x://run"}},
         {"env": {"A=B": "c"}},
         {"env": {"": "c"}},
         {"env": {"A": "nul\0"}},

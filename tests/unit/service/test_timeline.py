@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from weft.core.events.event import (
-    Cancelled,
-    Decided,
-    Event,
-    Failed,
-    Finished,
-    Resized,
-    Saved,
-    Started,
-    Stopped,
-    Submitted,
-)
+from weft.core.events import event as facts
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.service.streams.timeline import Timeline, longest
 
@@ -24,7 +13,7 @@ def on(*gpus: int) -> Allocation:
     return Allocation((Slice(NodeId("n"), gpus),))
 
 
-def folded(*events: tuple[float, Event]) -> Timeline:
+def folded(*events: tuple[float, facts.Event]) -> Timeline:
     found = Timeline()
     for seq, (at, event) in enumerate(events, start=1):
         found.fold(seq, at, event)
@@ -33,13 +22,13 @@ def folded(*events: tuple[float, Event]) -> Timeline:
 
 def test_a_span_reaches_from_the_start_to_the_end_of_an_attempt() -> None:
     found = folded(
-        (0.0, Submitted(Job(A, tenant="t"))),
-        (1.0, Decided(1, {A: on(0, 1)})),
-        (2.0, Started(A, 1)),
-        (5.0, Decided(2, {A: None})),
-        (6.0, Stopped(A, 1)),
-        (7.0, Decided(3, {A: on(2)})),
-        (8.0, Started(A, 2)),
+        (0.0, facts.Submitted(Job(A, tenant="t"))),
+        (1.0, facts.Decided(1, {A: on(0, 1)})),
+        (2.0, facts.Started(A, 1)),
+        (5.0, facts.Decided(2, {A: None})),
+        (6.0, facts.Stopped(A, 1)),
+        (7.0, facts.Decided(3, {A: on(2)})),
+        (8.0, facts.Started(A, 2)),
     )
 
     first, second = found.spans
@@ -51,12 +40,12 @@ def test_a_span_reaches_from_the_start_to_the_end_of_an_attempt() -> None:
 
 def test_work_since_the_last_checkpoint_is_lost_and_only_that() -> None:
     found = folded(
-        (1.0, Decided(1, {A: on(0, 1), B: on(2)})),
-        (2.0, Started(A, 1)),
-        (2.0, Started(B, 1)),
-        (5.0, Saved(A, 1, 10)),
-        (8.0, Failed(A, 1, "oom", retry=True)),
-        (9.0, Failed(B, 1, "oom", retry=True)),
+        (1.0, facts.Decided(1, {A: on(0, 1), B: on(2)})),
+        (2.0, facts.Started(A, 1)),
+        (2.0, facts.Started(B, 1)),
+        (5.0, facts.Saved(A, 1, 10)),
+        (8.0, facts.Failed(A, 1, "oom", retry=True)),
+        (9.0, facts.Failed(B, 1, "oom", retry=True)),
     )
 
     lost = {one.job: one.lost_gpu_s for one in found.spans}
@@ -66,11 +55,11 @@ def test_work_since_the_last_checkpoint_is_lost_and_only_that() -> None:
 
 def test_a_live_resize_ends_one_span_and_begins_another() -> None:
     found = folded(
-        (1.0, Decided(1, {A: on(0)})),
-        (2.0, Started(A, 1)),
-        (3.0, Decided(2, {A: on(0, 1)}, live=(A,))),
-        (4.0, Resized(A, 1, 1)),
-        (9.0, Finished(A, 1)),
+        (1.0, facts.Decided(1, {A: on(0)})),
+        (2.0, facts.Started(A, 1)),
+        (3.0, facts.Decided(2, {A: on(0, 1)}, live=(A,))),
+        (4.0, facts.Resized(A, 1, 1)),
+        (9.0, facts.Finished(A, 1)),
     )
 
     assert [(one.start, one.end, one.how) for one in found.spans] == [
@@ -82,9 +71,9 @@ def test_a_live_resize_ends_one_span_and_begins_another() -> None:
 
 def test_decisions_say_what_they_changed() -> None:
     found = folded(
-        (1.0, Decided(1, {A: on(0)})),
-        (2.0, Decided(2, {}, reasons={B: "waits"})),
-        (3.0, Decided(3, {A: on(0, 1), B: on(2)}, reasons={A: "grows"})),
+        (1.0, facts.Decided(1, {A: on(0)})),
+        (2.0, facts.Decided(2, {}, reasons={B: "waits"})),
+        (3.0, facts.Decided(3, {A: on(0, 1), B: on(2)}, reasons={A: "grows"})),
     )
 
     assert [one.number for one in found.decisions] == [1, 3]
@@ -96,11 +85,11 @@ def test_decisions_say_what_they_changed() -> None:
 
 def test_a_window_holds_what_reaches_into_it_and_news_what_changed_after() -> None:
     found = folded(
-        (1.0, Decided(1, {A: on(0), B: on(1)})),
-        (2.0, Started(A, 1)),
-        (3.0, Started(B, 1)),
-        (4.0, Cancelled(A)),
-        (5.0, Stopped(A, 1)),
+        (1.0, facts.Decided(1, {A: on(0), B: on(1)})),
+        (2.0, facts.Started(A, 1)),
+        (3.0, facts.Started(B, 1)),
+        (4.0, facts.Cancelled(A)),
+        (5.0, facts.Stopped(A, 1)),
     )
 
     assert [one.job for one in found.between(6.0, 9.0, 0)] == [B]

@@ -9,17 +9,7 @@ import pytest
 
 from weft.core.events.report import Report
 from weft.core.knowledge.profile import Profile
-from weft.core.model.job import (
-    Allocation,
-    Demand,
-    Discipline,
-    Job,
-    JobId,
-    NodeId,
-    Sharing,
-    Slice,
-    Tier,
-)
+from weft.core.model import job as model
 from weft.core.model.trace import Trace, Truth
 from weft.core.protocols import Resident
 from weft.perf.replay import Replay
@@ -30,8 +20,12 @@ from weft.sim.physics import END, Physics
 SEQ = np.arange(3.0)
 
 
-def on(*gpus: int, share: float = 0.5, discipline: Discipline = Discipline.NONE) -> Allocation:
-    return Allocation((Slice(NodeId("n"), gpus),), Sharing(share=share, discipline=discipline))
+def on(
+    *gpus: int, share: float = 0.5, discipline: model.Discipline = model.Discipline.NONE
+) -> model.Allocation:
+    return model.Allocation(
+        (model.Slice(model.NodeId("n"), gpus),), model.Sharing(share=share, discipline=discipline)
+    )
 
 
 class Counting:
@@ -48,7 +42,10 @@ class Counting:
 def jobs(*lengths: float, gpus: int = 1) -> Trace:
     return Trace(
         "t",
-        tuple((Job(JobId(f"j{i}"), demand=Demand(gpus)), Truth(s)) for i, s in enumerate(lengths)),
+        tuple(
+            (model.Job(model.JobId(f"j{i}"), demand=model.Demand(gpus)), Truth(s))
+            for i, s in enumerate(lengths)
+        ),
     )
 
 
@@ -56,7 +53,7 @@ def world(coupling: Counting | Colocated, *lengths: float) -> Physics:
     return Physics(jobs(*lengths), Replay(0.0), coupling=coupling)
 
 
-def start(physics: Physics, now: float, seq: int, held: Allocation) -> None:
+def start(physics: Physics, now: float, seq: int, held: model.Allocation) -> None:
     physics.start(now, physics.trace.jobs[seq][0], held, "v100")
 
 
@@ -95,7 +92,7 @@ def test_only_neighbours_are_asked_again() -> None:
 def test_a_gang_is_beside_everybody_on_any_of_its_devices() -> None:
     neighbours = Neighbours(Counting())
     for seq, held in enumerate((on(0, 1), on(0), on(1))):
-        neighbours.enter(seq, Resident(Job(JobId(f"j{seq}")), held, "v100"))
+        neighbours.enter(seq, Resident(model.Job(model.JobId(f"j{seq}")), held, "v100"))
 
     assert [r.job.id for r in neighbours.beside(0)] == ["j1", "j2"]
     assert [r.job.id for r in neighbours.beside(1)] == ["j0"]
@@ -103,12 +100,12 @@ def test_a_gang_is_beside_everybody_on_any_of_its_devices() -> None:
 
 def test_other_terms_take_effect_where_the_job_is() -> None:
     physics = world(Colocated(lambda _: Profile()), 100.0, 100.0)
-    start(physics, 0.0, 0, on(0, discipline=Discipline.TIMESLICE))
-    start(physics, 0.0, 1, on(0, discipline=Discipline.TIMESLICE))
+    start(physics, 0.0, 0, on(0, discipline=model.Discipline.TIMESLICE))
+    start(physics, 0.0, 1, on(0, discipline=model.Discipline.TIMESLICE))
     physics.unsettled(0.0)
 
-    physics.adjust(10.0, 0, on(0, share=0.25, discipline=Discipline.TIMESLICE), "v100")
-    physics.adjust(10.0, 1, on(0, share=0.75, discipline=Discipline.TIMESLICE), "v100")
+    physics.adjust(10.0, 0, on(0, share=0.25, discipline=model.Discipline.TIMESLICE), "v100")
+    physics.adjust(10.0, 1, on(0, share=0.75, discipline=model.Discipline.TIMESLICE), "v100")
     physics.unsettled(10.0)
     fast, slow = 60.0 / 60.5 * np.array([0.75, 0.25])
 
@@ -133,12 +130,12 @@ def test_an_event_may_cost_everybody_a_pause() -> None:
 # ---- disciplines
 
 
-def resident(name: str, held: Allocation, **hints: float) -> Resident:
-    return Resident(Job(JobId(name), hints=hints), held, "v100")
+def resident(name: str, held: model.Allocation, **hints: float) -> Resident:
+    return Resident(model.Job(model.JobId(name), hints=hints), held, "v100")
 
 
 def test_a_job_recorded_on_part_of_a_device_keeps_its_record() -> None:
-    part = Job(JobId("a"), demand=Demand(1, share=0.5))
+    part = model.Job(model.JobId("a"), demand=model.Demand(1, share=0.5))
     other = resident("b", on(0))
 
     assert Colocated(lambda _: Profile()).speed(Resident(part, on(0), "v100"), [other]) == 1.0
@@ -146,10 +143,10 @@ def test_a_job_recorded_on_part_of_a_device_keeps_its_record() -> None:
 
 def test_opportunistic_jobs_get_what_guaranteed_ones_leave() -> None:
     profiles = {"firm": Profile(gpu_use=0.75), "loose": Profile(gpu_use=0.5)}
-    model = Colocated(lambda job: profiles[job.id])
-    paced = Sharing(0.0, Tier.OPPORTUNISTIC, discipline=Discipline.PACED)
-    firm = resident("firm", on(0, share=1.0, discipline=Discipline.PACED))
-    loose = resident("loose", Allocation((Slice(NodeId("n"), (0,)),), paced))
+    colocated = Colocated(lambda job: profiles[job.id])
+    paced = model.Sharing(0.0, model.Tier.OPPORTUNISTIC, discipline=model.Discipline.PACED)
+    firm = resident("firm", on(0, share=1.0, discipline=model.Discipline.PACED))
+    loose = resident("loose", model.Allocation((model.Slice(model.NodeId("n"), (0,)),), paced))
 
-    assert model.speed(firm, [loose]) >= 0.95
-    assert model.speed(loose, [firm]) <= 0.5
+    assert colocated.speed(firm, [loose]) >= 0.95
+    assert colocated.speed(loose, [firm]) <= 0.5

@@ -8,54 +8,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft.wire import messages as wire
 from weft.wire.errors import WireError
 from weft.wire.lines import LONGEST
-from weft.wire.messages import (
-    FROM_AGENT,
-    FROM_RANK,
-    Adjust,
-    FromAgent,
-    FromRank,
-    Hello,
-    Leaving,
-    Notice,
-    Report,
-    Saved,
-    Stop,
-    Welcome,
-    from_rank,
-)
 
 numbers = st.floats(allow_nan=False)
-told: st.SearchStrategy[FromRank] = st.one_of(
-    st.builds(Hello, st.text(), st.integers(), st.integers(0, 99), st.integers(1, 1 << 22)),
-    st.builds(Report, st.dictionaries(st.text(), numbers)),
-    st.builds(Saved, st.integers(), st.integers(), st.text()),
-    st.builds(Notice, st.sampled_from(["info", "warning"]), st.text()),
-    st.builds(Leaving, st.sampled_from(["done", "stopped", "error"]), st.text()),
+told: st.SearchStrategy[wire.FromRank] = st.one_of(
+    st.builds(wire.Hello, st.text(), st.integers(), st.integers(0, 99), st.integers(1, 1 << 22)),
+    st.builds(wire.Report, st.dictionaries(st.text(), numbers)),
+    st.builds(wire.Saved, st.integers(), st.integers(), st.text()),
+    st.builds(wire.Notice, st.sampled_from(["info", "warning"]), st.text()),
+    st.builds(wire.Leaving, st.sampled_from(["done", "stopped", "error"]), st.text()),
 )
 
 
 @given(told)
-def test_a_message_comes_back_as_it_was_sent(message: FromRank) -> None:
-    line = FROM_RANK.encode(message)
+def test_a_message_comes_back_as_it_was_sent(message: wire.FromRank) -> None:
+    line = wire.FROM_RANK.encode(message)
 
     assert line.count(b"\n") == 1
-    assert FROM_RANK.decode(line) == message
+    assert wire.FROM_RANK.decode(line) == message
 
 
-@pytest.mark.parametrize("message", [Welcome(), Stop(30.0), Adjust(64, 3)])
-def test_an_agents_message_comes_back_as_it_was_sent(message: FromAgent) -> None:
-    assert FROM_AGENT.decode(FROM_AGENT.encode(message)) == message
+@pytest.mark.parametrize("message", [wire.Welcome(), wire.Stop(30.0), wire.Adjust(64, 3)])
+def test_an_agents_message_comes_back_as_it_was_sent(message: wire.FromAgent) -> None:
+    assert wire.FROM_AGENT.decode(wire.FROM_AGENT.encode(message)) == message
 
 
 @given(st.lists(told, max_size=8), st.data())
 def test_messages_survive_any_cutting_of_the_stream(
-    messages: Sequence[FromRank], data: st.DataObject
+    messages: Sequence[wire.FromRank], data: st.DataObject
 ) -> None:
-    stream = b"".join(map(FROM_RANK.encode, messages))
+    stream = b"".join(map(wire.FROM_RANK.encode, messages))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
-    reader, heard = from_rank(), list[FromRank]()
+    reader, heard = wire.from_rank(), list[wire.FromRank]()
 
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         heard += reader.feed(stream[start:end])
@@ -64,19 +50,19 @@ def test_messages_survive_any_cutting_of_the_stream(
 
 
 def test_a_loss_that_is_not_a_number_is_still_json() -> None:
-    line = FROM_RANK.encode(Report({"loss": math.nan, "noise": math.inf}))
+    line = wire.FROM_RANK.encode(wire.Report({"loss": math.nan, "noise": math.inf}))
 
     json.loads(line, parse_constant=pytest.fail)
-    heard = FROM_RANK.decode(line)
+    heard = wire.FROM_RANK.decode(line)
 
-    assert isinstance(heard, Report)
+    assert isinstance(heard, wire.Report)
     assert math.isnan(heard.values["loss"])
     assert heard.values["noise"] == math.inf
 
 
 def test_a_reader_ignores_what_a_newer_writer_added() -> None:
-    assert FROM_AGENT.decode('{"type":"sing","song":1}') is None
-    assert FROM_AGENT.decode('{"type":"stop","grace_s":3,"kindly":true}') == Stop(3.0)
+    assert wire.FROM_AGENT.decode('{"type":"sing","song":1}') is None
+    assert wire.FROM_AGENT.decode('{"type":"stop","grace_s":3,"kindly":true}') == wire.Stop(3.0)
 
 
 @pytest.mark.parametrize(
@@ -94,14 +80,14 @@ def test_a_reader_ignores_what_a_newer_writer_added() -> None:
 )
 def test_a_malformed_line_is_named(line: bytes, what: str) -> None:
     with pytest.raises(WireError, match=what.replace("(", r"\(")) as caught:
-        FROM_AGENT.decode(line)
+        wire.FROM_AGENT.decode(line)
 
     assert line.decode(errors="replace").strip()[:5] in str(caught.value)
 
 
 def test_a_stream_without_lines_is_refused_before_it_fills_the_memory() -> None:
     with pytest.raises(WireError, match="longer than"):
-        list(from_rank().feed(b"x" * (LONGEST + 1)))
+        list(wire.from_rank().feed(b"x" * (LONGEST + 1)))
 
 
 plain_values = st.recursive(
@@ -125,7 +111,7 @@ def test_whatever_a_rank_sends_is_a_message_or_a_wire_error(
     line = json.dumps({"type": kind, **body})
 
     try:
-        FROM_RANK.decode(line)
+        wire.FROM_RANK.decode(line)
     except WireError as error:
         assert len(str(error)) < 1000
 
@@ -133,4 +119,4 @@ def test_whatever_a_rank_sends_is_a_message_or_a_wire_error(
 @pytest.mark.parametrize("line", ["[" * 100_000, '{"type":"report","values":[1]}', "\xff", "{}"])
 def test_what_is_no_message_is_a_wire_error(line: str) -> None:
     with pytest.raises(WireError):
-        FROM_RANK.decode(line)
+        wire.FROM_RANK.decode(line)

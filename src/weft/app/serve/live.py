@@ -264,12 +264,12 @@ class Live:
     def check(self, job: Job) -> None:
         """Raise InvalidConfig for a job that could never run here."""
         self.driver.engine.check(job)
-        check_job(job, Cluster(tuple(node for node, _ in self.driver.nodes())))
+        check_job(job, self.driver.node_list.whole)
 
     async def set_policy(self, policy: Described) -> None:
         """Decide by another policy from now on."""
         named = without_wrappers(read_spec("policy", policy))
-        check_machines(build("policy", named), Cluster(tuple(n for n, _ in self.driver.nodes())))
+        check_machines(build("policy", named), self.driver.node_list.whole)
         await self.driver.set_policy(self.quotas.around(named))
 
     async def set_quotas(self, quotas: Quotas) -> None:

@@ -12,6 +12,7 @@ import fcntl
 import json
 import logging
 import os
+import select
 import signal
 import socket
 import sqlite3
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 POLL_S = 0.25
 STALE_S = 5.0  # without a beat: five were missed
 STARTING_S = 120.0  # until the first beat: a log may be long, and a cluster slow to answer
+ENDING_S = 30.0
 LINE = "standby.lock"
 
 
@@ -176,6 +178,9 @@ def end_leader(holder: str) -> None:
         try:
             if start_time(process["pid"]) == process["began"]:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
+                gone = select.poll()
+                gone.register(handle, select.POLLIN)
+                gone.poll(ENDING_S * 1e3)  # only then is its port free
         except PermissionError:
             log.error("the leader is another user's and must end by itself: %s", holder)  # noqa: TRY400
         finally:

@@ -188,7 +188,11 @@ class Flags:
     ] = ()
     checkpoint: Annotated[
         str | None,
-        typer.Option("--checkpoint", help="Folder of its checkpoints.", rich_help_panel=TIME),
+        typer.Option(
+            "--checkpoint",
+            help="Folder of its checkpoints, or s3://bucket/folder.",
+            rich_help_panel=TIME,
+        ),
     ] = None
     grace_s: Annotated[
         float | None,

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.cli.view import words
+from weft.cli.view.screen import console, print_json
 
 Row = TypeVar("Row")
 
@@ -57,6 +58,19 @@ def fit_columns(columns: Sequence[Column[Row]], rows: Iterable[Row], width: int)
     left = width - _width(columns, held, firm) - GAP
     shown = [i for i in shown if i in firm or left >= min(longest, LEAST_REST)]
     return _table(columns, held, shown, left)
+
+
+def show_rows(
+    answer: Any, columns: Sequence[Column[Row]], rows: Sequence[Row], none: str, *, as_json: bool
+) -> None:
+    """Print the answer for machines, or its rows for a person: `none` where there are none."""
+    screen = console()
+    if as_json:
+        print_json(answer)
+    elif not rows:
+        screen.print(none, style="dim")
+    else:
+        screen.print(fit_columns(columns, rows, screen.width))
 
 
 def as_text(column: Column[Row], row: Row) -> Text:

@@ -112,3 +112,19 @@ class About:
 def may_idle(about: About, why: str) -> About:
     """The same, with one reason more why a GPU may be idle although a job could use it."""
     return replace(about, idles="; ".join(filter(None, (about.idles, why))))
+
+
+def sizes_in_rounds(
+    name: str,
+    paper: str,
+    every: float,
+    taxonomy: Taxonomy,
+    *,
+    needs: Needs = Needs.NOTHING,
+    also: Controls = Controls.NOTHING,
+    starves: str = "",
+) -> About:
+    """Of a policy that chooses every job's size anew each round, by what it gains from GPUs."""
+    gain = "nobody gets GPUs that it is not believed to gain by"
+    controls = Controls.COUNT | also
+    return About(name, paper, needs, controls, every, starves, taxonomy=taxonomy, idles=gain)

@@ -17,6 +17,7 @@ from weft.engines.machine.users import may_walk_to
 from weft.wire.attempt import AttemptSpec, job_folder
 from weft.wire.cgroups import Base, limits_of
 from weft.wire.identity import Identity
+from weft.wire.places import is_url
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
 NO_MEANS = Means()
@@ -104,12 +105,15 @@ def common_spec(job: Job, on: Allocation, attempt: int, root: Path) -> AttemptSp
     if launch is None:
         raise InvalidConfig(f"job {job.id!r} has no command")
     workdir, own = Path(launch.workdir).absolute(), job_folder(root, job.id)
+    remote = is_url(launch.checkpoint)
+    folder = workdir / launch.checkpoint if launch.checkpoint and not remote else None
     return AttemptSpec(
         job=job.id,
         attempt=attempt,
         command=launch.command,
         workdir=str(workdir),
-        checkpoints=str(workdir / launch.checkpoint if launch.checkpoint else own / "checkpoints"),
+        checkpoints=str(folder or own / "checkpoints"),
+        objects=launch.checkpoint if remote else "",
         devices=(),
         env={**tracking_names(job), **plan_env(on), **launch.env},
         processes=launch.processes.value,

@@ -36,7 +36,7 @@ def rank_environment(
     environment = Environment(
         job=spec.job,
         attempt=spec.attempt,
-        checkpoints=spec.checkpoints,
+        checkpoints=spec.objects or spec.checkpoints,
         agent=socket,
         coordinator=spec.coordinator,
         tier=spec.tier,

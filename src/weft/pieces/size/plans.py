@@ -11,12 +11,20 @@ from weft.core.knowledge.plans import Plans
 from weft.core.model.execution import Execution
 from weft.core.model.gang_nodes import count_large_nodes
 from weft.core.model.job import Allocation, Config, Demand
+from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
+from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.configs import find_acceptable
 from weft.pieces.wrap.restart_costs import restart_seconds, seconds_left
 
 MARGIN = 2.0  # times what a restart costs must be saved by another plan
+
+
+def place_plans(view: View, wanted: Mapping[int, Config]) -> Plan:
+    """Every row on devices of the size it is to have, with the best plan there."""
+    changes = attach_plans(view, place_configs(view, wanted))
+    return Plan({view.job(row).id: on for row, on in changes.items()})
 
 
 def overlay_plans(view: View, configs: tuple[Config, ...], goodput: Floats) -> tuple[Floats, Bools]:

@@ -8,16 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.core.knowledge.profile import Profile
-from weft.core.model.job import (
-    Allocation,
-    Discipline,
-    Job,
-    JobId,
-    NodeId,
-    Sharing,
-    Slice,
-    Tier,
-)
+from weft.core.model import job as model
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
@@ -46,10 +37,10 @@ class Round:
         self._view, self._terms = view, terms
         self._loose = loose
         self._sharing = view.sharing()
-        self._held: dict[JobId, Allocation] = view.held()
+        self._held: dict[model.JobId, model.Allocation] = view.held()
         self._jobs = {job.id: job for job in view.table.jobs}
-        self.changes: dict[JobId, Allocation | None] = {}
-        self._on: dict[Device, list[JobId]] = {}
+        self.changes: dict[model.JobId, model.Allocation | None] = {}
+        self._on: dict[Device, list[model.JobId]] = {}
         for job, on in self._held.items():
             self._settle(job, on)
 
@@ -62,7 +53,7 @@ class Round:
         wake = min((at for at in due if at > self._view.now), default=None)
         return Plan(self.changes, self._hopeless(), wake_at=wake, memory=AntmanMemory(dials=dials))
 
-    def _hopeless(self) -> dict[JobId, str]:
+    def _hopeless(self) -> dict[model.JobId, str]:
         """Jobs beyond their tenant's quota that rule out the gaps of others as well."""
         return {
             job.id: f"asks for {job.demand.gpus} GPUs, more than the quota of {job.tenant!r}, "
@@ -80,7 +71,9 @@ class Round:
         for row in np.flatnonzero(~self._loose).tolist():
             job = self._view.job(row)
             on = self._held.get(job.id)
-            if on is not None and (on.sharing.tier is Tier.GUARANTEED or not self._terms.promote):
+            if on is not None and (
+                on.sharing.tier is model.Tier.GUARANTEED or not self._terms.promote
+            ):
                 continue
             if self._over(job, spent):
                 continue
@@ -98,16 +91,16 @@ class Round:
         """GPUs that tenants hold of their quota: opportunistic ones do not count."""
         spent: dict[str, float] = {}
         for job, on in self._held.items():
-            if on.sharing.tier is Tier.GUARANTEED:
+            if on.sharing.tier is model.Tier.GUARANTEED:
                 tenant = self._jobs[job].tenant if job in self._jobs else ""
                 spent[tenant] = spent.get(tenant, 0.0) + on.gpus
         return spent
 
-    def _over(self, job: Job, spent: Mapping[str, float]) -> bool:
+    def _over(self, job: model.Job, spent: Mapping[str, float]) -> bool:
         quota = self._terms.quota.get(job.tenant)
         return quota is not None and spent.get(job.tenant, 0.0) + job.demand.gpus > quota + 1e-9
 
-    def _place(self, job: Job, kinds: Sequence[str]) -> Allocation | None:
+    def _place(self, job: model.Job, kinds: Sequence[str]) -> model.Allocation | None:
         """On few nodes, and there on the devices with least on them."""
         wanted = replace(job, demand=replace(job.demand, kinds=tuple(kinds)))
         on = fewest_nodes(wanted, self._view.free)
@@ -115,20 +108,20 @@ class Round:
             return None
         profile = self._sharing.profile(job)
         cap = min(profile.mem_gb, self._device_gb(on)) or None
-        sharing = replace(on.sharing, gpu_mem_gb=cap, discipline=Discipline.PACED)
+        sharing = replace(on.sharing, gpu_mem_gb=cap, discipline=model.Discipline.PACED)
         if on.sharing.share < 1.0:
             return replace(on, sharing=replace(sharing, gpu_mem_gb=None))
         slices = tuple(self._quietest(part) for part in on.slices)
         if not job.shareable and any(self._taken(part) for part in slices):
             return None
-        return Allocation(slices, sharing)
+        return model.Allocation(slices, sharing)
 
-    def _taken(self, part: Slice) -> bool:
+    def _taken(self, part: model.Slice) -> bool:
         """Whether an opportunistic job is on one of the devices."""
         node = self._view.cluster.index[part.node]
         return any(self._on.get((node, gpu)) for gpu in part.gpus)
 
-    def _quietest(self, part: Slice) -> Slice:
+    def _quietest(self, part: model.Slice) -> model.Slice:
         node = self._view.cluster.index[part.node]
         free = self._view.free.slice(node, self._view.free.on(node)).gpus
         best = sorted(free, key=lambda gpu: (len(self._on.get((node, gpu), ())), gpu))
@@ -146,14 +139,14 @@ class Round:
                 continue
             devices = self._least_used(job)
             if devices is not None:
-                sharing = Sharing(
-                    tier=Tier.OPPORTUNISTIC,
+                sharing = model.Sharing(
+                    tier=model.Tier.OPPORTUNISTIC,
                     gpu_mem_gb=self._cap(job, devices),
-                    discipline=Discipline.PACED,
+                    discipline=model.Discipline.PACED,
                 )
                 self._hold(job, opportunistic(self._view, devices, sharing))
 
-    def _least_used(self, job: Job) -> list[Device] | None:
+    def _least_used(self, job: model.Job) -> list[Device] | None:
         """Devices below the limits that no other opportunistic job is on, least used first."""
         for kind in acceptable(job, self._view.free):
             devices = []
@@ -171,14 +164,14 @@ class Round:
     def _open_to(self, node: int, gpu: int) -> float | None:
         """How busy a device is, None if no opportunistic job may come."""
         here = [self._jobs[job] for job in self._on.get((node, gpu), ()) if job in self._jobs]
-        if any(self._tier(job) is Tier.OPPORTUNISTIC or not job.shareable for job in here):
+        if any(self._tier(job) is model.Tier.OPPORTUNISTIC or not job.shareable for job in here):
             return None
         profiles = [self._sharing.profile(job) for job in here]
         use = sum(_use(profile) for profile in profiles)
         used_gb = sum(profile.mem_gb for profile in profiles)
         return use if use < self._terms.busy and used_gb < self._terms.used_gb else None
 
-    def _cap(self, job: Job, devices: Sequence[Device]) -> float | None:
+    def _cap(self, job: model.Job, devices: Sequence[Device]) -> float | None:
         """GB an opportunistic job may have on each device: what is left, at most what it uses."""
         wanted = self._sharing.profile(job).mem_gb
         if not wanted:
@@ -196,12 +189,12 @@ class Round:
 
     # ---- dials
 
-    def _dials(self) -> dict[JobId, Dial]:
+    def _dials(self) -> dict[model.JobId, Dial]:
         memory = self._view.memory
         known = memory.dials if isinstance(memory, AntmanMemory) else {}
-        dials: dict[JobId, Dial] = {}
+        dials: dict[model.JobId, Dial] = {}
         for job, on in list(self._held.items()):
-            if on.sharing.tier is not Tier.OPPORTUNISTIC or job not in self._jobs:
+            if on.sharing.tier is not model.Tier.OPPORTUNISTIC or job not in self._jobs:
                 continue
             devices = self._devices(on)
             above = self._above(devices)
@@ -216,46 +209,46 @@ class Round:
                 self.changes[job] = to
         return dials
 
-    def _above(self, devices: Sequence[Device]) -> tuple[JobId, ...]:
+    def _above(self, devices: Sequence[Device]) -> tuple[model.JobId, ...]:
         job_ids = {
             job
             for device in devices
             for job in self._on.get(device, ())
-            if self._held[job].sharing.tier is Tier.GUARANTEED
+            if self._held[job].sharing.tier is model.Tier.GUARANTEED
         }
         return tuple(sorted(job_ids))
 
-    def _slowdown(self, above: Sequence[JobId]) -> float:
+    def _slowdown(self, above: Sequence[model.JobId]) -> float:
         """How much slower than alone the slowest of these measured itself; 1 before any did."""
         paces = [self._sharing.pace(self._jobs[job]) for job in above if job in self._jobs]
         return 1.0 / max(min((p for p in paces if p is not None), default=1.0), 1e-6)
 
     # ---- inside
 
-    def _hold(self, job: Job, to: Allocation) -> None:
+    def _hold(self, job: model.Job, to: model.Allocation) -> None:
         was = self._held.pop(job.id, None)
         if was is not None:
             self._view.free.give(was)
             for device in self._devices(was):
                 self._on[device].remove(job.id)
-        if to.sharing.tier is Tier.GUARANTEED:
+        if to.sharing.tier is model.Tier.GUARANTEED:
             self._view.free.take(replace(to, sharing=replace(to.sharing, gpu_mem_gb=None)))
         self._held[job.id] = self.changes[job.id] = to
         self._settle(job.id, to)
 
-    def _settle(self, job: JobId, on: Allocation) -> None:
+    def _settle(self, job: model.JobId, on: model.Allocation) -> None:
         for device in self._devices(on):
             self._on.setdefault(device, []).append(job)
 
-    def _tier(self, job: Job) -> Tier:
+    def _tier(self, job: model.Job) -> model.Tier:
         return self._held[job.id].sharing.tier
 
-    def _devices(self, on: Allocation) -> list[Device]:
+    def _devices(self, on: model.Allocation) -> list[Device]:
         index = self._view.cluster.index
         return [(index[part.node], gpu) for part in on.slices for gpu in part.gpus]
 
-    def _device_gb(self, on: Allocation) -> float:
-        nodes: Mapping[NodeId, int] = self._view.cluster.index
+    def _device_gb(self, on: model.Allocation) -> float:
+        nodes: Mapping[model.NodeId, int] = self._view.cluster.index
         return min(self._view.cluster.nodes[nodes[part.node]].device_gb for part in on.slices)
 
 

@@ -23,15 +23,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.model.job import Allocation, Config, JobId
+from weft.core.model.job import Config
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Controls
+from weft.core.plan.about import About, Controls, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.pieces.parts import Sizes
-from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.configs import rigid_configs, valid_configs
-from weft.pieces.size.plans import attach_plans, planned_rates
+from weft.pieces.size.plans import place_plans, planned_rates
 from weft.policies.arena.search import EPS, Size, Standing, climb, find_room
 
 MANY, DEPTH, LESS_DEPTH = 150, 3, 2  # running jobs from which fewer steps down are tried
@@ -67,23 +66,16 @@ class Arena:
     @property
     def about(self) -> About:
         """Decides once a round."""
-        return About(
-            "arena",
-            "Xue et al. 2026",
-            controls=Controls.COUNT | Controls.PLAN,
-            every=self.interval,
-            starves="a large job waits while smaller ones that came later find room",
-            idles="nobody gets GPUs that it is not believed to gain by",
-            taxonomy=WHERE,
+        waits = "a large job waits while smaller ones that came later find room"
+        return sizes_in_rounds(
+            "arena", "Xue et al. 2026", self.interval, WHERE, also=Controls.PLAN, starves=waits
         )
 
     def decide(self, view: View) -> Plan:
         """Speeds, steps, placement, plans."""
         if not len(view.table) or not view.cluster.nodes:
             return Plan()
-        changes = attach_plans(view, place_configs(view, self.choose_sizes(view).wanted))
-        told: dict[JobId, Allocation | None] = {view.job(row).id: on for row, on in changes.items()}
-        return Plan(told)
+        return place_plans(view, self.choose_sizes(view).wanted)
 
     def choose_sizes(self, view: View) -> Sizes:
         """A size for every row that runs or starts."""

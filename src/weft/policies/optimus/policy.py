@@ -29,7 +29,7 @@ import numpy as np
 
 from weft.core.model.job import Config
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Controls, Needs
+from weft.core.plan.about import About, Controls, Needs, sizes_in_rounds
 from weft.core.plan.plan import Plan, merge
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
@@ -60,14 +60,9 @@ class Optimus:
     @property
     def about(self) -> About:
         """Decides once an interval."""
-        return About(
-            "optimus",
-            "Peng et al. 2018",
-            needs=Needs.REMAINING,
-            controls=Controls.COUNT | Controls.HOST,
-            every=self.interval,
-            idles="nobody gets GPUs that it is not believed to gain by",
-            taxonomy=WHERE,
+        needs, also = Needs.REMAINING, Controls.HOST
+        return sizes_in_rounds(
+            "optimus", "Peng et al. 2018", self.interval, WHERE, needs=needs, also=also
         )
 
     stops = False  # the least size goes to everybody first

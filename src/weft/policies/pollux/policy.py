@@ -22,14 +22,14 @@ Deviations  one objective, not a Pareto set: only fitness decides in the end. Th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Assumes, Controls
+from weft.core.plan.about import About, Assumes, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats, Rows
@@ -84,17 +84,10 @@ class Pollux:
     @property
     def about(self) -> About:
         """Decides once a round."""
-        return About(
-            "pollux",
-            "Qiao et al. 2021",
-            controls=Controls.COUNT,
-            every=self.interval,
-            starves="a gang waits while its GPUs are worth more to several smaller jobs",
-            idles="nobody gets GPUs that it is not believed to gain by",
-            assumes=Assumes.ONE_KIND if self.artifact else Assumes.NOTHING,
-            taxonomy=WHERE,
-            pools=self.pooled,
-        )
+        waits = "a gang waits while its GPUs are worth more to several smaller jobs"
+        about = sizes_in_rounds("pollux", "Qiao et al. 2021", self.interval, WHERE, starves=waits)
+        assumes = Assumes.ONE_KIND if self.artifact else Assumes.NOTHING
+        return replace(about, assumes=assumes, pools=self.pooled)
 
     def __post_init__(self) -> None:
         if min(self.population, self.generations, self.max_nodes) < 1:

@@ -21,14 +21,13 @@ import numpy as np
 
 from weft.core.model.job import Config
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Controls
+from weft.core.plan.about import About, Controls, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
 from weft.pieces.parts import Sizes
-from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.configs import rigid_configs, valid_configs
-from weft.pieces.size.plans import attach_plans, planned_rates
+from weft.pieces.size.plans import place_plans, planned_rates
 from weft.policies.rubick.ladders import Ladder, build_ladders, is_guaranteed
 
 WHERE = tax.classify(
@@ -58,22 +57,16 @@ class Rubick:
     @property
     def about(self) -> About:
         """Decides once a round."""
-        return About(
-            "rubick",
-            "Zhang et al. 2025",
-            controls=Controls.COUNT | Controls.PLAN,
-            every=self.interval,
-            starves="a job without a guarantee waits while others have a steeper slope",
-            idles="nobody gets GPUs that it is not believed to gain by",
-            taxonomy=WHERE,
+        waits = "a job without a guarantee waits while others have a steeper slope"
+        return sizes_in_rounds(
+            "rubick", "Zhang et al. 2025", self.interval, WHERE, also=Controls.PLAN, starves=waits
         )
 
     def decide(self, view: View) -> Plan:
         """Curves, slopes, placement, plans."""
         if not len(view.table) or not view.cluster.nodes:
             return Plan()
-        changes = attach_plans(view, place_configs(view, self.choose_sizes(view).wanted))
-        return Plan({view.job(row).id: on for row, on in changes.items()})
+        return place_plans(view, self.choose_sizes(view).wanted)
 
     def choose_sizes(self, view: View) -> Sizes:
         """A rung for every row."""

@@ -26,7 +26,7 @@ import numpy as np
 
 from weft.core.model.job import Allocation, JobId
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Controls, Needs
+from weft.core.plan.about import About, Controls, Needs, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
@@ -65,15 +65,10 @@ class Smd:
     @property
     def about(self) -> About:
         """Decides once an interval."""
-        return About(
-            "smd",
-            "Yu et al. 2021",
-            needs=Needs.REMAINING,
-            controls=Controls.COUNT | Controls.HOST,
-            every=self.interval,
-            starves="others are worth more for what they take",
-            idles="nobody gets GPUs that it is not believed to gain by",
-            taxonomy=WHERE,
+        waits = "others are worth more for what they take"
+        needs, also = Needs.REMAINING, Controls.HOST
+        return sizes_in_rounds(
+            "smd", "Yu et al. 2021", self.interval, WHERE, needs=needs, also=also, starves=waits
         )
 
     def decide(self, view: View) -> Plan:

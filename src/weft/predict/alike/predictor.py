@@ -19,7 +19,7 @@ from weft.predict.alike.many import Many
 from weft.predict.alike.rings import Rings
 from weft.predict.alike.single import Predicted, Single, class_name
 from weft.predict.calibration import LANDMARKS_S, Scoreboard, age_class, score
-from weft.predict.traits import Level, levels_of
+from weft.predict.traits import Key, Level, levels_of
 
 
 @dataclass
@@ -63,9 +63,10 @@ class Alike:
     def _derive(self) -> None:
         self._single = Single(self._rings, self._scores, self.half, self.shrink)
         self._many = Many(self._rings, self._single.sample, self.shrink)
+        self._fresh: tuple[int, dict[tuple[Key, ...], Predicted]] = (self._state, {})
 
     def __getstate__(self) -> dict[str, Any]:
-        derived = ("_single", "_many")
+        derived = ("_single", "_many", "_fresh")
         return {name: value for name, value in self.__dict__.items() if name not in derived}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
@@ -139,11 +140,17 @@ class Alike:
     # ---- what happens
 
     def note_submitted(self, job: Job, now: float) -> None:  # noqa: ARG002 - of the protocol
-        """Keep what is predicted now, to be scored when the job ends."""
-        if self._rings.ends:
-            levels = levels_of(job)
-            blocks = self._many.blocks(levels)
-            self._noted[job.id] = self._single.predict(levels, blocks, 0.0)
+        """Keep what is predicted now, to be scored when the job ends; for all alike it is one."""
+        if not self._rings.ends:
+            return
+        levels = levels_of(job)
+        keys = tuple(level.key for level in levels)
+        if self._fresh[0] != self._state:
+            self._fresh = self._state, {}
+        known = self._fresh[1]
+        if keys not in known:
+            known[keys] = self._single.predict(levels, self._many.blocks(levels), 0.0)
+        self._noted[job.id] = known[keys]
 
     def learn(self, ended: Ended) -> None:
         """An end of whatever kind; one that was not the job's own says nothing of its length."""

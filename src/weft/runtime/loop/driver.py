@@ -96,7 +96,7 @@ class Driver:
         self._wake: float | None = None
         self._seconds, self._clock = seconds, Clock()
         self.decisions = Decisions(self._clock)
-        self._nodes = NodeList()
+        self.node_list = NodeList()
         self._tasks: list[asyncio.Task[None]] = []
         self._requests = Requests(engine, self._grace_s, self._post)
         self._closing, self.messages = False, Messages()
@@ -117,7 +117,7 @@ class Driver:
         if not self._end_unknown:
             refuse_strangers(known.ledger, self.engine.running())
         nodes = await self.engine.nodes()
-        self._nodes = NodeList(nodes)
+        self.node_list = NodeList(nodes)
         events, wishes = reconcile(known, nodes, await self.engine.adopt(known.attempts()))
         try:
             await self._decider.start()
@@ -168,7 +168,7 @@ class Driver:
         try:
             for new in (job, *more):
                 self.engine.check(new)
-                check_new(new, self._nodes.whole, self.ledger, self.incoming)
+                check_new(new, self.node_list.whole, self.ledger, self.incoming)
                 self.incoming[new.id] = new
                 coming.append(replace(new, submitted=self.now))
             await asyncio.gather(*(self.write_down(Submitted(new)) for new in coming))
@@ -186,12 +186,12 @@ class Driver:
 
     async def drain(self, node: NodeId) -> None:
         """Move every job off `node` and give it no more, until `undrain`."""
-        self._nodes.find(node)
+        self.node_list.find(node)
         await self.write_down(NodeDown(node, drained=True))
 
     async def undrain(self, node: NodeId) -> None:
         """Use `node` again."""
-        await self.write_down(NodeUp(self._nodes.find(node)))
+        await self.write_down(NodeUp(self.node_list.find(node)))
 
     async def set_policy(self, policy: Described) -> None:
         """Decide by another policy from now on; running jobs stay until it says otherwise."""
@@ -248,7 +248,7 @@ class Driver:
 
     def nodes(self) -> list[tuple[Node, str]]:
         """Every machine with `up`, `drained` or `down`."""
-        return self._nodes.with_words(self._known.node_words())
+        return self.node_list.with_words(self._known.node_words())
 
     def subscribe(self, from_seq: int = 0) -> AsyncIterator[list[Row]]:
         """Events after number `from_seq`, some at a time, the past first; ends with the driver."""
@@ -322,7 +322,7 @@ class Driver:
                 self.scheduler.use(live_policy(event.policy))
                 self.decisions.change(event)
             elif isinstance(event, NodeUp):
-                self._nodes.note(event.node)
+                self.node_list.note(event.node)
         actions, due = self.scheduler.take_in(now, events)
         if due and not self.decisions.put_off(self.scheduler, now, self._noted):
             actions += await self._decide(now, asked)

@@ -10,13 +10,35 @@ import numpy as np
 from weft.formulas.fairness.shares import share_fairly
 from weft.runtime.records.usage import Usage
 
+Terms = tuple[Mapping[str, float], float, Mapping[str, float]]
+
 
 class Entitlement:
-    """GPUs that each tenant is entitled to now, and since when."""
+    """GPUs that each tenant is entitled to now, and since when.
+
+    They are worked out when time goes on or somebody asks: thousands of jobs may come at once.
+    """
 
     def __init__(self) -> None:
         self._at: float | None = None
-        self.rates: dict[str, float] = {}
+        self._rates: dict[str, float] = {}
+        self._renewed: Terms | None = None
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """GPUs by tenant."""
+        if self._renewed is not None:
+            (wanted, room, weights), self._renewed = self._renewed, None
+            tenants = [tenant for tenant, gpus in wanted.items() if gpus > 0.0]
+            weight = np.array([weights.get(tenant, 1.0) for tenant in tenants])
+            given = share_fairly(room, weight, np.array([wanted[tenant] for tenant in tenants]))
+            self._rates = dict(zip(tenants, given.tolist(), strict=True))
+        return self._rates
+
+    def pass_to(self, at: float) -> None:
+        """Before anything that happens at `at`: what was wanted until then is what it was."""
+        if self._renewed is not None and at != self._at:
+            _ = self.rates
 
     def renew(
         self,
@@ -26,14 +48,15 @@ class Entitlement:
         room: float,
         weights: Mapping[str, float],
     ) -> None:
-        """Count what was due until `at`; from there on tenants want so much of so many GPUs."""
-        for tenant, gpus in self.rates.items():
-            usage.entitled(tenant, at if self._at is None else self._at, at, gpus)
-        self._at = at
-        tenants = [tenant for tenant, gpus in wanted.items() if gpus > 0.0]
-        weight = np.array([weights.get(tenant, 1.0) for tenant in tenants])
-        given = share_fairly(room, weight, np.array([wanted[tenant] for tenant in tenants]))
-        self.rates = dict(zip(tenants, given.tolist(), strict=True))
+        """Count what was due until `at`; from there on tenants want so much of so many GPUs.
+
+        `wanted` may change at `at`, and later after `pass_to`.
+        """
+        if at != self._at:
+            for tenant, gpus in self.rates.items():
+                usage.entitled(tenant, at if self._at is None else self._at, at, gpus)
+            self._at = at
+        self._renewed = wanted, room, weights
 
     def save(self) -> dict[str, Any]:
         """As plain values."""
@@ -41,7 +64,7 @@ class Entitlement:
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Go on from what `save` made."""
-        self._at, self.rates = saved["at"], dict(saved["rates"])
+        self._at, self._rates, self._renewed = saved["at"], dict(saved["rates"]), None
 
     @property
     def begun(self) -> float | None:

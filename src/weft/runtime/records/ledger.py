@@ -119,8 +119,8 @@ class Ledger:
         """Let the store take ended jobs of which nothing is left anywhere."""
         for job in [*self.jobs.leaving]:
             if self.jobs.live[job].running is None and not is_leaving(job):
-                for promise in [key for key in self._on if key[0] == job]:
-                    del self._on[promise]  # starts that were held back and never asked for
+                for attempt in range(1, self.jobs.live[job].attempt + 1):
+                    self._on.pop((job, attempt), None)  # held back and never asked for
                 self.jobs.settle(job)
 
     def promised(self) -> dict[tuple[JobId, int], Allocation]:

@@ -71,6 +71,7 @@ class Recovered:
 
     def note(self, seq: int, at: float, event: facts.Event) -> None:  # noqa: C901 - one case an event
         """The same for an event that the scheduler has taken in already."""
+        self.ledger.entitlement.pass_to(at)
         self.ledger.fold(at, event)
         if isinstance(event, DEMANDS) or (isinstance(event, facts.Decided) and event.rejected):
             self.ledger.entitle(at, float(self.scheduler.state.cluster.gpus))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 from typing import Annotated
 
@@ -15,6 +16,7 @@ WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 JOB_WORD = r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63}:)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MOST_TEXT = 131_072
 LONGEST_NAME = 128
+SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
 
 def printable(text: str) -> str:
@@ -45,6 +47,22 @@ def clean_path(text: str) -> str:
     return text
 
 
+def _checkpoint_place(text: str) -> str:
+    """A path, or an address in an object store without credentials."""
+    scheme, found, rest = clean_path(text).partition("://")
+    if not found:
+        return text
+    if scheme == "file" and rest.startswith("/"):
+        return rest
+    bucket = rest.partition("/")[0]
+    if "@" in bucket:
+        raise ValueError("has credentials in it; give them as variables of the job")
+    of_a_store = SCHEME.fullmatch(scheme) and scheme not in ("file", "memory")
+    if not of_a_store or not bucket or set("?#") & set(rest):
+        raise ValueError("is neither a path nor an address like s3://bucket/folder")
+    return text.rstrip("/")
+
+
 def _plan(text: str) -> str:
     try:
         return read_execution(text).text
@@ -58,6 +76,7 @@ JobWord = Annotated[str, Field(pattern=JOB_WORD)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(printable)]
 Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(_no_nul)]
 Variable = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
+CheckpointPlace = Annotated[str, Field(max_length=4096), AfterValidator(_checkpoint_place)]
 FilePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(clean_path)]
 Count = Annotated[int, Field(ge=1, le=MOST_GPUS, strict=True)]
 CountOrNone = Annotated[int, Field(ge=0, le=MOST_GPUS, strict=True)]

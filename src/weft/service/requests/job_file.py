@@ -27,6 +27,7 @@ from weft.core.model.job import (
 )
 from weft.core.model.launch import DEFAULT_GRACE_S, Launch, Processes, Software, SoftwareKind
 from weft.service.requests.field_types import (
+    CheckpointPlace,
     Count,
     CountOrNone,
     Cpus,
@@ -42,7 +43,6 @@ from weft.service.requests.field_types import (
     Variable,
     Whole,
     Word,
-    clean_path,
     printable,
 )
 from weft.service.requests.request_base import RequestBody
@@ -123,7 +123,7 @@ class Batch(RequestBody):
 class Checkpoint(RequestBody):
     """Where the job keeps what it restarts from, and how long a stop may take."""
 
-    dir: Annotated[str, Field(max_length=4096), AfterValidator(clean_path)] = ""
+    dir: CheckpointPlace = ""
     grace_s: Annotated[float, Field(ge=0.0, le=86_400.0, allow_inf_nan=False)] = DEFAULT_GRACE_S
 
 

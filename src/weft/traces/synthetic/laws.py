@@ -42,11 +42,8 @@ def draw_gavel(want: Want) -> Drawn:
     u = lengthening.random(want.jobs)
     lengths = np.round(60.0 * 10.0 ** np.where(short, 1.5 + 1.5 * u, 3.0 + u), 3)
     models = [JOB_TYPES[i] for i in types.tolist()]
-    return Drawn(
-        when=poisson(want.jobs, want.span(gpus * lengths), arrivals),
-        lengths=lengths,
-        demands=[demand(g) for g in gpus.tolist()],
-        models=models,
+    return replace(
+        _arrive(want, arrivals, gpus, lengths, models),
         priorities=np.where(weighing.random(want.jobs) < 0.2, 5.0, 1.0).tolist(),
         hints=[batch_of(model) for model in models],
     )
@@ -65,16 +62,9 @@ def draw_shockwave(want: Want) -> Drawn:
     # Too short to change its batch: such a job is static.
     mode = np.where(accordion, np.where(lengths < 1000, "static", "accordion"), "gns")
     models = [JOB_TYPES[i] for i in types.tolist()]
-    return Drawn(
-        when=poisson(want.jobs, want.span(gpus * lengths), arrivals),
-        lengths=lengths,
-        demands=[demand(g) for g in gpus.tolist()],
-        models=models,
-        hints=[
-            {**batch_of(model), "mode": MODES[m]}
-            for model, m in zip(models, mode.tolist(), strict=True)
-        ],
-    )
+    modes = zip(models, mode.tolist(), strict=True)
+    hints = [{**batch_of(model), "mode": MODES[m]} for model, m in modes]
+    return replace(_arrive(want, arrivals, gpus, lengths, models), hints=hints)
 
 
 def draw_pollux(want: Want) -> Drawn:
@@ -107,12 +97,15 @@ def draw_tiresias(want: Want) -> Drawn:
     picked = sizing.integers(0, len(TIRESIAS_MODELS), want.jobs)
     more = 5.0 * np.exp(2.4 * lengthening.standard_normal(want.jobs))
     lengths: Floats = np.minimum(120.0 + more, 1800.0).round(3)
-    return Drawn(
-        when=poisson(want.jobs, want.span(gpus * lengths), arrivals),
-        lengths=lengths,
-        demands=[demand(g) for g in gpus.tolist()],
-        models=[TIRESIAS_MODELS[i] for i in picked.tolist()],
-    )
+    models = [TIRESIAS_MODELS[i] for i in picked.tolist()]
+    return _arrive(want, arrivals, gpus, lengths, models)
+
+
+def _arrive(
+    want: Want, arrivals: np.random.Generator, gpus: Floats, lengths: Floats, models: list[str]
+) -> Drawn:
+    when = poisson(want.jobs, want.span(gpus * lengths), arrivals)
+    return Drawn(when, lengths, [demand(g) for g in gpus.tolist()], models=models)
 
 
 def _sizes(mix: dict[int, float], want: Want, rng: np.random.Generator) -> Floats:

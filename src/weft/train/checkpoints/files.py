@@ -19,8 +19,9 @@ from typing import Any, BinaryIO
 
 import torch
 
-from weft.train.errors import BadCheckpoint
+from weft.train.errors import BadCheckpoint, TrainError
 from weft.wire import fence
+from weft.wire.places import is_url
 
 FORMAT = 2
 READABLE = (1, 2)  # 1 called the random states "chance"
@@ -52,7 +53,7 @@ class Checkpoints:
         partial = self.directory / f".writing-{os.getpid()}"
         try:
             with partial.open("wb") as out:
-                _write(out, state, step, epoch)
+                write_state(out, state, step, epoch)
             with fence.held(self.directory, self.attempt):
                 partial.replace(final)
                 _sync_folder(self.directory)
@@ -93,9 +94,23 @@ class Checkpoints:
                 return kept.path, warnings
         return None, warnings
 
+    def load(self, path: Path) -> dict[str, Any]:
+        """The state in one of them, on the CPU."""
+        return load(path)
+
     def _prune(self) -> None:
         for old in self.list_kept()[KEPT:]:
             old.path.unlink(missing_ok=True)
+
+
+def folder_only(place: str | os.PathLike[str]) -> Path:
+    """A place that must be a folder."""
+    if is_url(place):
+        raise TrainError(
+            f"checkpoints in {place} can be written by `weft.train.init` alone",
+            hint="name a folder that all nodes see: `checkpoint: {dir: FOLDER}`",
+        )
+    return Path(place)
 
 
 def verify(path: Path) -> dict[str, Any]:
@@ -170,7 +185,8 @@ class _Hashing:
         self._out.flush()
 
 
-def _write(out: BinaryIO, state: Mapping[str, Any], step: int, epoch: int) -> None:
+def write_state(out: Any, state: Mapping[str, Any], step: int, epoch: int) -> None:
+    """The state and the line that says it is whole, on disk when it returns."""
     body = _Hashing(out)
     try:
         torch.save(dict(state), body)  # type: ignore[arg-type]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
 
 from weft.train.checkpoints import rng_state
-from weft.train.checkpoints.files import Checkpoints, load
 from weft.train.ranks.gang import Gang
 from weft.train.reports import Reports, log_resume
 from weft.train.step import Trained
@@ -30,10 +29,26 @@ class Stateful(Protocol):
         ...
 
 
+class CheckpointStore(Protocol):
+    """Where whole checkpoints are kept; places are what `save` gives and `load` takes."""
+
+    def save(self, state: Mapping[str, Any], step: int, epoch: int) -> Any:
+        """The place of a new one; OSError and Fenced leave what there was."""
+        ...
+
+    def find_newest(self) -> tuple[Any, list[str]]:
+        """The place of the newest whole one or None, and warnings."""
+        ...
+
+    def load(self, place: Any, /) -> dict[str, Any]:
+        """What is there."""
+        ...
+
+
 class Saver:
     """One rank's part in finding and writing; rank 0 chooses and writes for all."""
 
-    def __init__(self, checkpoints: Checkpoints | None, gang: Gang, reports: Reports) -> None:
+    def __init__(self, checkpoints: CheckpointStore | None, gang: Gang, reports: Reports) -> None:
         self._checkpoints, self._gang, self._reports = checkpoints, gang, reports
 
     def find(self) -> dict[str, Any]:
@@ -49,10 +64,10 @@ class Saver:
         for text in warnings:
             self._reports.report_notice("warning", text)
         path = self._gang.broadcast(path)
-        if path is None:
+        if path is None or self._checkpoints is None:
             return {}
         log_resume(self._gang.rank, path)
-        return load(path)
+        return self._checkpoints.load(path)
 
     def save(self, state: Callable[[], dict[str, Any]], step: int, epoch: int) -> float | None:
         """Write `state()` with the ranks' random states; the seconds it took, None if not written.

@@ -86,7 +86,10 @@ class Planned:
         self._took_s: deque[float] = deque(maxlen=RECENT)
         self._mean, self._stop = float("nan"), StopRequest()
         self._kept = ShardedCheckpoints(folder, gang, env.attempt) if folder else None
-        self._mesh = make_mesh(layout, gang.device.type) if gang.size > 1 else None
+        if layout.offload and gang.alone:
+            gang.form_alone()
+        divided = layout.offload or gang.size > 1
+        self._mesh = make_mesh(layout, gang.device.type) if divided else None
         self._replica = self._place("dp")
         self.rows = divide_batch(layout, recipe.batch, self._replica)
         self._bare = model.to(gang.device)

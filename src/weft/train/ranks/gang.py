@@ -70,11 +70,19 @@ class Gang:
                     f"WORLD_SIZE is {env.world_size} but MASTER_ADDR or MASTER_PORT is not set",
                     hint="start the script with torchrun, or through weft",
                 )
-            backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
-            dist.init_process_group(backend, rank=self.rank, world_size=self.size, timeout=limit)
-            self._made = True
+            self._make(rank=self.rank, world_size=self.size, timeout=limit)
         # A group of its own: control never queues behind gradients, and stays on the CPU.
         self._control = dist.new_group(backend="gloo", timeout=limit)
+
+    def form_alone(self) -> None:
+        """A process group of this rank alone, for parts of torch that need one."""
+        if not dist.is_initialized():
+            self._make(store=groups.open_store_alone(), rank=0, world_size=1)
+
+    def _make(self, **where: Any) -> None:
+        backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, **where)
+        self._made = True
 
     def begin_sum(self, wishes: Sequence[float]) -> None:
         """Start summing this rank's vector with the others'."""

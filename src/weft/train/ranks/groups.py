@@ -52,9 +52,14 @@ def form(store: Any, name: str, rank: int, size: int, timeout_s: float) -> Any:
     return group
 
 
+def open_store_alone() -> Any:
+    """What a rank without peers meets itself in."""
+    return core.HashStore()
+
+
 def form_alone(name: str, timeout_s: float = 60.0) -> Any:
     """A group of one rank."""
-    return form(core.HashStore(), name, 0, 1, timeout_s)
+    return form(open_store_alone(), name, 0, 1, timeout_s)
 
 
 def open_store(path: str, timeout_s: float) -> Any:

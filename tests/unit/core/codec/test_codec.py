@@ -13,39 +13,7 @@ import pytest
 from weft.core.codec.event_lines import event_line, read_event
 from weft.core.codec.plain_values import decode, encode
 from weft.core.errors import InvalidConfig
-from weft.core.events.event import (
-    EVENTS,
-    Awoke,
-    Cancelled,
-    DeadlineMissed,
-    Decided,
-    Event,
-    Failed,
-    Finished,
-    LoanRecalled,
-    NodeDown,
-    NodeUp,
-    Noticed,
-    Observed,
-    PolicyChanged,
-    PriorityChanged,
-    Refitted,
-    Reported,
-    Resizable,
-    Resized,
-    ResizeFailed,
-    Resumed,
-    Saved,
-    SleepFailed,
-    Slept,
-    Started,
-    StartedAhead,
-    StartFailed,
-    Stopped,
-    Submitted,
-    Suspended,
-    Woken,
-)
+from weft.core.events import event as facts
 from weft.core.events.report import Report
 from weft.core.knowledge.traffic import Pattern, Phase, Traffic
 from weft.core.model.cluster import Node, parse_cluster
@@ -126,48 +94,50 @@ FULL_ALLOCATION = Allocation(
     TimeShift(0.25, 0.1),
     Execution(2, 2, 1, 1, True, 4, True),
 )
-SAMPLES: tuple[Event, ...] = (
-    Submitted(FULL_JOB),
-    Submitted(Job(JobId("plain"))),
-    Cancelled(A),
-    Cancelled(A, "it waits in vain"),
-    Suspended(A, "admin 'ops'"),
-    Suspended(A, "its owner", Rung.SUSPEND),
-    StartedAhead(
+SAMPLES: tuple[facts.Event, ...] = (
+    facts.Submitted(FULL_JOB),
+    facts.Submitted(Job(JobId("plain"))),
+    facts.Cancelled(A),
+    facts.Cancelled(A, "it waits in vain"),
+    facts.Suspended(A, "admin 'ops'"),
+    facts.Suspended(A, "its owner", Rung.SUSPEND),
+    facts.StartedAhead(
         A, 2, Allocation((Slice(NodeId("n0"), (1,), 4.0, 8.0),), Sharing(gpu_mem_gb=20.0))
     ),
-    Slept(A, 2, Rung.SUSPEND, 0.75, 12.5),
-    SleepFailed(A, 2, "CUDA_ERROR_NOT_SUPPORTED"),
-    Awoke(A, 2, 0.25),
-    Resumed(A),
-    PriorityChanged(A, -1.0, Tier.OPPORTUNISTIC),
-    Started(A, 2),
-    DeadlineMissed(A),
-    StartFailed(A, 2, "no image"),
-    Stopped(A, 2),
-    Finished(A, 2),
-    Failed(A, 2, "out of memory", retry=True),
-    Failed(A, 2, "too long", lost=True, code=-9, final=True),
-    Failed(A, 2, "CUDA out of memory", retry=True, lost=True, code=1, out_of_memory=True),
-    Failed(A, 2),
-    Reported(A, 2, Report(loss=0.5, updates_per_s=3.0, user={"accuracy": 0.25})),
-    NodeUp(Node(NodeId("n0"), "a100", 8, 64.0, 512.0, "r1")),
-    NodeUp(parse_cluster("1x8:v100@dgx-1v/nic=50").nodes[0]),
-    NodeDown(NodeId("n0")),
-    NodeDown(NodeId("n0"), drained=True),
-    LoanRecalled(2),
-    Refitted(120, {"ends": 120, "tree": [0, 1.5, 2.0, [1, 0.25, 3.0, 4.0]]}),
-    Observed(A, 2, 12.5, 0.75, (JobId("b"), JobId("c")), 1.5),
-    Saved(A, 2, 1200),
-    Resizable(A, 2, 0.5),
-    Resized(A, 2, 1, 0.05, 1.5),
-    ResizeFailed(A, 2, 2, "a new rank died"),
-    Noticed(A, 2, "warning", "the newest checkpoint is damaged"),
-    PolicyChanged(PartSpec("las", {"by": "time", "thresholds": (1.0, 2.0)}, (PartSpec("firm"),))),
-    PolicyChanged(PartSpec("fifo"), PartSpec("las"), "it took too long"),
-    Woken(),
-    Decided(1),
-    Decided(
+    facts.Slept(A, 2, Rung.SUSPEND, 0.75, 12.5),
+    facts.SleepFailed(A, 2, "CUDA_ERROR_NOT_SUPPORTED"),
+    facts.Awoke(A, 2, 0.25),
+    facts.Resumed(A),
+    facts.PriorityChanged(A, -1.0, Tier.OPPORTUNISTIC),
+    facts.Started(A, 2),
+    facts.DeadlineMissed(A),
+    facts.StartFailed(A, 2, "no image"),
+    facts.Stopped(A, 2),
+    facts.Finished(A, 2),
+    facts.Failed(A, 2, "out of memory", retry=True),
+    facts.Failed(A, 2, "too long", lost=True, code=-9, final=True),
+    facts.Failed(A, 2, "CUDA out of memory", retry=True, lost=True, code=1, out_of_memory=True),
+    facts.Failed(A, 2),
+    facts.Reported(A, 2, Report(loss=0.5, updates_per_s=3.0, user={"accuracy": 0.25})),
+    facts.NodeUp(Node(NodeId("n0"), "a100", 8, 64.0, 512.0, "r1")),
+    facts.NodeUp(parse_cluster("1x8:v100@dgx-1v/nic=50").nodes[0]),
+    facts.NodeDown(NodeId("n0")),
+    facts.NodeDown(NodeId("n0"), drained=True),
+    facts.LoanRecalled(2),
+    facts.Refitted(120, {"ends": 120, "tree": [0, 1.5, 2.0, [1, 0.25, 3.0, 4.0]]}),
+    facts.Observed(A, 2, 12.5, 0.75, (JobId("b"), JobId("c")), 1.5),
+    facts.Saved(A, 2, 1200),
+    facts.Resizable(A, 2, 0.5),
+    facts.Resized(A, 2, 1, 0.05, 1.5),
+    facts.ResizeFailed(A, 2, 2, "a new rank died"),
+    facts.Noticed(A, 2, "warning", "the newest checkpoint is damaged"),
+    facts.PolicyChanged(
+        PartSpec("las", {"by": "time", "thresholds": (1.0, 2.0)}, (PartSpec("firm"),))
+    ),
+    facts.PolicyChanged(PartSpec("fifo"), PartSpec("las"), "it took too long"),
+    facts.Woken(),
+    facts.Decided(1),
+    facts.Decided(
         7,
         {A: FULL_ALLOCATION, JobId("b"): None},
         {JobId("c"): "too large"},
@@ -206,13 +176,13 @@ def through_json(memory: Memory) -> Memory:
 
 
 def test_the_samples_cover_every_event_and_every_field() -> None:
-    assert {type(sample) for sample in SAMPLES} == set(EVENTS)
+    assert {type(sample) for sample in SAMPLES} == set(facts.EVENTS)
     for value in (FULL_JOB, FULL_ALLOCATION, FULL_ALLOCATION.sharing, SAMPLES[-1]):
         assert set(encode(value)) >= {f.name for f in fields(value)} - {"share"}
 
 
 @pytest.mark.parametrize("event", SAMPLES, ids=lambda e: type(e).__name__)
-def test_every_event_survives_its_line(event: Event) -> None:
+def test_every_event_survives_its_line(event: facts.Event) -> None:
     line = event_line(12.25, event)
 
     assert "\n" not in line
@@ -220,33 +190,33 @@ def test_every_event_survives_its_line(event: Event) -> None:
 
 
 def test_an_event_read_back_has_the_types_it_was_written_with() -> None:
-    _, event = read_event(event_line(0.0, Submitted(FULL_JOB)))
+    _, event = read_event(event_line(0.0, facts.Submitted(FULL_JOB)))
 
-    assert isinstance(event, Submitted)
+    assert isinstance(event, facts.Submitted)
     assert event.job.tier is Tier.OPPORTUNISTIC
     assert isinstance(event.job.demand.kinds, tuple)
     assert isinstance(event.job.batch, BatchRange)
 
 
 def test_fields_at_their_default_are_left_out() -> None:
-    assert event_line(1.0, Submitted(Job(A, demand=Demand(2)))) == (
+    assert event_line(1.0, facts.Submitted(Job(A, demand=Demand(2)))) == (
         '{"at":1.0,"event":"Submitted","job":{"id":"a","demand":{"gpus":2,"min":2,"max":2}}}'
     )
-    assert event_line(0.0, Woken()) == '{"at":0.0,"event":"Woken"}'
+    assert event_line(0.0, facts.Woken()) == '{"at":0.0,"event":"Woken"}'
     assert encode(Allocation((Slice(NodeId("n"), (0,)),))) == {
         "slices": [{"node": "n", "gpus": [0]}]
     }
 
 
 def test_taking_away_is_not_the_same_as_leaving_out() -> None:
-    _, event = read_event(event_line(0.0, Decided(1, {A: None})))
+    _, event = read_event(event_line(0.0, facts.Decided(1, {A: None})))
 
-    assert isinstance(event, Decided)
+    assert isinstance(event, facts.Decided)
     assert event.changes == {A: None}
 
 
 def test_numpy_numbers_are_written_as_plain_ones() -> None:
-    event = Reported(
+    event = facts.Reported(
         A, int(np.int64(2)), Report(loss=float(np.float64(1.5)), user={"n": float(np.float32(2.0))})
     )
 
@@ -260,11 +230,11 @@ def test_numpy_numbers_are_written_as_plain_ones() -> None:
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_infinities_survive_without_leaving_the_json_standard(value: float) -> None:
-    line = event_line(0.0, Decided(1, wake_at=value))
+    line = event_line(0.0, facts.Decided(1, wake_at=value))
 
     json.loads(line, parse_constant=pytest.fail)
     _, event = read_event(line)
-    assert isinstance(event, Decided)
+    assert isinstance(event, facts.Decided)
     assert event.wake_at is not None
     assert np.array_equal(event.wake_at, value, equal_nan=True)
 
@@ -278,13 +248,13 @@ def test_reports_of_earlier_versions_are_read_by_their_new_names() -> None:
     _, event = read_event(line)
 
     report = Report(per_gpu=32.0, grad_sqr=0.5, grad_var=2.0, accumulate=1.0, user={"x": 3.0})
-    assert event == Reported(A, 2, report)
+    assert event == facts.Reported(A, 2, report)
 
 
 def test_what_a_newer_version_reports_is_left_out() -> None:
     line = '{"at":1.0,"event":"Reported","job":"a","attempt":2,"report":{"loss":2.0,"karma":1.0}}'
 
-    assert read_event(line) == (1.0, Reported(A, 2, Report(loss=2.0)))
+    assert read_event(line) == (1.0, facts.Reported(A, 2, Report(loss=2.0)))
 
 
 def test_an_unknown_event_is_refused() -> None:
@@ -336,4 +306,4 @@ def test_nested_values_survive_with_their_types() -> None:
 def test_a_log_with_fields_that_nothing_reads_any_more_is_still_read() -> None:
     line = '{"at":3.0,"event":"Decided","number":7,"asleep":["n0","n1"],"wake_at":12.5}'
 
-    assert read_event(line) == (3.0, Decided(7, wake_at=12.5))
+    assert read_event(line) == (3.0, facts.Decided(7, wake_at=12.5))

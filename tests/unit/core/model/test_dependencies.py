@@ -5,17 +5,8 @@ from __future__ import annotations
 import pytest
 
 from weft.core.codec.event_lines import event_line, read_event
+from weft.core.events import event as facts
 from weft.core.events.actions import Reject, Start
-from weft.core.events.event import (
-    Cancelled,
-    Decided,
-    Event,
-    Failed,
-    Finished,
-    Started,
-    Stopped,
-    Submitted,
-)
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.dependencies import Dependencies
 from weft.core.model.job import After, Job, JobId
@@ -31,7 +22,7 @@ class World:
     """A scheduler on four devices, with its log."""
 
     def __init__(self) -> None:
-        self.log: list[Event] = []
+        self.log: list[facts.Event] = []
         self.now = 0.0
         self.scheduler = Scheduler(
             EligibleJobs(Fifo()),
@@ -39,7 +30,7 @@ class World:
             journal=lambda _, event: self.log.append(event),
         )
 
-    def tell(self, *events: Event) -> list[str]:
+    def tell(self, *events: facts.Event) -> list[str]:
         """What is started and rejected then."""
         self.now += 1.0
         actions = self.scheduler.step(self.now, events)
@@ -50,10 +41,10 @@ class World:
         ]
 
     def submit(self, job: JobId, after: After | None = None) -> list[str]:
-        return self.tell(Submitted(Job(job, after=after or After())))
+        return self.tell(facts.Submitted(Job(job, after=after or After())))
 
 
-ENDS: list[Event] = [Finished(A, 1), Failed(A, 1), Cancelled(A)]
+ENDS: list[facts.Event] = [facts.Finished(A, 1), facts.Failed(A, 1), facts.Cancelled(A)]
 
 
 @pytest.mark.parametrize(
@@ -68,13 +59,13 @@ def test_a_job_waits_and_then_starts_or_is_cancelled(after: After, starts: list[
     for end, starts_then in zip(ENDS, starts, strict=True):
         world = World()
         assert world.submit(A) == ["a"]
-        world.tell(Started(A, 1))
+        world.tell(facts.Started(A, 1))
         assert world.submit(B, after) == []
 
-        told = world.tell(end) + world.tell(Stopped(A, 1))
+        told = world.tell(end) + world.tell(facts.Stopped(A, 1))
 
         assert told == (["b"] if starts_then else ["not b"])
-        gone = [one for one in world.log if isinstance(one, Cancelled) and one.job == B]
+        gone = [one for one in world.log if isinstance(one, facts.Cancelled) and one.job == B]
         assert bool(gone) is not starts_then
         assert all("a" in one.reason for one in gone)
 
@@ -85,7 +76,7 @@ def test_those_that_wait_for_a_job_that_waits_in_vain_go_with_it() -> None:
     world.submit(B, After(ok=(A,)))
     world.submit(C, After(ok=(B,)))
 
-    assert world.tell(Failed(A, 1)) == ["not b", "not c"]
+    assert world.tell(facts.Failed(A, 1)) == ["not b", "not c"]
     assert not len(world.scheduler.state.table)
 
 
@@ -94,14 +85,14 @@ def test_a_failure_that_is_tried_again_is_no_end() -> None:
     world.submit(A)
     world.submit(B, After(not_ok=(A,)))
 
-    assert world.tell(Failed(A, 1, retry=True)) == ["a"]
+    assert world.tell(facts.Failed(A, 1, retry=True)) == ["a"]
 
 
 def test_a_job_that_comes_with_the_bad_end_of_the_other_is_cancelled() -> None:
     world = World()
     world.submit(A)
 
-    told = world.tell(Failed(A, 1), Submitted(Job(B, after=After(ok=(A,)))))
+    told = world.tell(facts.Failed(A, 1), facts.Submitted(Job(B, after=After(ok=(A,)))))
 
     assert told == ["not b"]
 
@@ -118,7 +109,7 @@ def test_the_log_brings_back_who_waits_and_who_was_cancelled() -> None:
         again.scheduler.recall(at, event)
 
     again.now = 10.0
-    assert again.tell(Failed(A, 1)) == ["not b", "c"]
+    assert again.tell(facts.Failed(A, 1)) == ["not b", "c"]
 
 
 def test_a_snapshot_brings_back_who_waits() -> None:
@@ -130,7 +121,7 @@ def test_a_snapshot_brings_back_who_waits() -> None:
 
     world.scheduler.state = load_state(save_state(world.scheduler.state), jobs)
 
-    assert world.tell(Failed(A, 1)) == ["not b"]
+    assert world.tell(facts.Failed(A, 1)) == ["not b"]
 
 
 def test_no_decision_names_a_job_that_waits_for_another() -> None:
@@ -138,7 +129,7 @@ def test_no_decision_names_a_job_that_waits_for_another() -> None:
     world.submit(A)
     world.submit(B, After(ok=(A,)))
 
-    decided = [one for one in world.log if isinstance(one, Decided)]
+    decided = [one for one in world.log if isinstance(one, facts.Decided)]
 
     assert all(B not in one.changes for one in decided)
 
@@ -146,24 +137,24 @@ def test_no_decision_names_a_job_that_waits_for_another() -> None:
 def test_a_job_starts_once_the_cancelled_one_before_it_has_left() -> None:
     world = World()
     world.submit(A)
-    world.tell(Started(A, 1))
+    world.tell(facts.Started(A, 1))
     world.submit(C)
     world.submit(B, After(any=(A, C)))
-    world.tell(Finished(C, 1))
+    world.tell(facts.Finished(C, 1))
 
-    assert world.tell(Cancelled(A)) == []
-    assert world.tell(Stopped(A, 1)) == ["b"]
+    assert world.tell(facts.Cancelled(A)) == []
+    assert world.tell(facts.Stopped(A, 1)) == ["b"]
 
 
 def test_so_many_jobs_of_an_app_run_at_once_as_it_says() -> None:
     world = World()
     jobs = [Job(JobId(f"j{n}"), app="sweep", max_parallel=2) for n in range(4)]
 
-    assert world.tell(*map(Submitted, jobs)) == ["j0", "j1"]
+    assert world.tell(*map(facts.Submitted, jobs)) == ["j0", "j1"]
     assert world.submit(A) == ["a"]
-    assert world.tell(Finished(JobId("j1"), 1)) == ["j2"]
-    assert world.tell(Cancelled(JobId("j3"))) == []
-    assert world.tell(Finished(JobId("j0"), 1)) == []
+    assert world.tell(facts.Finished(JobId("j1"), 1)) == ["j2"]
+    assert world.tell(facts.Cancelled(JobId("j3"))) == []
+    assert world.tell(facts.Finished(JobId("j0"), 1)) == []
 
 
 def test_a_job_that_left_before_the_one_it_waited_for_is_not_withdrawn_again() -> None:

@@ -10,33 +10,28 @@ import pytest
 from weft.core.errors import PlanError
 from weft.core.events.actions import Start, Wake
 from weft.core.events.event import Cancelled, Submitted
+from weft.core.model import job as model
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import (
-    Allocation,
-    Batch,
-    Demand,
-    Job,
-    JobId,
-    NodeId,
-    Sharing,
-    Slice,
-    Tier,
-    TimeShift,
-)
 from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 
-A, B, E, K, H = JobId("a"), JobId("b"), JobId("elastic"), JobId("kinds"), JobId("half")
-JOBS = (
-    Job(A, demand=Demand(2)),
-    Job(B, demand=Demand(2)),
-    Job(E, demand=Demand(2, min=1, max=4)),
-    Job(K, demand=Demand(1, kinds=("t4",))),
-    Job(H, demand=Demand(1, share=0.5)),
+A, B, E, K, H = (
+    model.JobId("a"),
+    model.JobId("b"),
+    model.JobId("elastic"),
+    model.JobId("kinds"),
+    model.JobId("half"),
 )
-T4, V100 = NodeId("t4-0"), NodeId("v100-1")
+JOBS = (
+    model.Job(A, demand=model.Demand(2)),
+    model.Job(B, demand=model.Demand(2)),
+    model.Job(E, demand=model.Demand(2, min=1, max=4)),
+    model.Job(K, demand=model.Demand(1, kinds=("t4",))),
+    model.Job(H, demand=model.Demand(1, share=0.5)),
+)
+T4, V100 = model.NodeId("t4-0"), model.NodeId("v100-1")
 
 
 @dataclass(frozen=True)
@@ -50,8 +45,10 @@ class Says:
         return self.plan
 
 
-def on(*gpus: int, node: NodeId = V100, sharing: Sharing | None = None) -> Allocation:
-    return Allocation((Slice(node, gpus),), sharing or Sharing())
+def on(
+    *gpus: int, node: model.NodeId = V100, sharing: model.Sharing | None = None
+) -> model.Allocation:
+    return model.Allocation((model.Slice(node, gpus),), sharing or model.Sharing())
 
 
 def scheduler_of(plan: Plan, controls: Controls = Controls.NOTHING) -> Scheduler:
@@ -74,50 +71,50 @@ def wrong(plan: Plan, controls: Controls = Controls.NOTHING) -> str:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({JobId("who"): on(0)}, "names 'who', which is not an active job"),
+        ({model.JobId("who"): on(0)}, "names 'who', which is not an active job"),
         (
             {A: on(0, 1), B: on(1, 2)},
             "gives 'b' what is not there: GPU 1 of v100-1 is claimed to 1.00 already",
         ),
         ({A: on(3, 4)}, "gives 'a' what is not there: GPU 4 of v100-1 does not exist"),
         (
-            {A: on(0, 1, node=NodeId("n9"))},
+            {A: on(0, 1, node=model.NodeId("n9"))},
             "gives 'a' what is not there: node 'n9' is not in the cluster",
         ),
         ({A: on(0)}, "gives 'a' 1 GPUs; it takes 2 to 2"),
         ({A: on(0, 1, 2)}, "gives 'a' 3 GPUs; it takes 2 to 2"),
-        ({A: Allocation(())}, "gives 'a' 0 GPUs; it takes 2 to 2"),
+        ({A: model.Allocation(())}, "gives 'a' 0 GPUs; it takes 2 to 2"),
         ({E: on(0)}, "gives 'elastic' 1 GPUs; it takes 2 to 2"),
         ({K: on(0)}, "puts 'kinds' on ['v100']; it takes ('t4',)"),
         (
-            {A: Allocation((Slice(T4, (0,)), Slice(V100, (0,))))},
+            {A: model.Allocation((model.Slice(T4, (0,)), model.Slice(V100, (0,))))},
             "puts 'a' on ['t4', 'v100']; it takes one",
         ),
         (
-            {A: on(0, 1, sharing=Sharing(share=0.5))},
+            {A: on(0, 1, sharing=model.Sharing(share=0.5))},
             "sets the share of 'a' without declaring Controls.SHARE",
         ),
         ({H: on(0)}, "sets the share of 'half' without declaring Controls.SHARE"),
         (
-            {A: on(0, 1, sharing=Sharing(tier=Tier.OPPORTUNISTIC))},
+            {A: on(0, 1, sharing=model.Sharing(tier=model.Tier.OPPORTUNISTIC))},
             "sets the tier of 'a' without declaring Controls.TIER",
         ),
         (
-            {A: on(0, 1, sharing=Sharing(phase=0.5))},
+            {A: on(0, 1, sharing=model.Sharing(phase=0.5))},
             "sets the phase of 'a' without declaring Controls.PHASE",
         ),
         (
-            {A: replace(on(0, 1), batch=Batch(32))},
+            {A: replace(on(0, 1), batch=model.Batch(32))},
             "sets the batch of 'a' without declaring Controls.BATCH",
         ),
         (
-            {A: replace(on(0, 1), time_shift=TimeShift(0.2, 0.1))},
+            {A: replace(on(0, 1), time_shift=model.TimeShift(0.2, 0.1))},
             "shifts the iterations of 'a' without declaring Controls.SHIFT",
         ),
     ],
 )
 def test_a_broken_rule_is_named_with_policy_job_and_devices(
-    changes: dict[JobId, Allocation | None], message: str
+    changes: dict[model.JobId, model.Allocation | None], message: str
 ) -> None:
     assert wrong(Plan(changes)) == message
 
@@ -130,7 +127,9 @@ def test_the_reason_of_the_ledger_is_kept_as_the_cause() -> None:
 
 
 def test_rejecting_an_unknown_job_is_refused() -> None:
-    assert wrong(Plan(rejected={JobId("who"): "?"})) == "names 'who', which is not an active job"
+    assert (
+        wrong(Plan(rejected={model.JobId("who"): "?"})) == "names 'who', which is not an active job"
+    )
 
 
 def test_a_job_may_not_be_changed_and_rejected_at_once() -> None:
@@ -162,21 +161,21 @@ def test_a_policy_that_declares_counts_still_keeps_to_the_range() -> None:
 @pytest.mark.parametrize(
     ("controls", "to"),
     [
-        (Controls.SHARE, on(0, 1, sharing=Sharing(share=0.5))),
-        (Controls.TIER, on(0, 1, sharing=Sharing(tier=Tier.OPPORTUNISTIC))),
-        (Controls.PHASE, on(0, 1, sharing=Sharing(phase=0.5))),
-        (Controls.BATCH, replace(on(0, 1), batch=Batch(32))),
-        (Controls.SHIFT, replace(on(0, 1), time_shift=TimeShift(0.2, 0.1))),
+        (Controls.SHARE, on(0, 1, sharing=model.Sharing(share=0.5))),
+        (Controls.TIER, on(0, 1, sharing=model.Sharing(tier=model.Tier.OPPORTUNISTIC))),
+        (Controls.PHASE, on(0, 1, sharing=model.Sharing(phase=0.5))),
+        (Controls.BATCH, replace(on(0, 1), batch=model.Batch(32))),
+        (Controls.SHIFT, replace(on(0, 1), time_shift=model.TimeShift(0.2, 0.1))),
     ],
 )
-def test_what_a_policy_declares_it_may_set(controls: Controls, to: Allocation) -> None:
+def test_what_a_policy_declares_it_may_set(controls: Controls, to: model.Allocation) -> None:
     scheduler = scheduler_of(Plan({A: to}), controls)
 
     assert scheduler.step(0.0, [Submitted(JOBS[0])]) == [Start(JOBS[0], to, 1)]
 
 
 def test_a_job_that_asks_for_a_part_gets_exactly_that_part() -> None:
-    to = on(0, sharing=Sharing(share=0.5))
+    to = on(0, sharing=model.Sharing(share=0.5))
     scheduler = scheduler_of(Plan({H: to}))
 
     assert scheduler.step(0.0, [Submitted(JOBS[4])]) == [Start(JOBS[4], to, 1)]

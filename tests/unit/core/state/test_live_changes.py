@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from weft.core.events import event as facts
 from weft.core.events.actions import Action, Resize, Start, Stop
-from weft.core.events.event import (
-    Decided,
-    Event,
-    Failed,
-    Finished,
-    Resizable,
-    Resized,
-    ResizeFailed,
-    Started,
-    Stopped,
-    Submitted,
-)
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.state.saved_state import load_state, save_state
@@ -38,7 +27,7 @@ class Story:
         self.state = State(parse_cluster("1x4:v100"))
         self.now, self.decisions = 0.0, 0
 
-    def fold(self, event: Event) -> list[Action]:
+    def fold(self, event: facts.Event) -> list[Action]:
         self.now += 1.0
         return self.state.fold(self.now, event)
 
@@ -46,13 +35,13 @@ class Story:
         self.decisions += 1
         wanted = {JobId(job): to for job, to in changes.items()}
         live = self.state.live.pick(wanted, self.state.table)
-        return self.fold(Decided(self.decisions, wanted, live=live))
+        return self.fold(facts.Decided(self.decisions, wanted, live=live))
 
     def run(self, job: JobId, *gpus: int) -> None:
-        self.fold(Submitted(Job(job, 0.0, Demand(1, min=1, max=4))))
+        self.fold(facts.Submitted(Job(job, 0.0, Demand(1, min=1, max=4))))
         self.decide(**{job: on(*gpus)})
-        self.fold(Started(job, 1))
-        self.fold(Resizable(job, 1, 0.5))
+        self.fold(facts.Started(job, 1))
+        self.fold(facts.Resizable(job, 1, 0.5))
 
     def free(self) -> int:
         return self.state.free.on(0)
@@ -85,17 +74,17 @@ def test_a_job_that_trains_grows_without_a_stop_and_keeps_its_attempt(story: Sto
     story.run(A, 0)
 
     assert seen(story.decide(a=on(0, 1))) == [resize(A, 1, 0, 1)]
-    assert seen(story.fold(Resized(A, 1, 1, 0.1))) == []
+    assert seen(story.fold(facts.Resized(A, 1, 1, 0.1))) == []
     assert story.free() == 2
     assert seen(story.decide(a=None)) == [("stop", A, 1)]
 
 
 def test_devices_that_a_job_moves_away_from_are_not_used_before_it_has_left(story: Story) -> None:
     story.run(A, 0, 1)
-    story.fold(Submitted(Job(B, 0.0, Demand(2))))
+    story.fold(facts.Submitted(Job(B, 0.0, Demand(2))))
 
     assert seen(story.decide(a=on(2, 3), b=on(0, 1))) == [resize(A, 1, 2, 3)]
-    assert seen(story.fold(Resized(A, 1, 1, 0.1))) == [("start", B, 1)]
+    assert seen(story.fold(facts.Resized(A, 1, 1, 0.1))) == [("start", B, 1)]
 
 
 def test_two_jobs_that_swap_are_stopped_for_neither_could_begin(story: Story) -> None:
@@ -110,50 +99,50 @@ def test_a_job_grows_onto_devices_that_another_gives_up_once_that_has_left(story
     story.run(B, 1, 2)
 
     assert seen(story.decide(a=on(0, 2), b=on(1))) == [resize(B, 1, 1)]
-    assert seen(story.fold(Resized(B, 1, 1))) == [resize(A, 1, 0, 2)]
+    assert seen(story.fold(facts.Resized(B, 1, 1))) == [resize(A, 1, 0, 2)]
 
 
 def test_a_change_that_failed_is_made_by_a_checkpoint(story: Story) -> None:
     story.run(A, 0)
     story.decide(a=on(1))
 
-    assert seen(story.fold(ResizeFailed(A, 1, 1, "a new rank died"))) == [("stop", A, 1)]
-    assert seen(story.fold(Stopped(A, 1))) == [("start", A, 2)]
+    assert seen(story.fold(facts.ResizeFailed(A, 1, 1, "a new rank died"))) == [("stop", A, 1)]
+    assert seen(story.fold(facts.Stopped(A, 1))) == [("start", A, 2)]
     assert story.free() == 3
 
 
 def test_of_two_changes_only_the_last_one_is_answered(story: Story) -> None:
     story.run(A, 0)
     story.decide(a=on(0, 1))
-    story.fold(Submitted(Job(B, 0.0, Demand(1))))
+    story.fold(facts.Submitted(Job(B, 0.0, Demand(1))))
 
     assert seen(story.decide(a=on(0, 2), b=on(1))) == [resize(A, 2, 0, 2)]
-    assert seen(story.fold(Resized(A, 1, 1))) == []  # it may still be there
-    assert seen(story.fold(Resized(A, 1, 2))) == [("start", B, 1)]
+    assert seen(story.fold(facts.Resized(A, 1, 1))) == []  # it may still be there
+    assert seen(story.fold(facts.Resized(A, 1, 2))) == [("start", B, 1)]
 
 
 def test_a_job_that_ends_in_the_middle_leaves_both_sets(story: Story) -> None:
     story.run(A, 0, 1)
-    story.fold(Submitted(Job(B, 0.0, Demand(2))))
+    story.fold(facts.Submitted(Job(B, 0.0, Demand(2))))
     story.decide(a=on(2, 3), b=on(0, 1))
 
-    assert seen(story.fold(Finished(A, 1))) == [("start", B, 1)]
+    assert seen(story.fold(facts.Finished(A, 1))) == [("start", B, 1)]
     assert story.free() == 2
 
 
 def test_a_job_that_is_stopped_in_the_middle_leaves_both_sets(story: Story) -> None:
     story.run(A, 0)
     story.decide(a=on(1))
-    story.fold(Submitted(Job(B, 0.0, Demand(2))))
+    story.fold(facts.Submitted(Job(B, 0.0, Demand(2))))
 
     assert seen(story.decide(a=None, b=on(0, 1))) == [("stop", A, 1)]
-    assert seen(story.fold(Stopped(A, 1))) == [("start", B, 1)]
+    assert seen(story.fold(facts.Stopped(A, 1))) == [("start", B, 1)]
 
 
 def test_an_attempt_that_died_in_the_middle_is_started_anew(story: Story) -> None:
     story.run(A, 0)
     story.decide(a=on(1))
-    story.fold(Failed(A, 1, "a rank died", retry=True))
+    story.fold(facts.Failed(A, 1, "a rank died", retry=True))
 
     assert seen(story.decide(a=on(1))) == [("start", A, 2)]
     assert not story.state.live.under_way
@@ -168,7 +157,7 @@ def test_both_sets_are_counted_while_both_are_held(story: Story) -> None:
 
     assert began - before == 1.0
     assert float(table.service(story.now + 10.0)[0]) - began == 30.0
-    story.fold(Resized(A, 1, 1))
+    story.fold(facts.Resized(A, 1, 1))
     done = float(table.service(story.now)[0])
     assert float(table.service(story.now + 10.0)[0]) - done == 20.0
 
@@ -182,13 +171,13 @@ def test_what_is_under_way_survives_a_snapshot(story: Story) -> None:
     again = load_state(save_state(story.state), jobs)
 
     assert seen([*wishes_of(again)]) == [resize(B, 1, 1)]
-    assert seen(again.fold(story.now, Resized(B, 1, 1))) == [resize(A, 1, 0, 2)]
+    assert seen(again.fold(story.now, facts.Resized(B, 1, 1))) == [resize(A, 1, 0, 2)]
     assert again.live.can(A, 1)
 
 
 def test_a_job_that_never_said_it_can_is_stopped(story: Story) -> None:
-    story.fold(Submitted(Job(A, 0.0, Demand(1))))
+    story.fold(facts.Submitted(Job(A, 0.0, Demand(1))))
     story.decide(a=on(0))
-    story.fold(Started(A, 1))
+    story.fold(facts.Started(A, 1))
 
     assert seen(story.decide(a=on(1))) == [("stop", A, 1)]

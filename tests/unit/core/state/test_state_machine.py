@@ -7,53 +7,29 @@ from dataclasses import replace
 import pytest
 
 from weft.core.errors import WeftError
+from weft.core.events import event as facts
 from weft.core.events.actions import Action, Adjust, Reject, Start, Stop
-from weft.core.events.event import (
-    Cancelled,
-    Decided,
-    Event,
-    Failed,
-    Finished,
-    NodeDown,
-    NodeUp,
-    PriorityChanged,
-    Reported,
-    Resumed,
-    Started,
-    StartFailed,
-    Stopped,
-    Submitted,
-    Suspended,
-    Woken,
-)
 from weft.core.events.report import Report
+from weft.core.model import job as model
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import (
-    Allocation,
-    Batch,
-    Demand,
-    Job,
-    JobId,
-    NodeId,
-    Sharing,
-    Slice,
-    Stage,
-    Tier,
-)
 from weft.core.state.state import State
 from weft.core.state.table import Column
 
-A, B, C = JobId("a"), JobId("b"), JobId("c")
-JOBS = {A: Job(A, demand=Demand(2)), B: Job(B, demand=Demand(2)), C: Job(C, demand=Demand(2))}
-N0, N1 = NodeId("v100-0"), NodeId("v100-1")
+A, B, C = model.JobId("a"), model.JobId("b"), model.JobId("c")
+JOBS = {
+    A: model.Job(A, demand=model.Demand(2)),
+    B: model.Job(B, demand=model.Demand(2)),
+    C: model.Job(C, demand=model.Demand(2)),
+}
+N0, N1 = model.NodeId("v100-0"), model.NodeId("v100-1")
 
 
-def on(*gpus: int, node: NodeId = N0, share: float = 1.0) -> Allocation:
-    return Allocation((Slice(node, gpus),), Sharing(share=share))
+def on(*gpus: int, node: model.NodeId = N0, share: float = 1.0) -> model.Allocation:
+    return model.Allocation((model.Slice(node, gpus),), model.Sharing(share=share))
 
 
-def two_nodes() -> Allocation:
-    return Allocation((Slice(N0, (3,)), Slice(N1, (0,))))
+def two_nodes() -> model.Allocation:
+    return model.Allocation((model.Slice(N0, (3,)), model.Slice(N1, (0,))))
 
 
 class World:
@@ -63,30 +39,30 @@ class World:
         self.state = State(parse_cluster("2x4:v100"))
         self.now = 0.0
         for job in JOBS.values():
-            self.state.fold(0.0, Submitted(job))
+            self.state.fold(0.0, facts.Submitted(job))
 
-    def tell(self, event: Event) -> list[Action]:
+    def tell(self, event: facts.Event) -> list[Action]:
         self.now += 10.0
         return self.state.fold(self.now, event)
 
-    def decide(self, **changes: Allocation | None) -> list[Action]:
-        named = {JobId(name): to for name, to in changes.items()}
-        return self.tell(Decided(self.state.decisions + 1, named))
+    def decide(self, **changes: model.Allocation | None) -> list[Action]:
+        named = {model.JobId(name): to for name, to in changes.items()}
+        return self.tell(facts.Decided(self.state.decisions + 1, named))
 
-    def running(self, job: JobId, to: Allocation) -> None:
+    def running(self, job: model.JobId, to: model.Allocation) -> None:
         self.decide(**{job: to})
-        self.tell(Started(job, self.attempt(job)))
+        self.tell(facts.Started(job, self.attempt(job)))
 
-    def attempt(self, job: JobId) -> int:
+    def attempt(self, job: model.JobId) -> int:
         return int(self.state.table.get(self.state.table.row(job), Column.ATTEMPT))
 
-    def stage(self, job: JobId) -> Stage:
-        return Stage(int(self.state.table.get(self.state.table.row(job), Column.STAGE)))
+    def stage(self, job: model.JobId) -> model.Stage:
+        return model.Stage(int(self.state.table.get(self.state.table.row(job), Column.STAGE)))
 
-    def held(self, job: JobId) -> Allocation | None:
+    def held(self, job: model.JobId) -> model.Allocation | None:
         return self.state.table.allocations[self.state.table.row(job)]
 
-    def ran(self, job: JobId) -> float:
+    def ran(self, job: model.JobId) -> float:
         return float(self.state.table.ran(self.now)[self.state.table.row(job)])
 
     @property
@@ -94,7 +70,7 @@ class World:
         return self.state.free.idle()
 
 
-def start(job: JobId, to: Allocation, attempt: int = 1) -> Start:
+def start(job: model.JobId, to: model.Allocation, attempt: int = 1) -> Start:
     return Start(JOBS[job], to, attempt)
 
 
@@ -104,21 +80,21 @@ def start(job: JobId, to: Allocation, attempt: int = 1) -> Start:
 def test_a_new_job_waits() -> None:
     world = World()
 
-    assert world.stage(A) is Stage.PENDING
+    assert world.stage(A) is model.Stage.PENDING
     assert world.held(A) is None
     assert world.idle == 8
 
 
 def test_a_job_may_not_be_submitted_twice() -> None:
     with pytest.raises(WeftError, match="job 'a' was submitted twice"):
-        World().tell(Submitted(JOBS[A]))
+        World().tell(facts.Submitted(JOBS[A]))
 
 
 def test_a_waiting_job_that_is_given_devices_is_started() -> None:
     world = World()
 
     assert world.decide(a=on(0, 1)) == [start(A, on(0, 1))]
-    assert world.stage(A) is Stage.STARTING
+    assert world.stage(A) is model.Stage.STARTING
     assert world.held(A) == on(0, 1)
     assert world.idle == 6
     assert world.ran(A) == 0.0
@@ -128,9 +104,9 @@ def test_a_started_job_runs_and_its_meters_count() -> None:
     world = World()
     world.decide(a=on(0, 1))
 
-    assert world.tell(Started(A, 1)) == []
+    assert world.tell(facts.Started(A, 1)) == []
 
-    assert world.stage(A) is Stage.RUNNING
+    assert world.stage(A) is model.Stage.RUNNING
     world.now += 30.0
     assert world.ran(A) == 30.0
     assert world.state.table.service(world.now)[0] == 60.0
@@ -149,14 +125,14 @@ def test_the_news_that_an_older_attempt_started_changes_nothing() -> None:
     world = World()
     world.decide(a=on(0, 1))
     world.decide(a=None)
-    world.tell(Stopped(A, 1))
+    world.tell(facts.Stopped(A, 1))
     world.decide(a=on(2, 3))
 
-    assert world.tell(Started(A, 1)) == []
+    assert world.tell(facts.Started(A, 1)) == []
 
-    assert world.stage(A) is Stage.STARTING
-    world.tell(Started(A, 2))
-    assert world.stage(A) is Stage.RUNNING
+    assert world.stage(A) is model.Stage.STARTING
+    world.tell(facts.Started(A, 2))
+    assert world.stage(A) is model.Stage.RUNNING
 
 
 def test_a_start_that_arrives_after_the_stop_was_asked_changes_nothing() -> None:
@@ -164,9 +140,9 @@ def test_a_start_that_arrives_after_the_stop_was_asked_changes_nothing() -> None
     world.decide(a=on(0, 1))
     world.decide(a=None)
 
-    assert world.tell(Started(A, 1)) == []
+    assert world.tell(facts.Started(A, 1)) == []
 
-    assert world.stage(A) is Stage.STOPPING
+    assert world.stage(A) is model.Stage.STOPPING
     assert world.ran(A) == 0.0
 
 
@@ -174,9 +150,9 @@ def test_a_job_that_could_not_be_started_waits_again_with_a_retry_counted() -> N
     world = World()
     world.decide(a=on(0, 1))
 
-    assert world.tell(StartFailed(A, 1, "no image")) == []
+    assert world.tell(facts.StartFailed(A, 1, "no image")) == []
 
-    assert (world.stage(A), world.held(A), world.idle) == (Stage.PENDING, None, 8)
+    assert (world.stage(A), world.held(A), world.idle) == (model.Stage.PENDING, None, 8)
     assert world.state.table.get(0, Column.RETRIES) == 1.0
     assert world.decide(a=on(0, 1)) == [start(A, on(0, 1), 2)]
 
@@ -190,7 +166,7 @@ def test_taking_away_stops_the_attempt_and_frees_the_promise_at_once() -> None:
 
     assert world.decide(a=None) == [Stop(A, 1)]
 
-    assert (world.stage(A), world.held(A), world.idle) == (Stage.STOPPING, None, 8)
+    assert (world.stage(A), world.held(A), world.idle) == (model.Stage.STOPPING, None, 8)
 
 
 def test_a_job_executes_until_it_has_stopped() -> None:
@@ -198,11 +174,11 @@ def test_a_job_executes_until_it_has_stopped() -> None:
     world.running(A, on(0, 1))
     world.decide(a=None)
 
-    assert world.tell(Stopped(A, 1)) == []
+    assert world.tell(facts.Stopped(A, 1)) == []
 
     world.now += 100.0
     assert world.ran(A) == 20.0
-    assert world.stage(A) is Stage.PENDING
+    assert world.stage(A) is model.Stage.PENDING
 
 
 def test_taking_nothing_away_from_a_waiting_job_is_no_action() -> None:
@@ -213,9 +189,9 @@ def test_the_news_that_an_older_attempt_stopped_changes_nothing() -> None:
     world = World()
     world.running(A, on(0, 1))
 
-    assert world.tell(Stopped(A, 7)) == []
+    assert world.tell(facts.Stopped(A, 7)) == []
 
-    assert world.stage(A) is Stage.RUNNING
+    assert world.stage(A) is model.Stage.RUNNING
 
 
 # ---- moving
@@ -228,21 +204,21 @@ def test_a_move_stops_first_and_starts_once_the_job_has_left() -> None:
     assert world.decide(a=on(2, 3)) == [Stop(A, 1)]
     assert world.held(A) == on(2, 3)
     assert world.idle == 6
-    assert world.tell(Stopped(A, 1)) == [start(A, on(2, 3), 2)]
-    assert world.stage(A) is Stage.STARTING
+    assert world.tell(facts.Stopped(A, 1)) == [start(A, on(2, 3), 2)]
+    assert world.stage(A) is model.Stage.STARTING
 
 
 def test_a_moving_job_stops_counting_while_it_is_between_places() -> None:
     world = World()
     world.running(A, on(0, 1))
     world.decide(a=on(2, 3))
-    world.tell(Stopped(A, 1))
+    world.tell(facts.Stopped(A, 1))
     at = world.ran(A)
 
     world.now += 50.0
     assert world.ran(A) == at
 
-    world.state.fold(world.now, Started(A, 2))
+    world.state.fold(world.now, facts.Started(A, 2))
     world.now += 5.0
     assert world.ran(A) == at + 5.0
 
@@ -252,8 +228,8 @@ def test_a_start_on_devices_of_another_waits_until_they_are_vacated() -> None:
     world.running(A, on(0, 1))
 
     assert world.decide(a=None, b=on(1, 2)) == [Stop(A, 1)]
-    assert world.stage(B) is Stage.STARTING
-    assert world.tell(Stopped(A, 1)) == [start(B, on(1, 2))]
+    assert world.stage(B) is model.Stage.STARTING
+    assert world.tell(facts.Stopped(A, 1)) == [start(B, on(1, 2))]
 
 
 def test_a_start_elsewhere_does_not_wait() -> None:
@@ -269,8 +245,8 @@ def test_a_move_also_waits_for_the_devices_of_others() -> None:
     world.running(B, on(2, 3))
 
     assert world.decide(a=on(2, 3), b=on(0, 1)) == [Stop(A, 1), Stop(B, 1)]
-    assert world.tell(Stopped(A, 1)) == []
-    released = world.tell(Stopped(B, 1))
+    assert world.tell(facts.Stopped(A, 1)) == []
+    released = world.tell(facts.Stopped(B, 1))
 
     assert sorted(released, key=str) == [start(A, on(2, 3), 2), start(B, on(0, 1), 2)]
 
@@ -281,8 +257,8 @@ def test_devices_are_vacated_only_when_the_last_who_leaves_them_has() -> None:
     world.running(B, on(0, share=0.5))
     world.decide(a=None, b=None, c=on(0, 1))
 
-    assert world.tell(Stopped(B, 1)) == []
-    assert world.tell(Stopped(A, 1)) == [start(C, on(0, 1))]
+    assert world.tell(facts.Stopped(B, 1)) == []
+    assert world.tell(facts.Stopped(A, 1)) == [start(C, on(0, 1))]
 
 
 def test_a_stopped_job_restarts_only_after_it_has_left() -> None:
@@ -291,7 +267,7 @@ def test_a_stopped_job_restarts_only_after_it_has_left() -> None:
     world.decide(a=None)
 
     assert world.decide(a=on(0, 1, node=N1)) == []
-    assert world.tell(Stopped(A, 1)) == [start(A, on(0, 1, node=N1), 2)]
+    assert world.tell(facts.Stopped(A, 1)) == [start(A, on(0, 1, node=N1), 2)]
 
 
 def test_a_start_held_back_is_taken_away_without_a_stop() -> None:
@@ -300,8 +276,8 @@ def test_a_start_held_back_is_taken_away_without_a_stop() -> None:
     world.decide(a=None, b=on(0, 1))
 
     assert world.decide(b=None) == []
-    assert (world.stage(B), world.idle) == (Stage.PENDING, 8)
-    assert world.tell(Stopped(A, 1)) == []
+    assert (world.stage(B), world.idle) == (model.Stage.PENDING, 8)
+    assert world.tell(facts.Stopped(A, 1)) == []
 
 
 def test_a_start_held_back_that_is_moved_starts_at_the_new_place() -> None:
@@ -310,17 +286,17 @@ def test_a_start_held_back_that_is_moved_starts_at_the_new_place() -> None:
     world.decide(a=None, b=on(0, 1))
 
     assert world.decide(b=on(2, 3)) == [start(B, on(2, 3), 2)]
-    assert world.tell(Stopped(A, 1)) == []
+    assert world.tell(facts.Stopped(A, 1)) == []
 
 
 def test_a_start_held_back_whose_batch_changes_starts_with_the_new_one() -> None:
     world = World()
     world.running(A, on(0, 1))
     world.decide(a=None, b=on(0, 1))
-    to = replace(on(0, 1), batch=Batch(32))
+    to = replace(on(0, 1), batch=model.Batch(32))
 
     assert world.decide(b=to) == []
-    assert world.tell(Stopped(A, 1)) == [start(B, to)]
+    assert world.tell(facts.Stopped(A, 1)) == [start(B, to)]
 
 
 def test_a_start_held_back_whose_share_grows_waits_for_who_makes_room() -> None:
@@ -330,8 +306,8 @@ def test_a_start_held_back_whose_share_grows_waits_for_who_makes_room() -> None:
     world.decide(a=None, b=on(0, 1, share=0.5))
 
     assert world.decide(c=None, b=on(0, 1)) == [Stop(C, 1)]
-    assert world.tell(Stopped(A, 1)) == []
-    assert world.tell(Stopped(C, 1)) == [start(B, on(0, 1))]
+    assert world.tell(facts.Stopped(A, 1)) == []
+    assert world.tell(facts.Stopped(C, 1)) == [start(B, on(0, 1))]
 
 
 def test_jobs_may_swap_places_in_one_decision() -> None:
@@ -350,10 +326,10 @@ def test_jobs_may_swap_places_in_one_decision() -> None:
 def test_another_batch_on_the_same_devices_is_an_adjustment() -> None:
     world = World()
     world.running(A, on(0, 1))
-    to = replace(on(0, 1), batch=Batch(64, 2))
+    to = replace(on(0, 1), batch=model.Batch(64, 2))
 
     assert world.decide(a=to) == [Adjust(A, 1, to)]
-    assert (world.stage(A), world.held(A), world.attempt(A)) == (Stage.RUNNING, to, 1)
+    assert (world.stage(A), world.held(A), world.attempt(A)) == (model.Stage.RUNNING, to, 1)
 
 
 def test_the_ledger_follows_a_change_of_share_in_place() -> None:
@@ -393,7 +369,7 @@ def test_a_finished_job_leaves_with_what_it_received() -> None:
     world = World()
     world.running(A, on(0, 1))
 
-    assert world.tell(Finished(A, 1)) == []
+    assert world.tell(facts.Finished(A, 1)) == []
 
     (ended,) = world.state.ended
     assert (ended.job.id, ended.ran, ended.service, ended.finished) == (A, 10.0, 20.0, True)
@@ -406,11 +382,11 @@ def test_a_job_may_finish_before_the_stop_takes_effect() -> None:
     world.running(A, on(0, 1))
     world.decide(a=None, b=on(0, 1))
 
-    assert world.tell(Finished(A, 1)) == [start(B, on(0, 1))]
+    assert world.tell(facts.Finished(A, 1)) == [start(B, on(0, 1))]
 
     assert world.state.ended[0].finished
     assert A not in world.state.table
-    assert world.tell(Stopped(A, 1)) == []
+    assert world.tell(facts.Stopped(A, 1)) == []
 
 
 def test_a_moving_job_that_finishes_gives_its_next_place_back() -> None:
@@ -418,28 +394,28 @@ def test_a_moving_job_that_finishes_gives_its_next_place_back() -> None:
     world.running(A, on(0, 1))
     world.decide(a=on(2, 3))
 
-    assert world.tell(Finished(A, 1)) == []
+    assert world.tell(facts.Finished(A, 1)) == []
 
     assert world.idle == 8
-    assert world.tell(Stopped(A, 1)) == []
+    assert world.tell(facts.Stopped(A, 1)) == []
 
 
 def test_the_news_that_an_older_attempt_finished_changes_nothing() -> None:
     world = World()
     world.running(A, on(0, 1))
 
-    assert world.tell(Finished(A, 9)) == []
+    assert world.tell(facts.Finished(A, 9)) == []
 
-    assert world.stage(A) is Stage.RUNNING
+    assert world.stage(A) is model.Stage.RUNNING
 
 
 def test_a_cancelled_job_that_finishes_instead_of_stopping_vacates_its_devices() -> None:
     world = World()
     world.running(A, on(0, 1))
-    world.tell(Cancelled(A))
+    world.tell(facts.Cancelled(A))
     assert world.decide(b=on(0, 1)) == []
 
-    assert world.tell(Finished(A, 1)) == [start(B, on(0, 1))]
+    assert world.tell(facts.Finished(A, 1)) == [start(B, on(0, 1))]
 
     assert [ended.finished for ended in world.state.ended] == [False]
 
@@ -447,19 +423,19 @@ def test_a_cancelled_job_that_finishes_instead_of_stopping_vacates_its_devices()
 def test_a_cancelled_job_that_dies_instead_of_stopping_vacates_its_devices() -> None:
     world = World()
     world.running(A, on(0, 1))
-    world.tell(Cancelled(A))
+    world.tell(facts.Cancelled(A))
     world.decide(b=on(0, 1))
 
-    assert world.tell(Failed(A, 1, "killed")) == [start(B, on(0, 1))]
+    assert world.tell(facts.Failed(A, 1, "killed")) == [start(B, on(0, 1))]
 
 
 def test_a_failed_attempt_with_retry_waits_again() -> None:
     world = World()
     world.running(A, on(0, 1))
 
-    assert world.tell(Failed(A, 1, "oom", retry=True)) == []
+    assert world.tell(facts.Failed(A, 1, "oom", retry=True)) == []
 
-    assert (world.stage(A), world.held(A), world.idle) == (Stage.PENDING, None, 8)
+    assert (world.stage(A), world.held(A), world.idle) == (model.Stage.PENDING, None, 8)
     assert world.ran(A) == 10.0
     assert world.state.table.get(0, Column.RETRIES) == 1.0
     assert world.state.ended == []
@@ -469,7 +445,7 @@ def test_a_failed_attempt_without_retry_is_the_end() -> None:
     world = World()
     world.running(A, on(0, 1))
 
-    assert world.tell(Failed(A, 1, "bug")) == []
+    assert world.tell(facts.Failed(A, 1, "bug")) == []
 
     assert A not in world.state.table
     assert [ended.finished for ended in world.state.ended] == [False]
@@ -481,9 +457,9 @@ def test_an_attempt_that_dies_while_it_is_being_stopped_has_left() -> None:
     world.running(A, on(0, 1))
     world.decide(a=None, b=on(0, 1))
 
-    assert world.tell(Failed(A, 1, "killed", retry=True)) == [start(B, on(0, 1))]
+    assert world.tell(facts.Failed(A, 1, "killed", retry=True)) == [start(B, on(0, 1))]
 
-    assert world.stage(A) is Stage.PENDING
+    assert world.stage(A) is model.Stage.PENDING
     assert world.state.table.get(0, Column.RETRIES) == 0.0
 
 
@@ -493,7 +469,7 @@ def test_an_attempt_that_dies_while_it_is_being_stopped_has_left() -> None:
 def test_cancelling_a_waiting_job_needs_no_action() -> None:
     world = World()
 
-    assert world.tell(Cancelled(A)) == []
+    assert world.tell(facts.Cancelled(A)) == []
 
     assert A not in world.state.table
 
@@ -503,13 +479,13 @@ def test_cancelling_a_job_on_devices_stops_it(started: bool) -> None:
     world = World()
     world.decide(a=on(0, 1))
     if started:
-        world.tell(Started(A, 1))
+        world.tell(facts.Started(A, 1))
 
-    assert world.tell(Cancelled(A)) == [Stop(A, 1)]
+    assert world.tell(facts.Cancelled(A)) == [Stop(A, 1)]
 
     assert (A in world.state.table, world.idle) == (False, 8)
     assert world.decide(b=on(0, 1)) == []
-    assert world.tell(Stopped(A, 1)) == [start(B, on(0, 1))]
+    assert world.tell(facts.Stopped(A, 1)) == [start(B, on(0, 1))]
 
 
 def test_cancelling_a_job_held_back_forgets_its_start() -> None:
@@ -517,14 +493,14 @@ def test_cancelling_a_job_held_back_forgets_its_start() -> None:
     world.running(A, on(0, 1))
     world.decide(a=None, b=on(0, 1))
 
-    assert world.tell(Cancelled(B)) == []
+    assert world.tell(facts.Cancelled(B)) == []
 
-    assert world.tell(Stopped(A, 1)) == []
+    assert world.tell(facts.Stopped(A, 1)) == []
     assert world.idle == 8
 
 
 def test_cancelling_an_unknown_job_is_harmless() -> None:
-    assert World().tell(Cancelled(JobId("who"))) == []
+    assert World().tell(facts.Cancelled(model.JobId("who"))) == []
 
 
 # ---- machines
@@ -536,7 +512,7 @@ def test_a_lost_node_takes_every_gang_that_touches_it() -> None:
     world.running(B, on(1, 2, node=N1))
     world.running(C, on(0, 1))
 
-    assert world.tell(NodeDown(N1)) == [Stop(A, 1), Stop(B, 1)]
+    assert world.tell(facts.NodeDown(N1)) == [Stop(A, 1), Stop(B, 1)]
 
     assert (world.held(A), world.held(B), world.held(C)) == (None, None, on(0, 1))
     assert [node.id for node in world.state.cluster.nodes] == [N0]
@@ -546,16 +522,16 @@ def test_a_lost_node_takes_every_gang_that_touches_it() -> None:
 def test_the_other_node_of_a_lost_gang_is_free_once_it_has_left() -> None:
     world = World()
     world.running(A, two_nodes())
-    world.tell(NodeDown(N1))
+    world.tell(facts.NodeDown(N1))
 
     assert world.decide(b=on(2, 3)) == []
-    assert world.tell(Stopped(A, 1)) == [start(B, on(2, 3))]
+    assert world.tell(facts.Stopped(A, 1)) == [start(B, on(2, 3))]
 
 
 def test_jobs_on_a_lost_node_do_not_execute_any_more() -> None:
     world = World()
     world.running(A, on(0, 1))
-    world.tell(NodeDown(N0))
+    world.tell(facts.NodeDown(N0))
 
     world.now += 500.0
 
@@ -567,16 +543,16 @@ def test_a_start_held_back_on_a_lost_node_is_forgotten() -> None:
     world.running(A, on(0, 1))
     world.decide(a=None, b=on(0, 1))
 
-    assert world.tell(NodeDown(N0)) == []
+    assert world.tell(facts.NodeDown(N0)) == []
 
-    assert world.stage(B) is Stage.PENDING
-    assert world.tell(Stopped(A, 1)) == []
+    assert world.stage(B) is model.Stage.PENDING
+    assert world.tell(facts.Stopped(A, 1)) == []
 
 
 def test_losing_an_unknown_node_is_harmless() -> None:
     world = World()
 
-    assert world.tell(NodeDown(NodeId("who"))) == []
+    assert world.tell(facts.NodeDown(model.NodeId("who"))) == []
     assert world.idle == 8
 
 
@@ -585,9 +561,9 @@ def test_a_node_that_comes_back_is_empty_and_at_its_place() -> None:
     whole = world.state.cluster
     world.running(A, on(0, 1))
     world.running(B, on(0, 1, node=N1))
-    world.tell(NodeDown(N0))
+    world.tell(facts.NodeDown(N0))
 
-    assert world.tell(NodeUp(whole.nodes[0])) == []
+    assert world.tell(facts.NodeUp(whole.nodes[0])) == []
 
     assert world.state.cluster == whole
     assert world.idle == 6
@@ -599,7 +575,7 @@ def test_a_node_that_reports_itself_again_keeps_its_jobs() -> None:
     world = World()
     world.running(A, on(0, 1))
 
-    world.tell(NodeUp(world.state.cluster.nodes[0]))
+    world.tell(facts.NodeUp(world.state.cluster.nodes[0]))
 
     assert (world.held(A), world.idle) == (on(0, 1), 6)
 
@@ -610,7 +586,7 @@ def test_a_node_that_comes_back_with_other_devices_has_lost_its_jobs() -> None:
     world.running(B, on(0, 1, node=N1))
     smaller = replace(world.state.cluster.nodes[0], gpus=2)
 
-    assert world.tell(NodeUp(smaller)) == [Stop(A, 1)]
+    assert world.tell(facts.NodeUp(smaller)) == [Stop(A, 1)]
 
     assert (world.held(A), world.held(B)) == (None, on(0, 1, node=N1))
     assert world.idle == 4
@@ -623,10 +599,10 @@ def test_a_node_that_comes_back_with_other_devices_has_lost_its_jobs() -> None:
 def test_a_decision_is_numbered_and_says_when_to_wake() -> None:
     world = World()
 
-    world.tell(Decided(41, wake_at=99.0))
+    world.tell(facts.Decided(41, wake_at=99.0))
 
     assert (world.state.decisions, world.state.wake_at) == (41, 99.0)
-    world.tell(Woken())
+    world.tell(facts.Woken())
     assert world.state.wake_at is None
 
 
@@ -643,7 +619,7 @@ def test_stops_come_before_starts() -> None:
 def test_a_rejected_job_leaves_and_its_submitter_is_told() -> None:
     world = World()
 
-    assert world.tell(Decided(1, rejected={A: "too large"})) == [Reject(A, "too large")]
+    assert world.tell(facts.Decided(1, rejected={A: "too large"})) == [Reject(A, "too large")]
 
     assert A not in world.state.table
     assert [ended.finished for ended in world.state.ended] == [False]
@@ -653,7 +629,7 @@ def test_a_running_job_that_is_rejected_is_stopped() -> None:
     world = World()
     world.running(A, on(0, 1))
 
-    assert world.tell(Decided(2, rejected={A: "late"})) == [Stop(A, 1), Reject(A, "late")]
+    assert world.tell(facts.Decided(2, rejected={A: "late"})) == [Stop(A, 1), Reject(A, "late")]
     assert world.idle == 8
 
 
@@ -663,21 +639,21 @@ def test_a_running_job_that_is_rejected_is_stopped() -> None:
 def test_the_last_report_of_a_job_is_kept_until_it_leaves() -> None:
     world = World()
     world.running(A, on(0, 1))
-    world.tell(Reported(A, 1, Report(loss=2.0)))
-    world.tell(Reported(A, 1, Report(loss=1.0)))
+    world.tell(facts.Reported(A, 1, Report(loss=2.0)))
+    world.tell(facts.Reported(A, 1, Report(loss=1.0)))
 
     assert world.state.reports[A].report == Report(loss=1.0)
 
-    world.tell(Finished(A, 1))
+    world.tell(facts.Finished(A, 1))
     assert world.state.reports == {}
 
 
 def test_a_report_of_a_job_that_left_is_not_kept() -> None:
     world = World()
     world.running(A, on(0, 1))
-    world.tell(Finished(A, 1))
+    world.tell(facts.Finished(A, 1))
 
-    world.tell(Reported(A, 1, Report(loss=3.0)))
+    world.tell(facts.Reported(A, 1, Report(loss=3.0)))
 
     assert world.state.reports == {}
 
@@ -686,15 +662,15 @@ def test_a_suspended_job_leaves_its_devices_and_stays_suspended() -> None:
     world = World()
     world.running(A, on(0, 1))
 
-    asked = world.tell(Suspended(A))
+    asked = world.tell(facts.Suspended(A))
     leaving = world.stage(A)
-    world.tell(Stopped(A, 1))
+    world.tell(facts.Stopped(A, 1))
 
     assert asked == [Stop(A, 1)]
-    assert (leaving, world.stage(A)) == (Stage.STOPPING, Stage.PENDING)
+    assert (leaving, world.stage(A)) == (model.Stage.STOPPING, model.Stage.PENDING)
     assert world.ran(A) == 20.0
     assert world.state.table.suspended == {A}
-    world.tell(Resumed(A))
+    world.tell(facts.Resumed(A))
     assert world.state.table.suspended == set()
 
 
@@ -703,19 +679,19 @@ def test_a_start_that_is_held_back_is_dropped_when_its_job_is_suspended() -> Non
     world.running(A, on(0, 1))
     world.decide(a=None, b=on(0, 1))
 
-    asked = world.tell(Suspended(B))
-    freed = world.tell(Stopped(A, 1))
+    asked = world.tell(facts.Suspended(B))
+    freed = world.tell(facts.Stopped(A, 1))
 
     assert (asked, freed) == ([], [])
-    assert (world.stage(B), world.idle) == (Stage.PENDING, 8)
+    assert (world.stage(B), world.idle) == (model.Stage.PENDING, 8)
 
 
 def test_a_job_that_ends_before_its_suspension_reaches_it_has_ended() -> None:
     world = World()
     world.running(A, on(0, 1))
-    world.tell(Suspended(A))
+    world.tell(facts.Suspended(A))
 
-    world.tell(Finished(A, 1))
+    world.tell(facts.Finished(A, 1))
 
     assert A not in world.state.table
     assert world.state.table.suspended == set()
@@ -727,21 +703,21 @@ def test_a_start_that_is_held_back_is_of_the_priority_that_its_job_has_then() ->
     world.running(A, on(0, 1))
     world.decide(a=None, b=on(0, 1))
 
-    world.tell(PriorityChanged(B, -1.0, Tier.OPPORTUNISTIC))
-    freed = world.tell(Stopped(A, 1))
+    world.tell(facts.PriorityChanged(B, -1.0, model.Tier.OPPORTUNISTIC))
+    freed = world.tell(facts.Stopped(A, 1))
 
-    now = replace(JOBS[B], priority=-1.0, tier=Tier.OPPORTUNISTIC)
+    now = replace(JOBS[B], priority=-1.0, tier=model.Tier.OPPORTUNISTIC)
     assert freed == [Start(now, on(0, 1), 1)]
     row = world.state.table.row(B)
     assert world.state.table.get(row, Column.PRIORITY) == -1.0
-    assert world.state.table.get(row, Column.TIER) == Tier.OPPORTUNISTIC
+    assert world.state.table.get(row, Column.TIER) == model.Tier.OPPORTUNISTIC
 
 
 def test_commands_to_a_job_that_is_gone_change_nothing() -> None:
     world = World()
-    world.tell(Cancelled(A))
+    world.tell(facts.Cancelled(A))
 
-    for event in (Suspended(A), Resumed(A), PriorityChanged(A, 1.0)):
+    for event in (facts.Suspended(A), facts.Resumed(A), facts.PriorityChanged(A, 1.0)):
         assert world.tell(event) == []
 
     assert world.state.table.suspended == set()

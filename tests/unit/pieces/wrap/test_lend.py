@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Started, Submitted
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Demand, Job, JobId
+from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker
 from weft.core.plan.rules import check_plan
 from weft.core.plan.view import View
@@ -173,3 +176,26 @@ def test_within_its_own_a_job_of_one_gpu_waits_only_while_nobody_is_beyond_their
     full = sum(held.values()) == 8
     nobody_beyond = all(held[who] <= SHARES[who] for who in held)
     assert not entitled or (full and nobody_beyond)
+
+
+class Counting(Fifo):
+    """Counts how often it is asked."""
+
+    asked: ClassVar[int] = 0
+
+    def decide(self, view: View) -> Plan:
+        type(self).asked += 1
+        return super().decide(view)
+
+
+def test_tenants_that_can_get_nothing_are_asked_about_together() -> None:
+    tenants = [f"t{number}" for number in range(40)]
+    runs = [(f"{who}-runs", who, 1, True) for who in tenants]
+    waits = [(f"{who}-waits", who, 1, False) for who in tenants]
+    state = state_of("5x8:a100", *runs, *waits)
+    Counting.asked = 0
+
+    plan = Lend(Counting(backfill=True), dict.fromkeys(tenants, 1.0)).decide(view(state, 10.0))
+
+    assert not plan.changes
+    assert Counting.asked <= 3

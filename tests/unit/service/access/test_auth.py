@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.clock import Clock
 
 from weft.core.errors import InvalidConfig, UnknownName
 from weft.core.model.job import Job, JobId
@@ -93,15 +94,6 @@ def test_a_file_that_holds_no_tokens_is_named(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(InvalidConfig, match=r"tokens\.json"):
             Tokens(path)
-
-
-class Clock:
-    """A time that a test sets."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_an_expired_token_is_nobodys_and_does_not_open_the_service() -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
+from tests.clock import Clock
 
 from weft.app.serve.limits import Limits, read_limits
 from weft.core.errors import InvalidConfig
@@ -20,15 +21,8 @@ from weft.service.http.refusals import Refused
 ANN, BEN = Caller("user", "a"), Caller("user", "b")
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_burst_is_allowed_and_then_the_rate() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     buckets = Buckets(10.0, 5.0, clock)
 
     first = [buckets.take("a") for _ in range(7)]
@@ -41,7 +35,7 @@ def test_a_burst_is_allowed_and_then_the_rate() -> None:
 
 
 def test_long_answers_count_as_several_requests() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     buckets = Buckets(10.0, 5.0, clock)
     buckets.take("a")
     buckets.charge("a", 13.0)
@@ -55,7 +49,7 @@ def test_long_answers_count_as_several_requests() -> None:
 
 
 def test_one_tenant_uses_up_nothing_of_anothers() -> None:
-    buckets = Buckets(1.0, 2.0, Clock())
+    buckets = Buckets(1.0, 2.0, Clock(100.0))
     for _ in range(50):
         buckets.take("a")
 
@@ -63,7 +57,7 @@ def test_one_tenant_uses_up_nothing_of_anothers() -> None:
 
 
 def test_a_rate_of_nothing_is_no_limit() -> None:
-    buckets = Buckets(0.0, 1.0, Clock())
+    buckets = Buckets(0.0, 1.0, Clock(100.0))
 
     assert {buckets.take("a") for _ in range(1000)} == {0.0}
 

@@ -5,16 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from starlette.datastructures import Headers
+from tests.clock import Clock
 
 from weft.service.access.page_sessions import COOKIE, LASTS_S, PageSessions, find_caller
 from weft.service.access.tokens import Caller, Tokens
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def signed_in(tmp_path: Path) -> tuple[Clock, Tokens, PageSessions, Caller, Headers]:

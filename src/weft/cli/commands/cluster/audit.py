@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -28,7 +28,8 @@ def audit(
 ) -> None:
     """Show who did what: requests that changed something or were refused (admins)."""
     from weft.cli.connect.client import Client
-    from weft.cli.view.screen import console, print_json
+    from weft.cli.view import words
+    from weft.cli.view.tables import Column, show_rows
 
     with user_errors():
         begin = time.time() - seconds(since, "--since") if since else None
@@ -36,21 +37,6 @@ def audit(
         answer = Client().get(
             AuditAnswer, "/audit", since=begin, failed=failed, limit=limit, **query
         )
-    if as_json:
-        print_json(answer)
-        return
-    screen = console()
-    if not answer.requests:
-        screen.print("nothing is recorded that fits", style="dim")
-        return
-    screen.print(table(answer.requests, screen.width))
-
-
-def table(entries: list[AuditEntry], width: int) -> Any:
-    """A row a request."""
-    from weft.cli.view import words
-    from weft.cli.view.tables import Column, fit_columns
-
     columns: list[Column[AuditEntry]] = [
         Column("at", lambda row: words.moment(row.at)),
         Column("who", lambda row: words.plain(row.name or row.token or "(no token)")),
@@ -60,4 +46,4 @@ def table(entries: list[AuditEntry], width: int) -> Any:
         Column("about", lambda row: words.plain(row.about), drop=1, most=32),
         Column("answer", lambda row: str(row.status), right=True),
     ]
-    return fit_columns(columns, entries, width)
+    show_rows(answer, columns, answer.requests, "nothing is recorded that fits", as_json=as_json)

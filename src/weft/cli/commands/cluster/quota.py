@@ -153,13 +153,8 @@ def _rules(client: Client) -> dict[str, Any]:
 
 
 def _show(answer: QuotaAnswer, *, as_json: bool) -> None:
-    from weft.cli.view.screen import console, print_json
-    from weft.cli.view.tables import Column, fit_columns
+    from weft.cli.view.tables import Column, show_rows
 
-    if as_json:
-        print_json(answer)
-        return
-    screen = console()
     tables = (
         answer.limits,
         answer.weights,
@@ -169,9 +164,6 @@ def _show(answer: QuotaAnswer, *, as_json: bool) -> None:
         answer.held,
     )
     named = sorted({name for table in tables for name in table})
-    if not named:
-        screen.print("no rules: every tenant may hold all, and weighs the same", style="dim")
-        return
 
     def number(values: Mapping[str, float]) -> Callable[[str], str]:
         return lambda name: f"{values[name]:g}" if name in values else ""
@@ -185,4 +177,5 @@ def _show(answer: QuotaAnswer, *, as_json: bool) -> None:
         Column("guaranteed", number(answer.guaranteed), right=True),
         Column("holds", number(answer.held), right=True),
     ]
-    screen.print(fit_columns(columns, named, screen.width))
+    none = "no rules: every tenant may hold all, and weighs the same"
+    show_rows(answer, columns, named, none, as_json=as_json)

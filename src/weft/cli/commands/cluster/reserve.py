@@ -23,18 +23,10 @@ Name = Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")]
 def list_reservations(as_json: o.AsJson = False) -> None:
     """List what is kept, now and later."""
     from weft.cli.connect.client import Client
-    from weft.cli.view.screen import console, print_json
 
     with user_errors():
         answer = Client().get(ReservationList, "/reservations")
-    if as_json:
-        print_json(answer)
-        return
-    screen = console()
-    if not answer.reservations:
-        screen.print("nothing is kept for anybody", style="dim")
-        return
-    screen.print(_table(answer.reservations, screen.width))
+    _show(answer, answer.reservations, as_json=as_json)
 
 
 @reserve.command()
@@ -64,7 +56,6 @@ def add(
     that are still there are stopped then, and go on elsewhere from their last checkpoint.
     """
     from weft.cli.connect.client import Client, at
-    from weft.cli.view.screen import console, print_json
 
     with user_errors():
         client = Client()
@@ -75,10 +66,7 @@ def add(
         body |= {"start": begins} if begins is not None else {}
         body |= {"end": read_time(end, begins or now, "--end")} if end else {}
         made = client.put(Reservation, at("reservations", name), body)
-    if as_json:
-        print_json(made)
-    else:
-        console().print(_table([made], console().width))
+    _show(made, [made], as_json=as_json)
 
 
 @reserve.command()
@@ -114,9 +102,9 @@ def read_time(text: str, since: float, option: str) -> float:
         ) from error
 
 
-def _table(reservations: list[Reservation], width: int) -> Any:
+def _show(answer: Any, reservations: list[Reservation], *, as_json: bool) -> None:
     from weft.cli.view import words
-    from weft.cli.view.tables import Column, fit_columns
+    from weft.cli.view.tables import Column, show_rows
 
     columns: list[Column[Reservation]] = [
         Column("name", lambda reservation: reservation.name),
@@ -131,4 +119,4 @@ def _table(reservations: list[Reservation], width: int) -> Any:
             drop=2,
         ),
     ]
-    return fit_columns(columns, reservations, width)
+    show_rows(answer, columns, reservations, "nothing is kept for anybody", as_json=as_json)

@@ -85,18 +85,10 @@ def list_tokens(as_json: o.AsJson = False) -> None:
     """List tokens, without their secret part."""
     from weft.cli.connect.client import Client
     from weft.cli.view import words
-    from weft.cli.view.screen import console, print_json
-    from weft.cli.view.tables import Column, fit_columns
+    from weft.cli.view.tables import Column, show_rows
 
     with user_errors():
         answer = Client().get(TokenList, "/tokens")
-    if as_json:
-        print_json(answer)
-        return
-    screen = console()
-    if not answer.tokens:
-        screen.print("no tokens: everybody on this machine is an admin", style="dim")
-        return
     columns: list[Column[TokenAnswer]] = [
         Column("id", lambda row: row.id),
         Column("role", lambda row: row.role),
@@ -105,7 +97,8 @@ def list_tokens(as_json: o.AsJson = False) -> None:
         Column("created", lambda row: words.moment(row.created), drop=2),
         Column("expires", expiry, drop=1),
     ]
-    screen.print(fit_columns(columns, answer.tokens, screen.width))
+    none = "no tokens: everybody on this machine is an admin"
+    show_rows(answer, columns, answer.tokens, none, as_json=as_json)
 
 
 def expiry(row: TokenAnswer) -> str:

@@ -18,18 +18,10 @@ def list_webhooks(as_json: o.AsJson = False) -> None:
     """List webhooks, without their secrets."""
     from weft.cli.connect.client import Client
     from weft.cli.view import words
-    from weft.cli.view.screen import console, print_json
-    from weft.cli.view.tables import Column, fit_columns
+    from weft.cli.view.tables import Column, show_rows
 
     with user_errors():
         answer = Client().get(HookList, "/webhooks")
-    if as_json:
-        print_json(answer)
-        return
-    screen = console()
-    if not answer.webhooks:
-        screen.print("no webhooks; `weft webhook add URL` makes one", style="dim")
-        return
     columns: list[Column[HookAnswer]] = [
         Column("id", lambda row: row.id),
         Column("url", lambda row: row.url, most=60),
@@ -38,7 +30,8 @@ def list_webhooks(as_json: o.AsJson = False) -> None:
         Column("states", lambda row: ", ".join(row.states) or "(all)"),
         Column("created", lambda row: words.moment(row.created), drop=1),
     ]
-    screen.print(fit_columns(columns, answer.webhooks, screen.width))
+    none = "no webhooks; `weft webhook add URL` makes one"
+    show_rows(answer, columns, answer.webhooks, none, as_json=as_json)
 
 
 @webhook.command()

@@ -8,7 +8,6 @@ started is left alone for a while before it has to give way.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -23,11 +22,11 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
 from weft.core.state.releasing import devices_of
-from weft.core.state.table import Bools, Column, Rows
+from weft.core.state.table import Bools, Column
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.sub_cluster import decide_among
-from weft.pieces.wrap.tenants.tree import Tree, read_tree
+from weft.pieces.wrap.tenants.tree import Tree, held_by_tenant, number_tenants, read_tree
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper, WrapperMemory
 
@@ -112,35 +111,22 @@ class Lend(Wrapper):
         return used
 
 
-def held_by_tenant(view: View) -> defaultdict[str, float]:
-    """GPUs that each tenant's jobs hold, of any kind."""
-    held: defaultdict[str, float] = defaultdict(float)
-    for (tenant, _), gpus in view.held_by_tenants().items():
-        held[tenant] += gpus
-    return held
-
-
-def _number_tenants(view: View) -> tuple[list[str], Rows]:
-    """All tenants with jobs, and the number of each row's."""
-    numbers: dict[str, int] = {}
-    rows = [numbers.setdefault(job.tenant, len(numbers)) for job in view.table.jobs]
-    return list(numbers), np.array(rows, dtype=np.intp)
-
-
 class _Turn:
     """One decision, level by level: within one's own, within a group's, and beyond."""
 
     def __init__(self, rule: Lend, view: View, tree: Tree, used: Mapping[str, float]) -> None:
         self._rule, self._view, self._tree, self._used = rule, view, tree, used
-        self._tenants, self._tenant_of = _number_tenants(view)
+        self._tenants, self._tenant_of = number_tenants(view)
         self._held = held_by_tenant(view)
         self._decided = np.zeros(len(view.table), dtype=bool)
-        self._changes: dict[JobId, Allocation | None] = {}
-        self._stopped: dict[JobId, Allocation] = {}
+        self._controls = rule.inner.about.controls
+        sized, demands = Controls.COUNT in self._controls, [job.demand for job in view.table.jobs]
+        self._needs = [(ask.min if sized else ask.gpus) * ask.share for ask in demands]
+        self._changes, self._stopped = dict[JobId, Allocation | None](), dict[JobId, Allocation]()
         self._promised: set[tuple[str, int]] = set()
         self._wake = inf
         self._rejected, self._said = dict[JobId, str](), dict[JobId, str]()
-        self._words: dict[JobId, Blocker] = {}
+        self._words = dict[JobId, Blocker]()
         self.memory: object = view.memory
         self.reasons: dict[JobId, Reason] = {}
         self.gave_way: dict[JobId, Reason] = {}
@@ -178,20 +164,20 @@ class _Turn:
                 del changes[job]
         return changes
 
-    def _need(self, row: int) -> float:
-        demand = self._view.job(row).demand
-        sized = Controls.COUNT in self._rule.inner.about.controls
-        return (demand.min if sized else demand.gpus) * demand.share
-
     def _entitled(self, level: int) -> Bools:
         """Waiting rows that are within their own at this level, taken one after the other."""
         mask = np.zeros(len(self._view.table), dtype=bool)
-        held = self._tree.add_up(self._held)
+        held, beyond = self._tree.add_up(self._held), set[tuple[str, float]]()
+        jobs = self._view.table.jobs
         for row in np.flatnonzero(self._open()).tolist():
-            tenant, need = self._view.job(row).tenant, self._need(row)
-            if held.level(tenant, need) == level:
+            tenant, need = key = jobs[row].tenant, self._needs[row]
+            if key in beyond:
+                continue
+            if (within := held.level(tenant, need)) == level:
                 mask[row] = True
                 held.add(tenant, need)
+            elif within > level:  # and it stays so, for more and more is held
+                beyond.add(key)
         return mask
 
     def _open(self) -> Bools:
@@ -387,10 +373,24 @@ class _Turn:
             who = self._tenants[number]
             return self._used.get(who, 0.0) / weights.get(who, 1.0), who
 
+        count, lent = -1, self._decided
         for number in sorted(waiting, key=owes):
             rows = self._open() & (self._tenant_of == number)
-            if rows.any():
-                self._offer(rows, self._on_loan(self._tree.depth), None)
+            if not rows.any():
+                continue
+            if count != len(self._changes):
+                count, lent = len(self._changes), self._on_loan(self._tree.depth)
+            if self._is_over(lent):
+                self._offer(self._open(), lent, None)
+                return
+            self._offer(rows, lent, None)
+
+    def _is_over(self, lent: Bools) -> bool:
+        """Whether nobody who waits can start, so that it does not matter who is asked first."""
+        if Controls.TIER in self._controls or lent.any():
+            return False
+        least = min(self._needs[row] for row in np.flatnonzero(self._open()).tolist())
+        return least > self._view.free.room() + SLACK
 
     def _tell_waiting(self, rows: Bools) -> None:
         for row in map(int, np.flatnonzero(rows)):

@@ -7,7 +7,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from weft.core.errors import InvalidConfig
+from weft.core.plan.view import View
+from weft.core.state.table import Rows
 
 SLACK = 1e-9
 
@@ -92,3 +96,18 @@ def read_tree(own: Mapping[str, float], parents: Mapping[str, str]) -> Tree:
                 raise InvalidConfig(f"tenant {who!r} is in a group that is in itself")
             seen.add(at)
     return Tree(dict(own), dict(parents))
+
+
+def held_by_tenant(view: View) -> defaultdict[str, float]:
+    """GPUs that each tenant's jobs hold, of any kind."""
+    held: defaultdict[str, float] = defaultdict(float)
+    for (tenant, _), gpus in view.held_by_tenants().items():
+        held[tenant] += gpus
+    return held
+
+
+def number_tenants(view: View) -> tuple[list[str], Rows]:
+    """All tenants with jobs, and the number of each row's."""
+    numbers: dict[str, int] = {}
+    rows = [numbers.setdefault(job.tenant, len(numbers)) for job in view.table.jobs]
+    return list(numbers), np.array(rows, dtype=np.intp)

@@ -15,7 +15,6 @@ from weft.app.insight.present import Present
 from weft.app.insight.within import explain_within, plan_within
 from weft.app.serve.rules import without_wrappers
 from weft.core.errors import UnknownName
-from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job, name_of
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.spec.registry import read_spec
@@ -130,7 +129,7 @@ async def _plan(body: JobFile, service: Context, who: Caller, change: Changes) -
     if job.id in service.driver.scheduler.state.table:
         raise Refused(409, f"there is a job {job.id!r} already", "leave the id out", "id")
     service.driver.engine.check(job)
-    check_job(job, change.cluster(Cluster(tuple(node for node, _ in service.driver.nodes()))))
+    check_job(job, change.cluster(service.driver.node_list.whole))
     present = Present.of(service.driver.scheduler, service.driver.now)
     rules, policy = service.live.quotas, service.live.policy
     trial = await service.work.answer.do(

@@ -1,0 +1,45 @@
+"""A server that speaks S3, for tests: moto's, in a process of its own on loopback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.integration.ranks import free_port
+from tests.waiting import wait_until
+
+INSTALL = "pip install s3fs 'moto[s3]' flask flask-cors"
+KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+
+
+@contextmanager
+def running_s3(bucket: str) -> Iterator[dict[str, str]]:
+    """The variables that a client needs to use it; `bucket` is there and empty."""
+    for module in ("moto", "flask", "s3fs"):
+        pytest.importorskip(module, reason=f"{module} is not installed: {INSTALL}")
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    server = subprocess.Popen(command, **quiet)  # type: ignore[call-overload]
+    at = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(lambda: _made(f"{at}/{bucket}"), "a bucket")
+        yield {**KEYS, "AWS_ENDPOINT_URL": at, "AWS_DEFAULT_REGION": "us-east-1"}
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _made(url: str) -> bool:
+    request = urllib.request.Request(url, method="PUT")
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, ConnectionError):
+        return False

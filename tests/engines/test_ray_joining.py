@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.clusters.ray import why_not
-from tests.engines.elastic_scenario import Service, running_where, submit, wait_until
+from tests.engines.elastic_scenario import Service, running_where, submit
+from tests.waiting import wait_until
 from weft.engines.ray.head import find_head, need_head
 from weft.engines.ray.starting import NodeSetup
 from weft.service.responses.answers import Done

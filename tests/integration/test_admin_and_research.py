@@ -11,9 +11,8 @@ import contextlib
 import json
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from unittest import mock
 import pytest
 from typer.testing import CliRunner
 
+from tests.waiting import wait_until
 from weft.cli.main import cli
 
 LIMIT_S = 120.0
@@ -75,13 +75,6 @@ class Person:
         return json.loads(self.types(*words, "--json"))
 
 
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.2)
-
-
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     """The service of the file `weft.toml`; its address."""
@@ -110,9 +103,9 @@ def test_the_administrators_path(tmp_path: Path) -> None:
         job = tmp_path / "job.yaml"
         job.write_text("gpus: 4\nrun: train\npreemptible: true\n")
         lent = [ann.types("submit", "job.yaml", "--quiet").strip() for _ in range(2)]
-        until(lambda: all(ann.asks("job", one)["state"] == "running" for one in lent))
+        wait_until(lambda: all(ann.asks("job", one)["state"] == "running" for one in lent))
         own = ben.types("submit", "job.yaml", "--quiet").strip()
-        until(lambda: ben.asks("job", own)["state"] == "running")
+        wait_until(lambda: ben.asks("job", own)["state"] == "running")
         gone = next(one for one in lent if ann.asks("job", one)["state"] != "running")
         told = ann.asks("explain", gone)
         assert told["blocked_by"] == "reclaimed"

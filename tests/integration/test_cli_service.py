@@ -68,7 +68,7 @@ def told(*args: str) -> dict[str, object]:
     return found
 
 
-def until(job: str, *states: str, seconds: float = 30.0) -> dict[str, object]:
+def until(job: str, *states: str, seconds: float = 120.0) -> dict[str, object]:
     deadline = time.monotonic() + seconds
     while (found := told("job", job))["state"] not in states:
         assert time.monotonic() < deadline, found
@@ -76,7 +76,7 @@ def until(job: str, *states: str, seconds: float = 30.0) -> dict[str, object]:
     return found
 
 
-def until_named(pid: object, name: str, seconds: float = 30.0) -> None:
+def until_named(pid: object, name: str, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while (found := Path(f"/proc/{pid}/comm").read_text()) != f"{name}\n":
         assert time.monotonic() < deadline, found

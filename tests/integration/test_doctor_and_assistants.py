@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.serving import STILL, get, serving, submit, until
+from tests.integration.serving import STILL, get, serving, submit
+from tests.waiting import wait_until
 from weft.cli.commands.cluster.doctor import check_folders, check_gpus, check_service
 from weft.cli.commands.cluster.mcp import reply
 from weft.cli.connect.client import Client
@@ -31,7 +32,7 @@ def test_an_assistant_lists_explains_plans_compares_and_submits_only_when_confir
         for _ in range(3):
             submit(http, name="holds", gpus=4, hints={"duration_s": 9000})
         job = submit(http, name="mine", gpus=8, kinds=["a100"])
-        until(lambda: get(http, "/cluster")["running"] == 3)
+        wait_until(lambda: get(http, "/cluster")["running"] == 3)
         hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
         introduced = reply(client, json.dumps(hello))
         listed = reply(client, '{"jsonrpc": "2.0", "id": 2, "method": "tools/list"}')

@@ -6,8 +6,7 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from tests.integration.users import (
     own_folder,
     python_as,
 )
+from tests.waiting import wait_until
 from weft.app.serve.live import Settings
 from weft.wire.attempt import folder_of, job_folder, read_json, short_path
 from weft.wire.processes import alive
@@ -68,7 +68,7 @@ class World:
         """Submit, wait for the end, and return what it printed."""
         answer = self.submit(who, job, command, **more)
         assert answer.status_code == 201, answer.text
-        eventually(lambda: self.job(job)["state"] in ("succeeded", "failed"))
+        wait_until(lambda: self.job(job)["state"] in ("succeeded", "failed"))
         return self.client.get(f"{API}/jobs/{job}/logs", headers=self.admin).text
 
     def job(self, job: str) -> dict[str, object]:
@@ -78,13 +78,6 @@ class World:
     @property
     def admin(self) -> dict[str, str]:
         return bearer(self.tokens["admin"])
-
-
-def eventually(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +116,7 @@ def test_a_job_has_its_tenants_user_and_groups_and_can_gain_no_more(world: World
 def test_a_script_run_in_a_warm_process_has_given_up_root_too(world: World) -> None:
     script = world.homes["a"] / "mine.py"
     script.write_text("import os\nprint(os.getresuid(), os.getgroups())\nopen('/dev/stdout')\n")
-    eventually(lambda: (world.state / "warm.sock").exists())
+    wait_until(lambda: (world.state / "warm.sock").exists())
 
     said = world.run("a", "warm", [sys.executable, str(script)])
 
@@ -162,7 +155,7 @@ def test_one_tenants_job_cannot_speak_to_anothers_agent(world: World) -> None:
     world.submit("a", "talks", ["sleep", "600"])
     folder = folder_of(world.state, "a:talks", 1)
     path = short_path(folder / "agent.sock")
-    eventually(lambda: world.job("talks")["state"] == "running")
+    wait_until(lambda: world.job("talks")["state"] == "running")
     hello = json.dumps({"type": "hello", "job": "a:talks", "attempt": 1, "rank": 0, "pid": 1})
 
     assert python_as(ANN, CONNECT, path, hello).startswith('{"type":"welcome"')
@@ -177,7 +170,7 @@ def test_one_tenants_job_cannot_speak_to_anothers_agent(world: World) -> None:
 
 def test_only_the_service_is_heard_by_the_warm_server(world: World) -> None:
     path = world.state / "warm.sock"
-    eventually(path.exists)
+    wait_until(path.exists)
     assert python_as(ANN, CONNECT, str(path), "/tmp") == "closed\n"
     path.chmod(0o666)
 
@@ -207,7 +200,7 @@ def test_a_working_directory_of_another_user_is_not_entered(world: World) -> Non
 def test_ranks_of_another_user_die_with_their_agent(world: World) -> None:
     world.submit("a", "orphan", ["sleep", "600"])
     folder = folder_of(world.state, "a:orphan", 1)
-    eventually(lambda: world.job("orphan")["state"] == "running")
+    wait_until(lambda: world.job("orphan")["state"] == "running")
     events = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
     pid, began = next(one["ranks"]["0"] for one in events if one["event"] == "started")
 
@@ -215,7 +208,7 @@ def test_ranks_of_another_user_die_with_their_agent(world: World) -> None:
     assert claim is not None
     os.kill(claim["pid"], signal.SIGKILL)
 
-    eventually(lambda: not alive(pid, began))
+    wait_until(lambda: not alive(pid, began))
     world.client.delete(f"{API}/jobs/orphan", headers=world.admin)
 
 

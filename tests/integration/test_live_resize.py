@@ -15,7 +15,7 @@ import pytest
 from benchmarks.live_resize import LIMIT_S, Trial, open_engine
 from benchmarks.live_resize_job import losses_of, read_rows
 
-from tests.integration.serving import until
+from tests.waiting import wait_until
 from weft.core.events.event import Resized, ResizeFailed
 from weft.engines.local import LocalEngine
 from weft.wire.attempt import folder_of
@@ -111,11 +111,11 @@ def test_a_benchmark_that_is_ended_leaves_nothing_that_trains_on(
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "benchmarks.live_resize_faults", "--keep", str(folder)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as ours:
-        until(lambda: any((folder / "steps").glob("*.jsonl")))
+        wait_until(lambda: any((folder / "steps").glob("*.jsonl")))
 
         ours.send_signal(how)
 
     started = [int(path.stem) for path in (folder / "steps").glob("*.jsonl")]
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
     logs = (folder / "state" / "jobs" / "job").glob("*/agent.log")
-    until(lambda: not any(find_holding(log, writing=True) for log in logs))
+    wait_until(lambda: not any(find_holding(log, writing=True) for log in logs))

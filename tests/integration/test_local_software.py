@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.serving import API, get, serving, submit, until
+from tests.integration.serving import API, get, serving, submit
+from tests.waiting import wait_until
 
 ENGINE = "local:slots=2,cpu=true,warm=false"
 PREFIX = "python -c 'import sys; print(sys.prefix)'"
@@ -20,7 +21,7 @@ PREFIX = "python -c 'import sys; print(sys.prefix)'"
 
 def output(client: httpx.Client, **fields: Any) -> str:
     job = submit(client, retries=0, **fields)
-    until(lambda: get(client, f"/jobs/{job}")["state"] in ("succeeded", "failed"))
+    wait_until(lambda: get(client, f"/jobs/{job}")["state"] in ("succeeded", "failed"))
     return client.get(f"{API}/jobs/{job}/logs").text
 
 
@@ -77,7 +78,7 @@ def test_secrets_reach_the_job_and_nobody_else(tmp_path: Path) -> None:
             retries=0,
             workdir=str(tmp_path),
         )
-        until(lambda: get(client, f"/jobs/{job}")["state"] == "failed")
+        wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "failed")
 
         log = client.get(f"{API}/jobs/{job}/logs").text
         assert log == f"{'*' * 14} {'*' * 10} shown\n"

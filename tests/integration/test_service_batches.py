@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.serving import FAST, STILL, bearer, serving, token, until
+from tests.integration.serving import FAST, STILL, bearer, serving, token
+from tests.waiting import wait_until
 
 BATCH = "/api/v1/jobs/batch"
 ENDED = ("succeeded", "failed", "cancelled")
@@ -85,7 +86,7 @@ def test_batches_with_any_order_among_jobs_are_taken_whole_or_not_and_all_taken_
             assert answer.status_code == (422 if within - {*taken} else 201), answer.text
             taken += names if answer.status_code == 201 else []
         assert sorted(known(client)) == sorted(taken)
-        until(lambda: all(one["state"] in ENDED for one in listed(client)))
+        wait_until(lambda: all(one["state"] in ENDED for one in listed(client)))
 
 
 def test_the_same_id_twice_is_refused(client: httpx.Client) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.integration.serving import LIMIT_S, STILL, serving, token
+from tests.waiting import wait_until
 from weft.service.watchdog import tell, watchdog_s
 
 API = "/api/v1"
@@ -26,15 +26,6 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
         listening.settimeout(LIMIT_S)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         yield listening
-
-
-def until(found: Callable[[], bool]) -> bool:
-    end = time.monotonic() + LIMIT_S
-    while time.monotonic() < end:
-        if found():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def bad(client: httpx.Client) -> dict[str, str]:
@@ -88,13 +79,13 @@ def test_a_log_that_cannot_be_written_makes_it_unready_and_it_comes_back(tmp_pat
         unready, said = client.get("/health/ready").status_code, bad(client)
         other.execute("ROLLBACK")
         other.close()
-        back = until(lambda: client.post(f"{API}/jobs", json={"gpus": 1}).status_code == 201)
+        back = wait_until(lambda: client.post(f"{API}/jobs", json={"gpus": 1}).status_code == 201)
 
         assert refused.status_code == 503
         assert unready == 503
         assert "cannot be written" in said["decisions"]
         assert back
-        assert until(lambda: client.get("/health/ready").status_code == 200)
+        assert wait_until(lambda: client.get("/health/ready").status_code == 200)
 
 
 def test_metrics_tell_of_every_part() -> None:

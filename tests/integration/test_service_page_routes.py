@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.serving import API, FAST, STILL, bearer, get, serving, submit, token, until
+from tests.integration.serving import API, FAST, STILL, bearer, get, serving, submit, token
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -20,11 +21,11 @@ def client() -> Iterator[httpx.Client]:
 
 def test_the_timeline_tells_who_holds_what_and_then_the_news(client: httpx.Client) -> None:
     first = submit(client, gpus=2, kinds=["t4"])
-    until(lambda: bool(get(client, "/timeline")["spans"]))
+    wait_until(lambda: bool(get(client, "/timeline")["spans"]))
     told = get(client, "/timeline")
 
     second = submit(client, gpus=1, kinds=["t4"])
-    until(lambda: bool(get(client, "/timeline", after=told["seq"])["spans"]))
+    wait_until(lambda: bool(get(client, "/timeline", after=told["seq"])["spans"]))
     news = get(client, "/timeline", after=told["seq"])
 
     assert [one["job"] for one in told["spans"]] == [first]
@@ -99,7 +100,7 @@ def test_policies_tell_their_papers_and_which_decides(client: httpx.Client) -> N
 def test_a_what_if_tells_how_far_it_is_and_both_sides() -> None:
     with serving(FAST) as client:
         jobs = [submit(client, gpus=4, hints={"duration_s": 300}) for _ in range(8)]
-        until(lambda: get(client, f"/jobs/{jobs[-1]}")["state"] == "succeeded")
+        wait_until(lambda: get(client, f"/jobs/{jobs[-1]}")["state"] == "succeeded")
 
         lines = _ask(client, {"policy": "srtf"})
         ahead = _ask(client, {"policy": "srtf", "start": "now"})
@@ -120,7 +121,7 @@ def test_a_tenant_learns_nothing_of_others_from_the_past() -> None:
         body = {"id": "theirs", "name": "theirs", "gpus": 2, "tenant": "theirs"}
         assert client.post(f"{API}/jobs", json=body, headers=bearer(admin)).status_code == 201
         headers = bearer(admin)
-        until(lambda: bool(client.get(f"{API}/timeline", headers=headers).json()["spans"]))
+        wait_until(lambda: bool(client.get(f"{API}/timeline", headers=headers).json()["spans"]))
 
         for path in ("/timeline", "/decisions", "/queue"):
             answer = client.get(API + path, headers=bearer(mine))
@@ -142,7 +143,7 @@ def test_jobs_that_share_a_gpu_are_told_what_pace_was_promised() -> None:
     with serving("simulated:cluster=1x1:a100,speed=60", policy="las") as client:
         half = {"gpus": 1, "share": 0.5, "model": "resnet18", "hints": {"duration_s": 60_000}}
         first, second = (submit(client, **half) for _ in range(2))
-        until(lambda: get(client, f"/jobs/{second}")["state"] == "running")
+        wait_until(lambda: get(client, f"/jobs/{second}")["state"] == "running")
 
         numbers = get(client, f"/jobs/{first}/explain")["numbers"]
 

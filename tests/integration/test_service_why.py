@@ -7,13 +7,14 @@ from typing import Any
 
 import httpx
 
-from tests.integration.serving import API, get, serving, submit, until
+from tests.integration.serving import API, get, serving, submit
+from tests.waiting import wait_until
 
 STILL = "simulated:cluster=2x4:a100+1x4:t4,speed=1"
 
 
 def wait_for(client: httpx.Client, job: str, state: str) -> None:
-    until(lambda: get(client, f"/jobs/{job}")["state"] == state)
+    wait_until(lambda: get(client, f"/jobs/{job}")["state"] == state)
 
 
 def one_reason(client: httpx.Client, job: str) -> str:
@@ -52,7 +53,7 @@ def test_jobs_page_and_explanation_never_differ_and_name_who_holds_what_is_neede
         held = submit(client, gpus=8, kinds=["a100"])
         client.post(f"{API}/jobs/{held}/suspend", json={"restart": True})
 
-        until(lambda: get(client, f"/jobs/{jobs[2]}")["reason"].startswith("over quota"))
+        wait_until(lambda: get(client, f"/jobs/{jobs[2]}")["reason"].startswith("over quota"))
         told = [one_reason(client, job) for job in (*jobs, held)]
 
         assert told[0] == (
@@ -103,7 +104,9 @@ def test_a_quota_is_the_reason_in_a_word_and_raising_it_the_cheapest_change() ->
         client.put(f"{API}/quotas", json={"limits": {"a": 1}})
         first, second = (submit(client, gpus=1, tenant="a", share="never") for _ in range(2))
         wait_for(client, first, "running")
-        until(lambda: get(client, f"/jobs/{second}/explain")["blocked_by"] != "turn")  # decided
+        wait_until(
+            lambda: get(client, f"/jobs/{second}/explain")["blocked_by"] != "turn"
+        )  # decided
 
         why = get(client, f"/jobs/{second}/explain")
 

@@ -376,7 +376,7 @@ def soak(
         finally:
             assert it.child is not None
             it.child.communicate()
-        shutil.copy(it.state / "events.db", folder / "events.db")  # its disk goes with us
+            shutil.copy(it.state / "events.db", folder / "events.db")  # its disk goes with us
         seen = check(it)
     seconds = round(time.monotonic() - began, 1)
     if faults >= MANY:

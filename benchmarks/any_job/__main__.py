@@ -41,6 +41,7 @@ def main() -> int:
     kinds = ("large-60", "large-90") if asked.short_behind else kinds_of(asked)
     step_s = known_steps(asked.known, kinds) or time_steps(kinds, 3 if asked.quick else 1)
     results: dict[str, Any] = {"step_s": step_s, "seconds": seconds}
+    results["speed"] = json.loads(asked.known.read_text()).get("speed", {}) if asked.known else {}
 
     def keep() -> None:
         if asked.out:
@@ -57,7 +58,7 @@ def main() -> int:
         jobs = draw(seed, asked.jobs, kinds, seconds, step_s)
         print(f"mix {asked.mix}, seed {seed}:", [(j.at, j.kind, j.steps) for j in jobs], flush=True)
         found = results[f"{asked.mix}-{seed}"] = dict[str, Any]()
-        run_mix(jobs, flags, asked.skip, found, keep)
+        run_mix(jobs, flags, asked.skip, found, results, keep)
         show(found)
     return 0
 
@@ -79,15 +80,17 @@ def run_mix(
     flags: list[str],
     skip: list[str],
     found: dict[str, Any],
+    results: dict[str, Any],
     keep: Callable[[], None],
 ) -> None:
     """All ways into `found`, kept after each, and what each job lost beside the others."""
+    alone: dict[str, float] = results["speed"]
     ways: dict[str, Callable[[], list[Outcome]]] = {
         "alone": lambda: one_at_a_time(jobs),
         "at once": lambda: all_at_once(jobs),
         "weft": lambda: by_weft(jobs, flags),
     }
-    speeds: list[float] = []
+    speeds = [alone[job.kind] for job in jobs] if {job.kind for job in jobs} <= set(alone) else []
     for way, run in ways.items():
         if way in skip:
             continue
@@ -95,6 +98,7 @@ def run_mix(
         outcomes = run()
         if way == "alone":
             speeds = [speed_alone(one.text) for one in outcomes]
+            alone.update((one.job.kind, s) for one, s in zip(outcomes, speeds, strict=True))
         found[way] = summarise(outcomes, speeds)
         found[way]["took_s"] = round(time.time() - began, 1)
         print(way, json.dumps({k: v for k, v in found[way].items() if k != "jobs"}), flush=True)

@@ -58,7 +58,10 @@ CROWD = ROOT / "tests" / "golden" / "crowd.txt"
 # Tests of what has none of its own name.
 TESTS = {
     "pieces.order": ("unit/pieces/test_queues", "unit/pieces/test_plain_left"),
-    "pieces.place": ("unit/pieces/test_places", "unit/pieces/test_whole_nodes"),
+    "pieces.place": (
+        *("unit/pieces/test_places", "unit/pieces/test_whole_nodes", "papers/test_fgd_place"),
+        *("unit/pieces/wrap/test_cassini_wrapper", "papers/test_mapa"),
+    ),
     "pieces.share": ("unit/pieces/test_share_pairs", "unit/pieces/test_strangers"),
     "pieces.size": ("unit/pieces/test_restart_value", "papers/test_optimus"),
     "pieces.reclaim": ("papers/test_lyra",),

@@ -58,15 +58,6 @@ def test_uv_makes_the_environment_of_a_project(tmp_path: Path) -> None:
         assert f"{tmp_path}/.venv\n" in told
 
 
-def test_an_image_is_refused_when_it_is_submitted(tmp_path: Path) -> None:
-    with serving(ENGINE, tmp_path / "state") as client:
-        body = {"run": "true", "environment": {"image": "x"}, "workdir": str(tmp_path)}
-        answer = client.post(f"{API}/jobs", json=body)
-
-        assert answer.status_code == 422
-        assert "not containers" in answer.json()["error"]
-
-
 def test_secrets_reach_the_job_and_nobody_else(tmp_path: Path) -> None:
     env = {"API_TOKEN": "hunter-2-token", "DSN": "s3cr3t-dsn", "PLAIN": "shown"}
     with serving(ENGINE, tmp_path / "state") as client:

@@ -60,9 +60,9 @@ def test_qssf_is_a_tenth_rolling_and_nine_tenths_model() -> None:
     teach(qssf, FEWEST)
     assert qssf._model is not None
     encoding, trees = qssf._model
-    said = trees.predict(encoding.row(("ann", "", ""), 1.0, 60.0 * 25))
+    predicted = trees.predict(encoding.row(("ann", "", ""), 1.0, 60.0 * 25))
 
-    assert qssf.estimate(job(50, "ann")) == pytest.approx(merge(100.0, said))
+    assert qssf.estimate(job(50, "ann")) == pytest.approx(merge(100.0, predicted))
     assert Qssf(model=False).estimate(job(50, "ann")) == inf
 
 

@@ -37,7 +37,7 @@ def plan_command(spec: AttemptSpec, port: int, *, warm: bool) -> CommandPlan:
     alone = None if each else place_of(spec, port)
     count = max(gpus, 1) if each else 1
     script = python_script(spec.command, {**os.environ, **spec.env}.get("PATH"))
-    if warm and script is not None and not spec.activate:
+    if warm and script is not None and not spec.activate and not spec.container:
         return CommandPlan(script, count, alone, warm=True)
     command = spec.command if alone is None else fit_launcher(spec.command, alone)
     return CommandPlan(activate(spec, command), count, alone, warm=False)
@@ -47,14 +47,15 @@ def plan_setup(spec: AttemptSpec) -> Sequence[str]:
     """What runs once before the command; empty for nothing."""
     if not spec.prepare and not spec.setup:
         return ()
+    if spec.container:
+        return activate(spec, ("sh", "-ec", spec.setup))
     return (*SHELL, "\n".join(filter(None, (spec.prepare, spec.activate, spec.setup))))
 
 
 def activate(spec: AttemptSpec, command: Sequence[str]) -> Sequence[str]:
     """The command in the environment that the job asks for."""
-    if not spec.activate:
-        return command
-    return (*SHELL, f'{spec.activate}\nexec "$@"', "bash", *command)
+    lines = "\n".join(filter(None, (spec.activate, spec.container)))
+    return (*SHELL, f'{lines}\nexec "$@"', "bash", *command) if lines else command
 
 
 def place_of(spec: AttemptSpec, port: int) -> Place:

@@ -176,7 +176,7 @@ def typical(tasks: Sequence[Task]) -> list[JobClass]:
             break
         classes.append(JobClass(count, gpus, share, cpus, kinds))
         seen += count
-    return [replace(one, popularity=one.popularity / seen) for one in classes]
+    return [replace(class_, popularity=class_.popularity / seen) for class_ in classes]
 
 
 def by_fragments(pool: Pool, nodes: Rows, task: Task) -> Scores:
@@ -325,8 +325,8 @@ def run(workload: str, placer: str, seed: int) -> tuple[float, float]:
     classes = typical(tasks)
     for pool in pools:
         pool.classes = [
-            one if not one.kinds or pool.kind in one.kinds else replace(one, gpus=0)
-            for one in classes
+            class_ if not class_.kinds or pool.kind in class_.kinds else replace(class_, gpus=0)
+            for class_ in classes
         ]
     gpus = float(sum(pool.left.size for pool in pools))
     board = Board(pools, SCORERS[placer], rng if placer == "random" else None)

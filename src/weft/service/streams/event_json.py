@@ -58,6 +58,8 @@ def _seen(driver: Driver, who: Caller, event: facts.Event) -> facts.Event | None
             return event if who.everywhere else _part(driver, who, event)
         case facts.PolicyChanged(policy):  # rules around it name other tenants
             return event if who.admin else facts.PolicyChanged(replace(policy, wrappers=()))
+        case facts.Refitted(ends):  # the model names users of all tenants, and it is long
+            return facts.Refitted(ends)
         case facts.NodeUp() | facts.NodeDown() | facts.LoanRecalled() | facts.Woken():
             return event
         case _:

@@ -200,8 +200,8 @@ def test_the_cheapest_spot_job_gives_way_to_a_guaranteed_one() -> None:
 
 def test_room_on_two_nodes_is_made_on_both() -> None:
     now = 40 * HOUR
-    held = (firm("f0", 2), 0, 0b0011), (spot("s0", 2), 0, 0b1100)
-    held += (firm("f1", 2), 1, 0b0011), (spot("s1", 2), 1, 0b1100)
+    held = [(firm("f0", 2), 0, 0b0011), (spot("s0", 2), 0, 0b1100)]
+    held += [(firm("f1", 2), 1, 0b0011), (spot("s1", 2), 1, 0b1100)]
     wants = replace(firm("wants", 4, now), demand=Demand(4, nodes=2))
     view = cluster_with(now, *held, waiting=(wants,))
 

@@ -47,7 +47,7 @@ def firm(name: str, gpus: int, at: float = 0.0) -> Job:
 def test_e1_the_quota_is_what_is_free_above_the_quantile() -> None:
     hours = [Forecast(60, 4), Forecast(62, 5), Forecast(58, 6), Forecast(55, 7)]
 
-    free = [free_gpus(80, one, PROMISE) for one in hours]
+    free = [free_gpus(80, hour, PROMISE) for hour in hours]
 
     assert free == [15, 12, 15, 17]
     assert spot_quota(free[:1]) == 15

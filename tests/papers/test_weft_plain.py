@@ -237,7 +237,7 @@ def test_names_of_those_who_wait_are_not_searched_for_one_by_one() -> None:
     again = Weft().decide(replace(view, memory=plan.memory))
 
     assert again.changes.keys() == plan.changes.keys()
-    assert not [name for name, said in again.reasons.items() if not said]  # told before
+    assert not [name for name, reason in again.reasons.items() if not reason]  # told before
     assert CountedName.compared < 10 * len(jobs)
 
 

@@ -97,8 +97,8 @@ def run_mix(
         began = time.time()
         outcomes = run()
         if way == "alone":
-            speeds = [speed_alone(one.text) for one in outcomes]
-            alone.update((one.job.kind, s) for one, s in zip(outcomes, speeds, strict=True))
+            speeds = [speed_alone(outcome.text) for outcome in outcomes]
+            alone.update((done.job.kind, s) for done, s in zip(outcomes, speeds, strict=True))
         found[way] = summarise(outcomes, speeds)
         found[way]["took_s"] = round(time.time() - began, 1)
         print(way, json.dumps({k: v for k, v in found[way].items() if k != "jobs"}), flush=True)
@@ -108,28 +108,28 @@ def run_mix(
 def summarise(outcomes: list[Outcome], speeds: list[float]) -> dict[str, Any]:
     """Completion, makespan, failures, and each job's slowdown."""
     rows = []
-    for number, one in enumerate(outcomes):
-        slow = slowdown(one.text, speeds[number]) if number < len(speeds) else None
+    for number, outcome in enumerate(outcomes):
+        slow = slowdown(outcome.text, speeds[number]) if number < len(speeds) else None
         rows.append(
             {
-                "kind": one.job.kind,
-                "at": one.job.at,
-                "took_s": round(one.took, 2),
-                "ok": one.ok,
-                "restarts": one.restarts,
+                "kind": outcome.job.kind,
+                "at": outcome.job.at,
+                "took_s": round(outcome.took, 2),
+                "ok": outcome.ok,
+                "restarts": outcome.restarts,
                 "slowdown": None if slow is None else round(slow.mean, 3),
                 "broken_s": 0.0 if slow is None else round(slow.broken_s, 2),
                 "asleep_s": 0.0 if slow is None else round(slow.asleep_s, 2),
-                "notes": one.notes,
-                "end": "" if one.ok else one.text[-600:],
+                "notes": outcome.notes,
+                "end": "" if outcome.ok else outcome.text[-600:],
             }
         )
     slows = [row["slowdown"] for row in rows if row["slowdown"] is not None]
     return {
-        "average_s": round(statistics.mean(one.took for one in outcomes), 2),
-        "makespan_s": round(max(one.ended for one in outcomes), 2),
-        "failed": sum(not one.ok for one in outcomes),
-        "out_of_memory": sum(one.out_of_memory for one in outcomes),
+        "average_s": round(statistics.mean(outcome.took for outcome in outcomes), 2),
+        "makespan_s": round(max(outcome.ended for outcome in outcomes), 2),
+        "failed": sum(not outcome.ok for outcome in outcomes),
+        "out_of_memory": sum(outcome.out_of_memory for outcome in outcomes),
         "mean_slowdown": round(statistics.mean(slows), 3) if slows else None,
         "worst_slowdown": max(slows, default=None),
         "broken_s": round(sum(row["broken_s"] for row in rows), 2),

@@ -64,7 +64,7 @@ def main() -> int:
         end="",
     )
     print(f" completion {jct:.2f}x (paper {PAPER['jct']}); {process_time():.0f} s of CPU time")
-    fewest = min(stops, key=lambda one: one["random"] / max(one["cost"], 1))
+    fewest = min(stops, key=lambda stop: stop["random"] / max(stop["cost"], 1))
     return 0 if min(queue, jct) >= 1.25 and fewest["cost"] <= fewest["random"] else 1
 
 

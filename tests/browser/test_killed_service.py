@@ -34,11 +34,11 @@ def weft_serve(state: Path, port: int = 0) -> Iterator[tuple[subprocess.Popen[st
     assert service.stdout is not None
     try:
         said = ""
-        while not (found := re.search(r"http://[\d.]+:\d+", said)):
+        while not (match := re.search(r"http://[\d.]+:\d+", said)):
             line = service.stdout.readline()
             assert line, said
             said += line
-        yield service, found[0]
+        yield service, match[0]
     finally:
         service.kill()
         service.wait(LIMIT_S)
@@ -67,8 +67,8 @@ def test_the_page_shows_the_same_jobs_after_a_kill(tmp_path: Path, open_page: Op
         assert again == address
         expect(page.get_by_text("The service does not answer.")).to_have_count(0)
         expect(row).to_contain_text("running")
-        found = client.get(f"{API}/jobs/{job}").json()
-        assert (found["state"], found["attempt"]) == ("running", 1)
+        answer = client.get(f"{API}/jobs/{job}").json()
+        assert (answer["state"], answer["attempt"]) == ("running", 1)
         submit(client, name="afterwards", gpus=1, command=["true"])
         page.get_by_label("State").select_option("all")
         expect(page.get_by_role("row", name=re.compile("afterwards"))).to_contain_text("succeeded")

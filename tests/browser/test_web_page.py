@@ -330,8 +330,8 @@ def test_an_admin_changes_a_quota_and_the_others_stay(open_page: Open) -> None:
 
         row = page.get_by_role("row", name=re.compile("vision"))
         expect(row.get_by_role("cell", name="6", exact=True)).to_be_visible()
-        told = client.get(f"{API}/quotas").json()
-        assert (told["limits"], told["weights"]) == ({"nlp": 3.0, "vision": 6.0}, {})
+        answer = client.get(f"{API}/quotas").json()
+        assert (answer["limits"], answer["weights"]) == ({"nlp": 3.0, "vision": 6.0}, {})
         page.close()
 
 
@@ -402,10 +402,10 @@ def test_every_view_is_accessible(client: httpx.Client, open_page: Open) -> None
             expect(page.locator("main .panel").first).to_be_visible()
             expect(page.locator("main .loading")).to_have_count(0)
             asked = {"resultTypes": ["violations"], **rules}
-            found = page.evaluate("asked => axe.run(asked)", asked)["violations"]
+            violations = page.evaluate("asked => axe.run(asked)", asked)["violations"]
             serious = [
-                (view, dark, one["id"], one["nodes"][0]["html"])
-                for one in found
-                if one["impact"] in ("serious", "critical")
+                (view, dark, violation["id"], violation["nodes"][0]["html"])
+                for violation in violations
+                if violation["impact"] in ("serious", "critical")
             ]
             assert not serious

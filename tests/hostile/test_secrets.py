@@ -62,10 +62,10 @@ def test_no_stream_shows_it(path: str, people: Any) -> None:
 def test_the_file_of_a_job_names_its_variables(people: Any) -> None:
     client, found, job = people
 
-    told = client.get(f"{API}/jobs/{job}/file", headers=found["ann"]).json()
+    answer = client.get(f"{API}/jobs/{job}/file", headers=found["ann"]).json()
 
-    assert set(told["job"]["env"]) == set(ENV)
-    assert set(told["job"]["env"].values()) == {"********"}
+    assert set(answer["job"]["env"]) == set(ENV)
+    assert set(answer["job"]["env"].values()) == {"********"}
 
 
 @pytest.mark.parametrize("who", ["ann", "ben", "admin"])

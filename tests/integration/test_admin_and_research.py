@@ -113,14 +113,16 @@ def test_the_administrators_path(tmp_path: Path) -> None:
 
         # Maintenance: a GPU, a machine when its jobs have ended, a window; and all back again.
         admin.types("drain", "a100-0", "--when-done")
-        states = {one["id"]: one["state"] for one in admin.asks("nodes")["nodes"]}
+        states = {node["id"]: node["state"] for node in admin.asks("nodes")["nodes"]}
         assert states["a100-0"] == "draining"
         admin.types("undrain", "a100-0")
         admin.types("drain", "a100-1:3")
         assert "drained" in admin.types("top", "--once")
         admin.types("undrain", "a100-1")
         admin.types("reserve", "add", "repair", "a100-1", "--start", "1h", "--end", "2h")
-        assert [one["name"] for one in admin.asks("reserve", "list")["reservations"]] == ["repair"]
+        assert [
+            reservation["name"] for reservation in admin.asks("reserve", "list")["reservations"]
+        ] == ["repair"]
         admin.types("reserve", "remove", "repair")
 
         # Watching: metrics for those who may, the audit log, a what-if before a rule.
@@ -148,15 +150,15 @@ def test_the_administrators_path(tmp_path: Path) -> None:
 def test_the_researchers_path(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     pytest.importorskip("plotly")
-    one = Person(tmp_path)
+    person = Person(tmp_path)
     (tmp_path / "mine.py").write_text(MINE)
 
-    one.types("simulate", "tiny-20", "-q", "--events", "log.jsonl")
+    person.types("simulate", "tiny-20", "-q", "--events", "log.jsonl")
     policies = ("-p", "fifo", "-p", "./mine.py:Largest")
-    told = one.types(
+    told = person.types(
         "compare", "log.jsonl", "-c", "2x4:v100", *policies, "-q", "--report", "report.html"
     )
-    then = one.asks("what-if", "--events", "log.jsonl", "-c", "2x4:v100", "--nodes", "1x8:v100")
+    then = person.asks("what-if", "--events", "log.jsonl", "-c", "2x4:v100", "--nodes", "1x8:v100")
     script = (
         "import weft\n"
         "if __name__ == '__main__':\n"

@@ -29,8 +29,8 @@ def test_every_query_of_the_dashboard_asks_for_a_metric_that_is_exported() -> No
     panels = json.loads(DASHBOARD.read_text())["panels"]
     asked = {name for panel in panels for t in panel["targets"] for name in NAME.findall(t["expr"])}
     with serving() as client:
-        told = client.get("/metrics").text
-    typed = dict(re.findall(r"# TYPE (weft_\S+) (\S+)", told))
+        text = client.get("/metrics").text
+    typed = dict(re.findall(r"# TYPE (weft_\S+) (\S+)", text))
     exported = {
         *typed,
         *(f"{n}_{end}" for n, k in typed.items() if k == "histogram" for end in ("bucket", "sum")),
@@ -75,7 +75,7 @@ def test_prometheus_itself_accepts_every_query_and_alert(tmp_path: Path) -> None
     if (promtool := shutil.which("promtool")) is None:
         pytest.skip("needs promtool: apt-get install prometheus")
     queries = [
-        t["expr"] for one in json.loads(DASHBOARD.read_text())["panels"] for t in one["targets"]
+        t["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"] for t in panel["targets"]
     ]
     rules = [
         {"record": f"query:{number}", "expr": query.replace("$__rate_interval", "1m")}
@@ -86,10 +86,10 @@ def test_prometheus_itself_accepts_every_query_and_alert(tmp_path: Path) -> None
     )
 
     command = [promtool, "check", "rules", str(tmp_path / "queries.yml"), str(ALERTS)]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert f"{len(rules)} rules found" in told.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(rules)} rules found" in done.stdout
 
 
 def test_labels_that_the_dashboard_groups_by_are_there() -> None:

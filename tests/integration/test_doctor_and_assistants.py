@@ -40,7 +40,7 @@ def test_an_assistant_lists_explains_plans_compares_and_submits_only_when_confir
         assert introduced is not None
         assert introduced["result"]["serverInfo"]["name"] == "weft"
         assert listed is not None
-        names = {one["name"] for one in listed["result"]["tools"]}
+        names = {tool["name"] for tool in listed["result"]["tools"]}
         assert names == {"list_jobs", "explain", "plan", "what_if", "submit"}
         assert {one["id"] for one in call(client, "list_jobs")} >= {job}
         assert "holds (4)" in call(client, "explain", job="mine")["reason"]
@@ -75,7 +75,7 @@ def test_the_doctor_looks_at_the_service_and_its_nodes() -> None:
 def test_the_doctor_looks_at_folders_and_the_driver(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
 
-    found = {one.what: one for one in check_folders(tmp_path)}
+    found = {check_folder.what: check_folder for check_folder in check_folders(tmp_path)}
 
     assert found["state"].verdict == "note"
     assert found["checkpoints"].verdict == "ok"

@@ -90,6 +90,6 @@ def test_a_service_logs_to_a_file_a_day(tmp_path: Path) -> None:
         handler.close()
 
     today = tmp_path / "logs" / "weft.log"
-    before = [one for one in today.parent.iterdir() if one != today]
+    before = [path for path in today.parent.iterdir() if path != today]
     assert today.read_text().endswith("second day\n")
     assert [one.read_text().endswith("first day\n") for one in before] == [True]

@@ -72,8 +72,8 @@ class World:
         return self.client.get(f"{API}/jobs/{job}/logs", headers=self.admin).text
 
     def job(self, job: str) -> dict[str, object]:
-        found: dict[str, object] = self.client.get(f"{API}/jobs/{job}", headers=self.admin).json()
-        return found
+        answer: dict[str, object] = self.client.get(f"{API}/jobs/{job}", headers=self.admin).json()
+        return answer
 
     @property
     def admin(self) -> dict[str, str]:
@@ -102,11 +102,11 @@ def world() -> Iterator[World]:
 
 
 def test_a_job_has_its_tenants_user_and_groups_and_can_gain_no_more(world: World) -> None:
-    said = world.run(
+    done = world.run(
         "a", "who", ["sh", "-c", "id -u; id -G; umask; echo $HOME; cat /proc/$$/status"]
     )
 
-    uid, groups, umask, home, *status = said.splitlines()
+    uid, groups, umask, home, *status = done.splitlines()
     assert (uid, set(groups.split()), umask) == (str(ANN), {str(ANN), str(STAFF)}, "0027")
     assert home == str(world.homes["a"])
     assert "NoNewPrivs:\t1" in status
@@ -118,18 +118,18 @@ def test_a_script_run_in_a_warm_process_has_given_up_root_too(world: World) -> N
     script.write_text("import os\nprint(os.getresuid(), os.getgroups())\nopen('/dev/stdout')\n")
     wait_until(lambda: (world.state / "warm.sock").exists())
 
-    said = world.run("a", "warm", [sys.executable, str(script)])
+    done = world.run("a", "warm", [sys.executable, str(script)])
 
-    assert said.splitlines() == [f"({ANN}, {ANN}, {ANN}) [{STAFF}]"]
+    assert done.splitlines() == [f"({ANN}, {ANN}, {ANN}) [{STAFF}]"]
     events = (folder_of(world.state, "a:warm", 1) / "events.jsonl").read_text()
     assert '"warm":true' in events
 
 
 def test_a_job_keeps_checkpoints_that_nobody_else_can_read(world: World) -> None:
-    said = world.run("a", "saves", ["sh", "-c", "echo data > $WEFT_CHECKPOINTS/one && echo saved"])
+    done = world.run("a", "saves", ["sh", "-c", "echo data > $WEFT_CHECKPOINTS/one && echo saved"])
 
     kept = job_folder(world.state, "a:saves") / "checkpoints"
-    assert said == "saved\n"
+    assert done == "saved\n"
     assert kept.stat().st_uid == ANN
     other = world.run(
         "b", "reads", ["sh", "-c", f"cat {kept}/one; ls {kept}; ls {world.homes['a']}"]
@@ -143,11 +143,11 @@ def test_a_job_reads_neither_the_services_files_nor_its_agents(world: World) -> 
     files += [world.state / name for name in ("tokens.json", "events.db", "audit.jsonl")]
     tries = "; ".join(f"cat {file}; echo x >> {file}" for file in files)
 
-    said = world.run(
+    done = world.run(
         "b", "nosy", ["sh", "-c", f"{tries}; ls {world.state}; touch {own}/x; rm -r {own}"]
     )
 
-    assert said.count("Permission denied") >= 2 * len(files) + 3, said
+    assert done.count("Permission denied") >= 2 * len(files) + 3, done
     assert (own / "events.jsonl").exists()
 
 
@@ -191,10 +191,10 @@ def test_a_checkpoint_folder_that_is_a_link_gives_no_rights(world: World) -> Non
 
 
 def test_a_working_directory_of_another_user_is_not_entered(world: World) -> None:
-    said = world.run("b", "elsewhere", ["ls"], workdir=str(world.homes["a"]))
+    done = world.run("b", "elsewhere", ["ls"], workdir=str(world.homes["a"]))
 
     assert world.job("elsewhere")["state"] == "failed"
-    assert "Permission denied" in said
+    assert "Permission denied" in done
 
 
 def test_ranks_of_another_user_die_with_their_agent(world: World) -> None:
@@ -202,7 +202,7 @@ def test_ranks_of_another_user_die_with_their_agent(world: World) -> None:
     folder = folder_of(world.state, "a:orphan", 1)
     wait_until(lambda: world.job("orphan")["state"] == "running")
     events = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
-    pid, began = next(one["ranks"]["0"] for one in events if one["event"] == "started")
+    pid, began = next(event["ranks"]["0"] for event in events if event["event"] == "started")
 
     claim = read_json(folder / "claim.json")
     assert claim is not None
@@ -254,4 +254,4 @@ def test_where_jobs_run_as_users_nobody_submits_without_a_token() -> None:
         service.end()
 
     assert answer.status_code == 403
-    assert [one.partition(":")[0] for one in warnings] == ["no tokens"]
+    assert [warning.partition(":")[0] for warning in warnings] == ["no tokens"]

@@ -53,7 +53,7 @@ def test_ranks_come_go_and_move_and_the_training_is_as_if_nobody_had(tmp_path: P
 
     rows = read_rows(tmp_path / "live-steps")
     assert [*rows] == [*range(1, len(rows) + 1)]
-    seen = [(row.epoch, one) for parts in rows.values() for row in parts for one in row.ids]
+    seen = [(row.epoch, id_) for parts in rows.values() for row in parts for id_ in row.ids]
     assert len(seen) == len({*seen})
     devices = {tuple(sorted(row.device for row in parts)) for parts in rows.values()}
     assert devices == {(0,), (0, 1), (2, 3), (3,)}

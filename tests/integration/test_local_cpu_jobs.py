@@ -22,9 +22,9 @@ def test_a_job_without_gpus_runs_beside_jobs_that_hold_all_devices(tmp_path: Pat
             client.get(f"{API}/jobs/{job}/logs").text
             == f"devices= world= nice={min(os.nice(0) + 5, 19)}\n"
         )
-        found = get(client, f"/jobs/{job}")
-        assert found["gpu_seconds"] == 0.0
-        assert (found["gpus"]["max"], found["cpus"]) == (0, 1.0)
+        answer = get(client, f"/jobs/{job}")
+        assert answer["gpu_seconds"] == 0.0
+        assert (answer["gpus"]["max"], answer["cpus"]) == (0, 1.0)
         client.delete(f"{API}/jobs/{holder}")
 
 
@@ -35,9 +35,9 @@ def test_one_that_waits_says_for_what(tmp_path: Path) -> None:
         second = submit(client, command=["true"], gpus=0, cpus=1.0, workdir=str(tmp_path))
         wait_until(lambda: get(client, f"/jobs/{first}")["state"] == "running")
 
-        told = get(client, f"/jobs/{second}/explain")
-        assert told["reason"].startswith("waits for 1 CPU; other jobs without GPUs have them")
-        assert told["blocked_by"] == "cpu_jobs"
+        answer = get(client, f"/jobs/{second}/explain")
+        assert answer["reason"].startswith("waits for 1 CPU; other jobs without GPUs have them")
+        assert answer["blocked_by"] == "cpu_jobs"
 
         client.delete(f"{API}/jobs/{first}")
         wait_until(lambda: get(client, f"/jobs/{second}")["state"] == "succeeded")

@@ -31,12 +31,12 @@ train(sys.argv[1], epochs=100_000, every_s=0.2, ballast=100_000)
 
 
 def job_of(client: httpx.Client, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = client.get(f"{API}/jobs/{name}").json()
-    return found
+    answer: dict[str, Any] = client.get(f"{API}/jobs/{name}").json()
+    return answer
 
 
 def told(client: httpx.Client, name: str) -> list[str]:
-    return [one["text"] for one in job_of(client, name)["notices"]]
+    return [notice["text"] for notice in job_of(client, name)["notices"]]
 
 
 def rank_of(state: Path, name: str, attempt: int) -> int:
@@ -69,9 +69,9 @@ def outlives(disk: Path, tmp_path: Path) -> None:
             lambda: any("could not write" in text for text in told(client, name)), "not told"
         )
 
-        found = job_of(client, name)
-        assert found["state"] == "running"
-        assert found["restarts"] == 0
+        job = job_of(client, name)
+        assert job["state"] == "running"
+        assert job["restarts"] == 0
         good, _ = Checkpoints(kept).find_newest()
         assert good is not None
         step = verify(good)["step"]

@@ -105,9 +105,9 @@ def test_running_jobs_change_their_discipline_without_a_restart(tmp_path: Path) 
         await pair.engine.close()
         return pair.told
 
-    told = asyncio.run(go())
+    done = asyncio.run(go())
 
-    assert sum(isinstance(event, Started) for event in told) == 2
+    assert sum(isinstance(event, Started) for event in done) == 2
 
 
 def in_turns(members: dict[str, dict[str, float]]) -> bool:
@@ -139,8 +139,8 @@ def test_muri_brings_a_second_job_in_step_with_one_that_runs(tmp_path: Path) -> 
         names[kind] = client.post("/api/v1/jobs", json=body).json()["id"]
 
     def job(kind: str) -> dict[str, Any]:
-        found: dict[str, Any] = client.get(f"/api/v1/jobs/{names[kind]}").json()
-        return found
+        answer: dict[str, Any] = client.get(f"/api/v1/jobs/{names[kind]}").json()
+        return answer
 
     def members() -> set[str]:
         return {one.job for one in look(path) if one.job}

@@ -27,8 +27,8 @@ def job(name: str, **more: object) -> dict[str, Any]:
 
 
 def listed(client: httpx.Client, headers: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.get("/api/v1/jobs", headers=headers).json()["jobs"]
-    return found
+    jobs: list[dict[str, Any]] = client.get("/api/v1/jobs", headers=headers).json()["jobs"]
+    return jobs
 
 
 def known(client: httpx.Client, headers: dict[str, str] | None = None) -> list[str]:
@@ -40,8 +40,8 @@ def test_all_jobs_are_taken_in_order(client: httpx.Client) -> None:
     answer = client.post(BATCH, json={"jobs": [job(name) for name in names]})
     assert answer.status_code == 201
     assert answer.json()["jobs"] == names
-    found = client.get("/api/v1/jobs", params={"limit": 200}).json()["jobs"]
-    assert [one["id"] for one in found] == names
+    jobs = client.get("/api/v1/jobs", params={"limit": 200}).json()["jobs"]
+    assert [one["id"] for one in jobs] == names
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_a_suspended_job_gives_its_place_away_and_goes_on_when_it_is_resumed(wor
     line = world.ask("ann", "GET", "/queue").json()["jobs"]
     assert [one["id"] for one in line] == []
     spans = world.ask("ann", "GET", "/timeline?job=a:first").json()["spans"]
-    assert [one["how"] for one in spans] == ["suspended"]
+    assert [span["how"] for span in spans] == ["suspended"]
 
     assert world.ask("ann", "DELETE", "/jobs/second").status_code == 202
     assert world.job("first")["state"] == "suspended"
@@ -86,7 +86,7 @@ def test_a_waiting_job_is_held_until_it_is_resumed(world: World) -> None:
     world.ask("ann", "DELETE", "/jobs/first")
 
     assert [one["id"] for one in ahead["outlook"]] == ["a:first"]
-    assert all(one["avg_end_h"] for one in ahead["policies"].values())
+    assert all(policy["avg_end_h"] for policy in ahead["policies"].values())
     assert "suspended and left out: 1" in ahead["note"]
     world.until("first", "cancelled")
     second = world.job("second")

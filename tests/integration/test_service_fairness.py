@@ -19,7 +19,9 @@ ENDLESS: dict[str, Any] = {"command": ["sleep", "10000"], "preemptible": True}
 
 
 def used(client: httpx.Client) -> dict[str, float]:
-    return {one["tenant"]: one["gpu_seconds"] for one in get(client, "/accounting")["tenants"]}
+    return {
+        tenant["tenant"]: tenant["gpu_seconds"] for tenant in get(client, "/accounting")["tenants"]
+    }
 
 
 def is_close(had: dict[str, float]) -> bool:
@@ -67,5 +69,8 @@ def test_themis_shockwave_allox_and_astraea_run_real_jobs_to_their_end(tmp_path:
             )
         accounts = get(client, "/accounting")
 
-    assert {one["tenant"]: one["jobs"] for one in accounts["tenants"]} == {"t0": 8, "t1": 4}
+    assert {tenant["tenant"]: tenant["jobs"] for tenant in accounts["tenants"]} == {
+        "t0": 8,
+        "t1": 4,
+    }
     assert 0.0 < accounts["jain"] <= 1.0

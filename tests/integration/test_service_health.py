@@ -30,7 +30,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 
 def bad(client: httpx.Client) -> dict[str, str]:
     checks = client.get("/health/ready").json()["checks"]
-    return {one["part"]: one["said"] for one in checks if not one["ok"]}
+    return {check["part"]: check["said"] for check in checks if not check["ok"]}
 
 
 def test_systemd_hears_that_it_is_ready_that_it_lives_and_that_it_leaves(
@@ -62,7 +62,7 @@ def test_a_service_that_is_well_is_ready_without_a_token() -> None:
         answer = client.get("/health/ready")
 
     assert answer.status_code == 200
-    assert {one["part"] for one in answer.json()["checks"]} == {
+    assert {check["part"] for check in answer.json()["checks"]} == {
         "loop",
         "engine",
         "log",

@@ -47,8 +47,8 @@ def test_shell_characters_in_names_arguments_and_variables_do_no_harm(tmp_path: 
         )
         wait_until(lambda: state(client, job) in ("succeeded", "failed"))
 
-        found = client.get(f"{API}/jobs/{job}").json()
-        assert found["state"] == "succeeded", found["reason"]
+        answer = client.get(f"{API}/jobs/{job}").json()
+        assert answer["state"] == "succeeded", answer["reason"]
         assert client.get(f"{API}/jobs/{job}/logs").text == "True"
     assert not list(tmp_path.rglob("pwned"))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["state", "work"]
@@ -91,8 +91,8 @@ def test_a_job_goes_on_while_the_service_is_away_and_is_adopted(tmp_path: Path) 
     with serving(LOCAL, tmp_path / "state") as client:
         wait_until(lambda: state(client, job) == "succeeded")
 
-        found = client.get(f"{API}/jobs/{job}").json()
-        assert (found["restarts"], found["attempt"]) == (0, 1)
+        answer = client.get(f"{API}/jobs/{job}").json()
+        assert (answer["restarts"], answer["attempt"]) == (0, 1)
         assert client.get(f"{API}/jobs/{job}/logs").text == "begun\ndone\n"
 
 
@@ -117,8 +117,8 @@ def start(folder: Path) -> None:
 
 
 def running_pid(folder: Path) -> int:
-    found: int = json.loads((folder / "claim.json").read_text())["pid"]
-    return found
+    pid: int = json.loads((folder / "claim.json").read_text())["pid"]
+    return pid
 
 
 def test_a_running_job_is_not_killed_by_a_service_whose_log_is_gone_or_old(tmp_path: Path) -> None:

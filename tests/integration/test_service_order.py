@@ -31,10 +31,10 @@ def test_a_job_waits_for_the_one_it_names_and_says_so() -> None:
         first = submit(client, name="prepare", gpus=1)
         second = submit(client, name="train", gpus=1, after={"ok": ["prepare"]})
 
-        found = get(client, f"/jobs/{second}")
-        assert found["state"] == "pending"
-        assert found["reason"] == f"waits for {first} to end"
-        assert found["after"] == {"ok": [first]}
+        answer = get(client, f"/jobs/{second}")
+        assert answer["state"] == "pending"
+        assert answer["reason"] == f"waits for {first} to end"
+        assert answer["after"] == {"ok": [first]}
         assert get(client, f"/jobs/{second}/explain")["blocked_by"] == "dependency"
 
         client.delete(f"{API}/jobs/{first}")
@@ -103,10 +103,10 @@ def test_a_deadline_is_shown_and_said_to_be_missed() -> None:
         wait_until(lambda: get(client, f"/jobs/{late}")["deadline_missed"])
         wait_until(lambda: get(client, f"/jobs/{job}")["deadline_missed"])
 
-        found = get(client, f"/jobs/{job}")
-        assert found["deadline"] == pytest.approx(found["submitted"] + 60.0, abs=30.0)
+        answer = get(client, f"/jobs/{job}")
+        assert answer["deadline"] == pytest.approx(answer["submitted"] + 60.0, abs=30.0)
         assert not get(client, f"/jobs/{good}")["deadline_missed"]
-        story = [one["event"] for one in get(client, f"/jobs/{late}/events")["events"]]
+        story = [event["event"] for event in get(client, f"/jobs/{late}/events")["events"]]
         assert "DeadlineMissed" in story
         assert "weft_deadlines_missed_total 2" in client.get("/metrics").text
 

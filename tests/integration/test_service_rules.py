@@ -21,7 +21,7 @@ def state(client: httpx.Client, job: str) -> str:
 
 
 def nodes(client: httpx.Client) -> dict[str, Any]:
-    return {one["id"]: one for one in get(client, "/nodes")["nodes"]}
+    return {node["id"]: node for node in get(client, "/nodes")["nodes"]}
 
 
 def test_idle_quota_is_lent_and_taken_back_and_survives_a_restart(tmp_path: Path) -> None:
@@ -40,8 +40,8 @@ def test_idle_quota_is_lent_and_taken_back_and_survives_a_restart(tmp_path: Path
         assert why["blocked_by"] == "reclaimed"
         assert why["reason"].startswith("gave way: 4 a100 GPUs went back to tenant 'b'")
     with serving(REAL, tmp_path) as client:
-        told = get(client, "/quotas")
-        assert (told["own"], told["parents"]) == ({"a": 4.0, "b": 4.0}, {"a": "lab"})
+        answer = get(client, "/quotas")
+        assert (answer["own"], answer["parents"]) == ({"a": 4.0, "b": 4.0}, {"a": "lab"})
 
 
 def test_one_gpu_is_drained_and_the_others_of_its_node_are_used() -> None:

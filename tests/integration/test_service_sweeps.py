@@ -54,7 +54,7 @@ def test_a_job_runs_after_all_jobs_of_a_sweep() -> None:
 
         assert sorted(get(client, f"/jobs/{last}")["after"]["ok"]) == sorted(made["jobs"])
         wait_until(lambda: get(client, f"/jobs/{last}")["started"] is not None)
-        assert all(get(client, f"/jobs/{one}")["state"] == "succeeded" for one in made["jobs"])
+        assert all(get(client, f"/jobs/{job}")["state"] == "succeeded" for job in made["jobs"])
 
 
 def test_a_sweep_with_an_id_is_handed_in_once() -> None:

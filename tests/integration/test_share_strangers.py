@@ -167,7 +167,7 @@ def test_a_promise_is_kept_by_freezing_the_neighbour_for_parts_of_a_second(tmp_p
         assert kept / alone[JobId("firm")] > 1 / 1.6  # it would be 1/2; a loaded machine is noisy
         assert (loose.steps or 0.0) > 0.0  # slowed, not stopped
         paces = [one for one in happened(live, Observed) if isinstance(one, Observed) and one.pace]
-        assert {one.job for one in paces} >= {"firm"}
+        assert {pace.job for pace in paces} >= {"firm"}
         await live.driver.cancel(JobId("firm"))
         await live.driver.cancel(JobId("loose"))
 

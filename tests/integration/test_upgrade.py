@@ -21,7 +21,7 @@ def test_jobs_of_the_last_release_are_known_and_go_on(tmp_path: Path) -> None:
         packed.extractall(tmp_path, filter="data")
 
     with serving(ENGINE, state=tmp_path) as client:
-        states = {one["id"]: one["state"] for one in get(client, "/jobs")["jobs"]}
+        states = {job["id"]: job["state"] for job in get(client, "/jobs")["jobs"]}
         assert {states[f"done-{i}"] for i in range(3)} == {"succeeded"}
         assert states.keys() >= {"runs", "waits"}
         assert get(client, "/jobs/waits")["reason"] == "waits for runs to end"

@@ -178,13 +178,13 @@ def total(groups: list[np.ndarray[tuple[int], np.dtype[np.float64]]], extra: lis
 def test_the_knapsack_is_exact(jobs: list[tuple[int, int, int]], room: int) -> None:
     groups = [np.array(saved(float(t), base, base + more)) for t, base, more in jobs]
 
-    found = choose_extra(groups, room)
+    extra = choose_extra(groups, room)
 
     every = product(*(range(len(group) + 1) for group in groups))
     best = max(total(groups, [*some]) for some in every if sum(some) <= room)
-    assert sum(found) <= room
-    assert total(groups, found) == pytest.approx(best)
-    assert total(groups, found) >= total(groups, by_density(groups, room)) - 1e-9
+    assert sum(extra) <= room
+    assert total(groups, extra) == pytest.approx(best)
+    assert total(groups, extra) >= total(groups, by_density(groups, room)) - 1e-9
 
 
 def by_density(groups: list[np.ndarray[tuple[int], np.dtype[np.float64]]], room: int) -> list[int]:

@@ -169,7 +169,7 @@ def test_under_no_policy_an_opportunistic_job_waits_beside_what_it_could_use(
 
         idle = live.driver.scheduler.state.free.room()
         waits = [one.record.job for one in live.driver.jobs() if one.record.allocation is None]
-        assert not [one.id for one in waits if one.demand.gpus <= idle]
+        assert not [wait.id for wait in waits if wait.demand.gpus <= idle]
 
     play(policy, people)
 

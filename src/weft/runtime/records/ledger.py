@@ -106,6 +106,7 @@ class Ledger:
             case (
                 facts.NodeUp()
                 | facts.LoanRecalled()
+                | facts.Refitted()
                 | facts.Woken()
                 | facts.Resizable()
                 | facts.Observed()

@@ -202,11 +202,11 @@ def test_alternatives_keep_kinds_shapes_and_whoever_shares_devices() -> None:
         }
     )
 
-    found = find_alternatives(view, wished, 10, np.random.default_rng(0))
+    alternatives = find_alternatives(view, wished, 10, np.random.default_rng(0))
 
-    assert found[0] is wished
-    assert len(found) > 3
-    for plan in found:
+    assert alternatives[0] is wished
+    assert len(alternatives) > 3
+    for plan in alternatives:
         a, b = plan.changes[JobId("a")], plan.changes[JobId("b")]
         assert a is not None
         assert b is not None

@@ -198,8 +198,8 @@ def test_its_own_progress_tells_better_than_a_prediction(progress: float, grows:
     state, pooled = running(A, gpus=2), PooledBeliefs()
     on = state.table.allocations[0]
     assert on is not None
-    told = replace(STEP, progress=progress, work=1e6)
-    pooled.observe(Job(A), "v100", told, Attempt(1, on, 0.0, 500.0, 500.0))
+    changed = replace(STEP, progress=progress, work=1e6)
+    pooled.observe(Job(A), "v100", changed, Attempt(1, on, 0.0, 500.0, 500.0))
     known = replace(view(state, 500.0), knowledge=Knowledge(Over(), pooled=pooled))
 
     plan = Steady(Equal(), min_run_s=60.0, margin=2.0).decide(known)

@@ -32,8 +32,8 @@ def main() -> int:
     wrong = 0
     for name in names:
         print(f"== {name}")
-        found = importlib.import_module(f"benchmarks.{name}").run()
-        for metric, value in found.items():
+        done = importlib.import_module(f"benchmarks.{name}").run()
+        for metric, value in done.items():
             limit = expected.get(name, {}).get(metric, {}).get("at_most")
             verdict = "" if limit is None else f"  (at most {limit:g})"
             if limit is not None and value > limit:

@@ -56,8 +56,8 @@ def main() -> int:
             took: list[list[float]] = [[], []]
             for _ in range(asked.rounds):
                 for times, tree in zip(took, (Path(folder), ROOT), strict=True):
-                    if (found := measure(tree, case, asked.jobs)) is not None:
-                        times.append(found)
+                    if (measured := measure(tree, case, asked.jobs)) is not None:
+                        times.append(measured)
             before, now = (min(times) if times else None for times in took)
             ratio = f"{now / before:.2f}" if before and now else ""
             cells = (f"{one:.1f}" if one else "" for one in (before, now))

@@ -254,10 +254,10 @@ class Soak:
         return True
 
     def _freeze_rank(self) -> bool:
-        found = self._processes("rank")
-        if not found:
+        processes = self._processes("rank")
+        if not processes:
             return False
-        pid, began = self.rng.choice(found)
+        pid, began = self.rng.choice(processes)
         _send(pid, began, signal.SIGSTOP)
         time.sleep(self.rng.uniform(0.1, 0.5))
         return _send(pid, began, signal.SIGCONT)
@@ -302,16 +302,16 @@ class Soak:
             time.sleep(self.rng.uniform(0.1, 0.4))
 
     def _signal(self, victim: str, what: signal.Signals) -> bool:
-        found = self._processes(victim)
-        return bool(found) and _send(*self.rng.choice(found), what)
+        processes = self._processes(victim)
+        return bool(processes) and _send(*self.rng.choice(processes), what)
 
     def _processes(self, victim: str) -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = []
+        processes: list[tuple[int, int]] = []
         for mark in sorted((self.state / "live").iterdir()):
             job, _, attempt = mark.name.rpartition("@")
             with contextlib.suppress(OSError, ValueError, KeyError):  # spoilt, or over meanwhile
-                found += _named(self.state / "jobs" / job / attempt, victim)
-        return found
+                processes += _named(self.state / "jobs" / job / attempt, victim)
+        return processes
 
 
 def _named(folder: Path, victim: str) -> Iterable[tuple[int, int]]:
@@ -376,7 +376,7 @@ def soak(
         finally:
             assert it.child is not None
             it.child.communicate()
-        shutil.copy(it.state / "events.db", folder / "events.db")  # its disk goes with us
+            shutil.copy(it.state / "events.db", folder / "events.db")  # its disk goes with us
         seen = check(it)
     seconds = round(time.monotonic() - began, 1)
     if faults >= MANY:

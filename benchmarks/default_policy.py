@@ -169,7 +169,7 @@ def show(found: dict[str, list[Numbers]]) -> None:
     for policy, seeds in found.items():
         cells = []
         for name in WORDS:
-            hours = statistics.mean(one[name] for one in seeds)
+            hours = statistics.mean(seed[name] for seed in seeds)
             pairs = zip(seeds, first, strict=True)
             ratio = statistics.geometric_mean(
                 max(one[name], 1e-3) / max(base[name], 1e-3) for one, base in pairs

@@ -45,7 +45,7 @@ async def load(
         return Job(JobId(f"j{next(numbers)}"), demand=Demand(1), hints={"duration_s": length})
 
     await asyncio.gather(*(driver.submit(job()) for _ in range(queued + 504)))
-    running = sum(one.state == "running" for one in driver.jobs())
+    running = sum(job.state == "running" for job in driver.jobs())
     took, cpu, began = [], time.process_time(), time.monotonic()
     for i in range(int(rate * seconds)):
         await asyncio.sleep(max(0.0, began + i / rate - time.monotonic()))

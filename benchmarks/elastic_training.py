@@ -328,11 +328,11 @@ def main(words: list[str]) -> int:
     parser.add_argument("trainings", nargs="*", default=[], metavar="TRAINING")
     parser.add_argument("--resizes", type=int, default=15)
     parser.add_argument("--kills", type=int, default=5)
-    said = parser.parse_args(words)
+    asked = parser.parse_args(words)
     bad = 0
-    for name in said.trainings or TRAININGS:
+    for name in asked.trainings or TRAININGS:
         with tempfile.TemporaryDirectory() as folder:
-            found = compare(name, Path(folder), said.resizes, said.kills)
+            found = compare(name, Path(folder), asked.resizes, asked.kills)
         low, high = found["loss_seeds"]
         off = abs(found["loss_disturbed"] - found["loss_undisturbed"])
         bad += found["rates_differ"] > 0 or off > high - low

@@ -111,8 +111,8 @@ def in_process(folder: Path, keep_jobs: int) -> dict[str, float]:
     done = subprocess.run(
         [*command, "--keep", str(keep_jobs)], capture_output=True, text=True, check=True
     )
-    found: dict[str, float] = json.loads(done.stdout)
-    return {**found, "db_mb": sum(p.stat().st_size for p in folder.glob("events.db*")) / 1e6}
+    body: dict[str, float] = json.loads(done.stdout)
+    return {**body, "db_mb": sum(p.stat().st_size for p in folder.glob("events.db*")) / 1e6}
 
 
 def stored(folder: Path) -> dict[str, int]:
@@ -137,31 +137,31 @@ def main() -> None:
     parser.add_argument("--waiting", action="store_true", help="nobody starts, all wait")
     parser.add_argument("--open", type=Path)
     parser.add_argument("--keep", type=int, default=0)
-    told = parser.parse_args()
-    if told.open is not None:
-        print(json.dumps(open_once(told.open, Keep(0.0, told.keep, 0.0, 0))))
+    asked = parser.parse_args()
+    if asked.open is not None:
+        print(json.dumps(open_once(asked.open, Keep(0.0, asked.keep, 0.0, 0))))
         return
     with tempfile.TemporaryDirectory() as place:
         full, empty = Path(place) / "full", Path(place) / "empty"
         full.mkdir()
         empty.mkdir()
         began = time.perf_counter()
-        write_log(full, told.jobs, waiting=told.waiting)
-        print(f"{told.jobs} jobs written in {time.perf_counter() - began:.0f} s")
+        write_log(full, asked.jobs, waiting=asked.waiting)
+        print(f"{asked.jobs} jobs written in {time.perf_counter() - began:.0f} s")
         write_log(empty, 0, waiting=False)
         opened = [
             ("no jobs", empty, 0),
             ("from the log alone", full, 0),
             ("from a snapshot", full, 0),
-            ("pruned to a hundredth", full, told.jobs // 100),
+            ("pruned to a hundredth", full, asked.jobs // 100),
             ("after pruning", full, 0),
         ]
         alone_mb = 0.0
-        for label, folder, keep in opened[:3] if told.waiting else opened:
+        for label, folder, keep in opened[:3] if asked.waiting else opened:
             found = in_process(folder, keep)
             alone_mb = alone_mb or found["rss_mb"]
             sizes = {**stored(folder), "memory": 1e6 * (found["rss_mb"] - alone_mb)}
-            found |= {f"{name} B/job": size / told.jobs for name, size in sizes.items()}
+            found |= {f"{name} B/job": size / asked.jobs for name, size in sizes.items()}
             numbers = "  ".join(f"{name} {value:,.2f}" for name, value in found.items())
             print(f"{label:22} {numbers}", flush=True)
 

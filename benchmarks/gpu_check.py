@@ -71,7 +71,7 @@ async def _together(driver: Driver, script: Path, name: str, count: int) -> dict
     printed = [driver.engine.logs(job.id, 1)[0].read_text() for job in jobs]
     lines = [json.loads(line) for text in printed for line in text.splitlines() if line[:1] == "{"]
     return {
-        "states": [one.state + one.record.reason for one in states],
+        "states": [state.state + state.record.reason for state in states],
         "said": lines[0] if lines else printed[0][-500:],
         "steps_per_s": round(sum(line.get("steps_per_s", 0.0) for line in lines)),
         "seconds": round(took, 2),

@@ -172,8 +172,8 @@ class Worker:
     def hear(self) -> dict[str, Any]:
         """Wait for the answer; the first says that the workload is ready."""
         assert self.process.stdout
-        found: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return found
+        body: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return body
 
     def ask(self, what: str) -> dict[str, Any]:
         """Send a line and wait for its answer."""

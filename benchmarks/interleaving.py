@@ -166,10 +166,10 @@ class Store:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=SECONDS)
-    found = run(parser.parse_args().seconds)
-    for metric, value in found.items():
+    done = run(parser.parse_args().seconds)
+    for metric, value in done.items():
         print(f"{metric:<44} {value:>8.3f}")
-    if found["work-conserving against timeslice"] < 1.5:
+    if done["work-conserving against timeslice"] < 1.5:
         sys.exit("expected at least 1.5 times the work of time slicing")
 
 

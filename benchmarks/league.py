@@ -97,7 +97,7 @@ def play(match: Match, policies: list[str], jobs: int) -> dict[str, dict[str, fl
 
 
 def _numbers(outcome: Outcome) -> dict[str, float | str]:
-    known = {one: outcome.metrics.get(one) for one in NUMBERS}
+    known = {number: outcome.metrics.get(number) for number in NUMBERS}
     numbers = {one: round(float(value), 3) for one, value in known.items() if value is not None}
     return {**numbers, "predictor": outcome.predictor}
 

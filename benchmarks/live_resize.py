@@ -227,7 +227,7 @@ def main() -> int:
     parser.add_argument("--states", default="", help="MB of state, for example 10,100")
     parser.add_argument("--json", type=Path, default=None, help="write the rows here too")
     asked = parser.parse_args()
-    states = tuple(float(one) for one in asked.states.split(",") if one)
+    states = tuple(float(word) for word in asked.states.split(",") if word)
     usual = STATES_MB[asked.device]
     states = states or (usual[:1] if asked.quick else usual)
     rows: list[Change] = []
@@ -235,18 +235,18 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="weft-live-") as folder:
             changes, apart = asyncio.run(measure(Path(folder), state_mb, asked.device))
         rows += changes
-        for one in changes:
+        for change in changes:
             print(
-                f"{state_mb:4.0f} MB  {one.name}  live {one.live_s * 1e3:6.0f} ms "
-                f"(aim {one.aim_s * 1e3:3.0f})  restart {one.restart_s * 1e3:6.0f} ms  "
-                f"{one.restart_s / one.live_s:5.1f}x  "
-                f"{one.steps} steps in {one.ready_s:.2f} s while ranks got ready",
+                f"{state_mb:4.0f} MB  {change.name}  live {change.live_s * 1e3:6.0f} ms "
+                f"(aim {change.aim_s * 1e3:3.0f})  restart {change.restart_s * 1e3:6.0f} ms  "
+                f"{change.restart_s / change.live_s:5.1f}x  "
+                f"{change.steps} steps in {change.ready_s:.2f} s while ranks got ready",
                 flush=True,
             )
         print(f"{state_mb:4.0f} MB  losses differ by at most {apart:.1e} of their size", flush=True)
     if asked.json is not None:
-        asked.json.write_text(json.dumps([asdict(one) for one in rows], indent=1))
-    large = [one for one in rows if one.state_mb >= 100.0]
+        asked.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    large = [row for row in rows if row.state_mb >= 100.0]
     return int(any(one.restart_s < 10.0 * one.live_s for one in large))
 
 

@@ -192,9 +192,9 @@ class Soak:
             return self.agent()
         while True:
             there = self.ranks()
-            found = [pid for pid in there if (pid in before) != fault.startswith("new")]
-            if found:
-                return self.rng.choice(found)
+            pids = [pid for pid in there if (pid in before) != fault.startswith("new")]
+            if pids:
+                return self.rng.choice(pids)
             if not _under_way(log, known):
                 return None
             time.sleep(QUICK_S)  # it was asked for, and is being started
@@ -279,7 +279,7 @@ def check(rows: dict[int, list[Row]], calm: dict[int, float] | None = None) -> l
         wrong.append(f"steps {sorted(missing)[:5]} are missing")
     seen: set[tuple[int, int]] = set()
     for step, parts in kept.items():
-        ids = [(part.epoch, one) for part in parts for one in part.ids]
+        ids = [(part.epoch, id_) for part in parts for id_ in part.ids]
         if len({part.size for part in parts}) != 1 or len(parts) != parts[0].size:
             wrong.append(f"step {step} was done by {len(parts)} of {parts[0].size} ranks")
         if len(ids) != BATCH:

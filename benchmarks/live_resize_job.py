@@ -115,12 +115,12 @@ def read_rows(folder: Path) -> dict[int, list[Row]]:
 
 def losses_of(by_step: dict[int, list[Row]]) -> dict[int, float]:
     """The mean loss of each step over its samples; of steps done twice, the last time."""
-    found = {}
+    losses = {}
     for step, rows in by_step.items():
         last = latest(rows)
         count = sum(len(row.ids) for row in last)
-        found[step] = sum(row.loss * len(row.ids) for row in last) / count
-    return found
+        losses[step] = sum(row.loss * len(row.ids) for row in last) / count
+    return losses
 
 
 def without_abandoned(by_step: dict[int, list[Row]]) -> dict[int, list[Row]]:

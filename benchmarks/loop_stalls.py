@@ -69,7 +69,9 @@ class Steps:
             if self._step is not None and time.perf_counter() - self._step[1] > LOOK_S:
                 frame = sys._current_frames().get(self._step[0])
                 lines = traceback.extract_stack(frame)[-DEEP:] if frame is not None else []
-                self._where = " > ".join(f"{Path(one.filename).name}:{one.name}" for one in lines)
+                self._where = " > ".join(
+                    f"{Path(line.filename).name}:{line.name}" for line in lines
+                )
 
     @contextmanager
     def measured(self) -> Iterator[Steps]:
@@ -194,7 +196,7 @@ def measure(jobs: int, policy: str, only: str = "") -> dict[str, Longest]:
         client = service.begin()
         show(STARTING, steps.take())  # nobody waits for an answer yet: told, not counted
         service.fill(client)
-        ids = [one["id"] for one in client.get(f"{PREFIX}/jobs?limit=5").json()["jobs"]]
+        ids = [job["id"] for job in client.get(f"{PREFIX}/jobs?limit=5").json()["jobs"]]
         time.sleep(2.0)  # decisions about what was just submitted
         found[FILLING] = steps.take()
         show(FILLING, found[FILLING])
@@ -231,11 +233,11 @@ def main() -> None:
     parser.add_argument("--policy", default="fifo")
     parser.add_argument("--only", default="", help="routes whose path holds this")
     asked = parser.parse_args()
-    found = measure(asked.jobs, asked.policy, asked.only)
-    worst = max(found, key=lambda name: found[name].cpu_s)
-    late = sum(one.cpu_s > LIMIT_S for one in found.values())
-    print(f"{len(found)} inputs, {late} stalled the loop for more than {LIMIT_S:g} s of CPU")
-    print(f"longest: {found[worst].cpu_s * 1e3:.1f} ms, {worst}")
+    measured = measure(asked.jobs, asked.policy, asked.only)
+    worst = max(measured, key=lambda name: measured[name].cpu_s)
+    late = sum(one.cpu_s > LIMIT_S for one in measured.values())
+    print(f"{len(measured)} inputs, {late} stalled the loop for more than {LIMIT_S:g} s of CPU")
+    print(f"longest: {measured[worst].cpu_s * 1e3:.1f} ms, {worst}")
 
 
 if __name__ == "__main__":

@@ -60,16 +60,20 @@ def main() -> int:
     for case in read_cases(data, args.traces, args.jobs or None):
         first = 0.0
         outcomes = [(name, play(case, name)) for name in args.policies]
-        found = verify([run_of(name, case, outcome) for name, outcome in outcomes])
+        findings = verify([run_of(name, case, outcome) for name, outcome in outcomes])
         for name, outcome in outcomes:
-            told = outcome.metrics
-            first = first or float(told["avg_jct_h"])
-            bad = [one for one in found if one.level is Level.WRONG and one.run in (name, "")]
+            metrics = outcome.metrics
+            first = first or float(metrics["avg_jct_h"])
+            bad = [
+                finding
+                for finding in findings
+                if finding.level is Level.WRONG and finding.run in (name, "")
+            ]
             wrong += len(bad)
             print(
-                f"{case.name:12}{name:20}{told['avg_jct_h']:11.3f}{told['p99_jct_h']:8.2f}"
-                f"{told['makespan_h']:12.2f}{told['avg_jct_h'] / first:10.3f}"
-                f"{told['restarts_per_job']:10.2f}{told['finished']:5.0f}/{told['jobs']:<4.0f}"
+                f"{case.name:12}{name:20}{metrics['avg_jct_h']:11.3f}{metrics['p99_jct_h']:8.2f}"
+                f"{metrics['makespan_h']:12.2f}{metrics['avg_jct_h'] / first:10.3f}"
+                f"{metrics['restarts_per_job']:10.2f}{metrics['finished']:5.0f}/{metrics['jobs']:<4.0f}"
                 f"{'; '.join(one.text for one in bad) or 'nothing wrong'}",
                 flush=True,
             )

@@ -48,22 +48,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="few jobs: a minute")
     parser.add_argument("--json", type=Path, help="write all numbers here")
-    told = parser.parse_args()
-    predictors = tuple(told.predictors.split(","))
+    asked = parser.parse_args()
+    predictors = tuple(asked.predictors.split(","))
     data = data_folder()
-    if data is None and {"venus", "slice", "philly"} & set(told.traces):
+    if data is None and {"venus", "slice", "philly"} & set(asked.traces):
         print("the public research data is not here; set WEFT_DATA to its folder")
         return 2
     done = {}
-    most = min(told.jobs, QUICK_JOBS) if told.quick else told.jobs
-    for name in told.traces:
+    most = min(asked.jobs, QUICK_JOBS) if asked.quick else asked.jobs
+    for name in asked.traces:
         if name == "ten":
-            _show_ten(most, told.seed)
+            _show_ten(most, asked.seed)
             continue
-        done[name] = _measure(name, data or Path(), predictors, most, told.seed, quick=told.quick)
+        done[name] = _measure(name, data or Path(), predictors, most, asked.seed, quick=asked.quick)
         _show(name, done[name])
-    if told.json is not None:
-        told.json.write_text(json.dumps({name: asdict(one) for name, one in done.items()}))
+    if asked.json is not None:
+        asked.json.write_text(json.dumps({name: asdict(one) for name, one in done.items()}))
     return 0
 
 
@@ -173,7 +173,7 @@ def _show(name: str, done: Evaluation) -> None:
     truth = done.rows[-1].jct_s
     for row in done.rows:
         numbers = (row.error_p50, row.error_p90, row.within_2x, row.pinball, row.coverage)
-        cells = " | ".join("" if np.isnan(one) else f"{one:.3f}" for one in numbers)
+        cells = " | ".join("" if np.isnan(number) else f"{number:.3f}" for number in numbers)
         print(f"| {row.name} | {row.jct_s:,.0f} | {row.jct_s / truth:.3f} | {cells} |", flush=True)
 
 

@@ -69,7 +69,7 @@ ROUTES = routes()
 def fire(client: httpx.Client, count: int, seed: int) -> tuple[Counter[int], list[str]]:
     """How often each status came, and the requests that were answered with an error of ours."""
     rng = random.Random(seed)
-    jobs = [one["id"] for one in client.get(f"{PREFIX}/jobs?limit=5").json()["jobs"]]
+    jobs = [job["id"] for job in client.get(f"{PREFIX}/jobs?limit=5").json()["jobs"]]
     seen: Counter[int] = Counter()
     wrong: list[str] = []
     for _ in range(count):

@@ -322,7 +322,7 @@ def report(ended: int, policy: str, seconds: float) -> None:
             found[name] |= restart(state, policy)
             with service(state, policy) as it:
                 found[name] |= flood(it, seconds)
-            size = sum(one.stat().st_size for one in state.rglob("*") if one.is_file())
+            size = sum(path.stat().st_size for path in state.rglob("*") if path.is_file())
             found[name]["disk"] = f"{size / 1e6:7.0f} MB"
         for figure in found["no past"]:
             print(figure)

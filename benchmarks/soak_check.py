@@ -73,7 +73,7 @@ def _check(it: Promised, store: SqliteStore) -> dict[str, Any]:
         assert jobs[JobId(withdrawn)].outcome in (*allowed, "succeeded"), withdrawn
     _check_nothing_is_left(it)
     days, counted = known.ledger.used(log[-1][1]), gpu_seconds(log)
-    used = {tenant: one.gpu_s for tenant, one in days.items()}
+    used = {tenant: day.gpu_s for tenant, day in days.items()}
     for tenant in used.keys() | counted.keys():
         difference = abs(used.get(tenant, 0.0) - counted.get(tenant, 0.0))
         assert difference < 1e-6, f"{tenant}: ledger and log differ by {difference} GPU-seconds"

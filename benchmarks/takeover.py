@@ -86,10 +86,10 @@ class Cluster:
         """Whoever answers, found by the process that listens."""
         end = time.monotonic() + LIMIT_S
         while time.monotonic() < end:
-            self.services = [one for one in self.services if one[0].poll() is None]
-            for one in self.services:
-                if self.answers() and is_leader(self.state, self.database, one[0].pid):
-                    return one
+            self.services = [service for service in self.services if service[0].poll() is None]
+            for service in self.services:
+                if self.answers() and is_leader(self.state, self.database, service[0].pid):
+                    return service
             time.sleep(0.05)
         raise TimeoutError(f"nobody leads after {LIMIT_S:g} s")
 
@@ -247,15 +247,15 @@ def main() -> None:
     ask.add_argument("--rounds", type=int, default=20)
     ask.add_argument("--seed", type=int, default=1)
     ask.add_argument("--database", default="")
-    told = ask.parse_args()
+    asked = ask.parse_args()
     os.nice(5)
     folder = Path(tempfile.mkdtemp(prefix="weft-takeover-"))  # kept where something went wrong
-    took = rounds(folder, told.rounds, told.seed, told.database)
+    took = rounds(folder, asked.rounds, asked.seed, asked.database)
     shutil.rmtree(folder)
     for fault in ("kill", "end", "stop"):
         if times := took.get(fault):
             print(f"{fault}: median {statistics.median(times):.1f} s, most {max(times):.1f} s")
-    print(f"{told.rounds} rounds: nothing lost, nothing twice")
+    print(f"{asked.rounds} rounds: nothing lost, nothing twice")
 
 
 if __name__ == "__main__":

@@ -235,12 +235,12 @@ def main() -> int:
     parser.add_argument("--iterations", type=int, default=40)
     parser.add_argument("--gangs", action="store_true", help="two ranks a job")
     args = parser.parse_args()
-    found = run(args.iterations, 2 if args.gangs else 1)
+    done = run(args.iterations, 2 if args.gangs else 1)
     alone = COMPUTE_S + SEND_S
-    told = (f"{name.replace('_', ' ')} {s / alone:.2f}" for name, s in found._asdict().items())
+    told = (f"{name.replace('_', ' ')} {s / alone:.2f}" for name, s in done._asdict().items())
     print(f"{', '.join(told)} of an iteration alone")
     best = (COMPUTE_S + 2 * SEND_S) / alone
-    gain = found.in_step / found.apart
+    gain = done.in_step / done.apart
     print(f"apart is faster by {gain:.2f} than in step; {best:.2f} if nothing is lost at all")
     return 0 if gain > 1.1 else 1
 

@@ -94,8 +94,8 @@ def taken(name: str, rounds: int, ranks: int, env: dict[str, str], order: tuple[
         process.join()
         if process.exitcode:
             sys.exit(f"{name} failed with exit code {process.exitcode}")
-    found: Turn = out.get()
-    return found
+    answer: Turn = out.get()
+    return answer
 
 
 def compare(name: str, rounds: int, env: dict[str, str], order: tuple[str, str], out: Any) -> None:

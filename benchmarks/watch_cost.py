@@ -72,14 +72,14 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=400)
     parser.add_argument("--steps", type=int, default=5)
     asked = parser.parse_args()
-    found = measure(asked.step_ms, asked.pairs, asked.steps)
-    pairs = zip(found["watched"], found["bare"], strict=True)
+    measured = measure(asked.step_ms, asked.pairs, asked.steps)
+    pairs = zip(measured["watched"], measured["bare"], strict=True)
     ratios = sorted(watched / bare for watched, bare in pairs)
     cost = statistics.median(ratios) - 1.0
     # How sure the median is: its order statistics at 95 %.
     apart = round(0.98 * len(ratios) ** 0.5)
     low, high = (ratios[len(ratios) // 2 + side * apart] - 1.0 for side in (-1, 1))
-    bare_ms = 1000 * statistics.median(found["bare"])
+    bare_ms = 1000 * statistics.median(measured["bare"])
     Console(width=120).print(
         f"a step of {bare_ms:.2f} ms costs {100 * cost:+.2f} % more watched "
         f"(95 %: {100 * low:+.2f} to {100 * high:+.2f} %, {len(ratios)} pairs)"
@@ -99,8 +99,8 @@ def measure(step_ms: float, pairs: int, steps: int) -> dict[str, list[float]]:
         env = {**os.environ, **who, **watcher_variables(os.environ.get("PYTHONPATH", ""))}
         command = [sys.executable, "-c", TRAIN, str(step_ms), str(pairs), str(steps)]
         ran = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
-        found: dict[str, list[float]] = json.loads(ran.stdout.splitlines()[-1])
-        return found
+        body: dict[str, list[float]] = json.loads(ran.stdout.splitlines()[-1])
+        return body
 
 
 def _swallow(listener: socket.socket) -> None:

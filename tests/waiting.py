@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
-LIMIT_S = 120.0  # on a busy machine
+Sign = TypeVar("Sign")
+
+LIMIT_S = 600.0  # on a busy machine
 
 
-def wait_until(true: Callable[[], object], what: str = "", limit_s: float = LIMIT_S) -> None:
-    """Until `true` says so; AssertionError after `limit_s`."""
-    until = time.monotonic() + limit_s
-    while not true():
-        assert time.monotonic() < until, what or "it did not happen in time"
-        time.sleep(0.05)
+def wait_until(true: Callable[[], Sign], what: str = "", limit_s: float = LIMIT_S) -> Sign:
+    """What `true` says when it says something; AssertionError after `limit_s`."""
+    end = time.monotonic() + limit_s
+    while not (sign := true()):
+        assert time.monotonic() < end, what or f"it did not happen within {limit_s:g} s"
+        time.sleep(0.02)
+    return sign
+
+
+async def until(true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+    """The same for those who let others work meanwhile; TimeoutError after `limit_s`."""
+    async with asyncio.timeout(limit_s):
+        while not true():
+            await asyncio.sleep(0.02)

@@ -41,6 +41,7 @@ def main() -> int:
     kinds = ("large-60", "large-90") if asked.short_behind else kinds_of(asked)
     step_s = known_steps(asked.known, kinds) or time_steps(kinds, 3 if asked.quick else 1)
     results: dict[str, Any] = {"step_s": step_s, "seconds": seconds}
+    results["speed"] = json.loads(asked.known.read_text()).get("speed", {}) if asked.known else {}
 
     def keep() -> None:
         if asked.out:
@@ -57,7 +58,7 @@ def main() -> int:
         jobs = draw(seed, asked.jobs, kinds, seconds, step_s)
         print(f"mix {asked.mix}, seed {seed}:", [(j.at, j.kind, j.steps) for j in jobs], flush=True)
         found = results[f"{asked.mix}-{seed}"] = dict[str, Any]()
-        run_mix(jobs, flags, asked.skip, found, keep)
+        run_mix(jobs, flags, asked.skip, found, results, keep)
         show(found)
     return 0
 
@@ -79,22 +80,25 @@ def run_mix(
     flags: list[str],
     skip: list[str],
     found: dict[str, Any],
+    results: dict[str, Any],
     keep: Callable[[], None],
 ) -> None:
     """All ways into `found`, kept after each, and what each job lost beside the others."""
+    alone: dict[str, float] = results["speed"]
     ways: dict[str, Callable[[], list[Outcome]]] = {
         "alone": lambda: one_at_a_time(jobs),
         "at once": lambda: all_at_once(jobs),
         "weft": lambda: by_weft(jobs, flags),
     }
-    speeds: list[float] = []
+    speeds = [alone[job.kind] for job in jobs] if {job.kind for job in jobs} <= set(alone) else []
     for way, run in ways.items():
         if way in skip:
             continue
         began = time.time()
         outcomes = run()
         if way == "alone":
-            speeds = [speed_alone(one.text) for one in outcomes]
+            speeds = [speed_alone(outcome.text) for outcome in outcomes]
+            alone.update((done.job.kind, s) for done, s in zip(outcomes, speeds, strict=True))
         found[way] = summarise(outcomes, speeds)
         found[way]["took_s"] = round(time.time() - began, 1)
         print(way, json.dumps({k: v for k, v in found[way].items() if k != "jobs"}), flush=True)
@@ -104,28 +108,28 @@ def run_mix(
 def summarise(outcomes: list[Outcome], speeds: list[float]) -> dict[str, Any]:
     """Completion, makespan, failures, and each job's slowdown."""
     rows = []
-    for number, one in enumerate(outcomes):
-        slow = slowdown(one.text, speeds[number]) if number < len(speeds) else None
+    for number, outcome in enumerate(outcomes):
+        slow = slowdown(outcome.text, speeds[number]) if number < len(speeds) else None
         rows.append(
             {
-                "kind": one.job.kind,
-                "at": one.job.at,
-                "took_s": round(one.took, 2),
-                "ok": one.ok,
-                "restarts": one.restarts,
+                "kind": outcome.job.kind,
+                "at": outcome.job.at,
+                "took_s": round(outcome.took, 2),
+                "ok": outcome.ok,
+                "restarts": outcome.restarts,
                 "slowdown": None if slow is None else round(slow.mean, 3),
                 "broken_s": 0.0 if slow is None else round(slow.broken_s, 2),
                 "asleep_s": 0.0 if slow is None else round(slow.asleep_s, 2),
-                "notes": one.notes,
-                "end": "" if one.ok else one.text[-600:],
+                "notes": outcome.notes,
+                "end": "" if outcome.ok else outcome.text[-600:],
             }
         )
     slows = [row["slowdown"] for row in rows if row["slowdown"] is not None]
     return {
-        "average_s": round(statistics.mean(one.took for one in outcomes), 2),
-        "makespan_s": round(max(one.ended for one in outcomes), 2),
-        "failed": sum(not one.ok for one in outcomes),
-        "out_of_memory": sum(one.out_of_memory for one in outcomes),
+        "average_s": round(statistics.mean(outcome.took for outcome in outcomes), 2),
+        "makespan_s": round(max(outcome.ended for outcome in outcomes), 2),
+        "failed": sum(not outcome.ok for outcome in outcomes),
+        "out_of_memory": sum(outcome.out_of_memory for outcome in outcomes),
         "mean_slowdown": round(statistics.mean(slows), 3) if slows else None,
         "worst_slowdown": max(slows, default=None),
         "broken_s": round(sum(row["broken_s"] for row in rows), 2),

@@ -53,8 +53,8 @@ class FakeAgent:
 
     def _read(self, line: socket.socket) -> None:
         for text in line.makefile():
-            said = json.loads(text)
-            self.last[said["pid"]] = said
+            body = json.loads(text)
+            self.last[body["pid"]] = body
 
     def environment(self) -> dict[str, str]:
         """What a watched process is started with."""
@@ -91,9 +91,9 @@ def count_steps(agent: FakeAgent, folder: str) -> dict[str, Any]:
     found = {}
     for kind, (process, log) in running.items():
         code = process.wait(timeout=120)
-        said = agent.last.get(process.pid, {})
+        answer = agent.last.get(process.pid, {})
         done = (read_steps(log.read_text(errors="replace")) or [(0.0, 0)])[-1][1]
-        found[kind] = {name: said.get(name) for name in ("steps", "unit", "total", "peak_gb")}
+        found[kind] = {name: answer.get(name) for name in ("steps", "unit", "total", "peak_gb")}
         found[kind] |= {"done": done, "code": code}
         if code:
             found[kind]["end"] = log.read_text(errors="replace")[-400:]

@@ -107,11 +107,11 @@ def main() -> int:
         alone = room / "alone.json"
         command = [sys.executable, "-c", TRAINING, str(STEPS), str(asked.gb), str(alone)]
         subprocess.run(command, check=True)
-        found = asyncio.run(disturbed(room, asked.gb))
+        done = asyncio.run(disturbed(room, asked.gb))
         other = room / "disturbed.json"
-        found["bit_equal"] = other.exists() and other.read_text() == alone.read_text()
-    sys.stdout.write(json.dumps(found, indent=1) + "\n")
-    return 0 if found["bit_equal"] else 1
+        done["bit_equal"] = other.exists() and other.read_text() == alone.read_text()
+    sys.stdout.write(json.dumps(done, indent=1) + "\n")
+    return 0 if done["bit_equal"] else 1
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def show(name: str, setup: Setup) -> None:
     for policy in POLICIES:
         times = [measure(replace(setup, policy=policy, stops=stops)) for stops in STOPS]
         first = times[0].jct_h
-        parts = " | ".join(f"{one.jct_h / first:.3f} ({one.restarts:.2f})" for one in times)
+        parts = " | ".join(f"{time.jct_h / first:.3f} ({time.restarts:.2f})" for time in times)
         lines.append(f"| {policy} ({first:.2f} h) | {parts} |")
     sys.stdout.write("\n".join(lines) + "\n\n")
     sys.stdout.flush()

@@ -163,12 +163,12 @@ def submit(port: int, way: Way, job: Spec, seconds: float, at: int = 0) -> str:
 def show(results: dict[str, dict[str, Any]]) -> None:
     table = Table("way", "average completion, s", "makespan, s", "average over first")
     first = next(iter(results.values()))["average_s"]
-    for way, found in results.items():
+    for way, result in results.items():
         table.add_row(
             way,
-            f"{found['average_s']:.1f}",
-            f"{found['makespan_s']:.1f}",
-            f"{found['average_s'] / first:.2f}",
+            f"{result['average_s']:.1f}",
+            f"{result['makespan_s']:.1f}",
+            f"{result['average_s'] / first:.2f}",
         )
     Console().print(table)
 

@@ -112,13 +112,13 @@ def run_at_once(
                 running[kind] = subprocess.Popen(
                     mix.command(script, kind), stdout=out, stderr=subprocess.STDOUT, env=env
                 )
-        found = Runs()
-        while len(found) < len(running):
+        runs = Runs()
+        while len(runs) < len(running):
             for kind, process in running.items():
-                if kind not in found and process.poll() is not None:
-                    found[kind] = Ran(time.time() - began, Path(logs, kind).read_text())
+                if kind not in runs and process.poll() is not None:
+                    runs[kind] = Ran(time.time() - began, Path(logs, kind).read_text())
             time.sleep(0.02)
-        return found
+        return runs
 
 
 def run_under_mps(mix: Mix) -> Runs:
@@ -183,11 +183,11 @@ def run_all(port: int, mix: Mix, script: str, kinds: Sequence[str] = KINDS) -> R
     began = time.time()
     names = {kind: submit(port, mix, script, kind) for kind in kinds}
     wait_for(port, [*names.values()], limit_s=300.0)
-    found = Runs()
+    runs = Runs()
     for kind, name in names.items():
         answer = call(port, f"/jobs/{name}")
-        found[kind] = Ran((answer["ended"] or time.time()) - began, read_log(port, name))
-    return found
+        runs[kind] = Ran((answer["ended"] or time.time()) - began, read_log(port, name))
+    return runs
 
 
 def submit(port: int, mix: Mix, script: str, kind: str) -> str:

@@ -211,15 +211,15 @@ def iterations(log: Path, cluster: Cluster) -> Iterator[tuple[np.ndarray, float]
 def _between(seen: Seen, cluster: Cluster, seconds: float) -> Iterator[tuple[np.ndarray, float]]:
     on: dict[Uplink, list[Resident]] = {}
     residents = [Resident(seen.jobs[job], to, "a100") for job, to in seen.held.items()]
-    crossed = [cluster.crossed(one.on) for one in residents]
-    for one, links in zip(residents, crossed, strict=True):
+    crossed = [cluster.crossed(resident.on) for resident in residents]
+    for resident, links in zip(residents, crossed, strict=True):
         for link in links:
-            on.setdefault(link, []).append(one)
-    for one, links in zip(residents, crossed, strict=True):
-        traffic = one.job.traffic
+            on.setdefault(link, []).append(resident)
+    for resident, links in zip(residents, crossed, strict=True):
+        traffic = resident.job.traffic
         assert traffic is not None
-        others = {link: [other for other in on[link] if other is not one] for link in links}
-        found = np.array(iteration_seconds(one, others) if links else [traffic.iteration_s])
+        others = {link: [other for other in on[link] if other is not resident] for link in links}
+        found = np.array(iteration_seconds(resident, others) if links else [traffic.iteration_s])
         yield found / traffic.iteration_s, seconds / float(found.mean())
 
 

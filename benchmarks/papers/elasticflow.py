@@ -6,7 +6,9 @@ their overheads, charged afterwards. A deadline counts as they count it, by the 
 it is the ratio by completions. EDF: everybody takes what is free, by deadline, and is charged no
 overhead. One rule is ours: a job whose planned slot is over ends, late by its last overhead.
 Planned anew for ever, jobs of a few seconds would never end; without that lateness the ratio is
-0.779. Data: shared/data/elasticflow.
+0.779. What counts is how far this is from the authors' own simulator, run as their scripts run it:
+their figures for the testbed trace (128 GPUs) are of real machines, and those for the Philly trace
+are not what their code gives. Data: shared/data/elasticflow.
 """
 
 from __future__ import annotations
@@ -22,10 +24,20 @@ from weft.pieces.size.min_share import Ask, Promises, Schedule, fill_all, grow_s
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 TOLERANCE = 0.02
-# Trace, GPUs, GPUs of a node, kind, slot in seconds, policy, published ratio.
+T4, TESTBED = (
+    "elasticflow/trace_195_t4.csv",
+    "traces/microsoft-itp-elasticflow/elasticflow_195job.csv",
+)
+PHILLY = "elasticflow/trace_philly_103959.csv"
+# Trace, GPUs, kind, slot in seconds, policy, what the authors' simulator gives (the figure where it
+# was not run), published ratio.
 CASES = (
-    ("elasticflow/trace_195_t4.csv", 64, "T4", 60.0, "edf", 0.118),
-    ("elasticflow/trace_195_t4.csv", 64, "T4", 60.0, "elasticflow", 0.728),
+    (T4, 64, "T4", 60.0, "edf", 0.118, 0.118),
+    (T4, 64, "T4", 60.0, "elasticflow", 0.728, 0.728),
+    (TESTBED, 128, "A100", 240.0, "edf", 0.0872, 0.0872),
+    (TESTBED, 128, "A100", 240.0, "elasticflow", 0.7487, 0.6667),
+    (PHILLY, 256, "A100", 60.0, "edf", 0.4361, 0.01),
+    (PHILLY, 256, "A100", 60.0, "elasticflow", 0.9098, 0.87),
 )
 T4_MOST = {"bert": 16, "cifar10": 16, "yolov3": 4, "ncf": 1}
 
@@ -56,22 +68,22 @@ class Task:
 
 
 def main() -> int:
-    """Print ours beside the published ratios; fail where one is more than 2 % away."""
+    """Print ours beside theirs; fail where one is more than 2 % from the authors' simulator."""
     worst = 0.0
-    print(f"{'trace':32}{'policy':14}{'by plan':>9}{'paper':>8}{'by completion':>15}")
-    for path, gpus, kind, slot, policy, published in CASES:
+    print(f"{'trace':32}{'policy':14}{'by plan':>9}{'their code':>12}{'paper':>8}{'completed':>11}")
+    for path, gpus, kind, slot, policy, theirs, published in CASES:
         tasks = read_tasks(DATA / path, kind, peak=policy == "elasticflow")
         run(tasks, gpus, slot, policy)
         planned = [t for t in tasks if t.plan and math.isfinite(t.ended)]
         met = sum(t.plan is not None and t.plan.real_end <= t.deadline for t in planned)
         kept = sum(t.ended <= t.deadline for t in tasks)
-        worst = max(worst, abs(met / len(tasks) / published - 1.0))
+        worst = max(worst, abs(met / len(tasks) / theirs - 1.0))
         print(
-            f"{path.rpartition('/')[2]:32}{policy:14}{met / len(tasks):9.4f}{published:8.3f}"
-            f"{kept / len(tasks):15.4f}",
+            f"{path.rpartition('/')[2]:32}{policy:14}{met / len(tasks):9.4f}{theirs:12.4f}"
+            f"{published:8.3f}{kept / len(tasks):11.4f}",
             flush=True,
         )
-    print(f"farthest from the paper: {worst:.1%}; {process_time():.0f} s of CPU time")
+    print(f"farthest from the authors' simulator: {worst:.1%}; {process_time():.0f} s of CPU time")
     return 0 if worst <= TOLERANCE else 1
 
 

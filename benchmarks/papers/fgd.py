@@ -30,7 +30,15 @@ from weft.pieces.place.fragmentation import NO_ROOM, score_nodes
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 LISTS = DATA / "traces" / "alibaba-gpu-v2023"
 LOAD, TOLERANCE = 1.3, 1.0  # times all GPUs; points of a percent
-NAMES = {"fgd": "06-FGD", "best-fit": "05-BestFit"}
+NAMES = {
+    "fgd": "06-FGD",
+    "best-fit": "05-BestFit",
+    "packing": "04-GpuPacking",
+    "clustering": "03-GpuClustering",
+    "dot-product": "02-DotProd",
+    "random": "01-Random",
+}
+MOST_GPUS = 8  # of a node
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,11 @@ class Task:
         return self.gpus * self.share
 
     @property
+    def affinity(self) -> int:
+        """What the authors' clustering keeps together: 0 for parts, else the number of GPUs."""
+        return self.gpus if self.share == 1.0 else 0
+
+    @property
     def demand(self) -> Demand:
         """The same for a placer."""
         return Demand(self.gpus, share=self.share)
@@ -63,6 +76,7 @@ class Pool:
     left: Floats
     cpus: Floats
     mem: Floats
+    tasks: Rows  # of each node and affinity: parts of GPUs, or so many whole ones
     classes: list[JobClass] = field(default_factory=list)
 
 
@@ -137,6 +151,7 @@ def read_pools(rng: np.random.Generator) -> list[Pool]:
             np.ones((len(nodes), size)),
             np.array([cpus for _, cpus, _ in sorted(nodes)]),
             np.array([mem for _, _, mem in sorted(nodes)]),
+            np.zeros((len(nodes), MOST_GPUS + 1), np.intp),
         )
         for (kind, size), nodes in groups.items()
     ]
@@ -161,7 +176,7 @@ def typical(tasks: Sequence[Task]) -> list[JobClass]:
             break
         classes.append(JobClass(count, gpus, share, cpus, kinds))
         seen += count
-    return [replace(one, popularity=one.popularity / seen) for one in classes]
+    return [replace(class_, popularity=class_.popularity / seen) for class_ in classes]
 
 
 def by_fragments(pool: Pool, nodes: Rows, task: Task) -> Scores:
@@ -171,28 +186,82 @@ def by_fragments(pool: Pool, nodes: Rows, task: Task) -> Scores:
 
 def best_fit(pool: Pool, nodes: Rows, task: Task) -> Scores:
     """The node with the least left, cores and GPUs weighed alike; the fullest GPU."""
+    cores, gpus = pool.cpus[nodes] - task.cpus, pool.left[nodes].sum(axis=1) - task.total
+    scores = np.floor(100.0 * (1.0 - 0.5 * cores / 128.0 - 0.5 * gpus / 8.0) + EPS)
+    return _fitting(pool, nodes, task, scores)
+
+
+def dot_product(pool: Pool, nodes: Rows, task: Task) -> Scores:
+    """The node whose idle cores and GPUs point least where the task's do; the fullest GPU."""
+    left = pool.left[nodes].sum(axis=1)
+    product = pool.cpus[nodes] * task.cpus / 128.0**2 + left * task.total / 8.0**2
+    return _fitting(pool, nodes, task, np.floor(100.0 * (1.0 - product / 2.0) + EPS))
+
+
+def clustering(pool: Pool, nodes: Rows, task: Task) -> Scores:
+    """Nodes with tasks alike and no others, then with others too, then idle ones; the fullest."""
+    if not task.gpus:
+        return _fitting(pool, nodes, task, np.zeros(len(nodes)))
+    there = pool.tasks[nodes] > 0
+    own, kinds = there[:, task.affinity], there.sum(axis=1)
+    band = np.select([own & (kinds == 1), own, kinds == 0], [75.0, 50.0, 25.0], 0.0)
+    used = np.floor(25.0 * (8.0 - pool.left[nodes].sum(axis=1)) / 8.0 + EPS)
+    return _fitting(pool, nodes, task, band + used)
+
+
+def packing(pool: Pool, nodes: Rows, task: Task) -> Scores:
+    """GPUs in use first, then idle ones of nodes in use, then idle nodes with few GPUs."""
+    left = pool.left[nodes]
+    if not task.gpus:
+        return _fitting(pool, nodes, task, np.zeros(len(nodes)))
+    size = left.shape[1]
+    least = np.sort(np.where(left >= task.share - EPS, left, np.inf), axis=1)[:, : task.gpus]
+    idle = (least >= 1.0 - EPS).sum(axis=1)
+    parts = np.floor(100.0 * np.where(np.isfinite(least), least, 0.0) + EPS).sum(axis=1)
+    shared = np.maximum(100.0 - np.floor(parts / 10.0), 50.0)
+    scores = np.where(idle > 0, np.maximum(50.0 - idle, 33.0), shared)
+    whole = (left >= 1.0 - EPS).all(axis=1)
+    return _fitting(pool, nodes, task, np.where(whole, max(33.0 - size, size), scores))
+
+
+def anywhere(pool: Pool, nodes: Rows, task: Task) -> Scores:
+    """Every node that has room alike: one is drawn."""
+    return _fitting(pool, nodes, task, np.zeros(len(nodes)))
+
+
+def _fitting(pool: Pool, nodes: Rows, task: Task, scores: Floats) -> Scores:
+    """Scores where there is room, with the fullest GPU that has it."""
     left = pool.left[nodes]
     enough = left >= task.share - EPS
     fits = enough.sum(axis=1) >= task.gpus
-    cores, gpus = pool.cpus[nodes] - task.cpus, left.sum(axis=1) - task.total
-    scores = np.floor(100.0 * (1.0 - 0.5 * cores / 128.0 - 0.5 * gpus / 8.0) + EPS)
     fullest = np.where(enough, left, np.inf).argmin(axis=1)
     return np.where(fits, scores, NO_ROOM).astype(np.intp), fullest
 
 
-SCORERS: dict[str, Scorer] = {"fgd": by_fragments, "best-fit": best_fit}
+SCORERS: dict[str, Scorer] = {
+    "fgd": by_fragments,
+    "best-fit": best_fit,
+    "packing": packing,
+    "clustering": clustering,
+    "dot-product": dot_product,
+    "random": anywhere,
+}
 
 
 class Board:
     """Scores of every task so far on every node, looked at again where something changed."""
 
-    def __init__(self, pools: list[Pool], scorer: Scorer) -> None:
-        self.pools, self.scorer = pools, scorer
+    def __init__(
+        self, pools: list[Pool], scorer: Scorer, chance: np.random.Generator | None = None
+    ) -> None:
+        self.pools, self.scorer, self.chance = pools, scorer, chance
         self.known: dict[Task, list[Scores]] = {}
         self.stale: dict[Task, list[Bools]] = {}
 
     def place(self, task: Task) -> bool:
         """Take the best node, the first of equals; False where it fits on none."""
+        if self.chance is not None:
+            return self.draw(task, self.chance)
         best = (NO_ROOM, 0, 0, 0)
         for number, (scores, _) in enumerate(self.look(task)):
             if scores.size and scores[node := int(scores.argmax())] > NO_ROOM:
@@ -201,6 +270,22 @@ class Board:
         if best[0] == NO_ROOM:
             return False
         self.take(task, best[2], best[3])
+        return True
+
+    def draw(self, task: Task, chance: np.random.Generator) -> bool:
+        """Take any node and GPU with room."""
+        looked = self.look(task)
+        places = [
+            (number, int(node))
+            for number, (scores, _) in enumerate(looked)
+            for node in np.flatnonzero(scores > NO_ROOM)
+        ]
+        if not places:
+            return False
+        number, node = places[int(chance.integers(len(places)))]
+        enough = np.flatnonzero(self.pools[number].left[node] >= task.share - EPS)
+        looked[number][1][node] = chance.choice(enough) if task.gpus else 0
+        self.take(task, number, node)
         return True
 
     def look(self, task: Task) -> list[Scores]:
@@ -222,6 +307,7 @@ class Board:
     def take(self, task: Task, number: int, node: int) -> None:
         """Put a task on a node."""
         pool = self.pools[number]
+        pool.tasks[node, task.affinity] += bool(task.gpus)
         if task.gpus and task.share < 1.0:
             pool.left[node, self.known[task][number][1][node]] -= task.share
         elif task.gpus:
@@ -239,11 +325,12 @@ def run(workload: str, placer: str, seed: int) -> tuple[float, float]:
     classes = typical(tasks)
     for pool in pools:
         pool.classes = [
-            one if not one.kinds or pool.kind in one.kinds else replace(one, gpus=0)
-            for one in classes
+            class_ if not class_.kinds or pool.kind in class_.kinds else replace(class_, gpus=0)
+            for class_ in classes
         ]
     gpus = float(sum(pool.left.size for pool in pools))
-    board, asked, given, full = Board(pools, SCORERS[placer]), 0.0, 0.0, 0.0
+    board = Board(pools, SCORERS[placer], rng if placer == "random" else None)
+    asked = given = full = 0.0
     for task in inflate(tasks, gpus, rng):
         asked += task.total
         given += task.total if board.place(task) else 0.0

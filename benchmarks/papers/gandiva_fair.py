@@ -87,7 +87,10 @@ def measure_shares() -> dict[str, tuple[float, float]]:
         trace, "gandiva_fair:trading=false", CLUSTER, restart_cost=5.0
     ).outcomes["gandiva_fair:trading=false"][0]
     first = min(float(e) for e in outcome.per_job.end_s)
-    got = {one.user: float(one.received[one.time_s < 0.9 * first].sum()) for one in outcome.shares}
+    got = {
+        share.user: float(share.received[share.time_s < 0.9 * first].sum())
+        for share in outcome.shares
+    }
     whole, weight = sum(got.values()), sum(WEIGHTS.values())
     return {user: (got[user] / whole, WEIGHTS[user] / weight) for user in WEIGHTS}
 

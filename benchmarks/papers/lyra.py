@@ -5,12 +5,14 @@ GPUs stand to 4,000 in the paper; loaned GPUs a third as fast, as T4 against V10
 arrive by day more than by night; a third of the GPU time is of elastic jobs that can use twice
 their base demand. Queueing is the time from submission to the first start, as in the paper, whose
 production trace is not public. Then who chooses the machines to give back: jobs stopped by it.
+`--workers` compares flexible workers of one GPU with the same jobs in workers of two and of four.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from time import process_time
 
 import numpy as np
@@ -29,6 +31,7 @@ LOAD = 1.0
 SIZES, PARTS = (1, 2, 4, 8, 16, 32), (0.42, 0.16, 0.16, 0.17, 0.07, 0.02)
 ELASTIC = 0.36  # of the GPU time, in jobs of 4 GPUs and more
 PAPER = {"queue": 1.53, "jct": 1.48}
+WORKERS = (2, 4)
 RULES = ("cost", "exact", "fewest", "random")
 Variant = tuple[str, str, str]
 VARIANTS: tuple[Variant, ...] = (
@@ -47,7 +50,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer days")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--workers", action="store_true", help="workers of several GPUs alone")
     args = parser.parse_args()
+    if args.workers:
+        compare_workers(QUICK_DAYS if args.quick else DAYS, args.seeds)
+        return 0
     days = QUICK_DAYS if args.quick else DAYS
     gains = [compare(days, seed) for seed in range(args.seeds)]
     stops = [reclaim(days, seed) for seed in range(args.seeds)]
@@ -57,7 +64,7 @@ def main() -> int:
         end="",
     )
     print(f" completion {jct:.2f}x (paper {PAPER['jct']}); {process_time():.0f} s of CPU time")
-    fewest = min(stops, key=lambda one: one["random"] / max(one["cost"], 1))
+    fewest = min(stops, key=lambda stop: stop["random"] / max(stop["cost"], 1))
     return 0 if min(queue, jct) >= 1.25 and fewest["cost"] <= fewest["random"] else 1
 
 
@@ -103,9 +110,33 @@ def reclaim(days: int, seed: int) -> dict[str, int]:
     return stops
 
 
-def run(trace: Trace, policy: str, loans: Loans, seed: int) -> Outcome:
-    """One simulation."""
-    result = simulate(trace, policy, f"{OWN}x8:v100", seed=seed, loans=loans, restart_cost=60.0)
+def compare_workers(days: int, seeds: int) -> None:
+    """Print completion times with workers of several GPUs: these are the units of a cluster."""
+    for each in WORKERS:
+        whole, units = [], []
+        for seed in range(seeds):
+            trace = draw(days, seed, least=each)
+            whole.append(float(run(trace, "lyra", read_loans(LOAN), seed).avg_jct_h))
+            loan = read_loans(LOAN.replace("x8", f"x{8 // each}"))
+            smaller = Trace("lyra", tuple((_in_units(job, each), truth) for job, truth in trace))
+            units.append(float(run(smaller, "lyra", loan, seed, 8 // each).avg_jct_h))
+        ratio = np.mean(np.divide(units, whole))
+        print(
+            f"workers of {each} GPUs: {np.mean(units):.2f} h, of one {np.mean(whole):.2f} h,"
+            f" {ratio:.3f}x; {process_time():.0f} s of CPU time",
+            flush=True,
+        )
+
+
+def _in_units(job: Job, each: int) -> Job:
+    sizes = (job.demand.gpus, job.demand.min, job.demand.max)
+    return replace(job, demand=Demand(*(size // each for size in sizes)))
+
+
+def run(trace: Trace, policy: str, loans: Loans, seed: int, node: int = 8) -> Outcome:
+    """One simulation, on own machines of `node` GPUs."""
+    own = f"{OWN}x{node}:v100"
+    result = simulate(trace, policy, own, seed=seed, loans=loans, restart_cost=60.0)
     return result.outcomes[policy][0]
 
 
@@ -114,10 +145,11 @@ def queueing_h(outcome: Outcome) -> float:
     return float(np.mean(outcome.per_job.start_s - outcome.per_job.submit_s)) / 3600.0
 
 
-def draw(days: int, seed: int) -> Trace:
-    """Arrivals with a day's rhythm, lengths log-normal, sizes as in production."""
+def draw(days: int, seed: int, least: int = 1) -> Trace:
+    """Arrivals with a day's rhythm, lengths log-normal, sizes as in production, from `least` on."""
+    sizes = np.maximum(SIZES, least)
     rng = np.random.default_rng([seed, 15])
-    mean_gpus = float(np.dot(SIZES, PARTS))
+    mean_gpus = float(np.dot(sizes, PARTS))
     sigma, median = 1.7, 900.0
     mean_s = median * np.exp(sigma**2 / 2.0)
     span = days * 86_400.0
@@ -125,7 +157,7 @@ def draw(days: int, seed: int) -> Trace:
     at = np.sort(rng.uniform(0.0, span, count * 2))
     busy = 0.5 * (1.0 + 0.6 * np.sin(2.0 * np.pi * (at / 86_400.0 - 0.25)))
     at = at[rng.random(len(at)) < busy][:count]
-    gpus = rng.choice(SIZES, len(at), p=PARTS)
+    gpus = rng.choice(sizes, len(at), p=PARTS)
     seconds = np.minimum(rng.lognormal(np.log(median), sigma, len(at)), 5 * 86_400.0)
     large = gpus >= 4
     chance = ELASTIC * float((gpus * seconds).sum()) / float((gpus * seconds)[large].sum())

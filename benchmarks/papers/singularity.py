@@ -67,13 +67,13 @@ def main() -> int:
     print(f"{'':20}{'load':>5}{heads}{'lost h':>8}{'moves/job':>11}{'GPUs used':>11}")
     for load in LOADS:
         for policy in POLICIES:
-            found = measure(policy, draw(load, hours))
-            show(policy, load, found)
+            measured = measure(policy, draw(load, hours))
+            show(policy, load, measured)
             if policy == POLICIES[0]:
-                good &= found.lost_h == 0.0
-                good &= all(found.attained[tier] >= least for tier, least in PROMISED.items())
-    found = measure(POLICIES[0], draw(1.0, hours), Faults(node_mtbf_h=100.0))
-    show("with failures", 1.0, found)
+                good &= measured.lost_h == 0.0
+                good &= all(measured.attained[tier] >= least for tier, least in PROMISED.items())
+    measured = measure(POLICIES[0], draw(1.0, hours), Faults(node_mtbf_h=100.0))
+    show("with failures", 1.0, measured)
     print(f"{process_time():.0f} s of CPU time")
     return 0 if good else 1
 

@@ -63,7 +63,7 @@ class Load:
     @property
     def bound_s(self) -> float:
         """What its jobs take where no unit is ever idle."""
-        return sum(one.count * one.runs_s * one.units for one in self.classes) / UNITS
+        return sum(class_.count * class_.runs_s * class_.units for class_ in self.classes) / UNITS
 
 
 BASELINE = Load(

@@ -174,25 +174,25 @@ def draw_nearly_right(rng: random.Random, lines: list[Line], folder: Path) -> li
     line = rng.choice(lines)
     while line.words[0] in DEAR and rng.random() > 0.05:
         line = rng.choice(lines)
-    options = [one for one in line.parameters if one.opts[0].startswith("-")]
-    options = [one for one in options if one.opts[0] not in ENDLESS]
+    options = [parameter for parameter in line.parameters if parameter.opts[0].startswith("-")]
+    options = [option for option in options if option.opts[0] not in ENDLESS]
     chosen = rng.sample(options, min(len(options), rng.choice((0, 1, 1, 2, 3))))
     needed = {"--jobs"} if line.words[0] in ("simulate", "compare") else set()
     needed |= {NEEDED.get(line.words[0], ""), "--processes" if line.words[0] == "compare" else ""}
-    chosen += [one for one in options if one.opts[0] in needed and one not in chosen]
+    chosen += [option for option in options if option.opts[0] in needed and option not in chosen]
     words = [*line.words, *([AT_ONCE[line.words[0]]] if line.words[0] in AT_ONCE else [])]
     values: list[tuple[int, str]] = []  # where they are, and of what
-    for one in sorted(chosen, key=options.index):
-        words.append(rng.choice(one.opts))
-        if not one.is_flag:
-            values.append((len(words), one.opts[0]))
-            words.append(draw_right(rng, one.opts[0], folder))
-    for one in line.parameters:
-        if one.opts[0].startswith("-") or not (one.required or rng.random() < 0.5):
+    for parameter in sorted(chosen, key=options.index):
+        words.append(rng.choice(parameter.opts))
+        if not parameter.is_flag:
+            values.append((len(words), parameter.opts[0]))
+            words.append(draw_right(rng, parameter.opts[0], folder))
+    for parameter in line.parameters:
+        if parameter.opts[0].startswith("-") or not (parameter.required or rng.random() < 0.5):
             continue
-        for _ in range(1 if one.nargs == 1 else rng.choice((1, 1, 2))):
-            values.append((len(words), one.opts[0]))
-            words.append(draw_right(rng, one.opts[0], folder))
+        for _ in range(1 if parameter.nargs == 1 else rng.choice((1, 1, 2))):
+            values.append((len(words), parameter.opts[0]))
+            words.append(draw_right(rng, parameter.opts[0], folder))
     if values and rng.random() < 0.8:
         at, name = rng.choice(values)
         words[at] = draw_damaged(rng, words[at], name, folder)
@@ -232,8 +232,10 @@ def draw_value(rng: random.Random, name: str, folder: Path) -> str:
 def draw_line(rng: random.Random, lines: list[Line], folder: Path) -> list[str]:
     """The words after `weft`."""
     line = rng.choice(lines)
-    options = [one for one in line.parameters if one.opts[0].startswith("-")]
-    arguments = [one for one in line.parameters if not one.opts[0].startswith("-")]
+    options = [parameter for parameter in line.parameters if parameter.opts[0].startswith("-")]
+    arguments = [
+        parameter for parameter in line.parameters if not parameter.opts[0].startswith("-")
+    ]
     words: list[str] = []
     for _ in range(rng.choice((0, 1, 1, 2, 3, 5)) if options else 0):
         option = rng.choice(options)

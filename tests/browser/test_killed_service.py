@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from tests.browser.conftest import Open
-from tests.integration.serving import API, LIMIT_S, submit, until
+from tests.integration.serving import API, LIMIT_S, submit
+from tests.waiting import wait_until
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
@@ -33,11 +34,11 @@ def weft_serve(state: Path, port: int = 0) -> Iterator[tuple[subprocess.Popen[st
     assert service.stdout is not None
     try:
         said = ""
-        while not (found := re.search(r"http://[\d.]+:\d+", said)):
+        while not (match := re.search(r"http://[\d.]+:\d+", said)):
             line = service.stdout.readline()
             assert line, said
             said += line
-        yield service, found[0]
+        yield service, match[0]
     finally:
         service.kill()
         service.wait(LIMIT_S)
@@ -49,7 +50,7 @@ def test_the_page_shows_the_same_jobs_after_a_kill(tmp_path: Path, open_page: Op
     with weft_serve(state) as (service, address):
         with httpx.Client(base_url=address, timeout=LIMIT_S, trust_env=False) as client:
             job = submit(client, name="outlives", gpus=1, command=["sleep", "600"])
-            until(lambda: client.get(f"{API}/jobs/{job}").json()["state"] == "running")
+            wait_until(lambda: client.get(f"{API}/jobs/{job}").json()["state"] == "running")
         page = open_page(f"{address}#/jobs")
         row = page.get_by_role("row", name=re.compile("outlives"))
         expect(row).to_contain_text("running")
@@ -66,8 +67,8 @@ def test_the_page_shows_the_same_jobs_after_a_kill(tmp_path: Path, open_page: Op
         assert again == address
         expect(page.get_by_text("The service does not answer.")).to_have_count(0)
         expect(row).to_contain_text("running")
-        found = client.get(f"{API}/jobs/{job}").json()
-        assert (found["state"], found["attempt"]) == ("running", 1)
+        answer = client.get(f"{API}/jobs/{job}").json()
+        assert (answer["state"], answer["attempt"]) == ("running", 1)
         submit(client, name="afterwards", gpus=1, command=["true"])
         page.get_by_label("State").select_option("all")
         expect(page.get_by_role("row", name=re.compile("afterwards"))).to_contain_text("succeeded")
@@ -76,5 +77,5 @@ def test_the_page_shows_the_same_jobs_after_a_kill(tmp_path: Path, open_page: Op
         page.get_by_role("button", name="Cancel …").click()
         page.get_by_role("button", name="Cancel the job").click()
         expect(page.locator("main .badge").first).to_contain_text("cancelled")
-        until(lambda: not list((state / "live").glob("*")))
+        wait_until(lambda: not list((state / "live").glob("*")))
         page.close()

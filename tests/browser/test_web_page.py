@@ -21,8 +21,8 @@ from tests.integration.serving import (
     serving,
     submit,
     token,
-    until,
 )
+from tests.waiting import wait_until
 from weft.app.serve.live import Settings
 
 pytest.importorskip("playwright.sync_api")
@@ -73,7 +73,7 @@ def test_chosen_jobs_are_suspended_resumed_and_given_another_priority(open_page:
         page.get_by_label("Choose all").check()
         page.get_by_label("Priority").select_option("opportunistic")
         page.get_by_role("button", name="Change the priority of 2 jobs").click()
-        until(lambda: _priorities(client, jobs) == ["opportunistic"] * 2)
+        wait_until(lambda: _priorities(client, jobs) == ["opportunistic"] * 2)
 
         page.get_by_role("link", name="right").click()
         expect(page.get_by_text("lets it go on")).to_be_visible()
@@ -243,7 +243,7 @@ def test_a_waiting_job_starts_by_the_cheapest_change(open_page: Open) -> None:
 def test_an_admin_switches_the_policy_and_tries_another_on_the_past(open_page: Open) -> None:
     with serving(FAST, policy="fifo") as client:
         jobs = [submit(client, gpus=4, hints={"duration_s": 300}) for _ in range(6)]
-        until(lambda: client.get(f"{API}/jobs/{jobs[-1]}").json()["state"] == "succeeded")
+        wait_until(lambda: client.get(f"{API}/jobs/{jobs[-1]}").json()["state"] == "succeeded")
         page = open_page(f"{client.base_url}#/policies?q=srtf")
 
         page.get_by_role("button", name="Use …").first.click()
@@ -264,7 +264,7 @@ def test_a_node_has_a_page_and_phones_show_names_and_reasons(open_page: Open) ->
     with serving("simulated:cluster=2x4:a100,speed=0.001", policy="fifo") as client:
         held = {"hints": {"duration_s": 9000}}
         first = submit(client, name="a-long-name-of-a-job", gpus=8, **held)
-        until(lambda: client.get(f"{API}/jobs/{first}").json()["state"] == "running")
+        wait_until(lambda: client.get(f"{API}/jobs/{first}").json()["state"] == "running")
         submit(client, name="waits-for-it", gpus=8, **held)
         page = open_page(f"{client.base_url}#/node/a100-0")
 
@@ -330,8 +330,8 @@ def test_an_admin_changes_a_quota_and_the_others_stay(open_page: Open) -> None:
 
         row = page.get_by_role("row", name=re.compile("vision"))
         expect(row.get_by_role("cell", name="6", exact=True)).to_be_visible()
-        told = client.get(f"{API}/quotas").json()
-        assert (told["limits"], told["weights"]) == ({"nlp": 3.0, "vision": 6.0}, {})
+        answer = client.get(f"{API}/quotas").json()
+        assert (answer["limits"], answer["weights"]) == ({"nlp": 3.0, "vision": 6.0}, {})
         page.close()
 
 
@@ -383,7 +383,7 @@ def test_a_real_job_is_followed_and_cancelled(tmp_path: Path, open_page: Open) -
         page.get_by_role("button", name="Cancel …").click()
         page.get_by_role("button", name="Cancel the job").click()
         expect(page.locator("main .badge").first).to_contain_text("cancelled")
-        until(lambda: not list((tmp_path / "state" / "live").glob("*")))
+        wait_until(lambda: not list((tmp_path / "state" / "live").glob("*")))
         page.close()
 
 
@@ -402,10 +402,10 @@ def test_every_view_is_accessible(client: httpx.Client, open_page: Open) -> None
             expect(page.locator("main .panel").first).to_be_visible()
             expect(page.locator("main .loading")).to_have_count(0)
             asked = {"resultTypes": ["violations"], **rules}
-            found = page.evaluate("asked => axe.run(asked)", asked)["violations"]
+            violations = page.evaluate("asked => axe.run(asked)", asked)["violations"]
             serious = [
-                (view, dark, one["id"], one["nodes"][0]["html"])
-                for one in found
-                if one["impact"] in ("serious", "critical")
+                (view, dark, violation["id"], violation["nodes"][0]["html"])
+                for violation in violations
+                if violation["impact"] in ("serious", "critical")
             ]
             assert not serious

@@ -72,7 +72,7 @@ class KubernetesCluster:
 
     def __init__(self, folder: Path, nodes: Sequence[NodeSpec] = THREE) -> None:
         self.folder = folder.absolute()
-        self.nodes = {one.name: one for one in nodes}
+        self.nodes = {node.name: node for node in nodes}
         self.kubeconfig = self.folder / "kubeconfig"
         self.admin_kubeconfig = self.folder / "admin.kubeconfig"
         self._api: Api | None = None
@@ -343,7 +343,7 @@ def joined(options: dict[str, str]) -> list[str]:
 
 
 def parse_nodes(text: str) -> tuple[NodeSpec, ...]:
-    parts = [one.split(":") for one in text.split(",")]
+    parts = [word.split(":") for word in text.split(",")]
     return tuple(NodeSpec(name, product, int(gpus)) for name, product, gpus in parts)
 
 
@@ -355,7 +355,7 @@ def main() -> None:
     options = parse.parse_args()
     cluster = KubernetesCluster(options.folder, options.nodes)
     if options.what == "down":
-        nodes = [NodeSpec(one.name) for one in (options.folder / "pods").iterdir()]
+        nodes = [NodeSpec(path.name) for path in (options.folder / "pods").iterdir()]
         KubernetesCluster(options.folder, nodes).down()
         return
     cluster.up()

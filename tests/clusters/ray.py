@@ -207,17 +207,17 @@ class ThrowAwayRay:
         return "Ray runtime started" in (self.folder / f"{name}.log").read_text()
 
     def _loopback_is_up(self) -> bool:
-        said = subprocess.run(
+        done = subprocess.run(
             self.inside("ip", "-o", "link", "show", "lo", "up"), capture_output=True, check=False
         )
-        return b"lo" in said.stdout
+        return b"lo" in done.stdout
 
     def _answers(self) -> bool:
         code = f"import socket; socket.create_connection(('127.0.0.1', {PORT}), 1)"
-        said = subprocess.run(
+        done = subprocess.run(
             self.inside(sys.executable, "-c", code), capture_output=True, check=False
         )
-        return said.returncode == 0
+        return done.returncode == 0
 
     def _wait_for(self, there: Callable[[], bool], what: str) -> None:
         until = time.monotonic() + BEGIN_S

@@ -121,7 +121,7 @@ class SlurmCluster:
         self.kill_controller()
         _kill(self.folder / "munge/pid")
         steps = [pid for pid in find_tagged("SLURM_CONF", str(self.conf)) if _name(pid) == STEP]
-        kill_all([*steps, *(one for pid in steps for one in descendants(pid))])
+        kill_all([*steps, *(descendant for pid in steps for descendant in descendants(pid))])
 
     def _write_files(self) -> None:
         self.conf.write_text(

@@ -7,11 +7,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.waiting import wait_until
 from weft.cli.connect.client import Client
 from weft.cli.connect.own_service import free_port
 from weft.service.responses.answers import JobAnswer, Made
@@ -48,7 +48,10 @@ class Service:
                 env={**os.environ, "WEFT_TOKEN": ""},
             )
         process = self._process
-        wait_until(lambda: process.poll() is not None or self.client.healthy(), "it answers")
+        wait_until(
+            lambda: process.poll() is not None or self.client.healthy(),
+            "it answers",
+        )
         assert process.poll() is None, (self.state / "service.log").read_text()[-2000:]
 
     def end(self, how: int = signal.SIGTERM) -> None:
@@ -80,7 +83,10 @@ def train_through_it_all(
         name = submit(service.client, state)
         wait_until(lambda: size(service.job(name)) >= 2, "it was grown")
         was = service.job(name)
-        wait_until(lambda: bool(service.epochs(name, service.job(name).attempt)), "it trains")
+        wait_until(
+            lambda: bool(service.epochs(name, service.job(name).attempt)),
+            "it trains",
+        )
 
         _restart_service(service, name)
         _lose_a_node(service, name, kill_node)
@@ -151,10 +157,3 @@ def size(job: JobAnswer) -> int:
 
 def running_where(job: JobAnswer) -> list[str]:
     return [part.node for part in job.allocation or ()] if job.state == "running" else []
-
-
-def wait_until(true: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < end, f"waited {LIMIT_S:g} s in vain until {what}"
-        time.sleep(0.2)

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.clusters.ray import why_not
-from tests.engines.elastic_scenario import Service, running_where, submit, wait_until
+from tests.engines.elastic_scenario import Service, running_where, submit
+from tests.waiting import wait_until
 from weft.engines.ray.head import find_head, need_head
 from weft.engines.ray.starting import NodeSetup
 from weft.service.responses.answers import Done
@@ -59,8 +60,8 @@ def test_a_machine_joins_trains_without_a_shared_folder_and_leaves_in_good_order
     service = Service(state, ("--engine", HEAD, "--policy", "fifo", "--slots", "1"))
     service.start()
     try:
-        said = (state / "service.log").read_text()
-        assert f"weft join 127.0.0.1:{PORT} < {state / 'ray-token'}" in said
+        text = (state / "service.log").read_text()
+        assert f"weft join 127.0.0.1:{PORT} < {state / 'ray-token'}" in text
         service.client.post(Done, "/nodes/h1/drain")
         with joined(state / "ray-token", tmp_path) as node:
             name = submit(service.client, state)

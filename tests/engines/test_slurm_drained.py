@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.elastic_scenario import Service, wait_until
+from tests.engines.elastic_scenario import Service
+from tests.waiting import wait_until
 from weft.service.responses.answers import NodeAnswer, Nodes
 
 

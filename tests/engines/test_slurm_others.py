@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.elastic_scenario import Service, wait_until
+from tests.engines.elastic_scenario import Service
+from tests.waiting import wait_until
 from weft.engines.slurm.answers import SlurmJob, expand_hosts, read_taken
 from weft.service.responses.answers import Made
 

@@ -78,7 +78,7 @@ def test_ranks_run_as_their_tenants_user(slurm: SlurmCluster, mode: str) -> None
         run(SlurmEngine(folder / "state", mode=mode, users={"a": Identity(ANN, ANN)}), job)
 
         assert (home / "mine-0").read_text().split() == [str(ANN), str(ANN)]
-        assert {one.stat().st_uid for one in home.iterdir()} == {ANN}
+        assert {path.stat().st_uid for path in home.iterdir()} == {ANN}
         with pytest.raises(InvalidConfig, match="has no user"):
             SlurmEngine(folder / "state", mode=mode, users={"a": Identity(ANN, ANN)}).check(
                 replace(job, tenant="b")

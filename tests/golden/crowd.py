@@ -140,8 +140,8 @@ def read_golden() -> dict[str, str]:
 
 def every_spec() -> list[str]:
     """Every policy, with every other choice of its options that are choices, and those above."""
-    found = [spec for name in names("policy") for spec in _variants(CHEAP.get(name, name))]
-    return sorted({*found, *NUMBERS, *TOGETHER})
+    specs = [spec for name in names("policy") for spec in _variants(CHEAP.get(name, name))]
+    return sorted({*specs, *NUMBERS, *TOGETHER})
 
 
 def _variants(spec: str) -> Iterator[str]:
@@ -154,7 +154,7 @@ def _variants(spec: str) -> Iterator[str]:
         if kind is bool:
             others = (not now,)
         elif get_origin(kind) is Literal:
-            others = tuple(one for one in get_args(kind) if one != now)
+            others = tuple(arg for arg in get_args(kind) if arg != now)
         for other in others:
             text = str(other).lower() if kind is bool else str(other)
             changed = f"{spec}{',' if ':' in spec else ':'}{field.name}={text}"

@@ -107,9 +107,9 @@ def test_what_an_address_holds_is_one_line_of_bounded_length(tmp_path: Path) -> 
         for name in ("%0A%22%7D%00", "%F0%9F%98%80" * 400, "%1b%5b31m", "%ED%A0%80"):
             client.post(f"{API}/jobs/{name}/cancel")
 
-        told = client.get(f"{API}/audit").json()["requests"]
+        requests = client.get(f"{API}/audit").json()["requests"]
 
-    assert len(told) == 4
+    assert len(requests) == 4
     lines = b"".join(one.read_bytes() for one in tmp_path.glob("requests*")).splitlines()
     assert len(lines) == 4
     assert max(map(len, lines)) < 4096

@@ -40,7 +40,7 @@ def test_no_route_keeps_the_loop_at_its_worst_input() -> None:
     with Steps().measured() as steps:
         client = service.begin()
         service.fill(client)
-        ids = [one["id"] for one in client.get(f"{PREFIX}/jobs?limit=2").json()["jobs"]]
+        ids = [job["id"] for job in client.get(f"{PREFIX}/jobs?limit=2").json()["jobs"]]
         time.sleep(1.0)
         steps.take()
         for method, path in routes():

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.clusters.ray import why_not
-from tests.engines.elastic_scenario import wait_until
+from tests.waiting import wait_until
 from weft.core.errors import InvalidConfig
 from weft.engines.machine.job_environment import select_allowed
 from weft.engines.ray.head import need_head

@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.serving import API, bearer, serving, token, until
+from tests.integration.serving import API, bearer, serving, token
+from tests.waiting import wait_until
 
 DECLARED, LOOKS, PLAIN = "s3cr3t-declared", "s3cr3t-by-its-name", "s3cr3t-in-a-plain-variable"
 ENV = {"MINE": DECLARED, "AWS_SECRET_ACCESS_KEY": LOOKS, "HARMLESS": PLAIN}
@@ -61,10 +62,10 @@ def test_no_stream_shows_it(path: str, people: Any) -> None:
 def test_the_file_of_a_job_names_its_variables(people: Any) -> None:
     client, found, job = people
 
-    told = client.get(f"{API}/jobs/{job}/file", headers=found["ann"]).json()
+    answer = client.get(f"{API}/jobs/{job}/file", headers=found["ann"]).json()
 
-    assert set(told["job"]["env"]) == set(ENV)
-    assert set(told["job"]["env"].values()) == {"********"}
+    assert set(answer["job"]["env"]) == set(ENV)
+    assert set(answer["job"]["env"].values()) == {"********"}
 
 
 @pytest.mark.parametrize("who", ["ann", "ben", "admin"])
@@ -127,6 +128,6 @@ def test_the_job_itself_gets_its_variables(tmp_path: Path) -> None:
     body = {"run": f"printenv MINE HARMLESS > {out}", "env": ENV, "secrets": ["MINE"], "gpus": 1}
     with serving("local:slots=1,warm=false,cpu=true", state=tmp_path / "state") as client:
         job = client.post(f"{API}/jobs", json={**body, "workdir": "/"}).json()["id"]
-        until(lambda: client.get(f"{API}/jobs/{job}").json()["state"] == "succeeded")
+        wait_until(lambda: client.get(f"{API}/jobs/{job}").json()["state"] == "succeeded")
 
     assert out.read_text().split() == [DECLARED, PLAIN]

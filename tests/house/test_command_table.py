@@ -44,7 +44,9 @@ def test_every_module_of_commands_is_in_the_table() -> None:
     folder = Path(__file__).resolve().parents[2] / "src" / "weft" / "cli" / "commands"
     there = {path.stem for path in folder.rglob("*.py")} - {"__init__"}
 
-    named = {(one.where or one.name.replace("-", "_")).partition(":")[0] for one in COMMANDS}
+    named = {
+        (command.where or command.name.replace("-", "_")).partition(":")[0] for command in COMMANDS
+    }
 
     assert named == there
 
@@ -56,10 +58,10 @@ def test_help_lists_every_command_and_imports_none() -> None:
         "except SystemExit: print([m for m in sys.modules if m.startswith('weft.cli.commands.')])"
     )
 
-    said = run("-c", code)
+    done = run("-c", code)
 
-    assert said.strip().splitlines()[-1] == "[]"
-    assert all(entry.name in said and entry.summary in said for entry in COMMANDS)
+    assert done.strip().splitlines()[-1] == "[]"
+    assert all(entry.name in done and entry.summary in done for entry in COMMANDS)
 
 
 def test_a_command_imports_no_other() -> None:
@@ -81,10 +83,10 @@ def test_a_plug_in_adds_a_command_by_its_entry_point(tmp_path: Path) -> None:
     (about / "entry_points.txt").write_text("[weft.commands]\ngreet = greeting:greet\n")
 
     listed = run("-m", "weft", "--help", PYTHONPATH=str(tmp_path))
-    said = run("-m", "weft", "greet", "--name", "weaver", PYTHONPATH=str(tmp_path))
+    done = run("-m", "weft", "greet", "--name", "weaver", PYTHONPATH=str(tmp_path))
 
     assert "Say hello from a plug-in." in listed
-    assert said == "hello weaver\n"
+    assert done == "hello weaver\n"
 
 
 def test_an_unknown_command_is_answered_with_the_closest() -> None:

@@ -54,7 +54,9 @@ def test_the_image_copies_files_that_are_there() -> None:
 
 def manifests(name: str) -> dict[str, dict[str, Any]]:
     documents = yaml.safe_load_all((DEPLOY / "kubernetes" / name).read_text())
-    return {f"{one['kind']}/{one['metadata']['name']}": one for one in documents}
+    return {
+        f"{document['kind']}/{document['metadata']['name']}": document for document in documents
+    }
 
 
 def test_the_service_in_a_cluster_has_a_valid_configuration_and_mounts_what_pods_see(
@@ -63,13 +65,15 @@ def test_the_service_in_a_cluster_has_a_valid_configuration_and_mounts_what_pods
     there = manifests("weft.yaml")
     (tmp_path / "weft.toml").write_text(there["ConfigMap/weft"]["data"]["weft.toml"])
 
-    found = defaults_of(ConfigFile.read(tmp_path / "weft.toml"), options_of(serve))
+    defaults = defaults_of(ConfigFile.read(tmp_path / "weft.toml"), options_of(serve))
     pod = there["Deployment/weft"]["spec"]["template"]["spec"]
 
-    assert found["engine"].startswith("kubernetes:image=")
-    (default,) = read_mounts("", Path(found["state"]))
-    claims = {one["name"]: one.get("persistentVolumeClaim") for one in pod["volumes"]}
-    seen = {one["mountPath"]: claims[one["name"]] for one in pod["containers"][0]["volumeMounts"]}
+    assert defaults["engine"].startswith("kubernetes:image=")
+    (default,) = read_mounts("", Path(defaults["state"]))
+    claims = {volume["name"]: volume.get("persistentVolumeClaim") for volume in pod["volumes"]}
+    seen = {
+        mount["mountPath"]: claims[mount["name"]] for mount in pod["containers"][0]["volumeMounts"]
+    }
     assert seen[default.path] == {"claimName": default.claim}
     assert f"PersistentVolumeClaim/{default.claim}" in there
 

@@ -200,14 +200,14 @@ def test_every_spelling_of_an_import_is_seen() -> None:
     code = (
         "from weft import app, simulate, __version__\nfrom .. import sim\nfrom .linear import x\n"
     )
-    found = [
+    names = [
         name
         for node in ast.parse(code).body
         if isinstance(node, ast.ImportFrom)
         for name, _ in _from(path, node)
     ]
 
-    assert found == ["weft.app", "weft.app", "weft.sim", "weft.perf.linear"]
+    assert names == ["weft.app", "weft.app", "weft.sim", "weft.perf.linear"]
 
 
 def test_policies_and_pieces_never_import_the_truth() -> None:

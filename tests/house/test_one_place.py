@@ -55,7 +55,9 @@ def test_a_command_is_a_file_and_a_line() -> None:
     table = text_of(SRC / "cli" / "main.py")
     files = {path.stem for path in (SRC / "cli" / "commands").rglob("*.py")} - {"__init__"}
 
-    modules = {(one.where or one.name.replace("-", "_")).partition(":")[0] for one in COMMANDS}
+    modules = {
+        (command.where or command.name.replace("-", "_")).partition(":")[0] for command in COMMANDS
+    }
 
     assert modules == files
     for module in files:

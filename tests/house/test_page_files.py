@@ -32,7 +32,7 @@ def test_libraries_are_as_they_were_published(folder: Path, licences: int) -> No
 
 
 def test_the_whole_page_is_small() -> None:
-    assert sum(len(one.body) for one in page_files().values()) < MOST_BYTES
+    assert sum(len(page_file.body) for page_file in page_files().values()) < MOST_BYTES
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: str(path.relative_to(WEB)))

@@ -18,8 +18,8 @@ LEFT_OUT = {".git", ".benchmarks", ".gitignore", ".venv", "out", "build", "dist"
 
 def entries(text: str) -> list[str]:
     """The items of a changelog, each in one line."""
-    found = re.findall(r"^- (.*(?:\n  .*)*)", text, re.MULTILINE)
-    return [" ".join(entry.split()) for entry in found]
+    matches = re.findall(r"^- (.*(?:\n  .*)*)", text, re.MULTILINE)
+    return [" ".join(entry.split()) for entry in matches]
 
 
 def test_the_version_has_a_dated_section() -> None:

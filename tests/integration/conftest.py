@@ -23,7 +23,7 @@ def _end_what_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _numbers() -> list[str]:
-    return [one.name for one in Path("/proc").iterdir() if one.name.isdigit()]
+    return [path.name for path in Path("/proc").iterdir() if path.name.isdigit()]
 
 
 def _command(pid: int) -> str:

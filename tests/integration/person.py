@@ -58,15 +58,15 @@ class Person:
     def sees(self, pattern: str) -> str:
         """Wait for it to be printed; what comes up to it is taken off the screen."""
         end = time.monotonic() + LIMIT_S
-        while not (found := re.search(pattern, self.seen)):
+        while not (match := re.search(pattern, self.seen)):
             assert time.monotonic() < end, f"{pattern!r} is not in {self.seen!r}"
             if select.select([self._master], [], [], 0.2)[0]:
                 try:
                     self.seen += os.read(self._master, 65_536).decode(errors="replace")
                 except OSError:
                     assert re.search(pattern, self.seen), f"{pattern!r} is not in {self.seen!r}"
-        self.seen = self.seen[found.end() :]
-        return found[0]
+        self.seen = self.seen[match.end() :]
+        return match[0]
 
     def leaves(self) -> int:
         """Its exit code, however much is still printed."""

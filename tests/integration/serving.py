@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -102,13 +101,6 @@ def get(client: httpx.Client, path: str, **query: Any) -> Any:
     answer = client.get(API + path, params=query)
     assert answer.status_code == 200, answer.text
     return answer.json()
-
-
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def fetch(url: str) -> str:

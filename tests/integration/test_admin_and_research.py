@@ -11,9 +11,8 @@ import contextlib
 import json
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from unittest import mock
 import pytest
 from typer.testing import CliRunner
 
+from tests.waiting import wait_until
 from weft.cli.main import cli
 
 LIMIT_S = 120.0
@@ -75,13 +75,6 @@ class Person:
         return json.loads(self.types(*words, "--json"))
 
 
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.2)
-
-
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     """The service of the file `weft.toml`; its address."""
@@ -110,9 +103,9 @@ def test_the_administrators_path(tmp_path: Path) -> None:
         job = tmp_path / "job.yaml"
         job.write_text("gpus: 4\nrun: train\npreemptible: true\n")
         lent = [ann.types("submit", "job.yaml", "--quiet").strip() for _ in range(2)]
-        until(lambda: all(ann.asks("job", one)["state"] == "running" for one in lent))
+        wait_until(lambda: all(ann.asks("job", one)["state"] == "running" for one in lent))
         own = ben.types("submit", "job.yaml", "--quiet").strip()
-        until(lambda: ben.asks("job", own)["state"] == "running")
+        wait_until(lambda: ben.asks("job", own)["state"] == "running")
         gone = next(one for one in lent if ann.asks("job", one)["state"] != "running")
         told = ann.asks("explain", gone)
         assert told["blocked_by"] == "reclaimed"
@@ -120,14 +113,16 @@ def test_the_administrators_path(tmp_path: Path) -> None:
 
         # Maintenance: a GPU, a machine when its jobs have ended, a window; and all back again.
         admin.types("drain", "a100-0", "--when-done")
-        states = {one["id"]: one["state"] for one in admin.asks("nodes")["nodes"]}
+        states = {node["id"]: node["state"] for node in admin.asks("nodes")["nodes"]}
         assert states["a100-0"] == "draining"
         admin.types("undrain", "a100-0")
         admin.types("drain", "a100-1:3")
         assert "drained" in admin.types("top", "--once")
         admin.types("undrain", "a100-1")
         admin.types("reserve", "add", "repair", "a100-1", "--start", "1h", "--end", "2h")
-        assert [one["name"] for one in admin.asks("reserve", "list")["reservations"]] == ["repair"]
+        assert [
+            reservation["name"] for reservation in admin.asks("reserve", "list")["reservations"]
+        ] == ["repair"]
         admin.types("reserve", "remove", "repair")
 
         # Watching: metrics for those who may, the audit log, a what-if before a rule.
@@ -155,15 +150,15 @@ def test_the_administrators_path(tmp_path: Path) -> None:
 def test_the_researchers_path(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     pytest.importorskip("plotly")
-    one = Person(tmp_path)
+    person = Person(tmp_path)
     (tmp_path / "mine.py").write_text(MINE)
 
-    one.types("simulate", "tiny-20", "-q", "--events", "log.jsonl")
+    person.types("simulate", "tiny-20", "-q", "--events", "log.jsonl")
     policies = ("-p", "fifo", "-p", "./mine.py:Largest")
-    told = one.types(
+    told = person.types(
         "compare", "log.jsonl", "-c", "2x4:v100", *policies, "-q", "--report", "report.html"
     )
-    then = one.asks("what-if", "--events", "log.jsonl", "-c", "2x4:v100", "--nodes", "1x8:v100")
+    then = person.asks("what-if", "--events", "log.jsonl", "-c", "2x4:v100", "--nodes", "1x8:v100")
     script = (
         "import weft\n"
         "if __name__ == '__main__':\n"

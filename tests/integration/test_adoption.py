@@ -8,7 +8,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tests.engines.elastic_scenario import Service, wait_until
+from tests.engines.elastic_scenario import Service
+from tests.waiting import wait_until
 from weft.core.events.event import Event, Saved, Started, Stopped
 from weft.service.responses.answers import Done, Made
 from weft.store.sqlite import SqliteStore

@@ -83,9 +83,9 @@ def test_1100_half_open_connections_without_a_token_stop_nobody(service: str) ->
             newcomer = httpx.post(f"{service}{API}/jobs", json=body, headers=mine, trust_env=False)
             assert newcomer.status_code == 201, newcomer.text
             path = f"{API}/jobs/{newcomer.json()['id']}"
-            while (found := client.get(path, headers=mine)).json().get("state") != "succeeded":
-                assert found.status_code == 200, found.text
-                assert found.json()["state"] in ("pending", "starting", "running")
+            while (answer := client.get(path, headers=mine)).json().get("state") != "succeeded":
+                assert answer.status_code == 200, answer.text
+                assert answer.json()["state"] in ("pending", "starting", "running")
                 time.sleep(0.1)  # not more often than a tenant may
             assert client.get("/health/ready").json()["ready"]
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -311,7 +311,7 @@ def test_without_tokens_and_users_the_start_says_what_that_means(tmp_path: Path)
             context = app.state.context
             return trust_warnings(context.live, context.tokens)
 
-    said = asyncio.run(life())
+    done = asyncio.run(life())
 
-    assert any("any user of this machine may run jobs as" in one for one in said)
-    assert any("tenants can read each other's files" in one for one in said)
+    assert any("any user of this machine may run jobs as" in one for one in done)
+    assert any("tenants can read each other's files" in one for one in done)

@@ -59,8 +59,8 @@ def test_a_script_is_measured_at_every_size_it_allows(here: Path) -> None:
     ran = CliRunner().invoke(cli, ["profile", *command])
 
     assert ran.exit_code == 0, ran.output
-    found = json.loads(Path("p.json").read_text())
-    points = found["points"]
+    body = json.loads(Path("p.json").read_text())
+    points = body["points"]
     assert [(p["batch"], p["per_gpu"], p["accumulate"]) for p in points] == [
         (16, 16, 1),
         (32, 32, 1),
@@ -71,8 +71,8 @@ def test_a_script_is_measured_at_every_size_it_allows(here: Path) -> None:
         assert point["throughput"] == pytest.approx(point["batch"] / point["step_s"])
         assert 0 < point["goodput"] <= point["throughput"] * 1.001
         assert point["mem_gb"] > 0.05
-    assert found["noise"]["noise"] > 0
-    assert found["kind"] == "cpu"
+    assert body["noise"]["noise"] > 0
+    assert body["kind"] == "cpu"
     assert max(map(len, ran.stdout.splitlines())) <= 80
     assert "gradient noise scale" in ran.stdout
     assert not list(here.glob("weft-profile-*"))
@@ -109,16 +109,16 @@ def test_scripts_are_measured_alone_and_beside_each_other(here: Path) -> None:
     ran = CliRunner().invoke(cli, ["profile", *command, "--", sys.executable, "train.py"])
 
     assert ran.exit_code == 0, ran.output
-    found = json.loads(Path("p.json").read_text())
-    assert [(one["model"], one["batch"]) for one in found["alone"]] == [
+    body = json.loads(Path("p.json").read_text())
+    assert [(one["model"], one["batch"]) for one in body["alone"]] == [
         ("a", 16),
         ("b", 16),
         ("c", 16),
     ]
-    assert [(pair["one"], pair["other"]) for pair in found["together"]] == [(0, 1), (0, 2), (1, 2)]
-    speeds = [pair[one] for pair in found["together"] for one in ("speed_one", "speed_other")]
+    assert [(pair["one"], pair["other"]) for pair in body["together"]] == [(0, 1), (0, 2), (1, 2)]
+    speeds = [pair[one] for pair in body["together"] for one in ("speed_one", "speed_other")]
     assert all(0.1 < speed < 0.8 for speed in speeds), speeds  # half, on a busy machine
-    assert found["sharing"] == "timeslicing"
+    assert body["sharing"] == "timeslicing"
     assert max(map(len, ran.stdout.splitlines())) <= 80
     assert "a:16" in ran.stdout
     assert not list(here.glob("weft-profile-*"))

@@ -64,11 +64,11 @@ def weft(*args: str, code: int = 0) -> Result:
 
 
 def told(*args: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(weft(*args, "--json").stdout)
-    return found
+    body: dict[str, object] = json.loads(weft(*args, "--json").stdout)
+    return body
 
 
-def until(job: str, *states: str, seconds: float = 30.0) -> dict[str, object]:
+def until(job: str, *states: str, seconds: float = 120.0) -> dict[str, object]:
     deadline = time.monotonic() + seconds
     while (found := told("job", job))["state"] not in states:
         assert time.monotonic() < deadline, found
@@ -76,10 +76,10 @@ def until(job: str, *states: str, seconds: float = 30.0) -> dict[str, object]:
     return found
 
 
-def until_named(pid: object, name: str, seconds: float = 30.0) -> None:
+def until_named(pid: object, name: str, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
-    while (found := Path(f"/proc/{pid}/comm").read_text()) != f"{name}\n":
-        assert time.monotonic() < deadline, found
+    while (text := Path(f"/proc/{pid}/comm").read_text()) != f"{name}\n":
+        assert time.monotonic() < deadline, text
         time.sleep(0.05)
 
 
@@ -223,10 +223,10 @@ def test_ctrl_c_leaves_the_job_alone_where_nobody_can_be_asked(known: Client) ->
     _, said = run.communicate(timeout=30)
 
     assert run.returncode == 130
-    found = re.search(r"(\S+) goes on", said)
-    assert found, said
-    assert told("job", found[1])["state"] == "running"
-    weft("cancel", found[1])
+    match = re.search(r"(\S+) goes on", said)
+    assert match, said
+    assert told("job", match[1])["state"] == "running"
+    weft("cancel", match[1])
 
 
 def test_ctrl_c_asks_a_person_and_cancels(known: Client) -> None:
@@ -248,9 +248,9 @@ def test_ctrl_c_asks_a_person_and_cancels(known: Client) -> None:
     assert run.wait(30) == 130
     os.close(ours)
     os.close(theirs)
-    found = re.search(rb"cancel (\S+)\?", seen)
-    assert found, seen
-    until(found[1].decode(), "cancelled")
+    match = re.search(rb"cancel (\S+)\?", seen)
+    assert match, seen
+    until(match[1].decode(), "cancelled")
 
 
 def read_until(terminal: int, wanted: bytes) -> bytes:
@@ -434,10 +434,10 @@ def test_processes_have_the_jobs_name_and_their_pids_are_shown(known: Client) ->
     for job, name in (("cold-1", "my-sweep"), ("warm-1", "my-train")):
         until(job, "running")
 
-        found = told("job", job)["pids"]
+        pids = told("job", job)["pids"]
 
-        assert isinstance(found, list)
-        (pid,) = found
+        assert isinstance(pids, list)
+        (pid,) = pids
 
         # A process is told of before it takes the name of its job.
         until_named(pid, name)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.serving import API, get, serving, submit, until
+from tests.integration.serving import API, get, serving, submit
+from tests.waiting import wait_until
 
 DASHBOARD = Path(__file__).resolve().parents[2] / "deploy" / "grafana-dashboard.json"
 ALERTS = DASHBOARD.with_name("prometheus-alerts.yml")
@@ -28,8 +29,8 @@ def test_every_query_of_the_dashboard_asks_for_a_metric_that_is_exported() -> No
     panels = json.loads(DASHBOARD.read_text())["panels"]
     asked = {name for panel in panels for t in panel["targets"] for name in NAME.findall(t["expr"])}
     with serving() as client:
-        told = client.get("/metrics").text
-    typed = dict(re.findall(r"# TYPE (weft_\S+) (\S+)", told))
+        text = client.get("/metrics").text
+    typed = dict(re.findall(r"# TYPE (weft_\S+) (\S+)", text))
     exported = {
         *typed,
         *(f"{n}_{end}" for n, k in typed.items() if k == "histogram" for end in ("bucket", "sum")),
@@ -74,7 +75,7 @@ def test_prometheus_itself_accepts_every_query_and_alert(tmp_path: Path) -> None
     if (promtool := shutil.which("promtool")) is None:
         pytest.skip("needs promtool: apt-get install prometheus")
     queries = [
-        t["expr"] for one in json.loads(DASHBOARD.read_text())["panels"] for t in one["targets"]
+        t["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"] for t in panel["targets"]
     ]
     rules = [
         {"record": f"query:{number}", "expr": query.replace("$__rate_interval", "1m")}
@@ -85,10 +86,10 @@ def test_prometheus_itself_accepts_every_query_and_alert(tmp_path: Path) -> None
     )
 
     command = [promtool, "check", "rules", str(tmp_path / "queries.yml"), str(ALERTS)]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert f"{len(rules)} rules found" in told.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(rules)} rules found" in done.stdout
 
 
 def test_labels_that_the_dashboard_groups_by_are_there() -> None:
@@ -103,7 +104,7 @@ def test_labels_that_the_dashboard_groups_by_are_there() -> None:
     with serving("simulated:cluster=1x2:a100,speed=1") as client:
         for _ in range(2):
             submit(client, gpus=2, tenant="nlp", hints={"duration_s": 900})
-        until(lambda: get(client, "/cluster")["running"] == 1)
+        wait_until(lambda: get(client, "/cluster")["running"] == 1)
         exported = samples(client.get("/metrics").text)
 
     for label, name in grouped:
@@ -119,12 +120,12 @@ def test_the_queue_is_told_by_tenant_and_reason_and_the_rest_is_counted() -> Non
         client.put(f"{API}/quotas", json={"limits": {"b": 1}})
         held = [submit(client, gpus=2, tenant="a", preemptible=True) for _ in range(2)]
         for job in held:
-            until(lambda job=job: get(client, f"/jobs/{job}")["state"] == "running")  # type: ignore[misc]
+            wait_until(lambda job=job: get(client, f"/jobs/{job}")["state"] == "running")  # type: ignore[misc]
         submit(client, gpus=1, tenant="a", share="never")
         submit(client, gpus=2, tenant="b")
         client.post(f"{API}/nodes/a100-1/drain")
-        until(lambda: get(client, "/cluster")["running"] == 1)
-        until(lambda: "weft_lost_gpu_seconds_total{" in client.get("/metrics").text)
+        wait_until(lambda: get(client, "/cluster")["running"] == 1)
+        wait_until(lambda: "weft_lost_gpu_seconds_total{" in client.get("/metrics").text)
 
         exported = samples(client.get("/metrics").text)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.serving import STILL, get, serving, submit, until
+from tests.integration.serving import STILL, get, serving, submit
+from tests.waiting import wait_until
 from weft.cli.commands.cluster.doctor import check_folders, check_gpus, check_service
 from weft.cli.commands.cluster.mcp import reply
 from weft.cli.connect.client import Client
@@ -31,7 +32,7 @@ def test_an_assistant_lists_explains_plans_compares_and_submits_only_when_confir
         for _ in range(3):
             submit(http, name="holds", gpus=4, hints={"duration_s": 9000})
         job = submit(http, name="mine", gpus=8, kinds=["a100"])
-        until(lambda: get(http, "/cluster")["running"] == 3)
+        wait_until(lambda: get(http, "/cluster")["running"] == 3)
         hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
         introduced = reply(client, json.dumps(hello))
         listed = reply(client, '{"jsonrpc": "2.0", "id": 2, "method": "tools/list"}')
@@ -39,7 +40,7 @@ def test_an_assistant_lists_explains_plans_compares_and_submits_only_when_confir
         assert introduced is not None
         assert introduced["result"]["serverInfo"]["name"] == "weft"
         assert listed is not None
-        names = {one["name"] for one in listed["result"]["tools"]}
+        names = {tool["name"] for tool in listed["result"]["tools"]}
         assert names == {"list_jobs", "explain", "plan", "what_if", "submit"}
         assert {one["id"] for one in call(client, "list_jobs")} >= {job}
         assert "holds (4)" in call(client, "explain", job="mine")["reason"]
@@ -74,7 +75,7 @@ def test_the_doctor_looks_at_the_service_and_its_nodes() -> None:
 def test_the_doctor_looks_at_folders_and_the_driver(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
 
-    found = {one.what: one for one in check_folders(tmp_path)}
+    found = {check_folder.what: check_folder for check_folder in check_folders(tmp_path)}
 
     assert found["state"].verdict == "note"
     assert found["checkpoints"].verdict == "ok"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
 from weft.core.errors import EngineError
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.core.model.launch import Launch
@@ -85,12 +86,6 @@ async def start_wide(engine: ProcessEngine, state: Path) -> tuple[Job, list[Path
     logs = [*engine.logs(job.id, 1).values()]
     await until(lambda: all(path.read_text().count("\n") > 3 for path in logs))
     return job, logs
-
-
-async def until(truth: Callable[[], bool]) -> None:
-    async with asyncio.timeout(120.0):
-        while not truth():
-            await asyncio.sleep(0.05)
 
 
 async def go_on(logs: Sequence[Path]) -> None:

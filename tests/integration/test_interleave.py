@@ -12,11 +12,11 @@ pytest.importorskip("fastapi")
 def test_interleaved_jobs_end_with_the_losses_they_have_alone() -> None:
     from benchmarks.interleave.__main__ import KINDS, run
 
-    found = run(1.0, ["lock step", "unmodified"], lambda _: None)
+    done = run(1.0, ["lock step", "unmodified"], lambda _: None)
 
-    assert set(found["ways"]) == {"one at a time", "lock step", "unmodified"}
-    for way in found["ways"].values():
+    assert set(done["ways"]) == {"one at a time", "lock step", "unmodified"}
+    for way in done["ways"].values():
         assert way["losses_equal"]
         assert set(way["speeds"]) == set(KINDS)
     # Strangers were let in beside each other, by stages that were measured.
-    assert found["ways"]["unmodified"]["together_s"] > 0.0
+    assert done["ways"]["unmodified"]["together_s"] > 0.0

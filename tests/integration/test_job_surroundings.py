@@ -12,8 +12,8 @@ from weft.cli.commands.cluster.serve import daily_log
 from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
 from weft.engines.attempts.request import tracking_names
+from weft.node.ranks.command_plan import plan_command, shell_command
 from weft.node.ranks.environment import rank_environment
-from weft.node.sessions.shells import shell_command
 from weft.wire.attempt import AttemptSpec
 
 
@@ -59,6 +59,14 @@ def test_a_shell_keeps_the_environment_of_its_job_whatever_bashrc_says(tmp_path:
     assert "ls -l" in ran.stdout
 
 
+def test_a_session_that_is_a_shell_keeps_its_environment_as_well() -> None:
+    session = replace(spec(), command=("/bin/bash",), pty=True)
+
+    assert plan_command(session, 0, warm=False).command == shell_command("/bin/bash")
+    other = replace(session, command=("bash", "-l"))
+    assert [*plan_command(other, 0, warm=False).command] == ["bash", "-l"]
+
+
 def test_runs_are_named_for_the_tools_that_track_them() -> None:
     swept = Job(JobId("try-1"), app="lrs", launch=Launch(("x",), name="try"))
 
@@ -82,6 +90,6 @@ def test_a_service_logs_to_a_file_a_day(tmp_path: Path) -> None:
         handler.close()
 
     today = tmp_path / "logs" / "weft.log"
-    before = [one for one in today.parent.iterdir() if one != today]
+    before = [path for path in today.parent.iterdir() if path != today]
     assert today.read_text().endswith("second day\n")
     assert [one.read_text().endswith("first day\n") for one in before] == [True]

@@ -6,8 +6,7 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from tests.integration.users import (
     own_folder,
     python_as,
 )
+from tests.waiting import wait_until
 from weft.app.serve.live import Settings
 from weft.wire.attempt import folder_of, job_folder, read_json, short_path
 from weft.wire.processes import alive
@@ -68,23 +68,16 @@ class World:
         """Submit, wait for the end, and return what it printed."""
         answer = self.submit(who, job, command, **more)
         assert answer.status_code == 201, answer.text
-        eventually(lambda: self.job(job)["state"] in ("succeeded", "failed"))
+        wait_until(lambda: self.job(job)["state"] in ("succeeded", "failed"))
         return self.client.get(f"{API}/jobs/{job}/logs", headers=self.admin).text
 
     def job(self, job: str) -> dict[str, object]:
-        found: dict[str, object] = self.client.get(f"{API}/jobs/{job}", headers=self.admin).json()
-        return found
+        answer: dict[str, object] = self.client.get(f"{API}/jobs/{job}", headers=self.admin).json()
+        return answer
 
     @property
     def admin(self) -> dict[str, str]:
         return bearer(self.tokens["admin"])
-
-
-def eventually(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +102,11 @@ def world() -> Iterator[World]:
 
 
 def test_a_job_has_its_tenants_user_and_groups_and_can_gain_no_more(world: World) -> None:
-    said = world.run(
+    done = world.run(
         "a", "who", ["sh", "-c", "id -u; id -G; umask; echo $HOME; cat /proc/$$/status"]
     )
 
-    uid, groups, umask, home, *status = said.splitlines()
+    uid, groups, umask, home, *status = done.splitlines()
     assert (uid, set(groups.split()), umask) == (str(ANN), {str(ANN), str(STAFF)}, "0027")
     assert home == str(world.homes["a"])
     assert "NoNewPrivs:\t1" in status
@@ -123,20 +116,20 @@ def test_a_job_has_its_tenants_user_and_groups_and_can_gain_no_more(world: World
 def test_a_script_run_in_a_warm_process_has_given_up_root_too(world: World) -> None:
     script = world.homes["a"] / "mine.py"
     script.write_text("import os\nprint(os.getresuid(), os.getgroups())\nopen('/dev/stdout')\n")
-    eventually(lambda: (world.state / "warm.sock").exists())
+    wait_until(lambda: (world.state / "warm.sock").exists())
 
-    said = world.run("a", "warm", [sys.executable, str(script)])
+    done = world.run("a", "warm", [sys.executable, str(script)])
 
-    assert said.splitlines() == [f"({ANN}, {ANN}, {ANN}) [{STAFF}]"]
+    assert done.splitlines() == [f"({ANN}, {ANN}, {ANN}) [{STAFF}]"]
     events = (folder_of(world.state, "a:warm", 1) / "events.jsonl").read_text()
     assert '"warm":true' in events
 
 
 def test_a_job_keeps_checkpoints_that_nobody_else_can_read(world: World) -> None:
-    said = world.run("a", "saves", ["sh", "-c", "echo data > $WEFT_CHECKPOINTS/one && echo saved"])
+    done = world.run("a", "saves", ["sh", "-c", "echo data > $WEFT_CHECKPOINTS/one && echo saved"])
 
     kept = job_folder(world.state, "a:saves") / "checkpoints"
-    assert said == "saved\n"
+    assert done == "saved\n"
     assert kept.stat().st_uid == ANN
     other = world.run(
         "b", "reads", ["sh", "-c", f"cat {kept}/one; ls {kept}; ls {world.homes['a']}"]
@@ -150,11 +143,11 @@ def test_a_job_reads_neither_the_services_files_nor_its_agents(world: World) -> 
     files += [world.state / name for name in ("tokens.json", "events.db", "audit.jsonl")]
     tries = "; ".join(f"cat {file}; echo x >> {file}" for file in files)
 
-    said = world.run(
+    done = world.run(
         "b", "nosy", ["sh", "-c", f"{tries}; ls {world.state}; touch {own}/x; rm -r {own}"]
     )
 
-    assert said.count("Permission denied") >= 2 * len(files) + 3, said
+    assert done.count("Permission denied") >= 2 * len(files) + 3, done
     assert (own / "events.jsonl").exists()
 
 
@@ -162,7 +155,7 @@ def test_one_tenants_job_cannot_speak_to_anothers_agent(world: World) -> None:
     world.submit("a", "talks", ["sleep", "600"])
     folder = folder_of(world.state, "a:talks", 1)
     path = short_path(folder / "agent.sock")
-    eventually(lambda: world.job("talks")["state"] == "running")
+    wait_until(lambda: world.job("talks")["state"] == "running")
     hello = json.dumps({"type": "hello", "job": "a:talks", "attempt": 1, "rank": 0, "pid": 1})
 
     assert python_as(ANN, CONNECT, path, hello).startswith('{"type":"welcome"')
@@ -177,7 +170,7 @@ def test_one_tenants_job_cannot_speak_to_anothers_agent(world: World) -> None:
 
 def test_only_the_service_is_heard_by_the_warm_server(world: World) -> None:
     path = world.state / "warm.sock"
-    eventually(path.exists)
+    wait_until(path.exists)
     assert python_as(ANN, CONNECT, str(path), "/tmp") == "closed\n"
     path.chmod(0o666)
 
@@ -198,24 +191,24 @@ def test_a_checkpoint_folder_that_is_a_link_gives_no_rights(world: World) -> Non
 
 
 def test_a_working_directory_of_another_user_is_not_entered(world: World) -> None:
-    said = world.run("b", "elsewhere", ["ls"], workdir=str(world.homes["a"]))
+    done = world.run("b", "elsewhere", ["ls"], workdir=str(world.homes["a"]))
 
     assert world.job("elsewhere")["state"] == "failed"
-    assert "Permission denied" in said
+    assert "Permission denied" in done
 
 
 def test_ranks_of_another_user_die_with_their_agent(world: World) -> None:
     world.submit("a", "orphan", ["sleep", "600"])
     folder = folder_of(world.state, "a:orphan", 1)
-    eventually(lambda: world.job("orphan")["state"] == "running")
+    wait_until(lambda: world.job("orphan")["state"] == "running")
     events = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
-    pid, began = next(one["ranks"]["0"] for one in events if one["event"] == "started")
+    pid, began = next(event["ranks"]["0"] for event in events if event["event"] == "started")
 
     claim = read_json(folder / "claim.json")
     assert claim is not None
     os.kill(claim["pid"], signal.SIGKILL)
 
-    eventually(lambda: not alive(pid, began))
+    wait_until(lambda: not alive(pid, began))
     world.client.delete(f"{API}/jobs/orphan", headers=world.admin)
 
 
@@ -261,4 +254,4 @@ def test_where_jobs_run_as_users_nobody_submits_without_a_token() -> None:
         service.end()
 
     assert answer.status_code == 403
-    assert [one.partition(":")[0] for one in warnings] == ["no tokens"]
+    assert [warning.partition(":")[0] for warning in warnings] == ["no tokens"]

@@ -15,7 +15,7 @@ import pytest
 from benchmarks.live_resize import LIMIT_S, Trial, open_engine
 from benchmarks.live_resize_job import losses_of, read_rows
 
-from tests.integration.serving import until
+from tests.waiting import wait_until
 from weft.core.events.event import Resized, ResizeFailed
 from weft.engines.local import LocalEngine
 from weft.wire.attempt import folder_of
@@ -53,7 +53,7 @@ def test_ranks_come_go_and_move_and_the_training_is_as_if_nobody_had(tmp_path: P
 
     rows = read_rows(tmp_path / "live-steps")
     assert [*rows] == [*range(1, len(rows) + 1)]
-    seen = [(row.epoch, one) for parts in rows.values() for row in parts for one in row.ids]
+    seen = [(row.epoch, id_) for parts in rows.values() for row in parts for id_ in row.ids]
     assert len(seen) == len({*seen})
     devices = {tuple(sorted(row.device for row in parts)) for parts in rows.values()}
     assert devices == {(0,), (0, 1), (2, 3), (3,)}
@@ -111,11 +111,11 @@ def test_a_benchmark_that_is_ended_leaves_nothing_that_trains_on(
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "benchmarks.live_resize_faults", "--keep", str(folder)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as ours:
-        until(lambda: any((folder / "steps").glob("*.jsonl")))
+        wait_until(lambda: any((folder / "steps").glob("*.jsonl")))
 
         ours.send_signal(how)
 
     started = [int(path.stem) for path in (folder / "steps").glob("*.jsonl")]
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
     logs = (folder / "state" / "jobs" / "job").glob("*/agent.log")
-    until(lambda: not any(find_holding(log, writing=True) for log in logs))
+    wait_until(lambda: not any(find_holding(log, writing=True) for log in logs))

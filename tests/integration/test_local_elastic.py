@@ -82,14 +82,14 @@ def test_a_job_is_grown_shrunk_and_moved_and_sees_every_sample_once(tmp_path: Pa
         await engine.close()
         return trial.told
 
-    told = asyncio.run(go())
+    done = asyncio.run(go())
 
     notes = [note for path in tmp_path.glob("seen*") for note in lines(path)]
     for epoch in range(EPOCHS):
         ids = Counter(at for note in notes if note.get("epoch") == epoch for at in note["ids"])
         assert ids == Counter(range(SAMPLES)), f"epoch {epoch}"
     assert {note["size"] for note in notes if "size" in note} == {1, 2, 4}
-    steps = [event.report.steps or 0.0 for event in told if isinstance(event, Reported)]
+    steps = [event.report.steps or 0.0 for event in done if isinstance(event, Reported)]
     assert steps == sorted(steps)
     assert max(pauses) < 20.0
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 
 from tests.integration.serving import serving
 from tests.integration.small_disk import fill, on_a_small_disk
+from tests.waiting import wait_until
 from weft.train.checkpoints.files import Checkpoints, verify
 from weft.wire.attempt import EVENTS, folder_of
 
@@ -23,7 +22,6 @@ pytest.importorskip("torch")
 
 API = "/api/v1"
 LOCAL = "local:slots=2,warm=false,cpu=true,name=here"
-LIMIT_S = 120.0
 SCRIPT = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
@@ -32,21 +30,13 @@ train(sys.argv[1], epochs=100_000, every_s=0.2, ballast=100_000)
 """
 
 
-def until(true: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + LIMIT_S
-    while not (found := true()):
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
-    return found
-
-
 def job_of(client: httpx.Client, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = client.get(f"{API}/jobs/{name}").json()
-    return found
+    answer: dict[str, Any] = client.get(f"{API}/jobs/{name}").json()
+    return answer
 
 
 def told(client: httpx.Client, name: str) -> list[str]:
-    return [one["text"] for one in job_of(client, name)["notices"]]
+    return [notice["text"] for notice in job_of(client, name)["notices"]]
 
 
 def rank_of(state: Path, name: str, attempt: int) -> int:
@@ -72,14 +62,16 @@ def outlives(disk: Path, tmp_path: Path) -> None:
     }
     with serving(LOCAL, state) as client:
         name = client.post(f"{API}/jobs", json=body).json()["id"]
-        until(lambda: job_of(client, name)["saved_step"], "no checkpoint was written")
+        wait_until(lambda: job_of(client, name)["saved_step"], "no checkpoint was written")
 
         filler = fill(disk, leave_kb=100)
-        until(lambda: any("could not write" in text for text in told(client, name)), "not told")
+        wait_until(
+            lambda: any("could not write" in text for text in told(client, name)), "not told"
+        )
 
-        found = job_of(client, name)
-        assert found["state"] == "running"
-        assert found["restarts"] == 0
+        job = job_of(client, name)
+        assert job["state"] == "running"
+        assert job["restarts"] == 0
         good, _ = Checkpoints(kept).find_newest()
         assert good is not None
         step = verify(good)["step"]
@@ -87,15 +79,15 @@ def outlives(disk: Path, tmp_path: Path) -> None:
 
         # A crash while the disk is full: it goes on from there, not from the beginning.
         os.kill(rank_of(state, name, 1), signal.SIGKILL)
-        until(lambda: job_of(client, name)["restarts"] == 1, "not started again")
-        until(lambda: len(told(client, name)) and good.exists(), "the good one is gone")
+        wait_until(lambda: job_of(client, name)["restarts"] == 1, "not started again")
+        wait_until(lambda: len(told(client, name)) and good.exists(), "the good one is gone")
         assert job_of(client, name)["saved_step"] == step
 
         filler.unlink()
-        until(lambda: job_of(client, name)["saved_step"] > step, "no checkpoints any more")
+        wait_until(lambda: job_of(client, name)["saved_step"] > step, "no checkpoints any more")
         assert job_of(client, name)["restarts"] == 1
         client.delete(f"{API}/jobs/{name}")
-        until(lambda: job_of(client, name)["state"] == "cancelled", "not cancelled")
+        wait_until(lambda: job_of(client, name)["state"] == "cancelled", "not cancelled")
     assert first_step(tmp_path, 2) >= step
 
 
@@ -120,7 +112,7 @@ def comes_back(disk: Path, tmp_path: Path) -> None:
     body = {"command": waits, "workdir": str(tmp_path)}
     with serving(LOCAL, state) as client:
         running = client.post(f"{API}/jobs", json=body).json()["id"]
-        until(lambda: job_of(client, running)["state"] == "running", "not started")
+        wait_until(lambda: job_of(client, running)["state"] == "running", "not started")
 
         filler = fill(disk)
         accepted, answer = [running], client.post(f"{API}/jobs", json=body)
@@ -137,10 +129,10 @@ def comes_back(disk: Path, tmp_path: Path) -> None:
         flag.touch()  # it ends while nothing can be written down
 
         filler.unlink()
-        late = until(lambda: submitted(client, body), "still refused")
+        late = wait_until(lambda: submitted(client, body), "still refused")
         accepted.append(late)
         for name in accepted:
-            until(lambda name=name: job_of(client, name)["state"] == "succeeded", name)  # type: ignore[misc]
+            wait_until(lambda name=name: job_of(client, name)["state"] == "succeeded", name)  # type: ignore[misc]
         assert client.get(f"{API}/cluster").json()["trouble"] == ""
     with serving(LOCAL, state) as client:
         listed = [job["id"] for job in client.get(f"{API}/jobs").json()["jobs"]]

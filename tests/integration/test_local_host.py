@@ -135,8 +135,8 @@ def test_memory_of_processes_that_a_rank_started_counts(tmp_path: Path) -> None:
         "sys.exit(max(one.wait() for one in two))\n"
     )
 
-    told = run(tmp_path, job("greedy", *python(parent, hungry), mem_gb=0.35))
+    done = run(tmp_path, job("greedy", *python(parent, hungry), mem_gb=0.35))
 
-    failed = told[-1]
+    failed = done[-1]
     assert isinstance(failed, Failed)
     assert "GB of memory" in failed.reason

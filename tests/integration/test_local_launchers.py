@@ -60,23 +60,23 @@ def test_a_launcher_is_started_once_and_starts_a_process_for_each_gpu(
 ) -> None:
     (tmp_path / "show.py").write_text(SHOW)
 
-    told = run(tmp_path / "state", with_gpus(tmp_path, *LAUNCHERS[name], "show.py"))
+    done = run(tmp_path / "state", with_gpus(tmp_path, *LAUNCHERS[name], "show.py"))
 
-    assert told[-1] == Finished(JobId("job"), 1), told[-1]
+    assert done[-1] == Finished(JobId("job"), 1), done[-1]
     processes = seen(tmp_path)
     assert len(processes) == 2
     if name != "mpirun":
-        assert {one["RANK"] for one in processes} == {"0", "1"}
-        assert {one["WORLD_SIZE"] for one in processes} == {"2"}
+        assert {process["RANK"] for process in processes} == {"0", "1"}
+        assert {process["WORLD_SIZE"] for process in processes} == {"2"}
     assert not (tmp_path / "state" / "jobs" / "job" / "1" / "rank-1.log").exists()
 
 
 def test_a_plain_script_with_two_gpus_is_one_process_that_has_both(tmp_path: Path) -> None:
     (tmp_path / "show.py").write_text(SHOW)
 
-    told = run(tmp_path / "state", with_gpus(tmp_path, sys.executable, "show.py"))
+    done = run(tmp_path / "state", with_gpus(tmp_path, sys.executable, "show.py"))
 
-    assert told[-1] == Finished(JobId("job"), 1)
+    assert done[-1] == Finished(JobId("job"), 1)
     (alone,) = seen(tmp_path)
     assert (alone["RANK"], alone["WORLD_SIZE"], alone["WEFT_GPUS"]) == (None, None, "2")
 
@@ -93,9 +93,9 @@ def test_a_script_of_the_trainer_and_one_that_asks_for_it_is_started_for_each_gp
         (folder / "show.py").write_text(text)
         job = with_gpus(folder, sys.executable, "show.py", processes=how)
 
-        told = run(folder / "state", job)
+        done = run(folder / "state", job)
 
-        assert told[-1] == Finished(JobId("job"), 1)
+        assert done[-1] == Finished(JobId("job"), 1)
         assert {one["RANK"] for one in seen(folder)} == {"0", "1"}
 
 
@@ -103,9 +103,9 @@ def test_a_trainer_that_is_started_once_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("import weft.train as wt\nwt.init()\n")
     hidden = (sys.executable, "-c", "import mine")
 
-    told = run(tmp_path / "state", with_gpus(tmp_path, *hidden))
+    done = run(tmp_path / "state", with_gpus(tmp_path, *hidden))
 
-    assert isinstance(told[-1], Failed)
+    assert isinstance(done[-1], Failed)
     assert "2 GPUs here but was started as one process" in printed(tmp_path / "state", "job")
     assert "processes: per-gpu" in printed(tmp_path / "state", "job")
 
@@ -114,7 +114,7 @@ def test_torchrun_inside_a_shell_script_knows_how_many_too(tmp_path: Path) -> No
     (tmp_path / "show.py").write_text(SHOW)
     line = f"echo begin | cat\n{sys.executable} -m torch.distributed.run show.py\n"
 
-    told = run(tmp_path / "state", with_gpus(tmp_path, "bash", "-eo", "pipefail", "-c", line))
+    done = run(tmp_path / "state", with_gpus(tmp_path, "bash", "-eo", "pipefail", "-c", line))
 
-    assert told[-1] == Finished(JobId("job"), 1)
+    assert done[-1] == Finished(JobId("job"), 1)
     assert {one["RANK"] for one in seen(tmp_path)} == {"0", "1"}

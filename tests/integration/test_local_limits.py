@@ -23,17 +23,17 @@ def shell(script: str, folder: Path, gpus: int = 1, **launch: Any) -> Job:
 def test_a_setup_runs_once_before_the_processes_and_in_their_folder(tmp_path: Path) -> None:
     setup = "echo ${RANK:-none} >> setups\necho ready > made | cat\n"
 
-    told = run(tmp_path / "s", shell("cat made", tmp_path, gpus=2, setup=setup))
+    done = run(tmp_path / "s", shell("cat made", tmp_path, gpus=2, setup=setup))
 
-    assert told[-1] == Finished(JobId("job"), 1)
+    assert done[-1] == Finished(JobId("job"), 1)
     assert (tmp_path / "setups").read_text() == "none\n"
     assert printed(tmp_path / "s", "job") == "ready\n"
 
 
 def test_a_setup_that_fails_is_named_and_nothing_else_runs(tmp_path: Path) -> None:
-    told = run(tmp_path / "s", shell("touch ran", tmp_path, setup="false | cat\ntouch on\n"))
+    done = run(tmp_path / "s", shell("touch ran", tmp_path, setup="false | cat\ntouch on\n"))
 
-    failed = told[-1]
+    failed = done[-1]
     assert isinstance(failed, Failed)
     assert failed.reason.startswith("its setup failed with exit code 1")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s"]
@@ -43,15 +43,15 @@ def test_a_time_limit_warns_and_then_ends_the_job_for_good(tmp_path: Path) -> No
     script = "trap 'echo warned' USR1; trap 'echo left; exit 0' TERM; echo on; "
     script += "while :; do sleep 0.05; done"
 
-    told = run(tmp_path, shell(script, tmp_path, time_limit_s=1.5, warn_s=1.0, grace_s=20.0))
+    done = run(tmp_path, shell(script, tmp_path, time_limit_s=1.5, warn_s=1.0, grace_s=20.0))
 
-    failed = told[-1]
+    failed = done[-1]
     assert isinstance(failed, Failed)
     assert failed.final
     assert "time limit of 1.5 s" in failed.reason
-    said = [word for word in printed(tmp_path, "job").split() if word != "Terminated"]
-    assert said == ["on", "warned", "left"]
-    assert [event.level for event in told if isinstance(event, Noticed)] == ["warning"]
+    words = [word for word in printed(tmp_path, "job").split() if word != "Terminated"]
+    assert words == ["on", "warned", "left"]
+    assert [event.level for event in done if isinstance(event, Noticed)] == ["warning"]
 
 
 def test_the_exit_code_of_a_failure_is_told(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.serving import API, get, serving, submit, until
+from tests.integration.serving import API, get, serving, submit
+from tests.waiting import wait_until
 
 ENGINE = "local:slots=2,cpu=true,warm=false"
 PREFIX = "python -c 'import sys; print(sys.prefix)'"
@@ -20,7 +21,7 @@ PREFIX = "python -c 'import sys; print(sys.prefix)'"
 
 def output(client: httpx.Client, **fields: Any) -> str:
     job = submit(client, retries=0, **fields)
-    until(lambda: get(client, f"/jobs/{job}")["state"] in ("succeeded", "failed"))
+    wait_until(lambda: get(client, f"/jobs/{job}")["state"] in ("succeeded", "failed"))
     return client.get(f"{API}/jobs/{job}/logs").text
 
 
@@ -57,15 +58,6 @@ def test_uv_makes_the_environment_of_a_project(tmp_path: Path) -> None:
         assert f"{tmp_path}/.venv\n" in told
 
 
-def test_an_image_is_refused_when_it_is_submitted(tmp_path: Path) -> None:
-    with serving(ENGINE, tmp_path / "state") as client:
-        body = {"run": "true", "environment": {"image": "x"}, "workdir": str(tmp_path)}
-        answer = client.post(f"{API}/jobs", json=body)
-
-        assert answer.status_code == 422
-        assert "not containers" in answer.json()["error"]
-
-
 def test_secrets_reach_the_job_and_nobody_else(tmp_path: Path) -> None:
     env = {"API_TOKEN": "hunter-2-token", "DSN": "s3cr3t-dsn", "PLAIN": "shown"}
     with serving(ENGINE, tmp_path / "state") as client:
@@ -77,7 +69,7 @@ def test_secrets_reach_the_job_and_nobody_else(tmp_path: Path) -> None:
             retries=0,
             workdir=str(tmp_path),
         )
-        until(lambda: get(client, f"/jobs/{job}")["state"] == "failed")
+        wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "failed")
 
         log = client.get(f"{API}/jobs/{job}/logs").text
         assert log == f"{'*' * 14} {'*' * 10} shown\n"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 
 from tests.integration.serving import serving
 from tests.integration.test_tokens import look
+from tests.waiting import until, wait_until
 from weft.core.events.event import Event, Reported, Started, Stopped
 from weft.core.model.job import Allocation, Discipline, Job, JobId, NodeId, Sharing, Slice, Tier
 from weft.core.model.launch import Launch, Processes
@@ -22,7 +21,6 @@ from weft.wire.attempt import short_path
 pytest.importorskip("torch")
 pytest.importorskip("fastapi")
 
-LIMIT_S = 300.0
 SCRIPT = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
@@ -78,11 +76,6 @@ class Pair:
         path = short_path(self.folder / "state" / f"tokens-{discipline}.sock")
         return {one.job: dict(one.values) for one in look(path) if one.job}
 
-    async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(LIMIT_S):
-            while not true():
-                await asyncio.sleep(0.05)
-
 
 def test_running_jobs_change_their_discipline_without_a_restart(tmp_path: Path) -> None:
     async def go() -> list[Event]:
@@ -90,31 +83,31 @@ def test_running_jobs_change_their_discipline_without_a_restart(tmp_path: Path) 
         await pair.engine.adopt(())
         listening = asyncio.create_task(pair.listen())
         await pair.start()
-        await pair.until(lambda: min(pair.steps("one"), pair.steps("two")) > 0)
+        await until(lambda: min(pair.steps("one"), pair.steps("two")) > 0)
         before = Discipline.NONE
         for discipline in (Discipline.WORK_CONSERVING, Discipline.LOCKSTEP, Discipline.NONE):
             await pair.turn(discipline)
             if discipline is not Discipline.NONE:
-                await pair.until(
+                await until(
                     lambda now=discipline: in_turns(pair.members(now))  # type: ignore[misc]
                 )
             if before is not Discipline.NONE:
-                await pair.until(lambda was=before: not pair.members(was))  # type: ignore[misc]
+                await until(lambda was=before: not pair.members(was))  # type: ignore[misc]
             steps = {name: pair.steps(name) for name in pair.jobs}
-            await pair.until(
+            await until(
                 lambda then=steps: all(pair.steps(name) > s for name, s in then.items())  # type: ignore[misc]
             )
             before = discipline
         for name in pair.jobs:
             await pair.engine.stop(JobId(name), 1, 20.0)
-        await pair.until(lambda: sum(isinstance(e, Stopped) for e in pair.told) == 2)
+        await until(lambda: sum(isinstance(e, Stopped) for e in pair.told) == 2)
         listening.cancel()
         await pair.engine.close()
         return pair.told
 
-    told = asyncio.run(go())
+    done = asyncio.run(go())
 
-    assert sum(isinstance(event, Started) for event in told) == 2
+    assert sum(isinstance(event, Started) for event in done) == 2
 
 
 def in_turns(members: dict[str, dict[str, float]]) -> bool:
@@ -146,29 +139,22 @@ def test_muri_brings_a_second_job_in_step_with_one_that_runs(tmp_path: Path) -> 
         names[kind] = client.post("/api/v1/jobs", json=body).json()["id"]
 
     def job(kind: str) -> dict[str, Any]:
-        found: dict[str, Any] = client.get(f"/api/v1/jobs/{names[kind]}").json()
-        return found
+        answer: dict[str, Any] = client.get(f"/api/v1/jobs/{names[kind]}").json()
+        return answer
 
     def members() -> set[str]:
         return {one.job for one in look(path) if one.job}
 
     with serving(engine, tmp_path / "state", "muri") as client:
         submit("io")
-        wait(lambda: job("io")["speed"])
+        wait_until(lambda: job("io")["speed"])
         assert members() == set()
         submit("net")
-        wait(lambda: members() == set(names.values()))
+        wait_until(lambda: members() == set(names.values()))
         client.delete(f"/api/v1/jobs/{names['net']}")
-        wait(lambda: members() == set())
+        wait_until(lambda: members() == set())
         found = job("io")
         client.delete(f"/api/v1/jobs/{names['io']}")
-        wait(lambda: not list((tmp_path / "state" / "live").iterdir()))  # all have left
+        wait_until(lambda: not list((tmp_path / "state" / "live").iterdir()))  # all have left
 
     assert (found["state"], found["attempt"], found["restarts"]) == ("running", 1, 0)
-
-
-def wait(true: Callable[[], object]) -> None:
-    until = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.1)

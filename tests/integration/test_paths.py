@@ -34,8 +34,8 @@ def typed(url: str, cwd: Path, *words: str, code: int = 0) -> str:
 
 
 def job(url: str, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{url}{API}/jobs/{name}", trust_env=False).json()
-    return found
+    answer: dict[str, Any] = httpx.get(f"{url}{API}/jobs/{name}", trust_env=False).json()
+    return answer
 
 
 def wait(url: str, name: str, *states: str) -> dict[str, Any]:
@@ -151,11 +151,11 @@ def _stay_in_time(url: str, here: Path) -> None:
     found = wait(url, "slow", "failed")
     assert "time limit of 4 s" in found["reason"]
     assert found["deadline_missed"]
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "weft", "job", "slow", "--json"],
         env={"WEFT_URL": url, "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert json.loads(told.stdout)["deadline_missed"]
+    assert json.loads(done.stdout)["deadline_missed"]

@@ -45,3 +45,14 @@ def test_a_stop_right_after_the_start_is_not_lost() -> None:
             os.close(rank.pidfd)
 
         assert how == signal.SIGTERM
+
+
+@pytest.mark.parametrize(("command", "code"), [("/", 126), ("no-such-program", 127)])
+def test_what_cannot_be_run_ends_as_in_a_shell(command: str, code: int) -> None:
+    rank = start_rank(0, command=(command,), env=os.environ, workdir="/", limits=Limits())
+    _, status = os.waitpid(rank.pid, 0)
+    os.close(rank.output)
+    if rank.pidfd is not None:
+        os.close(rank.pidfd)
+
+    assert os.waitstatus_to_exitcode(status) == code

@@ -266,11 +266,11 @@ def test_pruning_by_hand_says_what_would_go_and_then_it_is_gone(tmp_path: Path) 
         (folder / "rank-0.log").write_bytes(b"x" * 10_000)
     keep = Keep(0.0, 2, 0.0, 0)
 
-    told = find_prunable(tmp_path, keep)
+    prunable = find_prunable(tmp_path, keep)
     assert len(list((tmp_path / "jobs").iterdir())) == 6
     done = prune(tmp_path, keep)
 
-    assert told == done
+    assert prunable == done
     assert (len(done.jobs), done.kept) == (4, 2)
     assert done.bytes >= 40_000
     assert len(list((tmp_path / "jobs").iterdir())) == 2

@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.serving import API, FAST, STILL, get, serving, submit, until
+from tests.integration.serving import API, FAST, STILL, get, serving, submit
+from tests.waiting import wait_until
 from weft.core.events.event import Decided, Event, Finished, NodeUp, Reported, Started, Submitted
 from weft.core.events.report import Report
 from weft.core.model.cluster import Node
@@ -32,7 +33,7 @@ def client() -> Iterator[httpx.Client]:
 def test_a_job_runs_to_its_end_and_is_accounted_for() -> None:
     with serving(FAST) as client:
         job = submit(client, name="train", gpus=2, hints={"duration_s": 600}, tenant="vision")
-        until(lambda: get(client, f"/jobs/{job}")["state"] == "succeeded")
+        wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "succeeded")
 
         answer = get(client, f"/jobs/{job}")
         assert answer["name"] == "train"
@@ -109,7 +110,7 @@ def test_lists_come_in_pages_and_by_state(client: httpx.Client) -> None:
 
     assert [j["id"] for j in first["jobs"] + rest["jobs"]] == made
     assert rest["next"] is None
-    until(lambda: len(get(client, "/jobs", state="running")["jobs"]) == 2)
+    wait_until(lambda: len(get(client, "/jobs", state="running")["jobs"]) == 2)
     assert len(get(client, "/jobs", state="pending")["jobs"]) == 3
 
 
@@ -128,7 +129,7 @@ def test_explain_says_why_who_is_in_front_and_what_would_help() -> None:
     with serving(STILL, policy="fifo:backfill=true") as client:
         for _ in range(2):
             submit(client, gpus=4, kinds=["a100"], hints={"duration_s": 600})
-        until(lambda: bool(get(client, "/cluster")["jobs"].get("running") == 2))
+        wait_until(lambda: bool(get(client, "/cluster")["jobs"].get("running") == 2))
         ahead = submit(client, name="ahead", gpus=4, kinds=["a100"], hints={"duration_s": 600})
         job = submit(client, name="mine", gpus=3, kinds=["a100"])
 
@@ -147,7 +148,7 @@ def test_explain_says_why_who_is_in_front_and_what_would_help() -> None:
         changed = {"gpus": 3, **why["cheapest_change"]["fields"]}
         assert client.post(f"{API}/plan", json=changed).json()["starts_now"] is True
         started = submit(client, **changed)
-        until(lambda: get(client, f"/jobs/{started}")["state"] == "running")
+        wait_until(lambda: get(client, f"/jobs/{started}")["state"] == "running")
 
 
 def test_plan_shows_where_a_job_would_go_and_queues_nothing(client: httpx.Client) -> None:
@@ -179,7 +180,7 @@ def test_what_if_replays_the_log_under_both_policies() -> None:
     with serving(FAST) as client:
         for length in (3000, 60, 60):
             submit(client, gpus=8, kinds=["a100"], hints={"duration_s": length})
-        until(lambda: get(client, "/cluster")["jobs"].get("succeeded") == 3)
+        wait_until(lambda: get(client, "/cluster")["jobs"].get("succeeded") == 3)
 
         answer = client.post(f"{API}/what-if", json={"policy": "srtf"}).json()
 
@@ -196,10 +197,10 @@ def test_quotas_hold_and_are_said_and_survive_a_restart(tmp_path: Path) -> None:
         assert client.put(f"{API}/quotas", json=rules).json()["limits"] == rules["limits"]
         first, second = (submit(client, gpus=3, tenant="a", kinds=["a100"]) for _ in range(2))
         third = submit(client, gpus=1, tenant="b", kinds=["t4"])
-        until(lambda: get(client, f"/jobs/{first}")["state"] == "running")
+        wait_until(lambda: get(client, f"/jobs/{first}")["state"] == "running")
 
         for job, what in ((second, "more than 4 GPUs"), (third, "more than the 0 t4 GPUs")):
-            until(lambda job=job: "over quota:" in get(client, f"/jobs/{job}")["reason"])  # type: ignore[misc]
+            wait_until(lambda job=job: "over quota:" in get(client, f"/jobs/{job}")["reason"])  # type: ignore[misc]
             answer = get(client, f"/jobs/{job}")
             assert answer["state"] == "pending"
             assert answer["reason"].startswith("over quota:")
@@ -209,12 +210,12 @@ def test_quotas_hold_and_are_said_and_survive_a_restart(tmp_path: Path) -> None:
     with serving(STILL, tmp_path) as client:
         assert get(client, "/quotas")["limits"] == {"a": 4.0, "b@t4": 0.0}
         client.put(f"{API}/quotas", json={})
-        until(lambda: get(client, f"/jobs/{second}")["state"] == "running")
+        wait_until(lambda: get(client, f"/jobs/{second}")["state"] == "running")
 
 
 def test_a_drained_node_is_emptied_and_comes_back(client: httpx.Client) -> None:
     job = submit(client, gpus=4, kinds=["t4"])
-    until(lambda: get(client, f"/jobs/{job}")["state"] == "running")
+    wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "running")
 
     assert client.post(f"{API}/nodes/t4-2/drain").status_code == 200
 
@@ -227,7 +228,7 @@ def test_a_drained_node_is_emptied_and_comes_back(client: httpx.Client) -> None:
 
 def test_events_are_replayed_from_a_number_and_then_followed(client: httpx.Client) -> None:
     job = submit(client, gpus=1)
-    until(lambda: get(client, f"/jobs/{job}")["state"] == "running")
+    wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "running")
     whole = read_stream(client, {"since": 0, "follow": False})
     middle = whole[len(whole) // 2]["seq"]
 
@@ -288,7 +289,7 @@ def test_webhooks_tell_signed_state_changes_and_try_again() -> None:
                 f"{API}/webhooks", json={"url": url, "states": ["running", "succeeded"]}
             ).json()
             job = submit(client, gpus=1, hints={"duration_s": 60})
-            until(lambda: len(heard) == 2)
+            wait_until(lambda: len(heard) == 2)
     finally:
         receiver.shutdown()
         receiver.server_close()
@@ -310,7 +311,7 @@ def test_a_webhook_that_never_answers_is_in_nobodys_way() -> None:
 
         others = [submit(client, gpus=1, hints={"duration_s": 600}) for _ in range(20)]
 
-        until(lambda: len(get(client, "/jobs", state="succeeded")["jobs"]) > len(others))
+        wait_until(lambda: len(get(client, "/jobs", state="succeeded")["jobs"]) > len(others))
         line.close()
         bad = client.post(f"{API}/webhooks", json={"url": "file:///etc/passwd"})
         assert bad.status_code == 422

@@ -31,8 +31,8 @@ def submit(client: httpx.Client, name: str, steps: int) -> str:
 
 
 def job(client: httpx.Client, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = client.get(f"{API}/jobs/{name}").json()
-    return found
+    answer: dict[str, Any] = client.get(f"{API}/jobs/{name}").json()
+    return answer
 
 
 def until(client: httpx.Client, name: str, state: str) -> dict[str, Any]:
@@ -63,10 +63,10 @@ def test_a_plain_job_that_is_suspended_goes_on_where_it_was(
         name = submit(client, "plain", 150)
         wait_for_steps(tmp_path, name, 20)
 
-        told = client.post(f"{API}/jobs/{name}/suspend").json()["done"]
+        done = client.post(f"{API}/jobs/{name}/suspend").json()["done"]
         found = until(client, name, "suspended")
 
-        assert "frozen where it is" in told
+        assert "frozen where it is" in done
         assert f"asleep on {node}" in found["reason"]
         assert "back at once" in found["reason"]
         assert f"asleep on {node}" in client.get(f"{API}/jobs/{name}/explain").json()["reason"]
@@ -74,10 +74,10 @@ def test_a_plain_job_that_is_suspended_goes_on_where_it_was(
         time.sleep(0.3)
         assert len(printed(tmp_path, name)) == before
 
-        told = client.post(f"{API}/jobs/{name}/resume").json()["done"]
+        done = client.post(f"{API}/jobs/{name}/resume").json()["done"]
         ended = until(client, name, "succeeded")
 
-        assert f"asleep on {node}" in told
+        assert f"asleep on {node}" in done
         assert printed(tmp_path, name) == [str(i) for i in range(150)]
         assert (ended["attempt"], ended["restarts"]) == (1, 0)
 

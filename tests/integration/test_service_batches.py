@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.serving import FAST, STILL, bearer, serving, token, until
+from tests.integration.serving import FAST, STILL, bearer, serving, token
+from tests.waiting import wait_until
 
 BATCH = "/api/v1/jobs/batch"
 ENDED = ("succeeded", "failed", "cancelled")
@@ -26,8 +27,8 @@ def job(name: str, **more: object) -> dict[str, Any]:
 
 
 def listed(client: httpx.Client, headers: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.get("/api/v1/jobs", headers=headers).json()["jobs"]
-    return found
+    jobs: list[dict[str, Any]] = client.get("/api/v1/jobs", headers=headers).json()["jobs"]
+    return jobs
 
 
 def known(client: httpx.Client, headers: dict[str, str] | None = None) -> list[str]:
@@ -39,8 +40,8 @@ def test_all_jobs_are_taken_in_order(client: httpx.Client) -> None:
     answer = client.post(BATCH, json={"jobs": [job(name) for name in names]})
     assert answer.status_code == 201
     assert answer.json()["jobs"] == names
-    found = client.get("/api/v1/jobs", params={"limit": 200}).json()["jobs"]
-    assert [one["id"] for one in found] == names
+    jobs = client.get("/api/v1/jobs", params={"limit": 200}).json()["jobs"]
+    assert [one["id"] for one in jobs] == names
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_batches_with_any_order_among_jobs_are_taken_whole_or_not_and_all_taken_
             assert answer.status_code == (422 if within - {*taken} else 201), answer.text
             taken += names if answer.status_code == 201 else []
         assert sorted(known(client)) == sorted(taken)
-        until(lambda: all(one["state"] in ENDED for one in listed(client)))
+        wait_until(lambda: all(one["state"] in ENDED for one in listed(client)))
 
 
 def test_the_same_id_twice_is_refused(client: httpx.Client) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import httpx
 
-from tests.integration.serving import API, get, serving, submit, until
+from tests.integration.serving import API, get, serving, submit
+from tests.waiting import wait_until
 from weft.app.policy_file import read_policy_to_send
 from weft.core.spec.part_spec import PartSpec
 
@@ -36,15 +37,15 @@ def named(tmp_path: Path, text: str, policy: str = "tiresias") -> str:
 def test_a_tenant_keeps_its_cells_whatever_another_one_queues(tmp_path: Path) -> None:
     with serving(REAL, policy=named(tmp_path, CELLS)) as client:
         small = [submit(client, gpus=1, tenant="a", share="never") for _ in range(6)]
-        until(lambda: [state(client, job) for job in small].count("running") == 4)
+        wait_until(lambda: [state(client, job) for job in small].count("running") == 4)
         spare = {"priority": "opportunistic", "preemptible": True, "share": "never"}
         loose = submit(client, gpus=2, tenant="a", **spare)
-        until(lambda: state(client, loose) == "running")
+        wait_until(lambda: state(client, loose) == "running")
 
         mine = submit(client, gpus=4, tenant="b")
 
-        until(lambda: state(client, mine) == "running")
-        until(lambda: state(client, loose) == "preempted")
+        wait_until(lambda: state(client, mine) == "running")
+        wait_until(lambda: state(client, loose) == "preempted")
         held = {node(client, job) for job in small if state(client, job) == "running"}
         assert held == {"a100-0", "a100-1"} - {node(client, mine)}
         why = get(client, f"/jobs/{small[-1]}/explain")
@@ -70,20 +71,20 @@ def test_a_plan_shows_moves_with_their_price_and_a_moved_job_is_told_why() -> No
     with serving(REAL, policy="defrag:min_run_s=0|tiresias") as client:
         ask: dict[str, Any] = {"share": "never", "preemptible": True, "hints": {"duration_s": 9000}}
         jobs = [submit(client, gpus=gpus, **ask) for gpus in (1, 1, 2, 1, 1, 2)]
-        until(lambda: all(state(client, job) == "running" for job in jobs))
+        wait_until(lambda: all(state(client, job) == "running" for job in jobs))
         for job in (jobs[2], jobs[5]):
             client.delete(f"{API}/jobs/{job}")
-        until(lambda: [state(client, job) for job in jobs].count("cancelled") == 2)
+        wait_until(lambda: [state(client, job) for job in jobs].count("cancelled") == 2)
         gang = {**ask, "gpus": 4, "model": "vgg16"}
 
         shown = client.post(f"{API}/plan", json=gang).json()
         started = submit(client, **gang)
 
-        until(lambda: state(client, started) == "running")
+        wait_until(lambda: state(client, started) == "running")
         assert shown["starts_now"]
         assert len(shown["moves"]) == 2
         for move in shown["moves"]:
             assert "GPU-hours lost" in move["text"]
-            until(lambda move=move: state(client, move["id"]) == "running")  # type: ignore[misc]
+            wait_until(lambda move=move: state(client, move["id"]) == "running")  # type: ignore[misc]
             why = get(client, f"/jobs/{move['id']}/explain")
             assert why["reason"].startswith("holds 1 a100 GPU; moved from a100-")

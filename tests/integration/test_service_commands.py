@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.serving import bearer, get, serving, submit, token, until
+from tests.integration.serving import bearer, get, serving, submit, token
+from tests.waiting import wait_until
 
 API = "/api/v1"
 LONG = "simulated:cluster=1x4:t4,speed=20"
@@ -36,7 +37,7 @@ class World:
         return self.ask("ops", "GET", f"/jobs/{name}").json()
 
     def until(self, name: str, state: str) -> None:
-        until(lambda: self.job(name)["state"] == state)
+        wait_until(lambda: self.job(name)["state"] == state)
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_a_suspended_job_gives_its_place_away_and_goes_on_when_it_is_resumed(wor
     line = world.ask("ann", "GET", "/queue").json()["jobs"]
     assert [one["id"] for one in line] == []
     spans = world.ask("ann", "GET", "/timeline?job=a:first").json()["spans"]
-    assert [one["how"] for one in spans] == ["suspended"]
+    assert [span["how"] for span in spans] == ["suspended"]
 
     assert world.ask("ann", "DELETE", "/jobs/second").status_code == 202
     assert world.job("first")["state"] == "suspended"
@@ -85,7 +86,7 @@ def test_a_waiting_job_is_held_until_it_is_resumed(world: World) -> None:
     world.ask("ann", "DELETE", "/jobs/first")
 
     assert [one["id"] for one in ahead["outlook"]] == ["a:first"]
-    assert all(one["avg_end_h"] for one in ahead["policies"].values())
+    assert all(policy["avg_end_h"] for policy in ahead["policies"].values())
     assert "suspended and left out: 1" in ahead["note"]
     world.until("first", "cancelled")
     second = world.job("second")
@@ -143,16 +144,16 @@ def test_suspended_jobs_and_priorities_outlast_a_service_that_ends(tmp_path: Pat
     with serving(LONG, tmp_path, policy="fifo") as client:
         for name in ("runs", "waits"):
             submit(client, id=name, gpus=4, hints=MANY_HOURS)
-        until(lambda: get(client, "/jobs/runs")["state"] == "running")
+        wait_until(lambda: get(client, "/jobs/runs")["state"] == "running")
         assert client.post(f"{API}/jobs/runs/suspend").status_code == 202
         asked = client.put(f"{API}/jobs/waits/priority", json={"priority": "opportunistic"})
         assert asked.status_code == 202
 
     with serving(LONG, tmp_path, policy="fifo") as client:
-        until(lambda: get(client, "/jobs/waits")["state"] == "running")
+        wait_until(lambda: get(client, "/jobs/waits")["state"] == "running")
         assert get(client, "/jobs/runs")["state"] == "suspended"
         assert get(client, "/jobs/waits")["priority"] == "opportunistic"
         assert submit(client, id="waits", gpus=4, hints=MANY_HOURS) == "waits"
         assert get(client, "/jobs/waits")["priority"] == "opportunistic"
         assert client.post(f"{API}/jobs/runs/resume").status_code == 202
-        until(lambda: get(client, "/jobs/runs")["state"] != "suspended")
+        wait_until(lambda: get(client, "/jobs/runs")["state"] != "suspended")

@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.serving import API, STILL, get, serving, submit, until
+from tests.integration.serving import API, STILL, get, serving, submit
+from tests.waiting import wait_until
 
 DAY = 86_400.0
 
@@ -26,12 +27,12 @@ def state(client: httpx.Client, job: str) -> str:
 def test_what_fits_is_promised_and_what_does_not_is_declined(policy: str) -> None:
     with serving(STILL, policy=policy) as client:
         ask(client, "first")
-        until(lambda: state(client, "first") == "running")
+        wait_until(lambda: state(client, "first") == "running")
         ask(client, "second")
-        until(lambda: state(client, "second") == "failed")
+        wait_until(lambda: state(client, "second") == "failed")
         ask(client, "late", deadline_or="warn")
         ask(client, "later", deadline_s=2.5 * DAY)
-        until(lambda: state(client, "later") == "pending")
+        wait_until(lambda: state(client, "later") == "pending")
 
         declined = get(client, "/jobs/second")
         assert "rejected: it cannot end within 36.0 h: not before 48.0 h" in declined["reason"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.integration.serving import API, get, serving, submit, until
+from tests.integration.serving import API, get, serving, submit
+from tests.waiting import wait_until
 
 
 def test_who_submits_what_failed_five_times_is_warned_and_not_refused() -> None:
@@ -11,7 +12,7 @@ def test_who_submits_what_failed_five_times_is_warned_and_not_refused() -> None:
         hints = {"duration_s": 60, "fails_at_s": 0.1}
         for _ in range(5):
             job = submit(client, **body, hints=hints)
-            until(lambda job=job: get(client, f"/jobs/{job}")["state"] == "failed")  # type: ignore[misc]
+            wait_until(lambda job=job: get(client, f"/jobs/{job}")["state"] == "failed")  # type: ignore[misc]
 
         made = client.post(f"{API}/jobs", json=body)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +9,19 @@ import httpx
 import pytest
 
 from tests.integration.serving import API, get, serving, submit
+from tests.waiting import wait_until
 
 pytest.importorskip("fastapi")
 
 TWO = "local:slots=2,warm=false,cpu=true,name=here"
-LIMIT_S = 180.0
 TURN_S = 1.0
 ENDLESS: dict[str, Any] = {"command": ["sleep", "10000"], "preemptible": True}
 
 
-def wait_for(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 def used(client: httpx.Client) -> dict[str, float]:
-    return {one["tenant"]: one["gpu_seconds"] for one in get(client, "/accounting")["tenants"]}
+    return {
+        tenant["tenant"]: tenant["gpu_seconds"] for tenant in get(client, "/accounting")["tenants"]
+    }
 
 
 def is_close(had: dict[str, float]) -> bool:
@@ -45,7 +38,7 @@ def test_gandiva_fair_gives_real_jobs_gpu_time_by_the_weight_of_their_tenants(
             for tenant in ("ada", "bob"):
                 submit(client, id=f"{tenant}-{i}", tenant=tenant, **ENDLESS)
         # Starts take long on a busy machine, so how soon shares are right is not ours to say.
-        wait_for(lambda: sum(used(client).values()) > 12 * TURN_S and is_close(used(client)))
+        wait_until(lambda: sum(used(client).values()) > 12 * TURN_S and is_close(used(client)))
 
         accounts, shares = get(client, "/accounting"), get(client, "/accounting/shares")
 
@@ -69,12 +62,15 @@ def test_themis_shockwave_allox_and_astraea_run_real_jobs_to_their_end(tmp_path:
                 submit(client, id=f"{number}-{i}", command=["sleep", "0.5"], tenant=f"t{i % 2}")
                 for i in range(3)
             ]
-            wait_for(
+            wait_until(
                 lambda jobs=jobs: all(  # type: ignore[misc]
                     get(client, f"/jobs/{job}")["state"] == "succeeded" for job in jobs
                 )
             )
         accounts = get(client, "/accounting")
 
-    assert {one["tenant"]: one["jobs"] for one in accounts["tenants"]} == {"t0": 8, "t1": 4}
+    assert {tenant["tenant"]: tenant["jobs"] for tenant in accounts["tenants"]} == {
+        "t0": 8,
+        "t1": 4,
+    }
     assert 0.0 < accounts["jain"] <= 1.0

@@ -52,9 +52,9 @@ def documented() -> dict[str, Any]:
 
 
 SCHEMA = schemathesis.openapi.from_dict(documented())
-OPERATIONS: list[Any] = [found.ok() for found in SCHEMA.get_all_operations()]  # type: ignore[union-attr]
-FUZZED = [one for one in OPERATIONS if one.path not in LEFT_OUT]
-WITH_FIELDS = [one for one in FUZZED if list(one.query) or list(one.body)]
+OPERATIONS: list[Any] = [read.ok() for read in SCHEMA.get_all_operations()]  # type: ignore[union-attr]
+FUZZED = [operation for operation in OPERATIONS if operation.path not in LEFT_OUT]
+WITH_FIELDS = [operation for operation in FUZZED if list(operation.query) or list(operation.body)]
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ def test_the_same_job_handed_in_again_is_the_same(world: World) -> None:
 
     answers = [world.submit("ann", gpus=1, id="once") for _ in range(2)]
 
-    assert [one.status_code for one in answers] == [201, 201]
+    assert [answer.status_code for answer in answers] == [201, 201]
 
 
 def test_many_at_once_do_not_slip_through(world: World) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.integration.serving import LIMIT_S, STILL, serving, token
+from tests.waiting import wait_until
 from weft.service.watchdog import tell, watchdog_s
 
 API = "/api/v1"
@@ -28,18 +28,9 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
         yield listening
 
 
-def until(found: Callable[[], bool]) -> bool:
-    end = time.monotonic() + LIMIT_S
-    while time.monotonic() < end:
-        if found():
-            return True
-        time.sleep(0.05)
-    return False
-
-
 def bad(client: httpx.Client) -> dict[str, str]:
     checks = client.get("/health/ready").json()["checks"]
-    return {one["part"]: one["said"] for one in checks if not one["ok"]}
+    return {check["part"]: check["said"] for check in checks if not check["ok"]}
 
 
 def test_systemd_hears_that_it_is_ready_that_it_lives_and_that_it_leaves(
@@ -71,7 +62,7 @@ def test_a_service_that_is_well_is_ready_without_a_token() -> None:
         answer = client.get("/health/ready")
 
     assert answer.status_code == 200
-    assert {one["part"] for one in answer.json()["checks"]} == {
+    assert {check["part"] for check in answer.json()["checks"]} == {
         "loop",
         "engine",
         "log",
@@ -88,13 +79,13 @@ def test_a_log_that_cannot_be_written_makes_it_unready_and_it_comes_back(tmp_pat
         unready, said = client.get("/health/ready").status_code, bad(client)
         other.execute("ROLLBACK")
         other.close()
-        back = until(lambda: client.post(f"{API}/jobs", json={"gpus": 1}).status_code == 201)
+        back = wait_until(lambda: client.post(f"{API}/jobs", json={"gpus": 1}).status_code == 201)
 
         assert refused.status_code == 503
         assert unready == 503
         assert "cannot be written" in said["decisions"]
         assert back
-        assert until(lambda: client.get("/health/ready").status_code == 200)
+        assert wait_until(lambda: client.get("/health/ready").status_code == 200)
 
 
 def test_metrics_tell_of_every_part() -> None:

@@ -76,6 +76,6 @@ def test_every_accepted_submit_is_there_after_a_kill(tmp_path: Path) -> None:
     assert len(accepted) >= 2 * 19
     assert len(there) == len(set(there))
     assert set(accepted) <= set(there)
-    assert sum(one["gpu_seconds"] for one in accounts["jobs"]) == sum(
-        one["gpu_seconds"] for one in accounts["tenants"]
+    assert sum(job["gpu_seconds"] for job in accounts["jobs"]) == sum(
+        tenant["gpu_seconds"] for tenant in accounts["tenants"]
     )

@@ -40,8 +40,8 @@ def test_a_tenant_that_asks_too_often_is_told_when_to_come_back_and_others_are_s
         other = client.get(f"{API}/policy", headers=ben)
         boss = [client.get(f"{API}/policy", headers=bearer(admin)) for _ in range(20)]
 
-    codes = [one.status_code for one in answers]
-    refused = next(one for one in answers if one.status_code == 429)
+    codes = [answer.status_code for answer in answers]
+    refused = next(answer for answer in answers if answer.status_code == 429)
     assert codes[:10] == [200] * 10
     assert int(refused.headers["retry-after"]) >= 1
     assert "limit rate" in refused.json()["hint"]

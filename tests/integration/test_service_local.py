@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.integration.serving import LIMIT_S, Running, serving
+from tests.integration.serving import Running, serving
+from tests.waiting import wait_until
 from weft.app.serve.live import Live, Settings
 from weft.app.state.backup import make_backup, restore_backup
 from weft.core.errors import InvalidConfig
@@ -20,13 +19,6 @@ from weft.core.errors import InvalidConfig
 API = "/api/v1"
 LOCAL = "local:slots=4,warm=false,cpu=true,name=here"
 NASTY = "$(touch pwned); `touch pwned` && touch pwned | ../../x \\ 'q' \"d\" \n * ~ 💥"
-
-
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def submit(client: httpx.Client, **fields: Any) -> str:
@@ -53,10 +45,10 @@ def test_shell_characters_in_names_arguments_and_variables_do_no_harm(tmp_path: 
             env={"X": NASTY},
             workdir=str(work),
         )
-        until(lambda: state(client, job) in ("succeeded", "failed"))
+        wait_until(lambda: state(client, job) in ("succeeded", "failed"))
 
-        found = client.get(f"{API}/jobs/{job}").json()
-        assert found["state"] == "succeeded", found["reason"]
+        answer = client.get(f"{API}/jobs/{job}").json()
+        assert answer["state"] == "succeeded", answer["reason"]
         assert client.get(f"{API}/jobs/{job}/logs").text == "True"
     assert not list(tmp_path.rglob("pwned"))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["state", "work"]
@@ -67,7 +59,7 @@ def test_logs_follow_a_job_and_can_be_read_from_a_point(tmp_path: Path) -> None:
         job = submit(
             client, command=["sh", "-c", "echo one; sleep 0.5; echo two"], workdir=str(tmp_path)
         )
-        until(lambda: client.get(f"{API}/jobs/{job}/logs").text.startswith("one"))
+        wait_until(lambda: client.get(f"{API}/jobs/{job}/logs").text.startswith("one"))
 
         with client.stream("GET", f"{API}/jobs/{job}/logs", params={"follow": True}) as answer:
             assert answer.read() == b"one\ntwo\n"
@@ -81,7 +73,7 @@ def test_a_log_replaced_by_a_link_is_not_followed(tmp_path: Path) -> None:
     secret.write_text("secret")
     with serving(LOCAL, tmp_path / "state") as client:
         job = submit(client, command=["true"], workdir=str(tmp_path))
-        until(lambda: state(client, job) == "succeeded")
+        wait_until(lambda: state(client, job) == "succeeded")
         (path,) = (tmp_path / "state").rglob("*0*.log")
         path.unlink()
         path.symlink_to(secret)
@@ -94,13 +86,13 @@ def test_a_job_goes_on_while_the_service_is_away_and_is_adopted(tmp_path: Path) 
     script = f"echo begun; while [ ! -e {flag} ]; do sleep 0.05; done; echo done"
     with serving(LOCAL, tmp_path / "state") as client:
         job = submit(client, command=["sh", "-c", script], workdir=str(tmp_path))
-        until(lambda: state(client, job) == "running")
+        wait_until(lambda: state(client, job) == "running")
     flag.touch()
     with serving(LOCAL, tmp_path / "state") as client:
-        until(lambda: state(client, job) == "succeeded")
+        wait_until(lambda: state(client, job) == "succeeded")
 
-        found = client.get(f"{API}/jobs/{job}").json()
-        assert (found["restarts"], found["attempt"]) == (0, 1)
+        answer = client.get(f"{API}/jobs/{job}").json()
+        assert (answer["restarts"], answer["attempt"]) == (0, 1)
         assert client.get(f"{API}/jobs/{job}/logs").text == "begun\ndone\n"
 
 
@@ -125,18 +117,18 @@ def start(folder: Path) -> None:
 
 
 def running_pid(folder: Path) -> int:
-    found: int = json.loads((folder / "claim.json").read_text())["pid"]
-    return found
+    pid: int = json.loads((folder / "claim.json").read_text())["pid"]
+    return pid
 
 
 def test_a_running_job_is_not_killed_by_a_service_whose_log_is_gone_or_old(tmp_path: Path) -> None:
     state_folder, copy = tmp_path / "state", tmp_path / "copy"
     with serving(LOCAL, state_folder) as client:
         first = submit(client, command=["true"], workdir=str(tmp_path))
-        until(lambda: state(client, first) == "succeeded")
+        wait_until(lambda: state(client, first) == "succeeded")
         make_backup(state_folder, copy)
         job = submit(client, command=["sleep", "1000"], workdir=str(tmp_path))
-        until(lambda: state(client, job) == "running")
+        wait_until(lambda: state(client, job) == "running")
     agent = running_pid(state_folder / "jobs" / job / "1")
     away = tmp_path / "away"
     away.mkdir()
@@ -157,7 +149,7 @@ def test_a_running_job_is_not_killed_by_a_service_whose_log_is_gone_or_old(tmp_p
     settings = Settings(engine=LOCAL, state=state_folder, port=0, end_unknown=True)
     service = Running(settings)
     service.begin()
-    until(lambda: not alive(agent))
+    wait_until(lambda: not alive(agent))
     service.end()
 
 

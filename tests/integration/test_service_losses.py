@@ -40,11 +40,9 @@ for epoch in job.epochs(100_000):
 
 
 def sizes(client: httpx.Client) -> dict[str, int]:
-    found: list[dict[str, Any]] = client.get(f"{API}/jobs").json()["jobs"]
-    assert not any(one["state"] == "failed" for one in found), found
-    return {
-        one["name"]: sum(len(part["gpus"]) for part in one["allocation"] or ()) for one in found
-    }
+    jobs: list[dict[str, Any]] = client.get(f"{API}/jobs").json()["jobs"]
+    assert not any(job["state"] == "failed" for job in jobs), jobs
+    return {job["name"]: sum(len(part["gpus"]) for part in job["allocation"] or ()) for job in jobs}
 
 
 @pytest.mark.slow
@@ -66,8 +64,8 @@ def test_slaq_gives_its_gpus_to_the_job_whose_reported_loss_falls(tmp_path: Path
             seen.append(now)
             assert time.monotonic() < until, seen[-1]
             time.sleep(0.2)
-        for one in client.get(f"{API}/jobs").json()["jobs"]:
-            client.delete(f"{API}/jobs/{one['id']}")
+        for job in client.get(f"{API}/jobs").json()["jobs"]:
+            client.delete(f"{API}/jobs/{job['id']}")
         while any(sizes(client).values()):
             time.sleep(0.1)
 

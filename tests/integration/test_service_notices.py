@@ -48,7 +48,7 @@ def test_the_end_of_a_job_comes_by_mail_even_if_the_server_was_busy(
             mail = post.mails.get(timeout=LIMIT_S)
 
     assert made.json()["format"] == "mail"
-    assert mail["Subject"] == "[weft] résumé is succeeded"
+    assert mail["Subject"] == "[weft] résumé has succeeded"
     assert mail["From"] == "weft@gpu1.example"
     assert mail["To"] == "ann@example.org, bob@example.org"
     assert "Job      one" in mail.get_content()
@@ -77,11 +77,11 @@ def test_a_line_of_chat_is_what_slack_takes() -> None:
         add(client, url=url, format="slack", states=["cancelled"])
         client.post(f"{API}/jobs", json={"id": "one", "name": "<b> & co", "command": ["x"]})
         client.delete(f"{API}/jobs/one")
-        said = heard.get(timeout=LIMIT_S)
+        answer = heard.get(timeout=LIMIT_S)
     receiver.shutdown()
     receiver.server_close()
 
-    assert said == {"text": ":no_entry_sign: *&lt;b&gt; &amp; co* is cancelled (`one`, default)"}
+    assert answer == {"text": ":no_entry_sign: *&lt;b&gt; &amp; co* is cancelled (`one`, default)"}
 
 
 def test_what_cannot_be_told_is_refused() -> None:

@@ -16,8 +16,8 @@ from tests.integration.serving import (
     get,
     serving,
     submit,
-    until,
 )
+from tests.waiting import wait_until
 from weft.app.serve.live import Settings
 
 
@@ -31,14 +31,14 @@ def test_a_job_waits_for_the_one_it_names_and_says_so() -> None:
         first = submit(client, name="prepare", gpus=1)
         second = submit(client, name="train", gpus=1, after={"ok": ["prepare"]})
 
-        found = get(client, f"/jobs/{second}")
-        assert found["state"] == "pending"
-        assert found["reason"] == f"waits for {first} to end"
-        assert found["after"] == {"ok": [first]}
+        answer = get(client, f"/jobs/{second}")
+        assert answer["state"] == "pending"
+        assert answer["reason"] == f"waits for {first} to end"
+        assert answer["after"] == {"ok": [first]}
         assert get(client, f"/jobs/{second}/explain")["blocked_by"] == "dependency"
 
         client.delete(f"{API}/jobs/{first}")
-        until(lambda: state(client, second) == "cancelled")
+        wait_until(lambda: state(client, second) == "cancelled")
         assert first in get(client, f"/jobs/{second}")["reason"]
 
 
@@ -47,7 +47,7 @@ def test_a_chain_of_jobs_runs_in_order() -> None:
         first = submit(client, gpus=1, hints={"duration_s": 600})
         second = submit(client, gpus=1, hints={"duration_s": 600}, after={"ok": [first]})
         never = submit(client, gpus=1, after={"not_ok": [first]})
-        until(lambda: state(client, second) == "succeeded")
+        wait_until(lambda: state(client, second) == "succeeded")
 
         ended, started = get(client, f"/jobs/{first}")["ended"], get(client, f"/jobs/{second}")
         assert started["started"] >= ended
@@ -69,11 +69,11 @@ def test_who_would_wait_in_vain_is_a_cancelled_job_that_says_why() -> None:
     with serving(STILL) as client:
         first = submit(client)
         client.delete(f"{API}/jobs/{first}")
-        until(lambda: state(client, first) == "cancelled")
+        wait_until(lambda: state(client, first) == "cancelled")
 
         late = submit(client, after={"ok": [first]})
 
-        until(lambda: state(client, late) == "cancelled")
+        wait_until(lambda: state(client, late) == "cancelled")
         why = client.get(f"{API}/jobs/{late}").json()["reason"]
         assert why == f"it was to run after {first} succeeded, and {first} did not"
         again = client.delete(f"{API}/jobs/{late}").json()
@@ -92,7 +92,7 @@ def test_who_waits_is_known_after_a_restart(tmp_path: Path) -> None:
     with serving(STILL, tmp_path) as client:
         assert get(client, f"/jobs/{second}")["reason"] == f"waits for {first} to end"
         client.delete(f"{API}/jobs/{first}")
-        until(lambda: state(client, second) == "cancelled")
+        wait_until(lambda: state(client, second) == "cancelled")
 
 
 def test_a_deadline_is_shown_and_said_to_be_missed() -> None:
@@ -100,13 +100,13 @@ def test_a_deadline_is_shown_and_said_to_be_missed() -> None:
         job = submit(client, hints={"duration_s": 36_000}, deadline_s=60.0)
         late = submit(client, deadline_s=60.0)  # it never comes to run
         good = submit(client, deadline_s=1e6)
-        until(lambda: get(client, f"/jobs/{late}")["deadline_missed"])
-        until(lambda: get(client, f"/jobs/{job}")["deadline_missed"])
+        wait_until(lambda: get(client, f"/jobs/{late}")["deadline_missed"])
+        wait_until(lambda: get(client, f"/jobs/{job}")["deadline_missed"])
 
-        found = get(client, f"/jobs/{job}")
-        assert found["deadline"] == pytest.approx(found["submitted"] + 60.0, abs=30.0)
+        answer = get(client, f"/jobs/{job}")
+        assert answer["deadline"] == pytest.approx(answer["submitted"] + 60.0, abs=30.0)
         assert not get(client, f"/jobs/{good}")["deadline_missed"]
-        story = [one["event"] for one in get(client, f"/jobs/{late}/events")["events"]]
+        story = [event["event"] for event in get(client, f"/jobs/{late}/events")["events"]]
         assert "DeadlineMissed" in story
         assert "weft_deadlines_missed_total 2" in client.get("/metrics").text
 
@@ -114,10 +114,10 @@ def test_a_deadline_is_shown_and_said_to_be_missed() -> None:
 def test_a_gang_on_two_nodes_runs_there_waits_for_them_and_is_refused_where_there_is_one() -> None:
     with serving("simulated:cluster=2x4:v100,speed=1") as client:
         first = submit(client, nodes=2, gpus=6, hints={"duration_s": 36_000})
-        until(lambda: get(client, f"/jobs/{first}")["state"] == "running")
+        wait_until(lambda: get(client, f"/jobs/{first}")["state"] == "running")
         parts = get(client, f"/jobs/{first}")["allocation"]
         second = submit(client, nodes=1, gpus=2)
-        until(lambda: get(client, f"/jobs/{second}")["state"] == "pending")
+        wait_until(lambda: get(client, f"/jobs/{second}")["state"] == "pending")
 
         assert [(part["node"], len(part["gpus"])) for part in parts] == [
             ("v100-0", 3),

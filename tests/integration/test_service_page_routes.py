@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.serving import API, FAST, STILL, bearer, get, serving, submit, token, until
+from tests.integration.serving import API, FAST, STILL, bearer, get, serving, submit, token
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -20,16 +21,16 @@ def client() -> Iterator[httpx.Client]:
 
 def test_the_timeline_tells_who_holds_what_and_then_the_news(client: httpx.Client) -> None:
     first = submit(client, gpus=2, kinds=["t4"])
-    until(lambda: bool(get(client, "/timeline")["spans"]))
-    told = get(client, "/timeline")
+    wait_until(lambda: bool(get(client, "/timeline")["spans"]))
+    answer = get(client, "/timeline")
 
     second = submit(client, gpus=1, kinds=["t4"])
-    until(lambda: bool(get(client, "/timeline", after=told["seq"])["spans"]))
-    news = get(client, "/timeline", after=told["seq"])
+    wait_until(lambda: bool(get(client, "/timeline", after=answer["seq"])["spans"]))
+    news = get(client, "/timeline", after=answer["seq"])
 
-    assert [one["job"] for one in told["spans"]] == [first]
-    assert len(told["spans"][0]["on"][0]["gpus"]) == 2
-    assert [one["job"] for one in news["spans"]] == [second]
+    assert [span["job"] for span in answer["spans"]] == [first]
+    assert len(answer["spans"][0]["on"][0]["gpus"]) == 2
+    assert [span["job"] for span in news["spans"]] == [second]
     assert [s["job"] for s in get(client, "/timeline", job=first)["spans"]] == [first]
     moves = get(client, "/decisions")["decisions"][0]
     assert moves["moves"][0]["job"] == second
@@ -51,11 +52,11 @@ def test_a_job_as_a_file_describes_the_same_job(client: httpx.Client) -> None:
     }
     made = submit(client, **body)
 
-    told = get(client, f"/jobs/{made}/file")
+    answer = get(client, f"/jobs/{made}/file")
 
     hidden = {**body, "env": {"KEY": "********", "SEED": "********"}, "tenant": "default"}
-    assert told["job"] == hidden
-    read = client.post(f"{API}/job-file", json={"text": told["yaml"]})
+    assert answer["job"] == hidden
+    read = client.post(f"{API}/job-file", json={"text": answer["yaml"]})
     assert read.json()["job"] == hidden
 
 
@@ -87,10 +88,10 @@ def test_a_text_that_is_no_job_file_is_refused(client: httpx.Client, text: str, 
 
 
 def test_policies_tell_their_papers_and_which_decides(client: httpx.Client) -> None:
-    told = get(client, "/policies")
+    answer = get(client, "/policies")
 
-    known = {one["name"]: one for one in told["policies"]}
-    assert told["active"] == get(client, "/policy")["policy"]
+    known = {policy["name"]: policy for policy in answer["policies"]}
+    assert answer["active"] == get(client, "/policy")["policy"]
     assert "Schrage" in known["srtf"]["said"]["Paper"]
     assert known["las"]["parameters"]
     assert not known["fifo"]["refused"]
@@ -99,17 +100,17 @@ def test_policies_tell_their_papers_and_which_decides(client: httpx.Client) -> N
 def test_a_what_if_tells_how_far_it_is_and_both_sides() -> None:
     with serving(FAST) as client:
         jobs = [submit(client, gpus=4, hints={"duration_s": 300}) for _ in range(8)]
-        until(lambda: get(client, f"/jobs/{jobs[-1]}")["state"] == "succeeded")
+        wait_until(lambda: get(client, f"/jobs/{jobs[-1]}")["state"] == "succeeded")
 
         lines = _ask(client, {"policy": "srtf"})
         ahead = _ask(client, {"policy": "srtf", "start": "now"})
 
         assert lines[-1]["result"]["jobs"] == 8
-        last = {one["progress"]["label"]: one["progress"]["part"] for one in lines[:-1]}
+        last = {line["progress"]["label"]: line["progress"]["part"] for line in lines[:-1]}
         assert set(last.values()) == {1.0}
         assert set(last) == set(lines[-1]["sides"]) == set(lines[-1]["result"]["policies"])
-        assert all(len(one["jct_h"]) == 8 for one in lines[-1]["sides"].values())
-        assert all(one["spans"] for one in lines[-1]["sides"].values())
+        assert all(len(side["jct_h"]) == 8 for side in lines[-1]["sides"].values())
+        assert all(side["spans"] for side in lines[-1]["sides"].values())
         assert ahead[-1]["result"]["jobs"] == 0
 
 
@@ -120,7 +121,7 @@ def test_a_tenant_learns_nothing_of_others_from_the_past() -> None:
         body = {"id": "theirs", "name": "theirs", "gpus": 2, "tenant": "theirs"}
         assert client.post(f"{API}/jobs", json=body, headers=bearer(admin)).status_code == 201
         headers = bearer(admin)
-        until(lambda: bool(client.get(f"{API}/timeline", headers=headers).json()["spans"]))
+        wait_until(lambda: bool(client.get(f"{API}/timeline", headers=headers).json()["spans"]))
 
         for path in ("/timeline", "/decisions", "/queue"):
             answer = client.get(API + path, headers=bearer(mine))
@@ -142,7 +143,7 @@ def test_jobs_that_share_a_gpu_are_told_what_pace_was_promised() -> None:
     with serving("simulated:cluster=1x1:a100,speed=60", policy="las") as client:
         half = {"gpus": 1, "share": 0.5, "model": "resnet18", "hints": {"duration_s": 60_000}}
         first, second = (submit(client, **half) for _ in range(2))
-        until(lambda: get(client, f"/jobs/{second}")["state"] == "running")
+        wait_until(lambda: get(client, f"/jobs/{second}")["state"] == "running")
 
         numbers = get(client, f"/jobs/{first}/explain")["numbers"]
 

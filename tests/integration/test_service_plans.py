@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.integration.serving import API, STILL, get, serving, submit
+from tests.waiting import wait_until
 
 LOCAL = "local:slots=2,warm=false,cpu=true,name=here"
 SCRIPT = Path(__file__).parents[2] / "examples" / "train" / "gpt_plans.py"
 PLANS = ["tp2", "zero2"]
-LIMIT_S = 900.0
-
-
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.2)
 
 
 def ended(client: httpx.Client, job: str) -> bool:
@@ -40,7 +31,7 @@ def train(client: httpx.Client, name: str, folder: Path) -> str:
         checkpoint={"dir": str(folder / name)},
         plans=PLANS,
     )
-    until(lambda: bool(get(client, f"/jobs/{name}")["plan"]) or ended(client, name))
+    wait_until(lambda: bool(get(client, f"/jobs/{name}")["plan"]) or ended(client, name))
     plan: str = get(client, f"/jobs/{name}")["plan"]
     return plan
 
@@ -49,7 +40,7 @@ def test_a_real_gpt_runs_the_plan_that_was_chosen(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     with serving(LOCAL, tmp_path / "state", policy="weft") as client:
         plan = train(client, "one", tmp_path)
-        until(lambda: ended(client, "one"))
+        wait_until(lambda: ended(client, "one"))
 
         job, log = get(client, "/jobs/one"), client.get(f"{API}/jobs/one/logs").text
 
@@ -67,9 +58,9 @@ def test_the_next_job_of_a_program_tries_a_plan_that_nobody_ran(
     pytest.importorskip("torch")
     with serving(LOCAL, tmp_path / "state", policy=policy) as client:
         first = train(client, "one", tmp_path)
-        until(lambda: ended(client, "one"))
+        wait_until(lambda: ended(client, "one"))
         second = train(client, "two", tmp_path)
-        until(lambda: ended(client, "two"))
+        wait_until(lambda: ended(client, "two"))
 
         jobs = [get(client, f"/jobs/{name}") for name in ("one", "two")]
         logs = [client.get(f"{API}/jobs/{name}/logs").text for name in ("one", "two")]

@@ -8,7 +8,8 @@ from typing import Any
 
 import httpx
 
-from tests.integration.serving import API, get, serving, submit, until
+from tests.integration.serving import API, get, serving, submit
+from tests.waiting import wait_until
 
 STILL = "simulated:cluster=2x4:a100,speed=0.001"  # nothing ends while a test looks
 REAL = "simulated:cluster=2x4:a100,speed=1"
@@ -20,7 +21,7 @@ def state(client: httpx.Client, job: str) -> str:
 
 
 def nodes(client: httpx.Client) -> dict[str, Any]:
-    return {one["id"]: one for one in get(client, "/nodes")["nodes"]}
+    return {node["id"]: node for node in get(client, "/nodes")["nodes"]}
 
 
 def test_idle_quota_is_lent_and_taken_back_and_survives_a_restart(tmp_path: Path) -> None:
@@ -28,19 +29,19 @@ def test_idle_quota_is_lent_and_taken_back_and_survives_a_restart(tmp_path: Path
     with serving(REAL, tmp_path) as client:
         assert client.put(f"{API}/quotas", json=rules).json()["own"] == rules["own"]
         lent = [submit(client, gpus=4, tenant="a", preemptible=True) for _ in range(2)]
-        until(lambda: [state(client, job) for job in lent] == ["running"] * 2)
+        wait_until(lambda: [state(client, job) for job in lent] == ["running"] * 2)
 
         mine = submit(client, gpus=2, tenant="b")
 
-        until(lambda: state(client, mine) == "running")
-        until(lambda: sorted(state(client, job) for job in lent) == ["preempted", "running"])
+        wait_until(lambda: state(client, mine) == "running")
+        wait_until(lambda: sorted(state(client, job) for job in lent) == ["preempted", "running"])
         gone = next(job for job in lent if state(client, job) == "preempted")
         why = get(client, f"/jobs/{gone}/explain")
         assert why["blocked_by"] == "reclaimed"
         assert why["reason"].startswith("gave way: 4 a100 GPUs went back to tenant 'b'")
     with serving(REAL, tmp_path) as client:
-        told = get(client, "/quotas")
-        assert (told["own"], told["parents"]) == ({"a": 4.0, "b": 4.0}, {"a": "lab"})
+        answer = get(client, "/quotas")
+        assert (answer["own"], answer["parents"]) == ({"a": 4.0, "b": 4.0}, {"a": "lab"})
 
 
 def test_one_gpu_is_drained_and_the_others_of_its_node_are_used() -> None:
@@ -49,7 +50,7 @@ def test_one_gpu_is_drained_and_the_others_of_its_node_are_used() -> None:
         assert answer.json() == {"done": "a100-0:1 is drained", "changed": True}
 
         jobs = [submit(client, gpus=1, share="never") for _ in range(7)]
-        until(lambda: all(state(client, job) == "running" for job in jobs))
+        wait_until(lambda: all(state(client, job) == "running" for job in jobs))
         last = submit(client, gpus=1, share="never")
 
         assert nodes(client)["a100-0"]["held_gpus"] == [0, 2, 3]
@@ -57,7 +58,7 @@ def test_one_gpu_is_drained_and_the_others_of_its_node_are_used() -> None:
         why = get(client, f"/jobs/{last}/explain")
         assert (why["blocked_by"], state(client, last)) == ("reserved", "pending")
         client.post(f"{API}/nodes/a100-0/undrain")
-        until(lambda: state(client, last) == "running")
+        wait_until(lambda: state(client, last) == "running")
         wrong = client.post(f"{API}/nodes/a100-0/drain", params={"gpus": "9"})
         assert wrong.status_code == 422
 
@@ -65,19 +66,19 @@ def test_one_gpu_is_drained_and_the_others_of_its_node_are_used() -> None:
 def test_a_drain_lets_running_jobs_end_if_asked_to() -> None:
     with serving(STILL) as client:
         job = submit(client, gpus=4)
-        until(lambda: state(client, job) == "running")
+        wait_until(lambda: state(client, job) == "running")
         node = get(client, f"/jobs/{job}")["allocation"][0]["node"]
 
         client.post(f"{API}/nodes/{node}/drain", params={"when_done": True})
 
         assert nodes(client)[node]["state"] == "draining"
         later = submit(client, gpus=4)
-        until(lambda: state(client, later) == "running")
+        wait_until(lambda: state(client, later) == "running")
         assert get(client, f"/jobs/{later}")["allocation"][0]["node"] != node
         assert state(client, job) == "running"
         client.post(f"{API}/jobs/{job}/cancel")
         client.delete(f"{API}/jobs/{job}")
-        until(lambda: nodes(client)[node]["state"] == "drained")
+        wait_until(lambda: nodes(client)[node]["state"] == "drained")
 
 
 def test_a_node_is_kept_for_a_tenant_and_maintenance_stops_who_is_there() -> None:
@@ -88,20 +89,20 @@ def test_a_node_is_kept_for_a_tenant_and_maintenance_stops_who_is_there() -> Non
         red = [submit(client, gpus=4, tenant="a") for _ in range(2)]
         blue = submit(client, gpus=4, tenant="b")
 
-        until(lambda: state(client, blue) == "running")
-        until(lambda: sorted(state(client, job) for job in red) == ["pending", "running"])
+        wait_until(lambda: state(client, blue) == "running")
+        wait_until(lambda: sorted(state(client, job) for job in red) == ["pending", "running"])
         waits = next(job for job in red if state(client, job) == "pending")
         client.put(
             f"{API}/reservations/repair", json={"nodes": ["a100-0"], "start": time.time() + 2}
         )
         runs = next(job for job in red if job != waits)
-        until(lambda: state(client, runs) != "running")
+        wait_until(lambda: state(client, runs) != "running")
 
         listed = get(client, "/reservations")["reservations"]
         assert [one["name"] for one in listed] == ["course", "repair"]
         assert client.delete(f"{API}/reservations/repair").status_code == 200
         assert client.delete(f"{API}/reservations/none").status_code == 404
-        until(lambda: "running" in {state(client, job) for job in red})
+        wait_until(lambda: "running" in {state(client, job) for job in red})
         past = {"nodes": ["a100-0"], "end": now - 5}
         assert client.put(f"{API}/reservations/past", json=past).status_code == 422
 
@@ -109,18 +110,18 @@ def test_a_node_is_kept_for_a_tenant_and_maintenance_stops_who_is_there() -> Non
 def test_a_node_where_jobs_fail_at_their_start_is_set_aside_and_can_be_used_again() -> None:
     with serving("simulated:cluster=2x1:a100,speed=1") as client:
         hold = submit(client, gpus=1, kinds=["a100"], share="never")
-        until(lambda: state(client, hold) == "running")
+        wait_until(lambda: state(client, hold) == "running")
         good = get(client, f"/jobs/{hold}")["allocation"][0]["node"]
         bad = next(name for name in nodes(client) if name != good)
         hints = {"duration_s": 50, "fails_at_s": 0.2}
         for tenant in ("red", "red", "red", "blue"):
             assert nodes(client)[bad]["state"] == "up"  # one person's jobs prove nothing
             job = submit(client, gpus=1, share="never", hints=hints, retries=0, tenant=tenant)
-            until(lambda job=job: state(client, job) == "failed")  # type: ignore[misc]
+            wait_until(lambda job=job: state(client, job) == "failed")  # type: ignore[misc]
 
-        until(lambda: nodes(client)[bad]["state"] == "set aside")
+        wait_until(lambda: nodes(client)[bad]["state"] == "set aside")
 
         waits = submit(client, gpus=1, share="never")
         assert state(client, waits) == "pending"
         client.post(f"{API}/nodes/{bad}/undrain")
-        until(lambda: state(client, waits) == "running")
+        wait_until(lambda: state(client, waits) == "running")

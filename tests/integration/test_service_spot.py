@@ -5,7 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.integration.serving import API, STILL, get, serving, submit, until
+from tests.integration.serving import API, STILL, get, serving, submit
+from tests.waiting import wait_until
 
 LONG = {"hints": {"duration_s": 1e8}}
 ENGINE = "simulated:cluster=1x4:t4,speed=60"
@@ -25,7 +26,7 @@ def number(client: httpx.Client, name: str) -> float:
 def test_a_spot_job_runs_is_told_its_promise_and_gives_way(policy: str) -> None:
     with serving(ENGINE, policy=policy) as client:
         submit(client, id="spot", gpus=4, kinds=["t4"], priority="spot", **LONG)
-        until(lambda: state(client, "spot") == "running")
+        wait_until(lambda: state(client, "spot") == "running")
         row = get(client, "/jobs/spot")
         why = get(client, "/jobs/spot/explain")
 
@@ -34,11 +35,11 @@ def test_a_spot_job_runs_is_told_its_promise_and_gives_way(policy: str) -> None:
         assert "an hour without a stop is promised with probability 0.9" in str(why["numbers"])
 
         submit(client, id="firm", gpus=4, kinds=["t4"], **LONG)
-        until(lambda: state(client, "firm") == "running")
-        until(lambda: state(client, "spot") == "preempted")
+        wait_until(lambda: state(client, "firm") == "running")
+        wait_until(lambda: state(client, "spot") == "preempted")
 
-        until(lambda: number(client, "promised_hours_broken") == 1.0)
-        until(lambda: "spot jobs hold" in str(get(client, "/jobs/spot")["reason"]))
+        wait_until(lambda: number(client, "promised_hours_broken") == 1.0)
+        wait_until(lambda: "spot jobs hold" in str(get(client, "/jobs/spot")["reason"]))
 
 
 def test_a_spot_job_cannot_refuse_to_be_stopped() -> None:

@@ -9,7 +9,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from tests.integration.serving import API, FAST, STILL, get, serving, until
+from tests.integration.serving import API, FAST, STILL, get, serving
+from tests.waiting import wait_until
 from weft.cli.main import cli
 
 
@@ -29,7 +30,7 @@ def test_a_sweep_is_one_line_and_goes_as_one(tmp_path: Path) -> None:
         told = weft(client, "submit", str(tmp_path / "tune.yaml"))
         sweep = told.split()[1].rstrip(",")
         assert "3 jobs" in told
-        until(lambda: len(get(client, "/jobs", state="running")["jobs"]) == 2)
+        wait_until(lambda: len(get(client, "/jobs", state="running")["jobs"]) == 2)
 
         lines = [line for line in weft(client, "jobs").splitlines() if sweep in line]
         assert len(lines) == 1
@@ -52,8 +53,8 @@ def test_a_job_runs_after_all_jobs_of_a_sweep() -> None:
         last = client.post(f"{API}/jobs", json={"after": {"ok": ["tune"]}}).json()["id"]
 
         assert sorted(get(client, f"/jobs/{last}")["after"]["ok"]) == sorted(made["jobs"])
-        until(lambda: get(client, f"/jobs/{last}")["started"] is not None)
-        assert all(get(client, f"/jobs/{one}")["state"] == "succeeded" for one in made["jobs"])
+        wait_until(lambda: get(client, f"/jobs/{last}")["started"] is not None)
+        assert all(get(client, f"/jobs/{job}")["state"] == "succeeded" for job in made["jobs"])
 
 
 def test_a_sweep_with_an_id_is_handed_in_once() -> None:
@@ -89,6 +90,6 @@ def test_flags_make_sweeps(flags: list[str], tmp_path: Path) -> None:
             "--", "sh", "-c", "echo $WEFT_SWEEP_TASK/${task}",
         )  # fmt: skip
         made = json.loads(told)
-        until(lambda: get(client, f"/jobs/{made['jobs'][2]}")["state"] == "succeeded")
+        wait_until(lambda: get(client, f"/jobs/{made['jobs'][2]}")["state"] == "succeeded")
 
         assert client.get(f"{API}/jobs/{made['jobs'][2]}/logs").text == "3/3\n"

@@ -127,7 +127,7 @@ def test_the_audit_log_says_who_did_what_from_where(tmp_path: Path) -> None:
         client.delete(f"{API}/jobs/one", headers=bearer("weft_wrong"))
         client.delete(f"{API}/jobs/one", headers=bearer(ann["token"]))
 
-        found = client.get(f"{API}/audit", headers=bearer(admin)).json()["requests"]
+        requests = client.get(f"{API}/audit", headers=bearer(admin)).json()["requests"]
         failed = client.get(f"{API}/audit?failed=true", headers=bearer(admin)).json()["requests"]
         named = client.get(f"{API}/audit?name=ann&about=one", headers=bearer(admin)).json()
         refused = client.get(f"{API}/audit", headers=bearer(ann["token"]))
@@ -135,7 +135,7 @@ def test_the_audit_log_says_who_did_what_from_where(tmp_path: Path) -> None:
     def told(entry: dict[str, object]) -> tuple[object, ...]:
         return tuple(entry[key] for key in ("name", "tenant", "method", "path", "about", "status"))
 
-    assert [told(entry) for entry in found] == [
+    assert [told(entry) for entry in requests] == [
         ("", "*", "POST", "/api/v1/tokens", "", 201),
         ("admin of ", "*", "POST", "/api/v1/tokens", "", 201),
         ("ann", "a", "POST", "/api/v1/jobs", "a:one", 201),
@@ -143,13 +143,13 @@ def test_the_audit_log_says_who_did_what_from_where(tmp_path: Path) -> None:
         ("", "", "DELETE", "/api/v1/jobs/one", "", 401),
         ("ann", "a", "DELETE", "/api/v1/jobs/one", "a:one", 202),
     ]
-    assert {entry["address"] for entry in found} == {"127.0.0.1"}
+    assert {entry["address"] for entry in requests} == {"127.0.0.1"}
     assert [entry["status"] for entry in failed] == [403, 401]
     assert [entry["status"] for entry in named["requests"]] == [201, 202]
     assert refused.status_code == 403
-    kept = "".join(one.read_text() for one in sorted(tmp_path.glob("requests*.jsonl")))
+    kept = "".join(path.read_text() for path in sorted(tmp_path.glob("requests*.jsonl")))
     lines = sorted(map(json.loads, kept.splitlines()), key=lambda entry: entry["at"])
-    assert lines == found
+    assert lines == requests
     assert "hush-hush" not in kept
     assert "weft_" not in kept
 
@@ -160,6 +160,6 @@ def test_the_audit_log_goes_on_after_a_restart(tmp_path: Path) -> None:
     with serving(STILL, tmp_path) as client:
         client.put(f"{API}/policy", json={"policy": "fifo"})
 
-        found = client.get(f"{API}/audit").json()["requests"]
+        requests = client.get(f"{API}/audit").json()["requests"]
 
-    assert [entry["path"] for entry in found] == ["/api/v1/policy"] * 2
+    assert [entry["path"] for entry in requests] == ["/api/v1/policy"] * 2

@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.serving import API, STILL, bearer, get, serving, submit, token, until
+from tests.integration.serving import API, STILL, bearer, get, serving, submit, token
+from tests.waiting import wait_until
 
 Message = tuple[str, str, dict[str, Any]]
 
@@ -71,7 +72,7 @@ def test_of_many_jobs_those_on_devices_come_first_and_the_others_at_once(
         last = submit(client, gpus=4, kinds=["t4"], hints=hours, priority="guaranteed")
         waiting += [submit(client, gpus=8, kinds=["a100"], hints=hours) for _ in range(2)]
         for job in (first, last):
-            until(lambda job=job: get(client, f"/jobs/{job}")["state"] == "running")  # type: ignore[misc]
+            wait_until(lambda job=job: get(client, f"/jobs/{job}")["state"] == "running")  # type: ignore[misc]
 
         with watching(client) as heard:
             parts = [next(heard) for _ in range(3)]
@@ -86,7 +87,7 @@ def test_of_many_jobs_those_on_devices_come_first_and_the_others_at_once(
 def test_a_job_that_leaves_is_shown_where_it_still_is() -> None:
     with serving(STILL, policy="fifo") as client:  # a checkpoint takes for ever
         job = submit(client, gpus=4, kinds=["t4"])
-        until(lambda: get(client, f"/jobs/{job}")["state"] == "running")
+        wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "running")
 
         with watching(client) as heard:
             next(heard)

@@ -7,32 +7,33 @@ from typing import Any
 
 import httpx
 
-from tests.integration.serving import API, get, serving, submit, until
+from tests.integration.serving import API, get, serving, submit
+from tests.waiting import wait_until
 
 STILL = "simulated:cluster=2x4:a100+1x4:t4,speed=1"
 
 
 def wait_for(client: httpx.Client, job: str, state: str) -> None:
-    until(lambda: get(client, f"/jobs/{job}")["state"] == state)
+    wait_until(lambda: get(client, f"/jobs/{job}")["state"] == state)
 
 
 def one_reason(client: httpx.Client, job: str) -> str:
     """The reason by the job, its explanation, the list and what the page is sent."""
-    told: str = get(client, f"/jobs/{job}")["reason"]
-    assert get(client, f"/jobs/{job}/explain")["reason"] == told
-    assert watched_reason(client, job) == told
+    reason: str = get(client, f"/jobs/{job}")["reason"]
+    assert get(client, f"/jobs/{job}/explain")["reason"] == reason
+    assert watched_reason(client, job) == reason
     listed = {one["id"]: one["reason"] for one in get(client, "/jobs")["jobs"]}
-    assert listed[job] == told
-    return told
+    assert listed[job] == reason
+    return reason
 
 
 def watched_reason(client: httpx.Client, job: str) -> str:
     """What the page shows: the first message of the stream that it follows."""
     with client.stream("GET", f"{API}/watch") as stream:
         line = next(line for line in stream.iter_lines() if line.startswith("data:"))
-    told = json.loads(line.removeprefix("data:"))
-    row = next(one for one in told["jobs"] if one["id"] == job)
-    return str(told["reasons"].get(str(row["why"]), ""))
+    body = json.loads(line.removeprefix("data:"))
+    row = next(one for one in body["jobs"] if one["id"] == job)
+    return str(body["reasons"].get(str(row["why"]), ""))
 
 
 def test_jobs_page_and_explanation_never_differ_and_name_who_holds_what_is_needed() -> None:
@@ -48,11 +49,11 @@ def test_jobs_page_and_explanation_never_differ_and_name_who_holds_what_is_neede
             {"gpus": 1, "kinds": ["a100"], "tenant": "stranger"},
             {"gpus": 1, "after": {"ok": [big]}},
         ]
-        jobs = [submit(client, **one) for one in sizes]
+        jobs = [submit(client, **size) for size in sizes]
         held = submit(client, gpus=8, kinds=["a100"])
         client.post(f"{API}/jobs/{held}/suspend", json={"restart": True})
 
-        until(lambda: get(client, f"/jobs/{jobs[2]}")["reason"].startswith("over quota"))
+        wait_until(lambda: get(client, f"/jobs/{jobs[2]}")["reason"].startswith("over quota"))
         told = [one_reason(client, job) for job in (*jobs, held)]
 
         assert told[0] == (
@@ -93,9 +94,9 @@ def test_a_drained_machine_is_the_reason_and_using_it_again_the_cheapest_change(
         assert "a100" in why["cheapest_change"]["text"]  # its owner can help it
         client.post(f"{API}/nodes/a100-0/drain")
         client.post(f"{API}/nodes/a100-1/drain")
-        told = get(client, f"/jobs/{job}/explain")["cheapest_change"]
-        assert told["fields"] == {"undrain": "t4-2"}
-        assert "weft undrain t4-2" in told["text"]
+        cheapest_change = get(client, f"/jobs/{job}/explain")["cheapest_change"]
+        assert cheapest_change["fields"] == {"undrain": "t4-2"}
+        assert "weft undrain t4-2" in cheapest_change["text"]
 
 
 def test_a_quota_is_the_reason_in_a_word_and_raising_it_the_cheapest_change() -> None:
@@ -103,7 +104,9 @@ def test_a_quota_is_the_reason_in_a_word_and_raising_it_the_cheapest_change() ->
         client.put(f"{API}/quotas", json={"limits": {"a": 1}})
         first, second = (submit(client, gpus=1, tenant="a", share="never") for _ in range(2))
         wait_for(client, first, "running")
-        until(lambda: get(client, f"/jobs/{second}/explain")["blocked_by"] != "turn")  # decided
+        wait_until(
+            lambda: get(client, f"/jobs/{second}/explain")["blocked_by"] != "turn"
+        )  # decided
 
         why = get(client, f"/jobs/{second}/explain")
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.person import LIMIT_S, person
-from tests.integration.serving import API, bearer, fetch, get, serving, submit, token, until
+from tests.integration.serving import API, bearer, fetch, get, serving, submit, token
+from tests.waiting import wait_until
 from weft.wire.processes import start_time
 
 ENGINE = "local:slots=2,cpu=true,warm=false"
@@ -40,7 +41,7 @@ def test_a_shell_has_a_terminal_a_size_ctrl_c_and_an_exit_code(tmp_path: Path) -
         someone.type("exit 7\n")
 
         assert someone.leaves() == 7
-        until(lambda: get(client, "/jobs")["jobs"][0]["state"] == "failed")
+        wait_until(lambda: get(client, "/jobs")["jobs"][0]["state"] == "failed")
         job = get(client, "/jobs")["jobs"][0]
         assert "exit code 7" in job["reason"]
         assert "back=130" in client.get(f"{API}/jobs/{job['id']}/logs").text
@@ -101,7 +102,7 @@ def test_a_session_that_nobody_uses_ends_and_says_why(tmp_path: Path) -> None:
         someone.sees(r"weft: idle; this session ends in \d s")
 
         assert someone.leaves() != 0
-        until(lambda: get(client, "/jobs")["jobs"][0]["state"] == "failed")
+        wait_until(lambda: get(client, "/jobs")["jobs"][0]["state"] == "failed")
         job = get(client, "/jobs")["jobs"][0]
         assert "nothing was typed or printed in its session for 3 s" in job["reason"]
         assert job["attempt"] == 1
@@ -157,8 +158,8 @@ def test_a_shell_beside_a_job_has_its_surroundings_and_ends_with_it(tmp_path: Pa
             (tmp_path / "work" / "done").touch()
 
             assert someone.leaves() == 0
-        until(lambda: get(client, f"/jobs/{job}")["state"] == "succeeded")
-        until(lambda: start_time(pid) is None)
+        wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "succeeded")
+        wait_until(lambda: start_time(pid) is None)
         assert "in /" not in client.get(f"{API}/jobs/{job}/logs").text
 
 
@@ -175,7 +176,7 @@ def test_a_shell_beside_a_job_ends_with_its_connection_and_is_its_owners(tmp_pat
         with person(client, "shell", job, cwd=tmp_path, secret=owner) as someone:
             someone.type("echo pid $$.\n")
             pid = int(someone.sees(r"pid \d+\.")[4:-1])
-        until(lambda: start_time(pid) is None)
+        wait_until(lambda: start_time(pid) is None)
 
 
 def test_a_job_without_a_terminal_says_so(tmp_path: Path) -> None:
@@ -206,27 +207,27 @@ def test_a_port_of_a_job_is_opened_here(tmp_path: Path) -> None:
     with serving(ENGINE, tmp_path / "state") as client:
         script = SERVER.format(port=port)
         job = submit(client, command=[sys.executable, "-c", script], workdir=str(tmp_path))
-        until(lambda: get(client, f"/jobs/{job}")["state"] == "running")
+        wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "running")
         words = ("forward", job, str(port), "--local", str(here))
         with person(client, *words, cwd=tmp_path) as someone:
             someone.sees(rf"127\.0\.0\.1:{here} is")
             url = f"http://127.0.0.1:{here}/page.txt"
 
-            until(lambda: fetch(url) == "from the job " * 50_000)
+            wait_until(lambda: fetch(url) == "from the job " * 50_000)
             someone.type("\x03")
 
             assert someone.leaves() == 0
         with person(client, "forward", job, str(port), cwd=tmp_path) as someone:
             other = someone.sees(r"127\.0\.0\.1:\d+ is").split(":")[1].split()[0]
             assert int(other) != port  # which the job has, on this machine
-            until(lambda: fetch(f"http://127.0.0.1:{other}/page.txt") != "")
+            wait_until(lambda: fetch(f"http://127.0.0.1:{other}/page.txt") != "")
         client.delete(f"{API}/jobs/{job}")
 
 
 def test_a_port_of_somebody_else_is_not(tmp_path: Path) -> None:
     with serving(ENGINE, tmp_path / "state") as client, socket.create_server(("127.0.0.1", 0)) as s:
         job = submit(client, command=["sleep", "60"], workdir=str(tmp_path))
-        until(lambda: get(client, f"/jobs/{job}")["state"] == "running")
+        wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "running")
 
         answer = client.post(f"{API}/jobs/{job}/ports/{s.getsockname()[1]}")
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
 from weft.app.serve.live import Live, Settings
 from weft.core.events.event import Decided, Failed, Observed, Started
 from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
 
 pytest.importorskip("tqdm")
-LIMIT_S = 90.0
 ENGINE = "local:cpu=true,slots=1,slot_gb=4,warm=false,pin=false"
 # A stranger's script: it holds memory, and counts its steps with a progress bar.
 SCRIPT = """
@@ -40,12 +40,6 @@ def job(name: str, folder: Path, steps: int, wants_gb: float = 0.1, **more: obje
         launch=Launch(command, str(folder), name=name, retries=0),
         **more,  # type: ignore[arg-type] # fields of a job, whichever a test names
     )
-
-
-async def until(live: Live, told: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not told():
-            await asyncio.sleep(0.1)
 
 
 def run(tmp_path: Path, test: Callable[[Live], object]) -> None:
@@ -78,9 +72,9 @@ def test_newcomers_join_and_all_of_them_end(tmp_path: Path) -> None:
         assert live.policy.text == "weft:strangers=true"
         for name in "abc":
             await live.driver.submit(job(name, tmp_path, 200))
-        await until(live, lambda: len(happened(live, Started)) == 3)
+        await until(lambda: len(happened(live, Started)) == 3)
         assert shares(live) == dict.fromkeys("abc", 0.33)
-        await until(live, lambda: len(happened(live, Observed)) >= 3)
+        await until(lambda: len(happened(live, Observed)) >= 3)
         for name in "abc":
             status = await live.driver.ended(JobId(name))
             assert status.state == "succeeded"
@@ -93,7 +87,7 @@ def test_who_runs_out_of_memory_beside_others_is_restarted_alone_and_nobody_sees
 ) -> None:
     async def test(live: Live) -> None:
         await live.driver.submit(job("small", tmp_path, 150))
-        await until(live, lambda: len(happened(live, Started)) == 1)
+        await until(lambda: len(happened(live, Started)) == 1)
         await live.driver.submit(job("large", tmp_path, 20, wants_gb=3.5))
 
         status = await live.driver.ended(JobId("large"))
@@ -114,7 +108,7 @@ def test_nothing_stays_frozen_when_the_service_closes(tmp_path: Path) -> None:
     async def test(live: Live) -> None:
         for name in "ab":
             await live.driver.submit(job(name, tmp_path, 400))
-        await until(live, lambda: len(happened(live, Started)) == 2)
+        await until(lambda: len(happened(live, Started)) == 2)
         await live.driver.engine.freeze(JobId("a"), 1, by="share")
         live.sharing._frozen.add((JobId("a"), 1))
 
@@ -160,7 +154,7 @@ def test_a_promise_is_kept_by_freezing_the_neighbour_for_parts_of_a_second(tmp_p
             modes.add(standing.mode if standing else "")
             return "guarded" in modes
 
-        await until(live, is_guarded)
+        await until(is_guarded)
         began = live.driver.engine.measured(JobId("firm"), 1)
         await asyncio.sleep(12.0)
         ended = live.driver.engine.measured(JobId("firm"), 1)
@@ -173,7 +167,7 @@ def test_a_promise_is_kept_by_freezing_the_neighbour_for_parts_of_a_second(tmp_p
         assert kept / alone[JobId("firm")] > 1 / 1.6  # it would be 1/2; a loaded machine is noisy
         assert (loose.steps or 0.0) > 0.0  # slowed, not stopped
         paces = [one for one in happened(live, Observed) if isinstance(one, Observed) and one.pace]
-        assert {one.job for one in paces} >= {"firm"}
+        assert {pace.job for pace in paces} >= {"firm"}
         await live.driver.cancel(JobId("firm"))
         await live.driver.cancel(JobId("loose"))
 
@@ -214,7 +208,7 @@ def test_a_fault_that_ends_all_clients_of_a_gpu_starts_them_again_the_culprit_al
 
     async def test(live: Live) -> None:
         await live.driver.submit(faulty("victim"))
-        await until(live, lambda: (tmp_path / "victim-began").exists())
+        await until(lambda: (tmp_path / "victim-began").exists())
         await live.driver.submit(faulty("culprit"))
         ended = [await live.driver.ended(JobId(name)) for name in ("victim", "culprit")]
 

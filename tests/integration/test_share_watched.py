@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
 from weft.app.serve.live import Live, Settings
 from weft.core.model.job import Job, JobId, Tier
 from weft.core.model.launch import Launch
 
 pytest.importorskip("torch")
-LIMIT_S = 120.0
 ENGINE = "local:cpu=true,slots=1,slot_gb=4,warm=false,pin=false"
 POLICIES = (
     "muri:known=false",
@@ -50,12 +49,6 @@ def stranger(folder: Path, name: str, steps: int, number: int) -> Job:
     (folder / f"{name}.py").write_text(SCRIPT)
     launch = Launch((sys.executable, f"{name}.py", str(steps)), str(folder), retries=0)
     return Job(JobId(f"{name}-{number}"), launch=launch)
-
-
-async def until(told: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not told():
-            await asyncio.sleep(0.1)
 
 
 @pytest.mark.slow

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
 from weft.app.serve.live import Live, Settings
 from weft.app.serve.sleep_nodes import SleepSettings
 from weft.core.errors import InvalidConfig
@@ -19,12 +19,6 @@ ENGINE = "simulated:cluster=4x4:a100,speed=3600"
 
 def job(name: str, gpus: int, hours: float) -> Job:
     return Job(JobId(name), demand=Demand(gpus), hints={"duration_s": hours * HOUR})
-
-
-async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60.0):
-        while not what():
-            await asyncio.sleep(0.02)
 
 
 def settings(folder: Path) -> Settings:

@@ -62,4 +62,4 @@ def test_each_owner_has_a_higher_token(tmp_path: Path) -> None:
         store.close()
 
     assert tokens[0].token < tokens[1].token
-    assert [one.holder for one in tokens] == ["first", "second"]
+    assert [token.holder for token in tokens] == ["first", "second"]

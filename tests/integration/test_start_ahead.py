@@ -51,7 +51,7 @@ async def run_two(folder: Path, *, ahead: bool) -> tuple[float, list[object], fl
     first, second = (json.loads((folder / f"{name}.json").read_text()) for name in names)
     gap = next(at for at in second if at > first[-1]) - first[-1]
     charged = records[1].gpu_s.base
-    return gap, [one for one in events if getattr(one, "job", "") == "second"], charged
+    return gap, [event for event in events if getattr(event, "job", "") == "second"], charged
 
 
 def job(folder: Path, name: str, steps: int) -> Job:
@@ -66,7 +66,7 @@ def test_the_gap_between_two_jobs_shrinks_when_the_next_is_started_ahead(tmp_pat
         folder = tmp_path / str(ahead)
         folder.mkdir()
         gaps[ahead], events, charged = asyncio.run(run_two(folder, ahead=ahead))
-        kinds = [type(one) for one in events]
+        kinds = [type(event) for event in events]
         assert (StartedAhead in kinds) == ahead
         if ahead:
             order = [kind for kind in kinds if kind in (StartedAhead, Slept, Awoke, Started)]

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from weft.core.errors import InvalidConfig
 from weft.sim.sweep import Report, sweep
 
@@ -96,10 +96,3 @@ def runs(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def wait_until(true: Callable[[], bool], limit_s: float = 60.0) -> None:
-    until = time.monotonic() + limit_s
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.05)

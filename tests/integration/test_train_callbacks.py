@@ -146,9 +146,9 @@ def test_one_that_is_killed_goes_on_from_a_checkpoint_nobody_asked_for(
     codes += ranks.finish(ranks.start(script, 1, {"WEFT_AGENT": str(second.path)}, out, 0))
 
     assert codes == [-9, 0]
-    told = [saved.step for saved in first.of(Saved)]  # the last may be lost on the way
-    assert told
-    assert told == [1, 2, 3, 4][: len(told)]
+    steps = [saved.step for saved in first.of(Saved)]  # the last may be lost on the way
+    assert steps
+    assert steps == [1, 2, 3, 4][: len(steps)]
     assert len(list(Path(out).glob("checkpoint-*"))) <= 3
     assert second.of(Report)[0].values["steps"] == 5
 

@@ -79,5 +79,5 @@ def test_gradients_are_averaged_wherever_a_rank_has_one(tmp_path: Path) -> None:
 
     assert codes == [0, 0]
     for rank in range(2):
-        found = json.loads((tmp_path / f"{rank}.json").read_text())
-        assert found == [[3.0, 3.0], [2.0, 2.0, 2.0], [4.0, 0.0], None]
+        body = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert body == [[3.0, 3.0], [2.0, 2.0, 2.0], [4.0, 0.0], None]

@@ -82,12 +82,12 @@ def test_e3_who_loses_least_is_halved() -> None:
     standing = Standing({0: ("v100", 8), 1: ("a100", 4)}, {"a100": 0, "v100": 0})
     small = {("v100", 4): 17.271, ("a100", 4): 46.391, ("a100", 2): 23.79}
 
-    found = find_room(standing, 2, ("v100", 4), [BERT, BERT, small], (), 1)
+    room = find_room(standing, 2, ("v100", 4), [BERT, BERT, small], (), 1)
 
-    assert found is not None
-    assert found.at[0] == ("v100", 4)
-    assert found.at[1] == ("a100", 4)
-    assert found.at[2] == ("v100", 4)
+    assert room is not None
+    assert room.at[0] == ("v100", 4)
+    assert room.at[1] == ("a100", 4)
+    assert room.at[2] == ("v100", 4)
 
 
 def test_e4_more_gpus_that_are_no_faster_are_not_taken() -> None:

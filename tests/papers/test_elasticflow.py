@@ -39,7 +39,7 @@ def test_who_would_rather_be_late_is_warned_and_waits() -> None:
     jobs = [job("a", 4800.0, 600.0), job("b", 4800.0, 600.0, deadline_or=Or.WARN)]
     view = view_of(8, *jobs)
 
-    plan = ElasticFlow().decide(view)
+    plan = ElasticFlow(restarts=0).decide(view)
 
     assert not plan.rejected
     assert "cannot end within" in plan.reasons[JobId("b")]
@@ -50,7 +50,7 @@ def test_jobs_without_a_deadline_live_on_what_is_left() -> None:
     jobs = [job("open", 9000.0, None), job("due", 4000.0, 1000.0)]
     view = view_of(8, *jobs)
 
-    held = view.after(ElasticFlow().decide(view))
+    held = view.after(ElasticFlow(restarts=0).decide(view))
 
     assert held[JobId("due")].gpus == 4
     assert held[JobId("open")].gpus == 4

@@ -16,13 +16,13 @@ def test_the_authors_cases_come_out_alike(data: Path) -> None:
     known = json.loads((data / "fgd" / "unit_cases.json").read_text())
     classes = [
         JobClass(
-            one["weight_pct"] / 100.0,
-            one["gpus"],
-            one["gpu_milli"] / 1000.0,
-            one["cpu_milli"] / 1000.0,
-            tuple(filter(None, one["gpu_types"].split("|"))),
+            typical_pod["weight_pct"] / 100.0,
+            typical_pod["gpus"],
+            typical_pod["gpu_milli"] / 1000.0,
+            typical_pod["cpu_milli"] / 1000.0,
+            tuple(filter(None, typical_pod["gpu_types"].split("|"))),
         )
-        for one in known["typical_pods"]
+        for typical_pod in known["typical_pods"]
     ]
 
     for case in known["fragmentation"]:

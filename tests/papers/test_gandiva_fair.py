@@ -107,8 +107,8 @@ def test_a_newcomer_goes_to_the_least_loaded_server() -> None:
     homes = Homes(cluster.nodes)
     there = {first: (4.0, 2.0, 2.0), second: (2.0, 2.0), third: (3.0,)}
     for node, tickets in there.items():
-        for i, one in enumerate(tickets):
-            homes.settle(JobId(f"{node}-{i}"), {node: int(one)}, one)
+        for i, ticket in enumerate(tickets):
+            homes.settle(JobId(f"{node}-{i}"), {node: int(ticket)}, ticket)
 
     assert [homes.load(node.id) for node in cluster.nodes] == [1.0, 0.5, 0.75]
     assert homes.find(1, "v100") == {second: 1}
@@ -297,7 +297,7 @@ def test_everybody_has_the_same_part_of_every_kind_and_nothing_is_left() -> None
     jobs = [*users_jobs("a", 8, 8), *users_jobs("b", 8, 8)]
     view = view_of("1x8:v100+1x4:t4", *jobs)
 
-    due = _entitlements(view, {one.id: one for one in jobs}, {"a": 3.0, "b": 1.0})
+    due = _entitlements(view, {job.id: job for job in jobs}, {"a": 3.0, "b": 1.0})
 
     assert due["v100"] == pytest.approx({"a": 6.0, "b": 2.0})
     assert due["t4"] == pytest.approx({"a": 3.0, "b": 1.0})
@@ -305,17 +305,17 @@ def test_everybody_has_the_same_part_of_every_kind_and_nothing_is_left() -> None
 
 @pytest.mark.parametrize(("preemptible", "home"), [(False, "v100-1"), (True, "v100-0")])
 def test_who_may_not_be_stopped_is_at_home_where_it_runs(preemptible: bool, home: str) -> None:
-    one = Job(JobId("one"), demand=Demand(2), preemptible=preemptible)
-    view = view_of("2x4:v100", one)
+    job = Job(JobId("one"), demand=Demand(2), preemptible=preemptible)
+    view = view_of("2x4:v100", job)
     view.table.allocations[0] = Allocation((Slice(NodeId("v100-1"), (0, 1)),))
-    kept = GandivaFairMemory(home={one.id: {NodeId("v100-0"): 2}})
+    kept = GandivaFairMemory(home={job.id: {NodeId("v100-0"): 2}})
 
-    assert _homes(view, kept, {one.id: one}).home[one.id] == {NodeId(home): 2}
+    assert _homes(view, kept, {job.id: job}).home[job.id] == {NodeId(home): 2}
 
 
 def test_who_runs_and_has_no_home_is_at_home_where_it_runs() -> None:
-    one = Job(JobId("one"), demand=Demand(2))
-    view = view_of("2x4:v100", one)
+    job = Job(JobId("one"), demand=Demand(2))
+    view = view_of("2x4:v100", job)
     view.table.allocations[0] = Allocation((Slice(NodeId("v100-1"), (0, 1)),))
 
-    assert _homes(view, GandivaFairMemory(), {one.id: one}).home == {one.id: {NodeId("v100-1"): 2}}
+    assert _homes(view, GandivaFairMemory(), {job.id: job}).home == {job.id: {NodeId("v100-1"): 2}}

@@ -34,6 +34,7 @@ from weft.policies.gavel.objectives import (
     greedy_fifo,
     hierarchical,
     in_order,
+    least,
     makespan,
     max_min_fairness,
     max_sum_throughput,
@@ -551,10 +552,33 @@ def test_first_come_without_awareness_ends_where_some_kinds_cannot_run_a_job() -
 def test_the_authors_makespan_is_within_five_percent_above_the_least() -> None:
     three = problem(THREE, (1, 1, 1), steps=(4e5, 3e5, 9e5))
 
-    least, halved = makespan(three).value, bisect_makespan(replace(three, interior=True))
+    best, halved = makespan(three).value, bisect_makespan(replace(three, interior=True))
 
-    assert least <= halved.value <= 1.05 * least
+    assert best <= halved.value <= 1.05 * best
     assert (halved.throughput(three) * halved.value >= three.steps * (1.0 - 1e-6)).all()
+
+
+def test_the_authors_makespan_is_a_time_that_their_bisection_asks_for() -> None:
+    # From 100 and a million seconds, until they are within five per cent.
+    best = makespan(one := problem(((1.0,),), (1,), steps=(5000.0,))).value
+    low, high = 100.0, 1e6
+    while 1.05 * low < high:
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if middle >= best else (middle, high)
+
+    assert bisect_makespan(replace(one, interior=True)).value == pytest.approx(high, rel=1e-12)
+
+
+def test_the_least_target_is_found_where_a_straight_line_between_both_ends_would_creep() -> None:
+    asked = []
+
+    def within(target: float) -> tuple[float, Solution]:
+        asked.append(target)
+        slack = 1.0 - target**-8.0
+        return slack, Solution(target if slack >= 0.0 else np.inf, np.zeros(0), np.zeros(0))
+
+    assert least(within, 0.5, 10.0).value == pytest.approx(1.0, rel=1e-5)
+    assert len(asked) < 40
 
 
 class CostlyRestarts(LinearBeliefs):

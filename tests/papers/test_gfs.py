@@ -47,7 +47,7 @@ def firm(name: str, gpus: int, at: float = 0.0) -> Job:
 def test_e1_the_quota_is_what_is_free_above_the_quantile() -> None:
     hours = [Forecast(60, 4), Forecast(62, 5), Forecast(58, 6), Forecast(55, 7)]
 
-    free = [free_gpus(80, one, PROMISE) for one in hours]
+    free = [free_gpus(80, hour, PROMISE) for hour in hours]
 
     assert free == [15, 12, 15, 17]
     assert spot_quota(free[:1]) == 15
@@ -196,6 +196,18 @@ def test_the_cheapest_spot_job_gives_way_to_a_guaranteed_one() -> None:
     assert isinstance(plan.memory, GfsMemory)
     assert plan.memory.total.broken == 1
     assert plan.numbers["promised_hours_broken"] == 1.0
+
+
+def test_room_on_two_nodes_is_made_on_both() -> None:
+    now = 40 * HOUR
+    held = [(firm("f0", 2), 0, 0b0011), (spot("s0", 2), 0, 0b1100)]
+    held += [(firm("f1", 2), 1, 0b0011), (spot("s1", 2), 1, 0b1100)]
+    wants = replace(firm("wants", 4, now), demand=Demand(4, nodes=2))
+    view = cluster_with(now, *held, waiting=(wants,))
+
+    plan = Gfs(Fifo()).decide(replace(view, memory=known(4.0, now, {"s0": 0.0, "s1": 0.0})))
+
+    assert (stopped(plan), started(plan)) == ({"s0", "s1"}, {"wants"})
 
 
 def test_nobody_gives_way_to_who_would_not_start_even_so() -> None:

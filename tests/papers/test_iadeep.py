@@ -386,14 +386,14 @@ def test_every_job_ends_as_in_an_independent_simulation(seed: int) -> None:
     work = [
         (
             Job(
-                JobId(one.name),
-                one.at,
-                model=one.model,
-                hints={"gpu_util": 100.0 * one.use, "gmem_mib": 1024.0 * one.mem_gb},
+                JobId(job.name),
+                job.at,
+                model=job.model,
+                hints={"gpu_util": 100.0 * job.use, "gmem_mib": 1024.0 * job.mem_gb},
             ),
-            one.seconds,
+            job.seconds,
         )
-        for one in jobs
+        for job in jobs
     ]
     policy = IADeep(tune=False, residents=3)
     done = together(policy, work, f"1x4:{KIND}", Colocated(profile_of, speeds))

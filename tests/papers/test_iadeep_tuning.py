@@ -57,9 +57,9 @@ def draw_pair(seed: int) -> tuple[list[str], list[Trainer]]:
 def test_two_jobs_that_are_tuned_end_as_in_an_independent_simulation(seed: int) -> None:
     models, jobs = draw_pair(seed)
     work = []
-    for name, model, one in zip("ab", models, jobs, strict=True):
-        sizes = BatchRange(one.batch, 2 * one.batch, 2 * one.batch)
-        work.append((Job(JobId(name), one.at, model=model, batch=sizes), one.seconds))
+    for name, model, job in zip("ab", models, jobs, strict=True):
+        sizes = BatchRange(job.batch, 2 * job.batch, 2 * job.batch)
+        work.append((Job(JobId(name), job.at, model=model, batch=sizes), job.seconds))
 
     truth = Colocated(profile_of, by_use, batching=find_batching)
     done = together(IADeep(probes=8, patience=4, probe_s=5.0), work, "1x1:rtx3090", truth)
@@ -98,8 +98,8 @@ def test_real_jobs_are_tuned_once_they_have_told_of_their_batches() -> None:
             assert on is not None
             assert on.batch is not None
             size = on.batch.per_gpu
-            told = Report(batch=float(size), step_s=0.05 + 0.001 * size, mem_gb=4.0, noise=500.0)
-            scheduler.step(float(second), [Reported(job.id, 1, told)])
+            report = Report(batch=float(size), step_s=0.05 + 0.001 * size, mem_gb=4.0, noise=500.0)
+            scheduler.step(float(second), [Reported(job.id, 1, report)])
         scheduler.step(float(second), [Woken()])
         held = [on.batch for on in scheduler.state.table.allocations if on is not None]
         sizes.add(tuple(one.per_gpu for one in held if one is not None))

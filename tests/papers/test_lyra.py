@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
@@ -11,12 +12,22 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from weft.app.simulate.loan_text import read_loans
-from weft.core.events.event import Decided, Event, Finished, LoanRecalled, NodeDown, NodeUp
+from weft.core.events.event import (
+    Decided,
+    Event,
+    Finished,
+    LoanRecalled,
+    NodeDown,
+    NodeUp,
+    Started,
+    Submitted,
+)
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster, Node
-from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing
 from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
+from weft.core.state.state import State
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.pieces.reclaim import (
@@ -167,13 +178,13 @@ def total(groups: list[np.ndarray[tuple[int], np.dtype[np.float64]]], extra: lis
 def test_the_knapsack_is_exact(jobs: list[tuple[int, int, int]], room: int) -> None:
     groups = [np.array(saved(float(t), base, base + more)) for t, base, more in jobs]
 
-    found = choose_extra(groups, room)
+    extra = choose_extra(groups, room)
 
     every = product(*(range(len(group) + 1) for group in groups))
     best = max(total(groups, [*some]) for some in every if sum(some) <= room)
-    assert sum(found) <= room
-    assert total(groups, found) == pytest.approx(best)
-    assert total(groups, found) >= total(groups, by_density(groups, room)) - 1e-9
+    assert sum(extra) <= room
+    assert total(groups, extra) == pytest.approx(best)
+    assert total(groups, extra) >= total(groups, by_density(groups, room)) - 1e-9
 
 
 def by_density(groups: list[np.ndarray[tuple[int], np.dtype[np.float64]]], room: int) -> list[int]:
@@ -321,6 +332,20 @@ def test_a_job_that_loses_flexible_workers_alone_goes_on() -> None:
     assert any(isinstance(event, LoanRecalled) for _, event in run.log)
     assert run.physics.starts[0] == 1
     assert run.physics.ended_at[0] == pytest.approx(100.0 + 600.0 - 100.0 * 12 / 8)
+
+
+def test_a_job_with_parts_of_a_machine_that_is_given_back_leaves_it() -> None:
+    state = State(mixed(1, 1, gpus=1))
+    both = Job(JobId("parts"), demand=Demand(2, share=0.5))
+    parts = tuple(state.free.slice_of(node, 0b1, 0.5) for node in (0, 1))
+    state.fold(0.0, Submitted(both))
+    state.fold(0.0, Decided(1, {both.id: Allocation(parts, Sharing(share=0.5))}))
+    state.fold(0.0, Started(both.id, 1))
+    seen = replace(view_of(state.cluster, both), table=state.table, free=state.free, recalled=1)
+
+    plan = Lyra().decide(seen)
+
+    assert seen.after(plan) == {}
 
 
 def test_flexible_workers_leave_own_machines_to_base_workers() -> None:

@@ -29,9 +29,9 @@ def mask(*gpus: int) -> int:
 
 
 def pick(rule: Rule, count: int, free: int = ALL, *, sensitive: bool = True) -> Choice:
-    found = choose(DGX, free, count, Pattern.RING, rule, sensitive=sensitive)
-    assert found is not None
-    return found
+    chosen = choose(DGX, free, count, Pattern.RING, rule, sensitive=sensitive)
+    assert chosen is not None
+    return chosen
 
 
 def search_rings(
@@ -171,22 +171,22 @@ def test_what_is_chosen_is_free_and_bandwidth_is_accounted_for(
     free: int, count: int, data: st.DataObject
 ) -> None:
     rule: Rule = data.draw(st.sampled_from(("lowest", "socket", "greedy", "preserve")))
-    found = choose(DGX, free, count, Pattern.RING, rule, sensitive=data.draw(st.booleans()))
+    chosen = choose(DGX, free, count, Pattern.RING, rule, sensitive=data.draw(st.booleans()))
 
-    assert (found is None) == (free.bit_count() < count)
-    if found is not None:
+    assert (chosen is None) == (free.bit_count() < count)
+    if chosen is not None:
         nvlink = score_sets(DGX, Pattern.RING).nvlink
-        rest = free & ~found.mask
+        rest = free & ~chosen.mask
         across = sum(
             DGX.bandwidths[a][b] * bool(DGX.widths[a][b])
             for a in range(8)
             for b in range(8)
-            if found.mask >> a & 1 and rest >> b & 1
+            if chosen.mask >> a & 1 and rest >> b & 1
         )
-        assert found.mask & ~free == 0
-        assert found.mask.bit_count() == count
-        assert found.preserved + nvlink[found.mask] + across == pytest.approx(nvlink[free])
-        assert found.lost == pytest.approx(nvlink[free] - found.preserved)
+        assert chosen.mask & ~free == 0
+        assert chosen.mask.bit_count() == count
+        assert chosen.preserved + nvlink[chosen.mask] + across == pytest.approx(nvlink[free])
+        assert chosen.lost == pytest.approx(nvlink[free] - chosen.preserved)
 
 
 @given(free=st.integers(1, 2**16 - 1), count=st.integers(2, 8))

@@ -351,6 +351,16 @@ def test_growth_ends_where_a_job_gains_nothing() -> None:
     assert held == {"a": 3}
 
 
+def test_speeds_of_which_nobody_believes_anything_are_linear() -> None:
+    jobs = [Job(JobId(name), demand=Demand(1, min=1, max=8)) for name in "abc"]
+    view = with_knowledge(view_of(8, *jobs), beliefs=None, predictor=Remaining([9e3, 900.0, 90.0]))
+
+    sizes = {name: on.gpus for name, on in view.after(Optimus().decide(view)).items()}
+
+    # One more saves "a" 4,500, 1,500, 750 and 450 s, "b" 450 s, "c" 45 s.
+    assert sizes == {"a": 5, "b": 2, "c": 1}
+
+
 def test_a_pipeline_grows_by_whole_replicas() -> None:
     view = queue(8, (elastic("deep"), 100.0), (elastic("other"), 1.0))
     speed = np.zeros((2, 8))

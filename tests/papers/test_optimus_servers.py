@@ -85,6 +85,14 @@ def test_everybody_gets_one_of_each_first_in_queue_order() -> None:
     assert servers_held(view) == {"a": (2, 1)}
 
 
+def test_what_the_first_servers_take_is_nobody_elses() -> None:
+    # A server and a worker of "a" leave two cores: for a worker more, not for a server of "b".
+    jobs = [job(name, server_cpus=4.0, worker_cpus=2.0) for name in "ab"]
+    view = with_knowledge(view_of(cluster(1, 4, 8.0), *jobs), training=PORT)
+
+    assert servers_held(view) == {"a": (1, 2)}
+
+
 def test_a_users_limit_is_kept() -> None:
     view = with_knowledge(view_of(cluster(1, 9, 99.0), job("a", most_cpus=4.0)), training=PORT)
 

@@ -55,8 +55,8 @@ class Told(NothingLearnt):
     def blind_goodputs(
         self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
     ) -> Floats:
-        one = best_batch(TIMES, NOISE, nodes, replicas, LIMITS).goodput
-        rows = [one * (np.nan if job.id in self._unknown else 1.0) for job in table.jobs]
+        goodput = best_batch(TIMES, NOISE, nodes, replicas, LIMITS).goodput
+        rows = [goodput * (np.nan if job.id in self._unknown else 1.0) for job in table.jobs]
         return np.array(rows)
 
     def units(self, table: Table, kinds: Sequence[str]) -> Floats:

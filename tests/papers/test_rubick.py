@@ -172,9 +172,9 @@ def decide(*jobs: Job) -> dict[str, tuple[int, str]]:
 
 
 def test_two_jobs_on_four_gpus_are_divided_as_in_the_paper() -> None:
-    found = decide(ROBERTA, T5)
+    plan = decide(ROBERTA, T5)
 
-    assert found == {"roberta": (1, "dp1-zero2"), "t5": (3, "dp1-tp3")}
+    assert plan == {"roberta": (1, "dp1-zero2"), "t5": (3, "dp1-tp3")}
     normalised = 0.373935671 / 0.68361435 + 0.8233 / 0.9301
     assert round(normalised, 2) == pytest.approx(1.43, abs=0.011)
 
@@ -190,11 +190,11 @@ def test_a_size_that_is_no_faster_is_not_given() -> None:
 def test_a_guaranteed_job_is_as_fast_as_with_what_it_asked_for() -> None:
     firm = Job(JobId("firm"), demand=Demand(4, 1, 4), model="t5_3B", plans=T5.plans)
 
-    found = decide(firm, ROBERTA)
+    plan = decide(firm, ROBERTA)
 
     # What it asked for is four GPUs by offload: three by tensor parallelism are faster.
-    assert found["firm"][0] == 3
-    assert found["roberta"] == (1, "dp1-zero2")
+    assert plan["firm"][0] == 3
+    assert plan["roberta"] == (1, "dp1-zero2")
 
 
 def test_plans_that_do_not_fit_are_never_chosen() -> None:
@@ -202,7 +202,7 @@ def test_plans_that_do_not_fit_are_never_chosen() -> None:
     odd = Job(JobId("odd"), demand=Demand(1, 1, 4), model="t5_3B", plans=(Execution(tensor=3),))
 
     assert not known.choices(odd, Config(KIND, 1, 4))
-    assert [one.plan for one in known.choices(odd, Config(KIND, 1, 3))] == [Execution(1, 3)]
+    assert [choice.plan for choice in known.choices(odd, Config(KIND, 1, 3))] == [Execution(1, 3)]
     assert decide(odd) == {"odd": (3, "dp1-tp3")}
 
 

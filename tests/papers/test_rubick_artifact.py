@@ -20,29 +20,29 @@ WHOLE = NODES * PER_NODE
 def test_every_job_of_the_naive_trace_ends_when_it_did_for_the_authors(data: Path) -> None:
     theirs = json.loads((data / "rubick" / "naive-result.json").read_text())
 
-    found = simulate(data / "rubick" / "naive.csv")
+    result = simulate(data / "rubick" / "naive.csv")
 
-    assert found.jct_s == pytest.approx(theirs["jct_s"], rel=1e-12)
-    assert found.mean_s == pytest.approx(theirs["avg_jct_s"], rel=1e-12)
-    assert found.makespan_s == theirs["makespan_s"]
+    assert result.jct_s == pytest.approx(theirs["jct_s"], rel=1e-12)
+    assert result.mean_s == pytest.approx(theirs["avg_jct_s"], rel=1e-12)
+    assert result.makespan_s == theirs["makespan_s"]
 
 
 def test_the_base_trace_runs_on_more_gpus_than_there_are(data: Path) -> None:
-    found = simulate(data / "rubick" / "trace-base.csv")
+    result = simulate(data / "rubick" / "trace-base.csv")
 
-    assert len(found.jct_s) == 406
-    assert found.mean_s == pytest.approx(3638.29, abs=0.01)
-    assert found.makespan_s == 58_680.0
-    assert sum(gpus > WHOLE for gpus in found.running) == 417
-    assert (len(found.running), max(found.running)) == (978, 344)
+    assert len(result.jct_s) == 406
+    assert result.mean_s == pytest.approx(3638.29, abs=0.01)
+    assert result.makespan_s == 58_680.0
+    assert sum(gpus > WHOLE for gpus in result.running) == 417
+    assert (len(result.running), max(result.running)) == (978, 344)
 
 
 def test_who_lost_its_gpus_stops_once_that_is_corrected(data: Path) -> None:
-    found = simulate(data / "rubick" / "trace-base.csv", honest=True)
+    result = simulate(data / "rubick" / "trace-base.csv", honest=True)
 
-    assert len(found.jct_s) == 406
-    assert max(found.running) <= WHOLE
-    assert found.mean_s > 3638.29
+    assert len(result.jct_s) == 406
+    assert max(result.running) <= WHOLE
+    assert result.mean_s > 3638.29
 
 
 def test_e4_sizes_that_are_no_faster_are_written_down_as_smaller_ones(data: Path) -> None:

@@ -146,8 +146,8 @@ def machines(*sizes: tuple[int, float]) -> Cluster:
 
 
 def view(cluster: Cluster, *jobs: Job, now: float = 0.0) -> View:
-    told = Stated({one.id: seconds(SYNC) for one in jobs})
-    return with_knowledge(view_of(cluster, *jobs, now=now), training=told)
+    stated = Stated({one.id: seconds(SYNC) for one in jobs})
+    return with_knowledge(view_of(cluster, *jobs, now=now), training=stated)
 
 
 def test_a_lone_job_gets_its_best_size() -> None:
@@ -190,15 +190,15 @@ def test_nobody_is_resized_or_stopped_once_admitted() -> None:
     first, second = job("a"), job("b", worth=1000.0)
     for one in (first, second):
         state.fold(0.0, Submitted(one))
-    told = Stated({one.id: seconds(SYNC) for one in (first, second)})
+    stated = Stated({one.id: seconds(SYNC) for one in (first, second)})
     base = view_of(state.cluster)
-    before = replace(with_knowledge(base, training=told), table=state.table, free=state.free)
+    before = replace(with_knowledge(base, training=stated), table=state.table, free=state.free)
     plan = Smd(spare=False).decide(before.restrict(np.array([True, False])))
     state.free.rollback(0)
     state.fold(0.0, Decided(1, plan.changes))
     state.free.commit()
     after = replace(
-        with_knowledge(base, training=told), table=state.table, free=state.free, now=60.0
+        with_knowledge(base, training=stated), table=state.table, free=state.free, now=60.0
     )
 
     again = Smd().decide(after)

@@ -52,9 +52,9 @@ class Slowed:
 
 
 def utilities(communication: float, interference: float, fragments: float) -> tuple[float, float]:
-    one = Utility()
+    utility = Utility()
     c, i, f = (np.array([cost]) for cost in (communication, interference, fragments))
-    return float(one.of_job(c, i)[0]), float(one.of_system(c, i, f)[0])
+    return float(utility.of_job(c, i)[0]), float(utility.of_system(c, i, f)[0])
 
 
 @pytest.mark.parametrize(
@@ -169,12 +169,12 @@ def test_the_baselines_take_the_first_gpus_of_the_first_or_the_fullest_machine()
 def test_utility_is_in_bounds_and_falls_when_a_cost_rises(
     costs: list[float], which: int, more: float, emphasis: Emphasis, form: Form
 ) -> None:
-    one = Utility(emphasis, form)
+    utility = Utility(emphasis, form)
     worse = list(costs)
     worse[which] = min(costs[which] + more, 1.0)
 
-    before, after = (float(one.of_system(*map(np.array, c))) for c in (costs, worse))
-    own = float(one.of_job(np.array(costs[0]), np.array(costs[1])))
+    before, after = (float(utility.of_system(*map(np.array, c))) for c in (costs, worse))
+    own = float(utility.of_job(np.array(costs[0]), np.array(costs[1])))
 
     assert 0.0 < after <= before <= 1.0
     assert 0.0 < own <= 1.0

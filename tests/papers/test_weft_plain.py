@@ -119,6 +119,13 @@ def test_who_waits_is_looked_at_again_when_an_estimate_turns_out_wrong() -> None
     assert Weft().decide(view).wake_at == pytest.approx(NOW + 50.0)
 
 
+def test_a_gang_is_looked_at_again_when_it_is_thought_to_need_more_gpu_seconds() -> None:
+    # In 20 s the estimate is over, and four minutes of four GPUs are more than 500 s of one.
+    view = view_of_ran(("gang", 4, 150.0, 130.0), ("b", 1, 500.0, 0.0), gpus=4)
+
+    assert Weft().decide(view).wake_at == pytest.approx(NOW + 20.0)
+
+
 def test_after_that_when_it_has_run_for_the_next_doubling_of_a_minute() -> None:
     view = view_of_ran(("a", 1, 60.0, 200.0), ("b", 1, 300.0, 0.0), gpus=1)
 
@@ -230,7 +237,7 @@ def test_names_of_those_who_wait_are_not_searched_for_one_by_one() -> None:
     again = Weft().decide(replace(view, memory=plan.memory))
 
     assert again.changes.keys() == plan.changes.keys()
-    assert not [name for name, said in again.reasons.items() if not said]  # told before
+    assert not [name for name, reason in again.reasons.items() if not reason]  # told before
     assert CountedName.compared < 10 * len(jobs)
 
 

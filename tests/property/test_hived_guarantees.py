@@ -21,14 +21,14 @@ def workloads(draw: st.DrawFn) -> Trace:
         at += draw(st.sampled_from((0.0, 5.0, 60.0)))
         tenant = draw(st.sampled_from(("a", "b", "guest")))
         loose = draw(st.booleans()) if tenant == "a" else False
-        one = Job(
+        job = Job(
             JobId(f"j{i}"),
             at,
             Demand(draw(st.sampled_from((1, 2, 4)))),
             tenant=tenant,
             tier=Tier.OPPORTUNISTIC if loose else Tier.GUARANTEED,
         )
-        rows.append((one, Truth(draw(st.sampled_from((10.0, 100.0, 1000.0))))))
+        rows.append((job, Truth(draw(st.sampled_from((10.0, 100.0, 1000.0))))))
     return Trace("drawn", tuple(rows))
 
 

@@ -76,7 +76,7 @@ def test_plans_and_explanations_are_given_on_a_full_cluster(policy: str) -> None
             await live.driver.submit(_job(name, 2))
         await asyncio.sleep(700.0)  # rounds come and go
         present = Present.of(live.driver.scheduler, live.driver.now)
-        waiting = next(one.record.job for one in live.driver.jobs() if one.state == "pending")
+        waiting = next(job.record.job for job in live.driver.jobs() if job.state == "pending")
         why = explain(present, waiting.id).reason
         cheapest_change(present, waiting)
         trial = plan(present, _job("new", 1)).reason

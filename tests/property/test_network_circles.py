@@ -77,7 +77,7 @@ def test_one_shift_a_job_keeps_the_score_of_every_link(data: st.DataObject) -> N
     fits = {link: fit_link(tuple(jobs[j] for j in on), CAPACITY, 72) for link, on in links.items()}
     shifts = {link: dict(zip(links[link], fits[link].shifts_s, strict=True)) for link in links}
 
-    united = unite_shifts({name: one.period_s for name, one in jobs.items()}, shifts)
+    united = unite_shifts({name: job.period_s for name, job in jobs.items()}, shifts)
 
     assert not has_loop(links)
     assert len(find_groups(links)) == 1

@@ -89,8 +89,8 @@ class Whim:
                 to = replace(on, sharing=Sharing(share=float(view.rng.choice(SHARES))))
                 changes[job.id] = to = to if view.free.fits(to) else on
                 view.free.take(to)
-            elif on is None and dice < 7 and (found := self._place(view, job)) is not None:
-                changes[job.id] = found
+            elif on is None and dice < 7 and (placed := self._place(view, job)) is not None:
+                changes[job.id] = placed
         wake = view.now + float(view.rng.integers(1, 50)) if view.rng.random() < 0.5 else None
         return Plan(changes, rejected, wake_at=wake)
 

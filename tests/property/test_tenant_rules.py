@@ -17,7 +17,7 @@ EACH = 20
 def test_every_combination_keeps_its_promises(first: int) -> None:
     problems = [play(draw(seed)) for seed in range(first, first + EACH)]
 
-    assert [one for one in problems if one is not None] == []
+    assert [problem for problem in problems if problem is not None] == []
 
 
 @pytest.mark.parametrize("seed", [50587, 50614])
@@ -31,4 +31,4 @@ def test_combinations_that_broke_a_promise_keep_it(seed: int) -> None:
 def test_thousands_of_combinations_keep_their_promises(first: int) -> None:
     problems = [play(draw(seed)) for seed in range(first, first + 100)]
 
-    assert [one for one in problems if one is not None] == []
+    assert [problem for problem in problems if problem is not None] == []

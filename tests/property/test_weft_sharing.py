@@ -73,10 +73,10 @@ def test_a_live_service_puts_two_jobs_on_a_gpu_and_says_what_it_promised_them() 
         await asyncio.sleep(300.0)
         await live.driver.submit(job("alone", shareable=False))
         await asyncio.sleep(60.0)
-        states = [one.state for one in live.driver.jobs()]
+        states = [job.state for job in live.driver.jobs()]
         why = explain(Present.of(live.driver.scheduler, live.driver.now), JobId("a"))
         await asyncio.sleep(3_000.0)
-        ended = [one.state for one in live.driver.jobs()]
+        ended = [job.state for job in live.driver.jobs()]
         await live.close()
         return states, why, ended
 

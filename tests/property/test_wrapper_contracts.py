@@ -121,8 +121,8 @@ def test_shifted_jobs_keep_the_contract_on_a_network(inner: Policy) -> None:
         gbit = 40.0 * share * period
         phase = Phase((1.0 - share) * period, share * period, 40.0)
         traffic = Traffic(period, share, gbit, phases=(phase,)) if rng.random() < 0.8 else None
-        one = Job(JobId(f"j{i}"), 20.0 * i, Demand(int(rng.choice([1, 3, 5]))), traffic=traffic)
-        jobs.append((one, Truth(float(rng.uniform(60.0, 600.0)))))
+        job = Job(JobId(f"j{i}"), 20.0 * i, Demand(int(rng.choice([1, 3, 5]))), traffic=traffic)
+        jobs.append((job, Truth(float(rng.uniform(60.0, 600.0)))))
 
     log = check_run(Cassini(inner), cluster, Trace("drawn", tuple(jobs)))
 

@@ -171,17 +171,17 @@ class Policy:
         now: float,
         more: float,
     ) -> dict[str, float]:
-        found = {}
+        slopes = {}
         for name in names:
             model = tasks[name].model
             if now - tasks[name].submit > AGED_S:
-                found[name] = FIRST
+                slopes[name] = FIRST
                 continue
             has = sizes.get(name)
             rate = 0.0 if has is None else model.rate(has)
             then = model.table[min((has or 0) + int(more), PER_NODE)].rate
-            found[name] = abs(abs(rate - then) / model.normaliser / more)
-        return found
+            slopes[name] = abs(abs(rate - then) / model.normaliser / more)
+        return slopes
 
     def _place(self, task: Task, held: Held, free: Counter[int]) -> None:
         if task.divided:
@@ -212,7 +212,7 @@ class Policy:
         ended = not names
         while left > 0 and not ended:
             slopes = self._slopes(names, tasks, sizes, now, left)
-            for number, name in enumerate(sorted(slopes, key=lambda one: -slopes[one])):
+            for number, name in enumerate(sorted(slopes, key=lambda slope: -slopes[slope])):
                 ended = ended or number == len(slopes) - 1
                 if "llama" in name:
                     continue
@@ -309,17 +309,19 @@ def main() -> int:
     asked = parser.parse_args()
     folder, wrong = need_data() / "rubick", False
     for name in asked.traces:
-        found = simulate(folder / f"{name}.csv", honest=asked.honest)
+        result = simulate(folder / f"{name}.csv", honest=asked.honest)
         whole = NODES * PER_NODE
-        above = sum(gpus > whole for gpus in found.running)
+        above = sum(gpus > whole for gpus in result.running)
         print(
-            f"{name}: average {found.mean_s:.3f} s, makespan {found.makespan_s:,.0f} s; "
-            f"{above} of {len(found.running)} rounds ran more than {whole} GPUs, at most "
-            f"{max(found.running)}"
+            f"{name}: average {result.mean_s:.3f} s, makespan {result.makespan_s:,.0f} s; "
+            f"{above} of {len(result.running)} rounds ran more than {whole} GPUs, at most "
+            f"{max(result.running)}"
         )
         if name == "naive" and not asked.honest:
             theirs = json.loads((folder / "naive-result.json").read_text())["jct_s"]
-            wrong = not all(isclose(found.jct_s[job], theirs[job], rel_tol=1e-12) for job in theirs)
+            wrong = not all(
+                isclose(result.jct_s[job], theirs[job], rel_tol=1e-12) for job in theirs
+            )
             print("  every job as in the authors' run" if not wrong else "  not as the authors'")
     return int(wrong)
 

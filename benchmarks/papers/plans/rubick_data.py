@@ -121,7 +121,7 @@ def _job(
         plans=(own, *(plan for plan in plans[model] if plan != own)),
     )
     seconds = table.batches[model] / max(
-        (one.rate for one in choices_of(table, job, gpus)), default=1.0
+        (choice.rate for choice in choices_of(table, job, gpus)), default=1.0
     )
     return job, Truth((steps + 1.0) * seconds)
 

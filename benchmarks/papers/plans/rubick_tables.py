@@ -76,7 +76,9 @@ class Model:
         facts = read_models(folder)[name]
         self.batch: int = facts["global_batch"]
         self.normaliser: float = facts["normaliser_ex_per_s"]
-        self.placements = {int(n): found for n, found in facts["gpus_to_placements"].items()}
+        self.placements = {
+            int(n): placement for n, placement in facts["gpus_to_placements"].items()
+        }
         self.plans: dict[str, str] = facts["placement_to_plan"]
         self.speeds = read_speeds(folder, name)
 

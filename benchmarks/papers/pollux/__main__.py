@@ -47,8 +47,8 @@ def main() -> int:
 
 
 def names(run: Mapping[str, Any]) -> Sequence[str]:
-    found: Sequence[str] = run["workloads"]
-    return found
+    workloads: Sequence[str] = run["workloads"]
+    return workloads
 
 
 def outside(sia: Path, models: Mapping[str, ModelTable], run: Mapping[str, Any]) -> bool:

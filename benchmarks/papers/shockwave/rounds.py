@@ -177,9 +177,9 @@ class InRounds:
 
     def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:
         """The behaviour of one job."""
-        one = RoundByRound(self.steps_of(job), truth.length, self.clock)
-        self.jobs[job.id] = one
-        return one
+        round_by_round = RoundByRound(self.steps_of(job), truth.length, self.clock)
+        self.jobs[job.id] = round_by_round
+        return round_by_round
 
     def restart(self, job: Job, *, first: bool) -> float:  # noqa: ARG002
         """Part of the round."""
@@ -231,7 +231,7 @@ class AtPresentSpeed(PointPredictor, NothingLearnt):
     def remaining(self, table: Table, now: float) -> Floats:  # noqa: ARG002
         """Seconds."""
         steps = [self._truth.steps_of(job) for job in table.jobs]
-        return np.array([one.left / one.speed for one in steps])
+        return np.array([step.left / step.speed for step in steps])
 
     def learn(self, ended: Ended) -> None:
         """Nothing."""

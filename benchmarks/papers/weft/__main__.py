@@ -52,13 +52,15 @@ def main() -> int:
     runs = Runs(data / "sia", fresh=asked.fresh)
     print(HEAD)
     for part in asked.parts or PARTS:
-        for one in PARTS[part]:
-            pairs = one.pairs[:2] if asked.quick else one.pairs
+        for changed in PARTS[part]:
+            pairs = changed.pairs[:2] if asked.quick else changed.pairs
             if asked.cached:
                 pairs = tuple((a, b) for a, b in pairs if runs.has(a) and runs.has(b))
             if pairs:
-                one = replace(one, pairs=pairs)
-                print(line(one.name, [(runs.get(a), runs.get(b)) for a, b in pairs]), flush=True)
+                changed = replace(changed, pairs=pairs)
+                print(
+                    line(changed.name, [(runs.get(a), runs.get(b)) for a, b in pairs]), flush=True
+                )
     return 0
 
 

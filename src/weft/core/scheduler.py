@@ -27,6 +27,7 @@ from weft.core.events.event import (
     Finished,
     Noticed,
     Observed,
+    Refitted,
     Reported,
     Resizable,
     Resized,
@@ -64,7 +65,7 @@ Journal = Callable[[float, Event], None]
 ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
 QUIET = {
     *(Started, Stopped, Reported, Resizable, Resized),
-    *(Saved, Noticed, DeadlineMissed, Slept, SleepFailed, Awoke, StartedAhead),
+    *(Saved, Noticed, DeadlineMissed, Slept, SleepFailed, Awoke, StartedAhead, Refitted),
 }  # after these there is nothing to decide
 
 
@@ -154,6 +155,8 @@ class Scheduler:
             self._observe(now, event)
         elif isinstance(event, Observed):
             self._observe_sharing(event)
+        elif isinstance(event, Refitted):
+            self.knowledge.adopt_model(event.model)
         elif isinstance(event, (Resizable, Resized, ResizeFailed)):
             self._observe_change(event)
         return actions

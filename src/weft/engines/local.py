@@ -42,13 +42,13 @@ from weft.engines.attempts.sessions import LocalSessions
 from weft.engines.attempts.spawn import spawn
 from weft.engines.attempts.warm_server import WarmServer
 from weft.engines.attempts.watch import Watched, nudge
+from weft.engines.machine.containers import check_image
 from weft.engines.machine.cores import CorePool, RankCores
 from weft.engines.machine.devices import Machine, find_machine
 from weft.engines.machine.host_part import Asked, HostPart, check_host, host_part, read_asked
 from weft.engines.machine.job_environment import check_names, filter_environment
 from weft.engines.machine.measuring import add_host_memory
 from weft.engines.machine.mps import Mps
-from weft.engines.machine.software import check_software
 from weft.engines.machine.users import check_users, let_through, make_folder, user_of
 from weft.wire.attempt import (
     ADJUST,
@@ -171,7 +171,7 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
         """Refuse a job without a command, with a workdir that is not here, or too large."""
         check_launch(job, user_of(self.users, job))
         check_host(job, self._machine.node)
-        check_software(job)
+        check_image(job)
 
     @property
     def is_warm(self) -> bool:

@@ -94,15 +94,13 @@ class Driver:
         self._attempt: dict[JobId, int] = {}
         self._wake: float = NEVER
         self._now = 0.0
-        self._order = 0
-        self._arrived = 0
+        self._order = self._arrived = self._idle = 0
         self._left = len(physics.trace)
-        self._idle = 0
         scheduler.timed = self._time_decision
         scheduler.rested = lambda nothing: self._count(idle=nothing and not self._attempt)
 
-    def run(self) -> None:
-        """Until every job has left."""
+    def run(self, watch: Progress | None = None) -> None:
+        """Until every job has left; `watch` hears how far it is, and may end it by raising."""
         total, now = len(self._physics.trace), 0.0
         report_at = every = max(1, total // 200)
         while self._left:
@@ -110,6 +108,8 @@ class Driver:
             if now == NEVER:
                 raise stall_error(self._scheduler)
             self._settle(now, self._happening(now))
+            if watch is not None:
+                watch(self._arrived + total - self._left, 2 * total)
             if self._progress is not None and total - self._left >= report_at:
                 report_at += every
                 self._progress(total - self._left, total)

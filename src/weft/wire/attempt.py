@@ -42,9 +42,10 @@ class AttemptSpec:
     `devices` are the node's device numbers, one for each rank here; `cores` the CPUs of each.
     `processes` is how often the command is started: auto, 1 (a node) or per-gpu. `setup` is a
     script that runs once before it, after `prepare`; `activate` is what every process begins with,
-    lines for bash as both of them. With `pty` the command has a terminal that people can look at,
-    and ends when that was not used for `idle_s` (0: never). A time limit of 0 is none; SIGUSR1
-    comes `warn_s` before it, and at its end the processes have `grace_s` to leave.
+    lines for bash as both of them, as is `container`, which puts a command into an image. With
+    `pty` the command has a terminal that people can look at, and ends when that was not used for
+    `idle_s` (0: never). A time limit of 0 is none; SIGUSR1 comes `warn_s` before it, and at its end
+    the processes have `grace_s` to leave.
     `visible` is the value of CUDA_VISIBLE_DEVICES, None on a node without GPUs. `cpus` and
     `mem_gb` limit all ranks together, 0 does not. `group` is the control group of the attempt,
     empty for none, and `limits` what is written into its files.
@@ -74,6 +75,7 @@ class AttemptSpec:
     setup: str = ""
     prepare: str = ""
     activate: str = ""
+    container: str = ""
     pty: bool = False
     idle_s: float = 0.0
     time_limit_s: float = 0.0

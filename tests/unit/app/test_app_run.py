@@ -178,12 +178,12 @@ def test_drawn_jobs_fit_the_cluster_that_was_named() -> None:
 
 
 def test_the_package_offers_what_the_command_line_does() -> None:
-    one = weft.simulate(TWO, Fifo(), "1x1:v100", restart_cost=0.0)
+    result = weft.simulate(TWO, Fifo(), "1x1:v100", restart_cost=0.0)
     both = weft.compare(TWO, ["fifo", "srtf"], "1x1:v100", processes=1, seeds=(0, 1))
 
-    assert one["policies"]["fifo"]["finished"] == 2
+    assert result["policies"]["fifo"]["finished"] == 2
     assert set(both["policies"]) == {"fifo", "srtf"}
-    json.dumps(one.as_dict(per_job=True), allow_nan=False)
+    json.dumps(result.as_dict(per_job=True), allow_nan=False)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = weft.nothing
 

@@ -36,18 +36,18 @@ def table_of(one: Job) -> Table:
 def test_a_length_comes_with_a_range_and_what_it_is_from() -> None:
     predictor = taught(How.COMPLETED, 1200, 1800, 2400, 2400, 3000, 2400)
 
-    said = describe_length(predictor, table_of(job("x")), JobId("x"), 0.0)
+    length = describe_length(predictor, table_of(job("x")), JobId("x"), 0.0)
 
-    assert said.startswith("about 40 min (")
-    assert said.endswith("), from your last 6 runs of train.py with 4 GPUs")
+    assert length.startswith("about 40 min (")
+    assert length.endswith("), from your last 6 runs of train.py with 4 GPUs")
 
 
 def test_how_often_ranges_were_right_is_told_once_enough_were_scored() -> None:
     predictor = taught(How.COMPLETED, *[2400.0] * 30)
 
-    said = describe_length(predictor, table_of(job("x")), JobId("x"), 0.0)
+    length = describe_length(predictor, table_of(job("x")), JobId("x"), 0.0)
 
-    assert said.endswith(" % of such ranges were right")
+    assert length.endswith(" % of such ranges were right")
 
 
 def test_nothing_is_said_where_nothing_is_known() -> None:

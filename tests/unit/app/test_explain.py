@@ -66,8 +66,8 @@ def test_a_waiting_job_is_told_numbers_who_is_in_front_and_when() -> None:
 def test_the_reason_of_the_decision_comes_first() -> None:
     present = live("fifo", "1x4:a100", job("runs", 4), job("mine", 2))
 
-    said = Reason(Blocker.SAID, {"text": "over quota: because"})
-    assert explain(present, JobId("mine"), said).reason == "over quota: because"
+    reason = Reason(Blocker.SAID, {"text": "over quota: because"})
+    assert explain(present, JobId("mine"), reason).reason == "over quota: because"
 
 
 def test_a_running_job_is_told_what_it_holds() -> None:
@@ -123,7 +123,7 @@ def test_a_plan_names_who_would_be_displaced() -> None:
     trial = plan(present, job("short", 2, 60.0))
 
     assert trial.allocation is not None
-    assert [one.id for one in trial.displaces] == ["long"]
+    assert [displace.id for displace in trial.displaces] == ["long"]
 
 
 def test_a_plan_for_a_job_that_must_wait_has_an_estimate() -> None:
@@ -160,8 +160,8 @@ def test_estimates_cover_what_happens() -> None:
     jobs = [job(f"r{i}", 1, 300.0 + 100.0 * i) for i in range(8)]
     jobs += [job(f"w{i}", 2, 500.0) for i in range(4)]
     present = live("fifo", "1x8:a100", *jobs, job("mine", 4))
-    found = present.estimate(JobId("mine"), simulations=40, decisions=40_000)
-    low, high = found.quantile(0.1), found.quantile(0.9)
+    estimate = present.estimate(JobId("mine"), simulations=40, decisions=40_000)
+    low, high = estimate.quantile(0.1), estimate.quantile(0.9)
     assert low is not None
     assert high is not None
 
@@ -172,18 +172,18 @@ def test_estimates_cover_what_happens() -> None:
 
 
 def test_quantiles_know_what_was_not_reached() -> None:
-    found = Estimate((1.0, 2.0, None, 3.0))
+    estimate = Estimate((1.0, 2.0, None, 3.0))
 
-    assert found.quantile(0.5) == 3.0
-    assert found.quantile(0.9) is None
+    assert estimate.quantile(0.5) == 3.0
+    assert estimate.quantile(0.9) is None
 
 
 def test_a_job_that_cannot_start_within_the_budget_has_no_estimate() -> None:
     present = live("fifo", "1x4:a100", job("runs", 4), *(job(f"j{i}", 4) for i in range(30)))
 
-    found = present.estimate(JobId("j29"), simulations=3, decisions=15)
+    estimate = present.estimate(JobId("j29"), simulations=3, decisions=15)
 
-    assert found.after == (None, None, None)
+    assert estimate.after == (None, None, None)
 
 
 def test_a_job_that_its_owner_cannot_help_is_told_what_others_could_do() -> None:

@@ -66,6 +66,21 @@ def test_a_job_of_a_strict_queue_is_counted_and_told_that_the_policy_keeps_it_ba
     play("fifo", people)
 
 
+def test_while_a_decision_is_made_nobody_is_said_to_be_kept_back() -> None:
+    async def people(live: Live) -> None:
+        for one in (job("hold", 1), job("big", 16), job("small", 1)):
+            await live.driver.submit(one)
+        live.driver.decisions.asking = True
+
+        why = told(live, "small")
+        assert why is not None
+        assert why.text == "waits for the next decision, in 0 s; 1 GPU is free for it"
+        await asyncio.sleep(100.0)
+        assert live.idle_beside.counts == {"turn": 1}
+
+    play("fifo", people)
+
+
 def test_a_job_that_is_just_being_written_down_is_passed_over() -> None:
     async def people(live: Live) -> None:
         for one in (job("hold", 1), job("big", 16), job("small", 1)):
@@ -154,7 +169,7 @@ def test_under_no_policy_an_opportunistic_job_waits_beside_what_it_could_use(
 
         idle = live.driver.scheduler.state.free.room()
         waits = [one.record.job for one in live.driver.jobs() if one.record.allocation is None]
-        assert not [one.id for one in waits if one.demand.gpus <= idle]
+        assert not [wait.id for wait in waits if wait.demand.gpus <= idle]
 
     play(policy, people)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from weft.app.insight.afford import more_jobs
 from weft.app.insight.changes import Changes, resized
 from weft.app.insight.history import History, read_history
 from weft.app.insight.never_starts import NeverStarts
@@ -55,7 +56,7 @@ def test_lengths_are_the_work_that_was_done_and_guesses_are_counted() -> None:
     trace, guessed = trace_of(past, 1000.0, hours=None, guess_s=600.0)
 
     assert [truth.length for _, truth in trace] == [100.0, 100.0]
-    assert guessed == 1
+    assert guessed == {"b"}
 
 
 def test_only_the_hours_that_were_asked_for() -> None:
@@ -189,3 +190,32 @@ def test_quotas_and_weights_go_around_the_policy_that_a_person_named() -> None:
 def test_a_size_of_nothing_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="0 GPUs"):
         resized(Job(JobId("a")), 0)
+
+
+def test_what_is_too_dear_leaves_out_the_oldest_and_says_so() -> None:
+    past = [record(f"job{i}", float(i), 1 + i % 2, 100.0) for i in range(60)]
+    told: list[tuple[str, float]] = []
+
+    found = what_if(past, POLICIES, 1000.0, cpu_s=0.0, progress=lambda *news: told.append(news))
+
+    assert found.jobs == 50
+    assert len(found.outcomes["fifo"].per_job.end_s) == len(found.outcomes["srtf"].per_job.end_s)
+    assert "10 older jobs are left out" in found.note
+    assert told[-1] == ("srtf", 50 / 60)
+    assert "left out" not in what_if(past, POLICIES, 1000.0).note
+
+
+def test_more_jobs_are_tried_as_long_as_there_is_time() -> None:
+    assert more_jobs(50, 10_000, took_s=1.0, left_s=19.0) == 150
+    assert more_jobs(150, 10_000, took_s=5.0, left_s=15.0) == 225
+    assert more_jobs(225, 10_000, took_s=12.0, left_s=8.0) == 225
+    assert more_jobs(50, 60, took_s=1.0, left_s=19.0) == 60
+
+
+def test_with_time_enough_nothing_is_left_out() -> None:
+    past = [record(f"job{i}", float(i), 1 + i % 2, 100.0) for i in range(200)]
+
+    found = what_if(past, POLICIES, 1000.0, cpu_s=1e6)
+
+    assert found.jobs == 200
+    assert found.policies == what_if(past, POLICIES, 1000.0).policies

@@ -152,15 +152,15 @@ def test_every_look_prints_at_80_columns(service: StandIn) -> None:
 def test_cancel_and_drain_say_what_they_did(service: StandIn) -> None:
     assert weft("cancel", "first").stdout == "cancelled first\n"
     assert "ada is drained" in weft("drain", "ada").stdout
-    told = json.loads(weft("drain", "ada", "--json").stdout)
-    assert told == {"done": "node ada is drained", "changed": True}
+    body = json.loads(weft("drain", "ada", "--json").stdout)
+    assert body == {"done": "node ada is drained", "changed": True}
 
 
 def test_cancelling_a_job_that_has_ended_says_so(service: StandIn) -> None:
-    told = Done(done="job first has succeeded: there is nothing to cancel", changed=False)
-    service.answers["DELETE /jobs/first"] = (202, told)
+    done = Done(done="job first has succeeded: there is nothing to cancel", changed=False)
+    service.answers["DELETE /jobs/first"] = (202, done)
 
-    assert weft("cancel", "first").stdout == f"{told.done}\n"
+    assert weft("cancel", "first").stdout == f"{done.done}\n"
 
 
 def test_jobs_finds_any_job_by_its_name(service: StandIn) -> None:

@@ -35,12 +35,12 @@ def test_every_option_may_be_in_the_file() -> None:
 
 
 def test_values_have_the_options_names_and_files_are_relative_to_the_file(tmp_path: Path) -> None:
-    found = read(
+    text = read(
         tmp_path,
         'port = 99\nstate = "st"\ntls-cert = "/etc/c.pem"\npass-env = ["A", "B"]\nverbose = true\n',
     )
 
-    assert found == {
+    assert text == {
         "port": 99,
         "state": str(tmp_path / "st"),
         "tls_cert": "/etc/c.pem",

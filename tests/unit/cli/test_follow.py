@@ -33,7 +33,9 @@ def test_output_is_whole_over_restarts_even_those_nobody_saw(
     ]
     wrote, notes = bytearray(), list[str]()
 
-    with stand_in({"GET /jobs/j": [(200, one) for one in states], "GET /jobs/j/logs": logs}) as s:
+    with stand_in(
+        {"GET /jobs/j": [(200, state) for state in states], "GET /jobs/j/logs": logs}
+    ) as s:
         ended = Follower(Client(s.url, ""), "j", wrote.extend, notes.append, attempt=1)
         last = ended.until_the_end()
 

@@ -21,10 +21,10 @@ def test_it_reads_address_and_token_from_the_environment(monkeypatch: pytest.Mon
 
 
 def test_where_nobody_answers_the_hint_is_to_start_a_service() -> None:
-    with pytest.raises(Unreachable, match=r"no service answers at http://127.0.0.1:1") as found:
+    with pytest.raises(Unreachable, match=r"no service answers at http://127.0.0.1:1") as raised:
         Client("http://127.0.0.1:1").get(JobList, "/jobs")
 
-    assert "`weft serve`" in found.value.hint
+    assert "`weft serve`" in raised.value.hint
     assert not Client("http://127.0.0.1:1").healthy()
 
 
@@ -32,11 +32,11 @@ def test_who_needs_a_token_is_told_of_a_variable_and_not_of_headers() -> None:
     told = {"error": "a token is needed", "hint": "send `Authorization: Bearer TOKEN`"}
     with (
         stand_in({"GET /jobs": (401, told)}) as service,
-        pytest.raises(Refused, match="a token is needed") as found,
+        pytest.raises(Refused, match="a token is needed") as raised,
     ):
         Client(service.url, "").get(JobList, "/jobs", tenant="vision")
 
-    assert found.value.hint.startswith("set WEFT_TOKEN")
+    assert raised.value.hint.startswith("set WEFT_TOKEN")
 
 
 @pytest.mark.parametrize(
@@ -45,24 +45,24 @@ def test_who_needs_a_token_is_told_of_a_variable_and_not_of_headers() -> None:
 def test_a_refusal_without_a_hint_gets_one(status: int, hint: str) -> None:
     with (
         stand_in({"GET /jobs": (status, {"error": "no"})}) as service,
-        pytest.raises(Refused, match="no") as found,
+        pytest.raises(Refused, match="no") as raised,
     ):
         Client(service.url, "").get(JobList, "/jobs")
 
-    assert found.value.status == status
-    assert hint in found.value.hint
+    assert raised.value.status == status
+    assert hint in raised.value.hint
 
 
 def test_a_wrong_field_is_named_with_the_closest_one() -> None:
     told = {"error": "unknown field; did you mean 'gpus'?", "hint": "fields: ...", "field": "gpu"}
     with (
         stand_in({"POST /jobs": (422, told)}) as service,
-        pytest.raises(Refused, match="gpu: unknown field") as found,
+        pytest.raises(Refused, match="gpu: unknown field") as raised,
     ):
         Client(service.url, "").post(Made, "/jobs", {"gpu": 1})
 
-    assert found.value.field == "gpu"
-    assert found.value.hint == "fields: ..."
+    assert raised.value.field == "gpu"
+    assert raised.value.hint == "fields: ..."
     assert service.asked[0].body == {"gpu": 1}
 
 
@@ -99,9 +99,9 @@ def test_who_asks_too_often_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch
 
     with stand_in(answers) as service:
         service.retry_after = "2"
-        found = Client(service.url, "").get(Nodes, "/nodes")
+        answer = Client(service.url, "").get(Nodes, "/nodes")
 
-    assert found == Nodes(nodes=[])
+    assert answer == Nodes(nodes=[])
     assert slept == [2.0]
 
 

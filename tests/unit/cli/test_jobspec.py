@@ -156,9 +156,18 @@ def test_a_variable_alone_takes_the_value_it_has_here(monkeypatch: pytest.Monkey
         pair_of("NOT_SET_ANYWHERE")
 
 
-@pytest.mark.parametrize("name", ["train.py", "job.sbatch", "notes.txt", "run.sh"])
+@pytest.mark.parametrize(
+    ("name", "then"),
+    [
+        ("train.py", "weft submit -- python train.py --lr 1;"),
+        ("job.sbatch", "weft submit -- bash job.sbatch --lr 1;"),
+        ("tool", "chmod +x tool, then weft submit -- ./tool --lr 1;"),
+        ("./tool", "chmod +x ./tool, then weft submit -- ./tool --lr 1;"),
+        ("run.sh", "weft submit -- bash run.sh --lr 1;"),
+    ],
+)
 def test_a_file_that_is_no_job_file_is_refused_not_run(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     written(tmp_path, "print(1)\n", name)
@@ -167,7 +176,7 @@ def test_a_file_that_is_no_job_file_is_refused_not_run(
         from_command([name, "--lr", "1"], Flags())
 
     assert caught.value.hint is not None
-    assert "weft submit -- " in caught.value.hint
+    assert caught.value.hint.startswith(f"to run it: {then}")
 
 
 def test_a_number_is_not_a_command() -> None:

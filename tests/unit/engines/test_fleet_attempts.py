@@ -177,7 +177,7 @@ def test_who_makes_a_folder_of_its_heartbeat_fails_alone(tmp_path: Path) -> None
 
     run.watch.read(0.0)
 
-    assert [one.over for one in run.watch.parts] == [True, False]
+    assert [part.over for part in run.watch.parts] == [True, False]
     assert run.watch.parts[1].started
 
 

@@ -61,26 +61,26 @@ def test_a_recorded_dgx_1v_is_the_node_type_of_that_name() -> None:
 
 def test_lanes_that_all_pairs_show_lead_to_a_switch() -> None:
     rows = [" ".join("X" if a == b else "NV18" for b in range(8)) for a in range(8)]
-    found = read_links("h200", matrix_of(printed(rows, ["0"] * 4 + ["1"] * 4)))
+    links = read_links("h200", matrix_of(printed(rows, ["0"] * 4 + ["1"] * 4)))
 
-    assert found.uniform
-    assert (found.fabric_gb_s, found.fabric_width) == (450.0, 18)
-    assert found.bandwidths == NODE_TYPES["hgx-h200"].bandwidths
+    assert links.uniform
+    assert (links.fabric_gb_s, links.fabric_width) == (450.0, 18)
+    assert links.bandwidths == NODE_TYPES["hgx-h200"].bandwidths
 
 
 def test_two_gpus_with_a_bridge_have_a_link_of_their_own() -> None:
-    found = read_links("a100", matrix_of(printed(["X NV12", "NV12 X"], ["0", "0"])))
+    links = read_links("a100", matrix_of(printed(["X NV12", "NV12 X"], ["0", "0"])))
 
-    assert found.fabric_gb_s == 0.0
-    assert found.bandwidths[0][1] == 300.0
+    assert links.fabric_gb_s == 0.0
+    assert links.bandwidths[0][1] == 300.0
 
 
 def test_pcie_switches_and_sockets_are_told_without_numa_nodes() -> None:
-    found = read_links("t4", matrix_of(PCIE))
+    links = read_links("t4", matrix_of(PCIE))
 
-    assert found.sockets == ((0, 1, 2), (3, 4))
-    assert found.switches == ((0, 1), (2,), (3, 4))
-    assert found.links == ()
+    assert links.sockets == ((0, 1, 2), (3, 4))
+    assert links.switches == ((0, 1), (2,), (3, 4))
+    assert links.links == ()
 
 
 def test_colours_and_network_cards_do_not_get_in_the_way() -> None:
@@ -100,9 +100,9 @@ def test_what_is_no_matrix_is_not_taken_for_one(text: str) -> None:
 
 
 def test_some_of_the_gpus_keep_their_own_links() -> None:
-    found = read_links("v100", matrix_of(DGX_1V).restrict((0, 3, 4)))
+    links = read_links("v100", matrix_of(DGX_1V).restrict((0, 3, 4)))
 
-    assert found.bandwidths == ((0.0, 50.0, 50.0), (50.0, 0.0, 10.0), (50.0, 10.0, 0.0))
+    assert links.bandwidths == ((0.0, 50.0, 50.0), (50.0, 0.0, 10.0), (50.0, 10.0, 0.0))
 
 
 def test_the_node_of_a_machine_carries_its_links_and_does_without() -> None:

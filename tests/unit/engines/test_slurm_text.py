@@ -112,8 +112,8 @@ def test_a_pilot_holds_a_whole_node() -> None:
 
 
 def test_nodes_are_read_with_kind_health_and_address() -> None:
-    assert [one.machine.node.kind for one in NODES.values()] == ["a100", "a100", "t4", "cpu"]
-    assert [one.machine.health for one in NODES.values()] == [
+    assert [node.machine.node.kind for node in NODES.values()] == ["a100", "a100", "t4", "cpu"]
+    assert [node.machine.health for node in NODES.values()] == [
         *(Health.UP, Health.UP),
         *(Health.DRAINING, Health.DOWN),
     ]

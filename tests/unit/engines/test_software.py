@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.core.errors import InvalidConfig
-from weft.core.model.job import Job, JobId
-from weft.core.model.launch import Launch, Software, SoftwareKind
-from weft.engines.machine.software import activation, check_software, preparation
+from weft.core.model.launch import Software, SoftwareKind
+from weft.engines.machine.software import activation, preparation
 
 ALL = [
     Software(SoftwareKind.VENV, "a b/.venv"),
@@ -43,10 +41,3 @@ def test_what_is_not_there_is_said(software: Software, tmp_path: Path) -> None:
 
     assert ran.returncode == 1
     assert "no virtual environment in a b/.venv" in ran.stderr or "not installed" in ran.stderr
-
-
-def test_an_image_is_refused_by_an_engine_of_processes() -> None:
-    launch = Launch(("true",), software=Software(SoftwareKind.IMAGE, "pytorch:2"))
-
-    with pytest.raises(InvalidConfig, match="not containers"):
-        check_software(Job(JobId("j"), launch=launch))

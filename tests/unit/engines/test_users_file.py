@@ -23,23 +23,23 @@ def written(folder: Path, text: str, name: str = "users.toml") -> Path:
 
 
 def test_a_user_is_given_by_numbers(tmp_path: Path) -> None:
-    found = read_users(written(tmp_path, '[a]\nuid = 61001\ngroups = [7]\numask = "027"\n'))
+    users = read_users(written(tmp_path, '[a]\nuid = 61001\ngroups = [7]\numask = "027"\n'))
 
-    assert found == {"a": Identity(61001, 61001, (7,), umask=0o027)}
+    assert users == {"a": Identity(61001, 61001, (7,), umask=0o027)}
 
 
 def test_the_same_in_yaml(tmp_path: Path) -> None:
-    found = read_users(written(tmp_path, "a: {uid: 61001, gid: 61500}\n", "users.yaml"))
+    users = read_users(written(tmp_path, "a: {uid: 61001, gid: 61500}\n", "users.yaml"))
 
-    assert found == {"a": Identity(61001, 61500)}
+    assert users == {"a": Identity(61001, 61500)}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root is refused")
 def test_a_user_is_given_by_name(tmp_path: Path) -> None:
-    found = read_users(written(tmp_path, f'[a]\nuser = "{getpass.getuser()}"\n'))
+    users = read_users(written(tmp_path, f'[a]\nuser = "{getpass.getuser()}"\n'))
 
-    assert found["a"].uid == os.geteuid()
-    assert found["a"].gid in found["a"].groups
+    assert users["a"].uid == os.geteuid()
+    assert users["a"].gid in users["a"].groups
 
 
 def test_a_known_name_brings_its_groups_and_home(tmp_path: Path) -> None:

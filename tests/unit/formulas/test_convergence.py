@@ -43,15 +43,15 @@ def test_losses_fall_and_reach_their_marks_in_order(family: str) -> None:
 
 
 def test_scatter_depends_on_the_seed_alone() -> None:
-    one = Curve("sgd", (0.1, 1.0, 0.2), 1000.0, noise=0.1, seed=4)
+    curve = Curve("sgd", (0.1, 1.0, 0.2), 1000.0, noise=0.1, seed=4)
 
-    whole = one.measured(0, 600)
+    whole = curve.measured(0, 600)
 
-    assert (whole[250:300] == one.measured(250, 299)).all()
+    assert (whole[250:300] == curve.measured(250, 299)).all()
     assert (
         whole != Curve("sgd", (0.1, 1.0, 0.2), 1000.0, noise=0.1, seed=5).measured(0, 600)
     ).any()
-    error = (whole - one.at(np.arange(601.0))) / (one.at(np.arange(601.0)) - one.at(1000.0))
+    error = (whole - curve.at(np.arange(601.0))) / (curve.at(np.arange(601.0)) - curve.at(1000.0))
     assert error.std() == pytest.approx(0.1, rel=0.15)
 
 

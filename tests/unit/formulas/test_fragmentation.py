@@ -88,7 +88,7 @@ def test_typical_classes_cover_most_jobs_and_sum_to_one() -> None:
 
     classes = typical_classes(demands)
 
-    assert [(one.gpus, one.popularity) for one in classes] == [(1, 0.625), (8, 0.375)]
+    assert [(class_.gpus, class_.popularity) for class_ in classes] == [(1, 0.625), (8, 0.375)]
 
 
 def test_half_a_node_is_lost_to_jobs_that_take_a_whole_one() -> None:
@@ -140,7 +140,7 @@ def test_a_run_counts_as_if_one_looked_at_every_instant(
         for at, _ in pairwise(range(15))
     )
 
-    found = count_idle(["v100", "v100"], [4, 4], held, (0.0, 14.0), classes)
+    idle = count_idle(["v100", "v100"], [4, 4], held, (0.0, 14.0), classes)
 
-    assert found.gpu_s == pytest.approx(2 * 4 * 14 - used.sum())
-    assert found.fragmented_gpu_s == pytest.approx(slow)
+    assert idle.gpu_s == pytest.approx(2 * 4 * 14 - used.sum())
+    assert idle.fragmented_gpu_s == pytest.approx(slow)

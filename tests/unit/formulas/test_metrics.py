@@ -14,10 +14,10 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "result.md"
 
 
 def test_a_result_has_the_metrics_of_the_table_in_its_order() -> None:
-    found = weft.simulate("tiny-20", "fifo").outcomes["fifo"][0].metrics
+    metrics = weft.simulate("tiny-20", "fifo").outcomes["fifo"][0].metrics
 
-    assert list(found) == [metric.name for metric in METRICS if metric.name in found]
-    assert len(found) >= 18
+    assert list(metrics) == [metric.name for metric in METRICS if metric.name in metrics]
+    assert len(metrics) >= 18
 
 
 def test_a_report_has_a_column_for_every_heading_with_its_meaning() -> None:

@@ -39,13 +39,13 @@ def test_what_is_seen_before_the_first_step_says_nothing_of_how_busy_it_will_be(
 
 
 def test_what_a_job_told_of_itself_holds() -> None:
-    told = Job(JobId("t"), hints={"gpu_util": 80.0, "gmem_util": 40.0, "gmem_mib": 4_000.0})
+    job = Job(JobId("t"), hints={"gpu_util": 80.0, "gmem_util": 40.0, "gmem_mib": 4_000.0})
     believed = Colocated(profile_of)
-    before = believed.profile(told)
+    before = believed.profile(job)
 
-    believed.observe(told, "h200", Report(mem_gb=9.0, sm=0.1, steps=9.0, step_s=1.0))
+    believed.observe(job, "h200", Report(mem_gb=9.0, sm=0.1, steps=9.0, step_s=1.0))
 
-    assert believed.profile(told) == before
+    assert believed.profile(job) == before
 
 
 def test_what_was_seen_is_saved_and_loaded() -> None:
@@ -123,8 +123,8 @@ def test_muri_groups_strangers_by_the_stages_that_were_measured(discipline: str)
 
     terms = [on.sharing for on in scheduler.state.table.allocations if on is not None]
 
-    assert [str(one.discipline) for one in terms] == [discipline] * 2
-    assert len({one.phase for one in terms}) == (2 if discipline == "lockstep" else 1)
+    assert [str(term.discipline) for term in terms] == [discipline] * 2
+    assert len({term.phase for term in terms}) == (2 if discipline == "lockstep" else 1)
 
 
 def test_stages_told_in_four_and_measured_in_three_make_one_period() -> None:

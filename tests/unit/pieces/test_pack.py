@@ -99,6 +99,15 @@ def test_parts_all_over_keep_whole_devices_from_a_gang_unless_it_is_late() -> No
     assert who(view, pack(view, rows(2, 1, 0), late=late)) == "bc"
 
 
+def test_all_behind_a_late_gang_give_way_where_it_takes_all_of_them() -> None:
+    parts = [job(name, 4, share=0.25) for name in "abc"]  # each has a part of every device
+    view = view_with("1x4:v100", *parts, job("g"), running="abc")
+
+    plan = pack(view, rows(3, 0, 1, 2), late=np.array([False, False, False, True]))
+
+    assert who(view, plan) == "g"
+
+
 def test_nobody_ahead_of_a_late_gang_is_stopped_for_it() -> None:
     view = scattered()
 
@@ -208,6 +217,16 @@ def test_backfill_starts_whoever_fits_and_stops_nobody() -> None:
 
     assert who(view, plan) == "ac"
     assert None not in plan.changes.values()
+
+
+def test_who_fits_beside_the_first_starts_though_very_many_that_do_not_come_before_it() -> None:
+    many = [Job(JobId(f"j{i}"), demand=Demand(5)) for i in range(150)]
+    small = [Job(JobId(f"s{i}"), demand=Demand(3)) for i in range(10)]
+    view = view_with(8, *many, *small)
+
+    plan = backfill_by(view, np.arange(160.0))
+
+    assert set(plan.changes) == {"j0", "s0"}
 
 
 def test_in_turn_nobody_overtakes() -> None:

@@ -86,6 +86,17 @@ def test_a_job_that_can_shrinks_and_grows_on_devices_that_it_has() -> None:
 # ---- few moves
 
 
+def test_who_asks_for_a_part_of_a_gpu_is_given_that_part() -> None:
+    state = State(SMALL)
+    for name, share in (("half", 0.5), ("whole", 1.0)):
+        state.fold(0.0, Submitted(Job(JobId(name), demand=Demand(1, share=share))))
+    view = View(0.0, state.table, SMALL, state.free)
+
+    placed = placed_by(view, {row: Config("t4", 1, 1) for row in (0, 1)})
+
+    assert {row: where.sharing.share for row, where in placed.items()} == {0: 0.5, 1: 1.0}
+
+
 def test_rows_of_unchanged_size_stay() -> None:
     view = seen(SMALL, on(("t4-1", (2, 3))), on(("t4-0", (0, 1, 2, 3))), None)
 

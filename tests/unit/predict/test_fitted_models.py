@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from math import inf
 
 import numpy as np
@@ -11,10 +12,14 @@ import pytest
 from weft.core.errors import InvalidConfig
 from weft.core.events.job_end import Ended, How
 from weft.core.model.job import Demand, Job, JobId
+from weft.core.state.table import Table
 from weft.predict.published.boosted import fit_shapes, fit_trees
 from weft.predict.published.lucid import NEGATIVE_S, Lucid
-from weft.predict.published.past_ends import DAY_S, FEWEST, PastEnds
+from weft.predict.published.pai_group import PaiGroup
+from weft.predict.published.past_ends import DAY_S, FEWEST, PastEnds, encode_rows
 from weft.predict.published.qssf import Qssf, merge
+
+Kind = Qssf | Lucid | PaiGroup
 
 
 def job(number: int, user: str, gpus: int = 1) -> Job:
@@ -25,7 +30,7 @@ def end(one: Job, ran: float, at: float = 0.0) -> Ended:
     return Ended(one, ran, ran * one.demand.gpus, finished=True, how=How.COMPLETED, at=at)
 
 
-def teach(predictor: Qssf | Lucid, count: int, at: float = 0.0) -> None:
+def teach(predictor: Kind, count: int, at: float = 0.0) -> None:
     """Ann's jobs take 100 s, Bob's an hour."""
     for i, ann in enumerate((np.random.default_rng(0).random(count) < 0.5).tolist()):
         user, seconds = ("ann", 100.0) if ann else ("bob", 3_600.0)
@@ -55,9 +60,9 @@ def test_qssf_is_a_tenth_rolling_and_nine_tenths_model() -> None:
     teach(qssf, FEWEST)
     assert qssf._model is not None
     encoding, trees = qssf._model
-    said = trees.predict(encoding.row(("ann", "", ""), 1.0, 60.0 * 25))
+    predicted = trees.predict(encoding.row(("ann", "", ""), 1.0, 60.0 * 25))
 
-    assert qssf.estimate(job(50, "ann")) == pytest.approx(merge(100.0, said))
+    assert qssf.estimate(job(50, "ann")) == pytest.approx(merge(100.0, predicted))
     assert Qssf(model=False).estimate(job(50, "ann")) == inf
 
 
@@ -84,6 +89,73 @@ def test_what_was_saved_says_the_same(kind: type[Qssf | Lucid]) -> None:
     assert [other.estimate(one) for one in asked] == [predictor.estimate(one) for one in asked]
 
 
+@pytest.mark.parametrize("kind", [Qssf, Lucid, PaiGroup])
+def test_fitted_aside_it_says_the_same_once_the_model_is_there(kind: type[Kind]) -> None:
+    at_once, aside = kind(), kind()
+    aside.aside = True
+    asked = [job(900, "ann"), job(901, "bob", 8)]
+    teach(aside, FEWEST)
+    before = [aside.estimate(one) for one in asked]
+    fit = aside.wanted()
+    assert fit is not None
+    model = json.loads(json.dumps(pickle.loads(pickle.dumps(fit)).make()))
+    assert [aside.estimate(one) for one in asked] == before
+
+    teach(at_once, fit.ends)
+    aside = kind()
+    aside.aside = True
+    teach(aside, fit.ends)
+    aside.adopt(model)
+
+    assert aside.wanted() is None
+    assert [aside.estimate(one) for one in asked] == [at_once.estimate(one) for one in asked]
+
+
+@pytest.mark.parametrize("kind", [Qssf, Lucid, PaiGroup])
+def test_what_was_due_when_it_was_saved_is_due(kind: type[Kind]) -> None:
+    predictor, other = kind(), kind()
+    predictor.aside = other.aside = True
+    teach(predictor, FEWEST)
+    other.load(json.loads(json.dumps(predictor.save())))
+
+    was, wanted = predictor.wanted(), other.wanted()
+    assert was is not None
+    assert wanted is not None
+    assert wanted.make() == was.make()
+
+
+def test_a_model_that_is_late_leaves_the_next_one_due() -> None:
+    predictor = Lucid()
+    predictor.aside = True
+    teach(predictor, FEWEST)
+    fit = predictor.wanted()
+    assert fit is not None
+    teach(predictor, 1, at=8 * DAY_S)
+    predictor.adopt(fit.make())
+
+    wanted = predictor.wanted()
+    assert wanted is not None
+    assert wanted.ends > fit.ends
+
+
+@pytest.mark.parametrize("kind", [Qssf, Lucid])
+def test_an_estimate_stays_whoever_asks_and_when(kind: type[Qssf | Lucid]) -> None:
+    asked, other = kind(), kind()
+    table = Table(1)
+    table.add(job(900, "ann"), 0)
+    for predictor in (asked, other):
+        teach(predictor, FEWEST)
+        predictor.note_submitted(table.jobs[0], 0.0)
+    said = asked.remaining(table, 0.0)
+    for predictor in (asked, other):
+        teach(predictor, FEWEST, at=40 * DAY_S)
+        again = kind()
+        again.load(json.loads(json.dumps(predictor.save())))
+
+        assert predictor.remaining(table, 0.0) == said
+        assert again.remaining(table, 0.0) == said
+
+
 def test_lucid_takes_a_negative_prediction_for_a_thousand_seconds() -> None:
     lucid = Lucid()
     teach(lucid, FEWEST)
@@ -108,9 +180,7 @@ def test_rows_know_nothing_of_their_own_end_or_later_ones() -> None:
     past = PastEnds(7.0)
     for i in range(FEWEST):
         past.add(job(i, "only" if i == 3 else "many"), 1_000.0 if i == 3 else 10.0, 0.0)
-    rows = past.rows()
-    assert rows is not None
-    encoding, x, _ = rows
+    encoding, x, _ = encode_rows(past.rows())
 
     assert x[3, 0] == pytest.approx(10.0)
     assert x[5, 0] == pytest.approx((4 * 10.0 + (4 * 10.0 + 1_000.0) / 5) / 5)

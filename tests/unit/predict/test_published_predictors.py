@@ -73,6 +73,7 @@ def test_qssf_keeps_its_first_estimate_unless_refreshed() -> None:
     frozen, fresh = Qssf(), Qssf(refresh=True)
     for qssf in (frozen, fresh):
         qssf.learn(ended(job("a"), 100.0))
+        qssf.note_submitted(job("w"), 0.0)
         assert left(qssf, job("w")) == 100.0
         qssf.learn(ended(job("b"), 300.0))
 

@@ -58,9 +58,9 @@ def page(what: Result) -> str:
 
 
 def figures_in(text: str) -> dict[str, Any]:
-    found = re.search(r'id="figures">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    figures: dict[str, Any] = json.loads(found[1])
+    match = re.search(r'id="figures">(.*?)</script>', text, re.DOTALL)
+    assert match is not None
+    figures: dict[str, Any] = json.loads(match[1])
     return figures
 
 
@@ -179,11 +179,11 @@ def test_the_file_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
     text = one.decode()
     library = r'<script type="text/plain" id="plotly">(.*?)</script>'
     own = re.sub(library, "", text, flags=re.DOTALL)
-    found = re.search(library, text, re.DOTALL)
+    match = re.search(library, text, re.DOTALL)
     assert "<title>Mine</title>" in own
     assert not re.search(r"""(src|href|url\()\s*=?\s*["']?(https?:)?//""", own)
-    assert found is not None
-    assert "Plotly" in unpack(found[1])
+    assert match is not None
+    assert "Plotly" in unpack(match[1])
     assert len(one) < 2_000_000
 
 

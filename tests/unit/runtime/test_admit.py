@@ -12,6 +12,7 @@ from weft.core.model.cluster import Cluster, Node, parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.model.launch import Launch
 from weft.runtime.loop.admit import AGENTS_LOST, STARTS_LOST, check_job, judge_failure
+from weft.runtime.records.job_records import LASTED_S
 from weft.runtime.records.ledger import Ledger
 
 TWO_CORES = Cluster((Node(NodeId("here"), "cpu", 4, cpus=2.0, mem_gb=8.0),))
@@ -76,6 +77,14 @@ def lose_agents(ledger: Ledger, first: int, count: int) -> list[bool]:
     return tried
 
 
+def preempt(ledger: Ledger, attempt: int, after_s: float) -> None:
+    """Start the job once more and stop it in good order."""
+    ledger.fold(0.0, Decided(attempt, {A: ON}))
+    ledger.fold(0.0, Started(A, attempt))
+    ledger.fold(0.0, Decided(attempt, {A: None}))
+    ledger.fold(after_s, Stopped(A, attempt))
+
+
 def submitted(retries: int) -> Ledger:
     ledger = Ledger()
     ledger.fold(0.0, Submitted(Job(A, launch=Launch(("x",), retries=retries))))
@@ -102,8 +111,18 @@ def test_agents_that_died_now_and_then_do_not_count() -> None:
 
     assert ledger.jobs[A].agents_lost == 0
     lose_agents(ledger, 3 * AGENTS_LOST + 1, 2)
-    ledger.fold(0.0, Stopped(A, 3 * AGENTS_LOST + 2))
+    preempt(ledger, 3 * AGENTS_LOST + 3, LASTED_S)
     assert ledger.jobs[A].agents_lost == 0
+
+
+def test_being_preempted_soon_after_each_start_excuses_nobody() -> None:
+    ledger = submitted(retries=0)
+
+    lose_agents(ledger, 1, AGENTS_LOST)
+    preempt(ledger, AGENTS_LOST + 1, LASTED_S / 2)
+
+    assert lose_agents(ledger, AGENTS_LOST + 2, 1) == [False]
+    assert ledger.jobs[A].outcome == "failed"
 
 
 def test_a_job_whose_starts_are_lost_one_after_the_other_is_not_tried_for_ever() -> None:

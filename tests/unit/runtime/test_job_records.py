@@ -89,8 +89,8 @@ def test_pages_are_those_of_a_scan(
         for since in (0.0, 3.0):
             for limit in (2, 1000):
                 read = records.pager(limit, after=last, tenant=tenant, outcome=outcome, since=since)
-                found = [one.job.id for one in read()]
-                assert found == scan.after(last, tenant, outcome, since)[:limit]
+                ids = [one.job.id for one in read()]
+                assert ids == scan.after(last, tenant, outcome, since)[:limit]
     assert [*records] == [*scan.jobs]
 
 
@@ -113,14 +113,14 @@ def test_counts_and_the_active_are_those_of_a_scan(ended: EndedJobs, steps: list
 def test_a_record_that_was_shelved_is_read_back_as_it_was(ended: EndedJobs) -> None:
     launch = Launch(("python", "train.py"), name="train", env={"A": "1"})
     job = Job(JobId("a:x"), 3.0, tenant="a", user="ann", launch=launch, hints={"duration_s": 4.5})
-    one = JobRecord(job, 3.0, "failed", "it broke", 4.0, 5.0, 2, 2, 1, number=7)
-    told = replace(one, notices=((4.5, "info", "half"),), saved=12, heard=(4.0, 0.5))
+    job_record = JobRecord(job, 3.0, "failed", "it broke", 4.0, 5.0, 2, 2, 1, number=7)
+    changed = replace(job_record, notices=((4.5, "info", "half"),), saved=12, heard=(4.0, 0.5))
 
     ended.reset(0, ())
-    ended.put([row_of(told)])
+    ended.put([row_of(changed)])
 
     records = JobRecords(ended=ended)
-    assert records[job.id] == told
+    assert records[job.id] == changed
     assert JobId("a:y") not in records
     assert ended.named("train", 5) == ended.named("x", 5, tenant="a") == ["a:x"]
     assert ended.named("train", 5, tenant="b") == ended.beginning("b", 5) == []
@@ -148,12 +148,12 @@ def test_what_is_asked_of_ended_jobs_is_answered_by_an_index(tmp_path: Path) -> 
     db.set_trace_callback(None)
 
     plans = [row[3] for words in asked for row in db.execute(f"EXPLAIN QUERY PLAN {words}")]
-    scans = [one for one in plans if one.startswith("SCAN ended_jobs")]
+    scans = [plan for plan in plans if plan.startswith("SCAN ended_jobs")]
     assert len(asked) > 12
     # Newest or oldest first, all of them: in the order of an index, as far as the limit.
     assert set(scans) <= {"SCAN ended_jobs", "SCAN ended_jobs USING INDEX ended_at"}
     assert scans.count("SCAN ended_jobs") <= 1
-    assert not [one for one in plans if "TEMP B-TREE FOR ORDER BY" in one and "LIMIT" in one]
+    assert not [plan for plan in plans if "TEMP B-TREE FOR ORDER BY" in plan and "LIMIT" in plan]
     store.close()
     db.close()
 

@@ -13,38 +13,38 @@ from weft.runtime.records.usage import Usage
 
 
 def test_a_stretch_is_divided_between_the_windows_it_touches() -> None:
-    found = ShareWindows()
+    share_windows = ShareWindows()
 
-    found.spent("a", 5.0, 25.0, 2.0)
-    found.entitled("a", 0.0, 20.0, 3.0)
+    share_windows.spent("a", 5.0, 25.0, 2.0)
+    share_windows.entitled("a", 0.0, 20.0, 3.0)
 
-    assert found.windows() == [0, 1, 2]
-    assert found.sums() == {"a": {0: (10.0, 30.0), 1: (20.0, 30.0), 2: (10.0, 0.0)}}
+    assert share_windows.windows() == [0, 1, 2]
+    assert share_windows.sums() == {"a": {0: (10.0, 30.0), 1: (20.0, 30.0), 2: (10.0, 0.0)}}
 
 
 def test_windows_become_longer_before_there_are_too_many_and_nothing_is_lost() -> None:
-    found = ShareWindows()
+    share_windows = ShareWindows()
 
     for i in range(400):
-        found.spent("a", 60.0 * i, 60.0 * i + 30.0, 2.0)
+        share_windows.spent("a", 60.0 * i, 60.0 * i + 30.0, 2.0)
 
-    assert len(found.windows()) <= MOST
-    assert found.width_s == 160.0
-    assert sum(used for used, _ in found.sums()["a"].values()) == pytest.approx(400 * 60.0)
+    assert len(share_windows.windows()) <= MOST
+    assert share_windows.width_s == 160.0
+    assert sum(used for used, _ in share_windows.sums()["a"].values()) == pytest.approx(400 * 60.0)
 
 
 def test_the_oldest_windows_go_when_windows_are_long_enough() -> None:
-    found = ShareWindows()
+    share_windows = ShareWindows()
     end = 10 * MOST * LONGEST_S
 
-    found.spent("early", 0.0, 50.0, 1.0)
-    found.spent("late", end - 100.0, end, 1.0)
-    found.spent("early", 60.0, 70.0, 1.0)
+    share_windows.spent("early", 0.0, 50.0, 1.0)
+    share_windows.spent("late", end - 100.0, end, 1.0)
+    share_windows.spent("early", 60.0, 70.0, 1.0)
 
-    assert found.width_s == LONGEST_S
-    assert len(found.windows()) == MOST
-    assert sum(used for used, _ in found.sums()["late"].values()) == pytest.approx(100.0)
-    assert not found.sums().get("early")
+    assert share_windows.width_s == LONGEST_S
+    assert len(share_windows.windows()) == MOST
+    assert sum(used for used, _ in share_windows.sums()["late"].values()) == pytest.approx(100.0)
+    assert not share_windows.sums().get("early")
 
 
 def test_what_is_saved_goes_on_where_it_was() -> None:
@@ -67,10 +67,10 @@ def test_what_still_runs_counts_until_now() -> None:
     ledger.fold(0.0, Decided(1, {job: on}))
     ledger.fold(4.0, Started(job, 1))
 
-    found = ledger.shares(14.0)
+    shares = ledger.shares(14.0)
 
-    assert found.sums() == {"t": {0: (12.0, 10.0), 1: (8.0, 4.0)}}
-    assert ledger.shares(14.0).sums() == found.sums()
+    assert shares.sums() == {"t": {0: (12.0, 10.0), 1: (8.0, 4.0)}}
+    assert ledger.shares(14.0).sums() == shares.sums()
 
 
 def test_of_what_is_wanted_in_one_instant_the_last_counts_until_time_goes_on() -> None:

@@ -93,7 +93,7 @@ def test_it_goes_on_at_once_when_its_turn_comes() -> None:
 
     actions = line.scheduler.step(line.now + 60.0, [Finished(JobId("runs"), 1)])
 
-    (resume,) = (one for one in actions if isinstance(one, Resume))
+    (resume,) = (action for action in actions if isinstance(action, Resume))
     assert (resume.job.id, resume.attempt) == (NEXT, 1)
     line.scheduler.step(line.now + 60.1, [Awoke(NEXT, 1)])
     assert line.stage() == Stage.RUNNING

@@ -25,7 +25,7 @@ def test_a_run_over_midnight_is_split_between_the_days() -> None:
 
     usage.spent("t", DAY_S - 10.0, 2 * DAY_S + 5.0, 2.0)
 
-    assert [(one.day, one.gpu_s) for one in usage.days()] == [(0, 20.0), (1, 2 * DAY_S), (2, 10.0)]
+    assert [(day.day, day.gpu_s) for day in usage.days()] == [(0, 20.0), (1, 2 * DAY_S), (2, 10.0)]
 
 
 def test_sums_are_over_whole_days() -> None:

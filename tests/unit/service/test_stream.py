@@ -38,7 +38,7 @@ def test_a_quiet_stream_beats_and_loses_nothing() -> None:
 
     async def read() -> list[int | None]:
         rows = while_allowed(Tokens(None), ANYBODY, slow(), 0.05)
-        return [None if found is None else found[0][0] async for found in rows]
+        return [None if row is None else row[0][0] async for row in rows]
 
     heard = asyncio.run(read())
 

@@ -14,10 +14,10 @@ def on(*gpus: int) -> Allocation:
 
 
 def folded(*events: tuple[float, facts.Event]) -> Timeline:
-    found = Timeline()
+    timeline = Timeline()
     for seq, (at, event) in enumerate(events, start=1):
-        found.fold(seq, at, event)
-    return found
+        timeline.fold(seq, at, event)
+    return timeline
 
 
 def test_a_span_reaches_from_the_start_to_the_end_of_an_attempt() -> None:
@@ -48,7 +48,7 @@ def test_work_since_the_last_checkpoint_is_lost_and_only_that() -> None:
         (9.0, facts.Failed(B, 1, "oom", retry=True)),
     )
 
-    lost = {one.job: one.lost_gpu_s for one in found.spans}
+    lost = {span.job: span.lost_gpu_s for span in found.spans}
 
     assert lost == {A: 6.0, B: None}  # two GPUs for three seconds; b never wrote one
 
@@ -62,7 +62,7 @@ def test_a_live_resize_ends_one_span_and_begins_another() -> None:
         (9.0, facts.Finished(A, 1)),
     )
 
-    assert [(one.start, one.end, one.how) for one in found.spans] == [
+    assert [(span.start, span.end, span.how) for span in found.spans] == [
         (2.0, 4.0, "resized"),
         (4.0, 9.0, "finished"),
     ]
@@ -76,7 +76,7 @@ def test_decisions_say_what_they_changed() -> None:
         (3.0, facts.Decided(3, {A: on(0, 1), B: on(2)}, reasons={A: "grows"})),
     )
 
-    assert [one.number for one in found.decisions] == [1, 3]
+    assert [decision.number for decision in found.decisions] == [1, 3]
     assert [(m.before, m.after, m.why) for m in found.decisions[1].moves] == [
         (1.0, 2.0, "grows"),
         (0.0, 1.0, ""),

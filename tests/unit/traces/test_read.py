@@ -184,10 +184,10 @@ def test_a_file_with_an_error_in_it_is_closed_while_the_error_is_told(
     path = tmp_path / "trace.csv"
     path.write_text(content)
 
-    with pytest.raises(TraceError) as told:
+    with pytest.raises(TraceError) as raised:
         load(path)
 
     handles = Path("/proc/self/fd").iterdir()
-    open_files = [one.readlink() for one in handles if os.path.lexists(one)]
+    open_files = [handle.readlink() for handle in handles if os.path.lexists(handle)]
     assert path not in open_files
-    assert told.value
+    assert raised.value

@@ -76,13 +76,13 @@ def test_open_and_clipped_jobs_are_censored(tmp_path: Path) -> None:
 def test_sets_in_one_file_can_be_chosen(tmp_path: Path) -> None:
     path = file(tmp_path, "set,id,submit_s,num_gpus,duration_s\n0,a,0,1,9\n1,a,0,1,9\n")
 
-    one = load(path, Options(subset="1"))
+    loaded = load(path, Options(subset="1"))
 
     with pytest.raises(TraceError, match="holds 2 workloads: 0, 1") as refused:
         load(path)
     assert "-o subset=0" in refused.value.hint
-    assert [job.id for job, _ in one] == ["a"]
-    assert one.report.dropped == {"subset": 1}
+    assert [job.id for job, _ in loaded] == ["a"]
+    assert loaded.report.dropped == {"subset": 1}
 
 
 @pytest.mark.parametrize(

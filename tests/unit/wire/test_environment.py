@@ -11,15 +11,15 @@ def test_a_script_alone_is_rank_0_of_1() -> None:
 
 
 def test_what_a_launcher_writes_is_what_a_rank_reads() -> None:
-    told = Environment(
+    environment = Environment(
         job="a", attempt=3, checkpoints="/c", agent="/a", coordinator="/t", devices=(4, 6),
         tier="opportunistic", weight=0.5,
         kind="cpu", nodes=2, rank=3, world_size=4, local_rank=1, local_world_size=2,
         master_addr="127.0.0.1", master_port=29500,
     )  # fmt: skip
 
-    assert Environment.read(told.variables()) == told
-    assert told.device == 6
+    assert Environment.read(environment.variables()) == environment
+    assert environment.device == 6
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ SPREAD = 0.5  # sigma of the log-normal error where nothing is predicted
 SHORTEST_S = 60.0
 HISTORY_KEPT = 2_000
 BOUNDLESS = Purse()
+STEP = 0.005  # of the whole, between two words of how far it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,7 @@ class Present:
         the first simulations do not come to the start within their part, nor will the others. What
         `purse` does not pay for is not simulated.
         """
-        total = decisions or min(DECISIONS, WORK // max(len(self.table), 1))
+        total = decisions or self._affordable()
         after: list[float | None] = []
         for seed in range(simulations):
             if (seed >= HOPELESS and not any(after)) or purse.empty:
@@ -246,35 +247,40 @@ class Present:
         simulations: int = OUTLOOKS,
         progress: Callable[[float], None] | None = None,
         purse: Purse = BOUNDLESS,
+        decisions: int | None = None,
     ) -> Ahead:
         """The same with who holds which GPU when, in the first of the simulations.
 
-        What `purse` does not pay for is not simulated: then there are fewer simulations, and the
-        last ends early.
+        `decisions` bounds each of them; by default fewer where there are many jobs. The first may
+        take half of `purse` and ends early then; of the others only those count that it pays for.
         """
-        each = min(DECISIONS, WORK // max(len(self.table), 1)) // simulations
+        each = decisions or max(self._affordable() // simulations, 1)
         starts: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
         ends: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
         timeline: tuple[Bar, ...] = ()
         never: dict[JobId, str] = {}
         for seed in range(simulations):
-            if seed and purse.empty:
+            fork, ration = self._fork(seed), purse.part(1.0 if seed else 0.5)
+            times = fork.to_the_end(each, _tell(ration, seed, simulations, progress))
+            if seed and ration.empty:
                 break
-            fork = self._fork(seed)
-            times = fork.to_the_end(max(each, 1), lambda: purse.empty)
             for job, (start, end) in times.items():
                 starts[job].append(None if start is None else max(start - self.now, 0.0))
                 ends[job].append(None if end is None else max(end - self.now, 0.0))
             if not seed:
                 timeline = fork.timeline
                 never = why_never(fork.scheduler) if fork.stuck else {}
-            if progress is not None:
-                progress((seed + 1) / simulations)
+        if progress is not None:
+            progress(1.0)
         outlook = {
             job.id: Outlook(Estimate(tuple(starts[job.id])), Estimate(tuple(ends[job.id])))
             for job in self.table.jobs
         }
         return Ahead(outlook, timeline, never)
+
+    def _affordable(self) -> int:
+        """Decisions of all simulations together, where nothing else bounds them."""
+        return min(DECISIONS, WORK // max(len(self.table), 1))
 
     def remaining(self, seed: int) -> Floats:
         """Seconds that each job may still take: one draw.
@@ -292,6 +298,23 @@ class Present:
             noise = float(np.exp(SPREAD * rng.standard_normal()))
             drawn[row] = _went_on(float(ran[row]), self.finished, rng) * noise
         return np.maximum(drawn, 1.0)
+
+
+def _tell(
+    purse: Purse, before: int, simulations: int, progress: Callable[[float], None] | None
+) -> Callable[[], bool]:
+    """Whether a simulation has spent its purse; tells the part done, going by what it has spent."""
+    said = before / simulations
+
+    def spent() -> bool:
+        nonlocal said
+        part = (before + purse.spent) / simulations
+        if progress is not None and part >= said + STEP:
+            said = part
+            progress(part)
+        return purse.empty
+
+    return spent
 
 
 def _went_on(ran: float, finished: Sequence[float], rng: np.random.Generator) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -15,7 +16,17 @@ class Purse:
 
     def part(self, share: float) -> Purse:
         """A share of what is left, for one of several questions."""
-        return Purse(share * max(self.cpu_s - (time.thread_time() - self._began), 0.0))
+        return Purse(share * self.left_s)
+
+    @property
+    def left_s(self) -> float:
+        """What is not spent yet."""
+        return max(self.cpu_s - (time.thread_time() - self._began), 0.0)
+
+    @property
+    def spent(self) -> float:
+        """The part of it that is spent, 0 to 1."""
+        return 1.0 - self.left_s / self.cpu_s if 0.0 < self.cpu_s < math.inf else 0.0
 
     @property
     def empty(self) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
+from weft.app.insight.afford import FEWEST, TooDear, more_jobs, watch_spending
 from weft.app.insight.changes import Changes
 from weft.app.insight.history import History, Speeds
 from weft.app.insight.never_starts import (
@@ -15,6 +18,7 @@ from weft.app.insight.never_starts import (
     split_too_large,
     why_never,
 )
+from weft.app.insight.purse import Purse
 from weft.app.serve.rules import Quotas, without_wrappers
 from weft.app.simulate.clusters import find_cluster
 from weft.app.simulate.wiring import wire
@@ -28,6 +32,7 @@ from weft.core.spec.registry import Described, build, read_spec
 from weft.perf.believed import Believed
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import CANCELLED
+from weft.sim.driver import Progress
 from weft.sim.result import Bar, Outcome
 from weft.sim.stall import Stalled
 
@@ -70,56 +75,92 @@ def what_if(
     guess_s: float = 600.0,
     speeds: Speeds | None = None,
     progress: Callable[[str, float], None] | None = None,
+    cpu_s: float = math.inf,
 ) -> Compared:
     """Replay the jobs of a ledger in each variant, given by what it is to be called.
 
-    `progress` is told the part done of each.
+    `progress` is told the part done of each. Where all jobs would take more than `cpu_s` of CPU
+    time, the oldest are left out.
 
     All are simulated, so that the difference is the change's and not the simulator's. Jobs that
     were cancelled before they ran are left out; of unfinished ones the length is guessed. Speeds
     are those that jobs reported, and in proportion to GPUs where they reported none.
     """
     speeds = speeds or Speeds()
-    trace, guessed = trace_of(records, now, hours=hours, guess_s=guess_s, speeds=speeds)
-    if not trace.jobs:
+    past, guesses = trace_of(records, now, hours=hours, guess_s=guess_s, speeds=speeds)
+    if not past.jobs:
         raise InvalidConfig(
             "the log has no jobs to replay", hint="submit some, or ask for more hours"
         )
     perf = speeds.perf
-    never: dict[str, Sequence[NeverStarts]] = {}
-
-    def run(name: str, variant: Variant) -> Simulated | None:
-        report = None if progress is None else lambda n, total: progress(name, n / total)
-        changed, policy = variant.change.trace(trace, perf), build("policy", variant.policy)
-        fitting, too_large = split_too_large(changed, variant.cluster)
-        outcome, waiting = None, dict[JobId, str]()
-        if fitting.jobs:
-            outcome, waiting = simulate(fitting, variant.cluster, policy, perf, report)
-        never[name] = count_never({**too_large, **waiting})
-        return outcome
-
-    ran = {name: run(name, variant) for name, variant in variants.items()}
+    replaying = partial(_replay, past, variants, perf, progress)
+    jobs = len(past) if math.isinf(cpu_s) else min(FEWEST, len(past))
+    purse, replayed = Purse(cpu_s), replaying(jobs, Purse())
+    while jobs < len(past):
+        more = more_jobs(jobs, len(past), cpu_s - purse.left_s, purse.left_s)
+        if more == jobs:
+            break
+        try:
+            replayed, jobs = replaying(more, purse), more
+        except TooDear:
+            break
+    ran, never = replayed
     complete = {name: simulated for name, simulated in ran.items() if simulated is not None}
+    trace = replace(past, jobs=past.jobs[-jobs:])
     last, first = trace.jobs[-1][0].submitted, trace.jobs[0][0].submitted
-    note = f"{len(trace)} jobs simulated each time; {_say_speeds(trace, perf)}"
+    note = f"{jobs} jobs simulated each time; {_say_speeds(trace, perf)}"
+    if jobs < len(past):
+        older = len(past) - jobs
+        note += f"; {older} older jobs are left out, to answer within {cpu_s:g} s of CPU time"
+    guessed = len(guesses & {job.id for job, _ in trace})
     if guessed:
         note += f"; {guessed} have not finished, their lengths are guessed"
     metrics = {
         name: {} if simulated is None else dict(simulated.metrics)
         for name, simulated in ran.items()
     }
-    if any(never.values()):
+    if never:
         note += "; averages are of jobs that end"
-    never = {name: some for name, some in never.items() if some}
-    return Compared(metrics, len(trace), (last - first) / HOUR, note, complete, never)
+    return Compared(metrics, jobs, (last - first) / HOUR, note, complete, never)
+
+
+def _replay(
+    past: Trace,
+    variants: Mapping[str, Variant],
+    perf: Believed,
+    progress: Callable[[str, float], None] | None,
+    jobs: int,
+    purse: Purse,
+) -> tuple[dict[str, Simulated | None], dict[str, Sequence[NeverStarts]]]:
+    """What comes of the newest so many jobs in each variant; raises TooDear if it must."""
+    ran: dict[str, Simulated | None] = {}
+    never: dict[str, Sequence[NeverStarts]] = {}
+    for name, variant in variants.items():
+        tell = None if progress is None else partial(progress, name)
+        changed, policy = variant.change.trace(past, perf), build("policy", variant.policy)
+        newest = replace(changed, jobs=changed.jobs[-jobs:])
+        fitting, too_large = split_too_large(newest, variant.cluster)
+        outcome, waiting = None, dict[JobId, str]()
+        if fitting.jobs:
+            spending = watch_spending(purse, tell, jobs / len(past))
+            outcome, waiting = simulate(fitting, variant.cluster, policy, perf, spending)
+        ran[name], never[name] = outcome, count_never({**too_large, **waiting})
+    return ran, {name: some for name, some in never.items() if some}
 
 
 def what_if_in_file(
-    history: History, change: Changes, cluster: str, name: str, *, hours: float | None = None
+    history: History,
+    change: Changes,
+    cluster: str,
+    name: str,
+    *,
+    hours: float | None = None,
+    progress: Callable[[str, float], None] | None = None,
 ) -> Compared:
     """The past of a file of events, as it was decided and with a change.
 
-    `cluster` is needed where the file does not tell of machines, as that of a simulation.
+    All of it, however long that takes. `cluster` is needed where the file does not tell of
+    machines, as that of a simulation.
     """
     machines = find_cluster(cluster) if cluster else history.cluster
     if not machines.nodes:
@@ -135,7 +176,9 @@ def what_if_in_file(
         ),
     }
     records = history.ledger.jobs.values()
-    compared = what_if(records, variants, history.at, hours=hours, speeds=history.speeds)
+    compared = what_if(
+        records, variants, history.at, hours=hours, speeds=history.speeds, progress=progress
+    )
     if history.policy is None:
         note = f"{compared.note}; the file does not say who decided, {UNTOLD} is taken"
         compared = replace(compared, note=note)
@@ -149,8 +192,8 @@ def trace_of(
     hours: float | None,
     guess_s: float,
     speeds: Speeds | None = None,
-) -> tuple[Trace, int]:
-    """The ledger's jobs with the work they did, and how many lengths are guesses."""
+) -> tuple[Trace, set[JobId]]:
+    """The ledger's jobs with the work they did, and those whose lengths are guesses."""
     since = -np.inf if hours is None else now - hours * HOUR
     chosen = [record for record in records if record.submitted >= since and _counts(record)][
         -MOST_JOBS:
@@ -158,7 +201,7 @@ def trace_of(
     done = [_work(record, now) for record in chosen if record.outcome]
     typical = float(np.median(done)) if done else guess_s
     perf = None if speeds is None else speeds.perf
-    pairs, guessed = [], 0
+    pairs, guessed = [], set[JobId]()
     for record in chosen:
         worked = (
             speeds.worked(record.job, perf) if speeds is not None and perf is not None else None
@@ -168,7 +211,8 @@ def trace_of(
             hinted = record.job.hints.get("duration_s")
             guess = hinted if hinted is not None else max(typical, 2.0 * length)
             length = max(guess, length)
-            guessed += hinted is None
+            if hinted is None:
+                guessed.add(record.job.id)
         pairs.append(
             (replace(record.job, submitted=record.submitted), Truth(max(length, SHORTEST_S)))
         )
@@ -180,13 +224,13 @@ def simulate(
     cluster: Cluster,
     policy: Policy,
     perf: Believed,
-    progress: Callable[[int, int], None] | None = None,
+    watch: Progress | None = None,
 ) -> tuple[Simulated, dict[JobId, str]]:
     """One policy on the jobs of a trace, and why those never start that it leaves waiting."""
     world = replace(build_replayed_world(trace, policy.about), perf=perf)
-    run = wire(world, cluster, policy, progress=progress)
+    run = wire(world, cluster, policy)
     try:
-        return run.outcome(policy.about.name), {}
+        return run.outcome(policy.about.name, watch), {}
     except Stalled:
         return run.collect(policy.about.name), why_never(run.scheduler)
 

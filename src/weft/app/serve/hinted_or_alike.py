@@ -21,6 +21,7 @@ class HintedOrAlike:
 
     label = "hinted, else alike"
     asks = Asks()
+    fits = None
 
     def __init__(self) -> None:
         self._hinted, self._alike = Hinted(), Alike()

@@ -88,7 +88,8 @@ def find_beside_idle(driver: Driver, rules: Quotas, jobs: Sequence[Job]) -> dict
 
     One that has left meanwhile is passed over, and so is one that is just being written down.
     """
-    state, waits = driver.scheduler.state, waits_of(driver)
+    state = driver.scheduler.state
+    waits = replace(waits_of(driver), wake_at=state.wake_at)  # also while a decision is made
     table = state.table
     room = _Room(driver, rules)
     beside: dict[JobId, Blocker] = {}

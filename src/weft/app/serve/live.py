@@ -19,6 +19,7 @@ from weft.app.serve.idle_beside import IdleBeside
 from weft.app.serve.idle_watch import IdleWatch
 from weft.app.serve.limits import Limits
 from weft.app.serve.private_file import write_private
+from weft.app.serve.refits import Refits
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
 from weft.app.serve.sleep_nodes import SleepNodes, SleepSettings
 from weft.app.serve.standby import describe_process
@@ -156,21 +157,13 @@ class Live:
             engine,
             self.store,
             policy=None if policy is None else self.quotas.around(policy),
-            knowledge=lambda: Knowledge(
-                _predictor(settings.predictor),
-                FittedBeliefs(),
-                colocate_on(engine, self._cluster, settings.pairs),
-                Learner(),
-                costs=LearntCosts(),
-                pooled=PooledBeliefs(),
-                programs=LearntPrograms(settings.slowdown),
-                plans=LearntPlans(),
-            ),
+            knowledge=self._knowledge,
             seconds=seconds,
             end_unknown=settings.end_unknown,
             decider=_decider(settings),
         )
         self._leading = Leading(self.store, self.driver.broken)
+        self._refits = Refits(self.driver)
         self.retention = Retention(self.driver, settings.keep)
         self.bad_nodes = BadNodes(self._owner_of)
         self._watching: asyncio.Task[None] | None = None
@@ -213,6 +206,7 @@ class Live:
             self.retention.open()
             self._watching = asyncio.create_task(self._watch_nodes())
             self._deadlines.open()
+            self._refits.open()
             self.sharing.open()
             if self.settings.start_ahead:
                 self._ahead.open()
@@ -225,6 +219,21 @@ class Live:
             await self._leading.close()
             self.store.close()
             raise
+
+    def _knowledge(self) -> Knowledge:
+        """What is known of jobs before the first event."""
+        knowledge = Knowledge(
+            _predictor(self.settings.predictor),
+            FittedBeliefs(),
+            colocate_on(self.driver.engine, self._cluster, self.settings.pairs),
+            Learner(),
+            costs=LearntCosts(),
+            pooled=PooledBeliefs(),
+            programs=LearntPrograms(self.settings.slowdown),
+            plans=LearntPlans(),
+        )
+        knowledge.fit_aside()
+        return knowledge
 
     def _note_configuration(self) -> None:
         """Keep it for the next start, and say what runs otherwise than it says."""
@@ -239,6 +248,7 @@ class Live:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
         await self._taken.close()
+        await self._refits.close()
         await self._deadlines.close()
         await self.idle_beside.close()
         if self.sleep_nodes is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -27,7 +27,7 @@ from weft.perf.learnt_costs import LearntCosts
 from weft.perf.loaned import OnLoan
 from weft.sim.asleep import Nights
 from weft.sim.collect import collect
-from weft.sim.driver import Driver
+from weft.sim.driver import Driver, Progress
 from weft.sim.faults import Faults
 from weft.sim.fork import Fork
 from weft.sim.loans import Loans
@@ -53,10 +53,10 @@ class Run:
     weights: Mapping[str, float]
     scheduler: Scheduler
 
-    def outcome(self, name: str) -> Outcome:
-        """Let it run to its end; `name` is what results call the policy."""
+    def outcome(self, name: str, watch: Progress | None = None) -> Outcome:
+        """Let it run to its end; `name` is what results call the policy, `watch` may end it."""
         began = perf_counter()
-        self.driver.run()
+        self.driver.run(watch)
         return self.collect(name, perf_counter() - began)
 
     def collect(self, name: str, wall_s: float = 0.0) -> Outcome:
@@ -78,7 +78,7 @@ def wire(
     checkpoint_s: float = 0.0,
     free_moves: bool = False,
     journal: Journal | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     weights: Mapping[str, float] | None = None,
     loans: Loans = NO_LOANS,
     live: LiveTerms | None = None,

@@ -12,7 +12,8 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -83,6 +84,12 @@ class Client:
         """An answer that is not JSON: a log, a table as CSV."""
         return self._send("GET", path, None, query)
 
+    def lines(self, kind: type[T], path: str, body: Any) -> Iterator[T]:
+        """An answer that comes line by line; whoever stops to read ends the work on it."""
+        with self._open("POST", path, body, {}, patience_s=None) as answer:
+            for line in answer:
+                yield read_as(kind, json.loads(line))
+
     def talk(self, path: str) -> Talk:
         """A request whose body and answer go on at the same time."""
         try:
@@ -134,6 +141,22 @@ class Client:
     def _send_once(
         self, method: str, path: str, body: Any, query: Mapping[str, Any], *, api: bool
     ) -> bytes:
+        with self._open(method, path, body, query, api=api) as answer:
+            read: bytes = answer.read()
+            return read
+
+    @contextmanager
+    def _open(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        query: Mapping[str, Any],
+        *,
+        api: bool = True,
+        patience_s: float | None = TIMEOUT_S,
+    ) -> Iterator[http.client.HTTPResponse]:
+        """The answer, to be read; what goes wrong until it is read is said as people read it."""
         given = {name: value for name, value in query.items() if value is not None}
         where = f"{self.url}{'/api/v1' if api else ''}{path}"
         request = urllib.request.Request(  # noqa: S310 - the scheme was checked
@@ -146,10 +169,9 @@ class Client:
             request.add_header("Authorization", f"Bearer {self._token}")
         try:
             with urllib.request.urlopen(  # noqa: S310
-                request, timeout=TIMEOUT_S, context=self._trust
+                request, timeout=patience_s, context=self._trust
             ) as answer:
-                read: bytes = answer.read()
-                return read
+                yield answer
         except urllib.error.HTTPError as error:
             with error:
                 refused = refusal(error.code, error.read(), method, path)
@@ -157,16 +179,25 @@ class Client:
                     refused.retry_s = seconds(error.headers.get("Retry-After", ""))
                 raise refused from None
         except (OSError, http.client.HTTPException) as error:
-            why = getattr(error, "reason", error)
-            if isinstance(why, ssl.SSLCertVerificationError):
-                raise Untrusted(
-                    f"the certificate of {self.url} is not trusted: {why.verify_message}",
-                    hint="set WEFT_CA to the file of the certificate that signed it",
-                ) from error
-            raise Unreachable(
-                f"no service answers at {self.url} ({why})",
-                hint="start one with `weft serve`, or set WEFT_URL",
-            ) from error
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: OSError | http.client.HTTPException) -> InvalidConfig:
+        """Nobody answers, or not in time, or somebody whom we do not trust."""
+        why = getattr(error, "reason", error)
+        if isinstance(why, ssl.SSLCertVerificationError):
+            return Untrusted(
+                f"the certificate of {self.url} is not trusted: {why.verify_message}",
+                hint="set WEFT_CA to the file of the certificate that signed it",
+            )
+        if isinstance(error, TimeoutError):  # a connection there was
+            return Unreachable(
+                f"{self.url} took longer than {TIMEOUT_S:g} s to answer",
+                hint="it may be busy: try again, or see its log",
+            )
+        return Unreachable(
+            f"no service answers at {self.url} ({why})",
+            hint="start one with `weft serve`, or set WEFT_URL",
+        )
 
 
 def load_certificates(authority: str) -> ssl.SSLContext:

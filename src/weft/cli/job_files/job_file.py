@@ -115,10 +115,14 @@ def check_program(command: Sequence[str], workdir: Path) -> None:
     if runs or not path.is_file():
         return
     rest = " ".join(shlex.quote(word) for word in command)
-    with_it = INTERPRETERS.get(path.suffix, f"chmod +x {shlex.quote(word)} and ./")
+    made = ""
+    if path.suffix not in INTERPRETERS:
+        made, rest = f"chmod +x {shlex.quote(word)}, then ", rest if "/" in word else f"./{rest}"
+    with_it = INTERPRETERS.get(path.suffix, "")
     raise InvalidConfig(
         f"{word} is no job file and no program",
-        hint=f"to run it: weft submit -- {with_it}{rest}; job files end with {', '.join(FILES)}",
+        hint=f"to run it: {made}weft submit -- {with_it}{rest}; "
+        f"job files end with {', '.join(FILES)}",
     )
 
 

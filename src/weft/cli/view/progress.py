@@ -5,20 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 
 @contextmanager
 def progress_bars(labels: Sequence[str], *, quiet: bool) -> Iterator[Callable[..., None] | None]:
     """One bar a run on stderr; the callback takes the fraction done of each."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Remaining())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    with _bars(quiet=quiet) as bars:
+        if bars is None:
+            yield None
+            return
         tasks = [bars.add_task(label, total=1.0) for label in labels]
         whole = bars.add_task("all", total=len(labels)) if len(labels) > 1 else None
 
@@ -29,3 +28,33 @@ def progress_bars(labels: Sequence[str], *, quiet: bool) -> Iterator[Callable[..
                 bars.update(task, completed=fraction)
 
         yield update
+
+
+@contextmanager
+def named_bars(*, quiet: bool) -> Iterator[Callable[[str, float], None]]:
+    """A bar for each that is told of, from then on; the callback takes a label and a fraction."""
+    with _bars(quiet=quiet) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def update(label: str, done: float) -> None:
+            if bars is None:
+                return
+            if label not in tasks:
+                tasks[label] = bars.add_task(label, total=1.0)
+            bars.update(tasks[label], completed=done)
+
+        yield update
+
+
+@contextmanager
+def _bars(*, quiet: bool) -> Iterator[Progress | None]:
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Remaining())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        yield bars

@@ -15,6 +15,7 @@ from weft.report.units import number
 from weft.service.responses.answers import ClusterAnswer, JobAnswer, NodeAnswer, Notice
 
 DEVICES_SHOWN = 8
+NODE_WIDTH, DEVICE_WIDTH = 16, 24  # characters at most
 # Neighbours are told apart; red and yellow are for what a person should look at.
 PALETTE = ("green", "cyan", "magenta", "blue", "bright_green", "bright_cyan", "bright_magenta")
 NODE_STYLES = {
@@ -151,11 +152,12 @@ def cluster_line(cluster: ClusterAnswer, jobs: Sequence[JobAnswer]) -> Text:
     return line
 
 
-def devices_table(nodes: Sequence[NodeAnswer], jobs: Sequence[JobAnswer]) -> Table:
+def devices_table(nodes: Sequence[NodeAnswer], jobs: Sequence[JobAnswer], width: int = 80) -> Table:
     """Who holds which device: a row a node, a cell a device, several jobs where it is shared."""
     most = max((min(node.gpus, DEVICES_SHOWN) for node in nodes), default=0)
-    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-    table.add_column("", style="dim", no_wrap=True, max_width=16, overflow="ellipsis")
+    widest = min(width, NODE_WIDTH + most * DEVICE_WIDTH)
+    table = Table(box=None, pad_edge=False, header_style="dim", width=widest)
+    table.add_column("", style="dim", no_wrap=True, max_width=NODE_WIDTH, overflow="ellipsis")
     for device in range(most):
         table.add_column(str(device), ratio=1, no_wrap=True, overflow="ellipsis")
     colours = colours_of(jobs)
@@ -188,7 +190,7 @@ def board(
         Text(),
     ]
     if nodes:
-        parts += [devices_table(nodes, holding), Text()]
+        parts += [devices_table(nodes, holding, width), Text()]
     if active:
         parts += [jobs_table(active, now, width), Text()]
     if queue:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Any, get_args
 
 from weft.core.events.report import NO_REPORT, Report
 from weft.core.model.cluster import Node
@@ -291,6 +291,17 @@ class Woken:
 
 
 @dataclass(frozen=True, slots=True)
+class Refitted:
+    """The predictor's model was fitted again, beside the decisions, to the first `ends` ended jobs.
+
+    `model` is all of it, in plain values: who reads the log takes it from here and fits nothing.
+    """
+
+    ends: int
+    model: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyChanged:
     """From here on `policy` decides, and starts without memory.
 
@@ -348,7 +359,17 @@ OfJob = (
     | Noticed
     | DeadlineMissed
 )
-Event = Submitted | OfJob | NodeUp | NodeDown | LoanRecalled | Woken | PolicyChanged | Decided
+Event = (
+    Submitted
+    | OfJob
+    | NodeUp
+    | NodeDown
+    | LoanRecalled
+    | Woken
+    | Refitted
+    | PolicyChanged
+    | Decided
+)
 EVENTS: tuple[type[Event], ...] = get_args(Event)
 
 

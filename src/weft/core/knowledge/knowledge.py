@@ -88,6 +88,16 @@ class Knowledge:
         if self.predictor is not None:
             self.predictor.learn(ended)
 
+    def fit_aside(self) -> None:
+        """From now on the predictor's model is fitted elsewhere, and told by `Refitted`."""
+        if self.predictor is not None and self.predictor.fits is not None:
+            self.predictor.fits.aside = True
+
+    def adopt_model(self, model: Any) -> None:
+        """The predictor goes on with a model that was fitted elsewhere."""
+        if self.predictor is not None and self.predictor.fits is not None:
+            self.predictor.fits.adopt(model)
+
     def note_submitted(self, job: Job, now: float) -> None:
         """A job was submitted: what is predicted of it now is scored when it ends."""
         if self.predictor is not None:

@@ -13,6 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from weft.core.knowledge.fits import Fits
 from weft.core.model.job import Job
 from weft.core.state.table import Floats, Table
 
@@ -80,6 +81,11 @@ class PointPredictor(ABC):
     """Distributions around `remaining`, for predictors that say one number per job."""
 
     __slots__ = ()
+
+    @property
+    def fits(self) -> Fits | None:
+        """Nothing is fitted."""
+        return None
 
     @abstractmethod
     def remaining(self, table: Table, now: float) -> Floats:

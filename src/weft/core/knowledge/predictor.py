@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from weft.core.events.job_end import Ended
+from weft.core.knowledge.fits import Fits
 from weft.core.knowledge.learning import Learning
 from weft.core.knowledge.prediction import INTERVAL, Basis, Calibration, Risk
 from weft.core.model.job import Job
@@ -42,6 +43,11 @@ class Predictor(Learning, Protocol):
     @property
     def label(self) -> str:
         """What results print; says whether it is the truth."""
+        ...
+
+    @property
+    def fits(self) -> Fits | None:
+        """What it fits from time to time; None where to learn is all there is to do."""
         ...
 
     def remaining(self, table: Table, now: float) -> Floats:

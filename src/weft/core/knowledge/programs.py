@@ -41,7 +41,7 @@ class Programs(Protocol):
         ...
 
     def must_be_alone(self, job: Job, kind: str) -> bool:
-        """Whether a job ran out of memory beside others, so that it has its devices alone now."""
+        """Whether it failed for memory or a GPU fault beside others: it has its devices alone."""
         ...
 
     def slowdown(self, job: Job, kind: str, beside: Sequence[Job]) -> float | None:

@@ -31,10 +31,14 @@ class SoftwareKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """An environment that is activated before anything of a job runs; paths from its workdir."""
+    """An environment that is activated before anything of a job runs; paths from its workdir.
+
+    `volumes` are folders of the node that an image's processes see: `/path`, `/path:/inside:ro`.
+    """
 
     kind: SoftwareKind
     name: str
+    volumes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

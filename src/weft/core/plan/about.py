@@ -125,6 +125,6 @@ def sizes_in_rounds(
     starves: str = "",
 ) -> About:
     """Of a policy that chooses every job's size anew each round, by what it gains from GPUs."""
-    gain = "nobody gets GPUs that it is not believed to gain by"
+    gain = "GPUs go only to jobs that are believed to gain by them"
     controls = Controls.COUNT | also
     return About(name, paper, needs, controls, every, starves, taxonomy=taxonomy, idles=gain)

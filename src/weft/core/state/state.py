@@ -28,6 +28,7 @@ from weft.core.events.event import (
     Observed,
     PolicyChanged,
     PriorityChanged,
+    Refitted,
     Reported,
     Resizable,
     Resized,
@@ -141,7 +142,7 @@ class State:
                 return self._restart(now, row)
             case Woken():
                 self.wake_at = None
-            case Noticed() | DeadlineMissed() | PolicyChanged() | Observed():
+            case Noticed() | DeadlineMissed() | PolicyChanged() | Observed() | Refitted():
                 pass  # nothing that decisions follow from
             case _:
                 assert_never(event)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Batch, Job, TimeShift, name_of
+from weft.engines.machine.containers import enter_container
 from weft.engines.machine.devices import Machine
 from weft.engines.machine.host_part import HostPart, Means, host_part, notices, read_asked
 from weft.engines.machine.software import activation, preparation
@@ -99,8 +100,13 @@ def attempt_spec(
     )
 
 
-def common_spec(job: Job, on: Allocation, attempt: int, root: Path) -> AttemptSpec:
-    """What all agents of an attempt are told, whatever their nodes; `root` keeps jobs' files."""
+def common_spec(
+    job: Job, on: Allocation, attempt: int, root: Path, *, inside: bool = False
+) -> AttemptSpec:
+    """What all agents of an attempt are told, whatever their nodes; `root` keeps jobs' files.
+
+    `inside` says that an image's agents are in its container already.
+    """
     launch = job.launch
     if launch is None:
         raise InvalidConfig(f"job {job.id!r} has no command")
@@ -120,6 +126,7 @@ def common_spec(job: Job, on: Allocation, attempt: int, root: Path) -> AttemptSp
         setup=launch.setup,
         prepare=preparation(launch.software),
         activate=activation(launch.software),
+        container="" if inside else enter_container(launch.software, launch.env),
         pty=launch.pty,
         idle_s=launch.idle_s,
         watch=launch.watch,

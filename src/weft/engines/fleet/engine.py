@@ -42,7 +42,6 @@ from weft.engines.fleet.folders import (
 from weft.engines.fleet.gang import GangWatch
 from weft.engines.fleet.port import Away, Channel, Gang, Key, Manager, SharedFolder
 from weft.engines.fleet.requests import Site, make_gang, make_specs
-from weft.engines.machine.software import check_software
 from weft.engines.machine.users import let_through, user_of
 from weft.wire.attempt import folder_of
 from weft.wire.errors import WireError
@@ -114,13 +113,11 @@ class FleetEngine(NoLiveResize, NoSleep):
         return self._rounds.up()
 
     def check(self, job: Job) -> None:
-        """Refuse a job without a command, in a container where there are none, or with a terminal.
+        """Refuse a job without a command, or with a terminal.
 
         What is more than any node has is the driver's to refuse.
         """
         check_launch(job, user_of(self._users, job))
-        if not self._manager.abilities.images:
-            check_software(job)
         if job.launch is not None and job.launch.pty:
             raise InvalidConfig(
                 f"job {job.id!r}: sessions with a terminal are not possible on {self._what}",

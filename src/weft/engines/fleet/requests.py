@@ -73,7 +73,7 @@ def make_specs(
     job: Job, on: Allocation, gang: Gang, site: Site, cores: Mapping[NodeId, Cores]
 ) -> list[AttemptSpec]:
     """What each part's agent is told, in the order of the parts."""
-    common = common_spec(job, on, gang.attempt, site.root)
+    common = common_spec(job, on, gang.attempt, site.root, inside=site.abilities.images)
     specs, rank = [], 0
     for at, part in enumerate(gang.parts):
         node = site.machine(part.node).node

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
-from weft.core.model.launch import SoftwareKind
 from weft.core.plan.about import Controls
 from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Observation, Phase
 from weft.engines.kubernetes.api import (
@@ -179,8 +178,11 @@ class KubernetesCluster:
         if launch is None:
             return
         software = launch.software
-        if software is not None and software.kind is SoftwareKind.IMAGE and not software.name:
-            raise InvalidConfig(f"job {job.id!r}: environment.image is empty")
+        if software is not None and software.volumes:
+            raise InvalidConfig(
+                f"job {job.id!r}: environment.volumes are folders of nodes, which pods do not see",
+                hint="let `weft serve` mount them: --engine kubernetes:mounts=CLAIM:/path",
+            )
         workdir = Path(launch.workdir).absolute()
         if not is_mounted(workdir, self._site.mounts):
             seen = ", ".join(mount.path for mount in self._site.mounts)

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from shlex import quote
 
-from weft.core.errors import InvalidConfig
-from weft.core.model.job import Job
 from weft.core.model.launch import Software, SoftwareKind
 
 REQUIREMENTS = (".txt", ".in")
 MISSING = "{ echo %s >&2; exit 1; }"
-
-
-def check_software(job: Job) -> None:
-    """Raise InvalidConfig for a job that wants what processes of this machine cannot have."""
-    software = job.launch.software if job.launch else None
-    if software is not None and software.kind is SoftwareKind.IMAGE:
-        raise InvalidConfig(
-            f"job {job.id!r}: environment.image is {software.name!r}; this engine starts processes "
-            "of the machine itself, not containers",
-            hint="use environment.venv, .conda or .uv, or start the container in `run`",
-        )
 
 
 def preparation(software: Software | None) -> str:
@@ -53,7 +40,7 @@ def activation(software: Software | None) -> str:
             made = f"uv has made no environment in {software.name}"
             return _source(f"{name}/.venv/bin/activate", made)
         case SoftwareKind.IMAGE:
-            return ""  # refused when it was submitted
+            return ""  # entered by `weft.engines.machine.containers`
 
 
 def _source(path: str, otherwise: str) -> str:

@@ -13,6 +13,7 @@ from weft.node.ranks.rank import Limits, python_script
 from weft.wire.attempt import AttemptSpec
 
 SHELL = ("bash", "-eo", "pipefail", "-c")
+SETTINGS = Path(__file__).parents[1] / "sessions" / "shell.bash"
 LOOPBACK = "127.0.0.1"
 NICE = 5  # a job without devices goes behind those that feed theirs
 
@@ -37,9 +38,11 @@ def plan_command(spec: AttemptSpec, port: int, *, warm: bool) -> CommandPlan:
     alone = None if each else place_of(spec, port)
     count = max(gpus, 1) if each else 1
     script = python_script(spec.command, {**os.environ, **spec.env}.get("PATH"))
-    if warm and script is not None and not spec.activate:
+    if warm and script is not None and not spec.activate and not spec.container:
         return CommandPlan(script, count, alone, warm=True)
     command = spec.command if alone is None else fit_launcher(spec.command, alone)
+    if spec.pty and len(command) == 1:
+        command = shell_command(command[0])
     return CommandPlan(activate(spec, command), count, alone, warm=False)
 
 
@@ -47,14 +50,20 @@ def plan_setup(spec: AttemptSpec) -> Sequence[str]:
     """What runs once before the command; empty for nothing."""
     if not spec.prepare and not spec.setup:
         return ()
+    if spec.container:
+        return activate(spec, ("sh", "-ec", spec.setup))
     return (*SHELL, "\n".join(filter(None, (spec.prepare, spec.activate, spec.setup))))
 
 
 def activate(spec: AttemptSpec, command: Sequence[str]) -> Sequence[str]:
     """The command in the environment that the job asks for."""
-    if not spec.activate:
-        return command
-    return (*SHELL, f'{spec.activate}\nexec "$@"', "bash", *command)
+    lines = "\n".join(filter(None, (spec.activate, spec.container)))
+    return (*SHELL, f'{lines}\nexec "$@"', "bash", *command) if lines else command
+
+
+def shell_command(shell: str) -> tuple[str, ...]:
+    """A person's shell; bash with the job's variables also after what `.bashrc` sets."""
+    return (shell, "--rcfile", str(SETTINGS)) if Path(shell).name == "bash" else (shell,)
 
 
 def place_of(spec: AttemptSpec, port: int) -> Place:

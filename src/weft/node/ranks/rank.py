@@ -27,6 +27,7 @@ from weft.wire.identity import Identity
 from weft.wire.processes import die_with_parent, set_name, start_time
 
 CANNOT_RUN = 127
+BY_ERROR = {errno.EACCES: 126, errno.ENOEXEC: 126}  # as shells have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,7 @@ def _child(
             path = shutil.which(command[0], path=env.get("PATH")) or command[0]
             os.execve(path, list(command), dict(env))  # noqa: S606 - no shell is meant
     except OSError as error:
+        code = BY_ERROR.get(error.errno or 0, CANNOT_RUN)
         os.write(2, f"cannot run {command[0]!r} in {workdir!r}: {error.strerror}\n".encode())
     except BaseException:
         os.write(2, traceback.format_exc().encode())

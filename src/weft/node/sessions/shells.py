@@ -18,13 +18,12 @@ from pathlib import Path
 
 from weft.node.guard.enclosure import Enclosure
 from weft.node.guard.identity import may_speak
-from weft.node.ranks.command_plan import activate, limits_of, place_of
+from weft.node.ranks.command_plan import activate, limits_of, place_of, shell_command
 from weft.node.ranks.environment import rank_environment
 from weft.node.ranks.rank import Rank, start_rank
 from weft.node.sessions.terminal import Terminal
 from weft.wire.attempt import SHELLS, AttemptSpec, short_path
 
-SETTINGS = Path(__file__).with_name("shell.bash")
 MOST = 8  # of one attempt at once
 # A script that is tried out in a shell runs alone: it does not speak or save for the job.
 OF_THE_JOB = (
@@ -122,11 +121,6 @@ class _Shell:
     rank: Rank
     terminal: Terminal
     hung_up: bool = False
-
-
-def shell_command(shell: str) -> list[str]:
-    """The person's shell; bash with the job's variables also after what `.bashrc` sets."""
-    return [shell, "--rcfile", str(SETTINGS)] if Path(shell).name == "bash" else [shell]
 
 
 def start_shell(

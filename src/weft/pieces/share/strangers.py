@@ -371,7 +371,7 @@ class _Search:
             if job.id not in self._plan.reasons and job.id not in self._view.asked:
                 continue
             if self._must_be_alone(job):
-                reasons[job.id] = "it needs one of its own, as it ran out of memory beside others"
+                reasons[job.id] = "it runs alone, as memory or a GPU fault ended it beside others"
             elif self._kinds:
                 reasons[job.id] = "no shared GPU has enough memory left for it"
         return reasons

@@ -150,7 +150,8 @@ class Book:
     def _try(self, row: int, kind: str) -> bool:
         room = self.room[kind]
         new = self.asks.of(row, kind, room)
-        tight = replace(new, deadline=new.deadline - self.terms.restarts * new.restart_s)
+        reserve_s = self.terms.restarts * self.asks.restart_s(row)
+        tight = replace(new, deadline=new.deadline - reserve_s)
         others = [r for r, promise in self.kept.items() if promise.kind == kind]
         table = Promises(self.view.now, room, self.terms.slot_s)
         filled = fill_all(table, [*(self.asks.of(r, kind, room) for r in others), tight])
@@ -211,25 +212,30 @@ class Asks:
         ask = self._known[key]
         return ask if deadline is None else replace(ask, deadline=deadline)
 
+    def restart_s(self, row: int) -> float:
+        """What a restart costs a job; nothing where it may not be stopped."""
+        return 0.0 if self._fixed(row) else float(self._restart[row])
+
+    def _fixed(self, row: int) -> bool:
+        return self._view.allocation(row) is not None and not self._view.job(row).preemptible
+
     def _make(self, row: int, kind: str, room: int) -> Ask:
         view, job = self._view, self._view.job(row)
-        on = view.allocation(row)
+        on, fixed = view.allocation(row), self._fixed(row)
         held = 0 if on is None else on.gpus
-        fixed = on is not None and not job.preemptible
         levels = (held,) if fixed else levels_of(job.demand, view.cluster, kind, room)
         if not (fixed or self._sized):
             levels = (job.demand.gpus,)
         asked = max(job.demand.gpus, 1)
         rates = _rates(view, row, kind, (*levels, asked))
         speeds = _rising(levels, rates[:-1])
-        restart = 0.0 if fixed else float(self._restart[row])
         return Ask(
             float(self._left[row]) * rates[-1],
             inf if job.deadline is None else job.deadline,
             tuple(speeds),
             tuple(speeds.values()),
             -1 if self._restoring[row] else held,
-            restart if held or self._ran[row] > 0.0 else 0.0,
+            self.restart_s(row) if held or self._ran[row] > 0.0 else 0.0,
         )
 
 

@@ -128,7 +128,7 @@ class Weft:
             needs=Needs.MODEL,
             controls=Controls.COUNT | Controls.BATCH | Controls.PLAN | shares,
             starves="the longest, while shorter ones keep coming",
-            idles="nobody gets GPUs that it is not believed to gain by",
+            idles="GPUs go only to jobs that are believed to gain by them",
             taxonomy=replace(WHERE, sharing=side),
             pools=self.pooled,
         )

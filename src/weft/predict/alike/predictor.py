@@ -42,6 +42,7 @@ class Alike:
 
     asks = Asks()
     label = "alike"
+    fits = None
 
     def __post_init__(self) -> None:
         if self.ring < 2 or self.groups < 10:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.state.table import Floats
-from weft.predict.published.cart import Leaf, Node, follow, grow
+from weft.predict.published.cart import Leaf, Node, follow, from_plain, grow, to_plain
 
 RATE, TREES, DEPTH, LEAST = 0.1, 40, 5, 20  # of trees; the rate and the least rows are LightGBM's
 STEP, PASSES, BINS = 0.05, 200, 32  # of shapes
@@ -27,6 +27,16 @@ class Trees(NamedTuple):
     def predict(self, row: Floats) -> float:
         """What all say together of one row."""
         return self.mean + RATE * sum(follow(tree, row) for tree in self.trees)
+
+    def save(self) -> Any:
+        """As values that JSON has."""
+        return [self.mean, *map(to_plain, self.trees)]
+
+    @classmethod
+    def load(cls, saved: Any) -> Trees:
+        """What `save` gave."""
+        mean, *trees = saved
+        return cls(float(mean), tuple(map(from_plain, trees)))
 
 
 def fit_trees(x: Floats, y: Floats) -> Trees:
@@ -61,6 +71,19 @@ class Shapes(NamedTuple):
         return float(
             self.mean + total + sum(shape[at[a] * COARSE + at[b]] for shape, (a, b) in pairs)
         )
+
+    def save(self) -> Any:
+        """As values that JSON has."""
+        arrays = (self.edges, self.coarse, self.shapes, self.pair_shapes)
+        return [self.mean, self.pairs, *([part.tolist() for part in parts] for parts in arrays)]
+
+    @classmethod
+    def load(cls, saved: Any) -> Shapes:
+        """What `save` gave."""
+        mean, pairs, *arrays = saved
+        edges, coarse, shapes, tables = (tuple(map(np.array, parts)) for parts in arrays)
+        named = tuple((int(a), int(b)) for a, b in pairs)
+        return cls(float(mean), edges, coarse, shapes, named, tables)
 
 
 def fit_shapes(x: Floats, y: Floats) -> Shapes:

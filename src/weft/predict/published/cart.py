@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -49,6 +50,21 @@ def follow(tree: Node, row: Floats) -> float:
     while isinstance(tree, Split):
         tree = tree.left if row[tree.feature] <= tree.threshold else tree.right
     return tree.value
+
+
+def to_plain(tree: Node) -> Any:
+    """As values that JSON has: a number, or feature, threshold, left and right."""
+    if isinstance(tree, Leaf):
+        return tree.value
+    return [tree.feature, tree.threshold, to_plain(tree.left), to_plain(tree.right)]
+
+
+def from_plain(plain: Any) -> Node:
+    """What `to_plain` gave."""
+    if not isinstance(plain, list):
+        return Leaf(float(plain))
+    feature, threshold, left, right = plain
+    return Split(int(feature), float(threshold), from_plain(left), from_plain(right))
 
 
 def _best_split(x: Floats, y: Floats, least: int) -> tuple[int, float] | None:

@@ -10,21 +10,23 @@ most services do not know it at submission.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any
 
 from weft.core.errors import InvalidConfig
 from weft.core.events.job_end import Ended
+from weft.core.knowledge.fits import Fit
 from weft.core.model.job import Job
 from weft.predict.published.boosted import Shapes, fit_shapes
-from weft.predict.published.by_job import ByJob
-from weft.predict.published.past_ends import Encoding, PastEnds, gpus_of, words_of
+from weft.predict.published.by_job import Fitted
+from weft.predict.published.past_ends import Encoding, PastEnds, fit_rows, gpus_of, words_of
 
 NEGATIVE_S = 1_000.0
 
 
 @dataclass
-class Lucid(ByJob):
+class Lucid(Fitted):
     """An additive model of user, tenant, name, GPUs and submission time, made once per job.
 
     It is fitted to the last 3,000 ends, first to 100 and then every `refresh_days` days.
@@ -57,18 +59,20 @@ class Lucid(ByJob):
     def note_end(self, ended: Ended) -> None:
         """One more end; a new model where that is due."""
         if self._past.add(ended.job, ended.length, ended.at):
-            self._fit()
+            self._note_due()
 
-    def _fit(self) -> None:
-        if (rows := self._past.rows()) is not None:
-            encoding, x, y = rows
-            self._model = encoding, fit_shapes(x, y)
+    def _fit(self) -> Fit:
+        ends = self._past.fitted
+        return Fit(ends, partial(fit_rows, self._past.rows(), ends, fit_shapes))
+
+    def _use(self, model: Any) -> None:
+        self._model = Encoding.load(model["encoding"]), Shapes.load(model["model"])
 
     def save(self) -> Any:
-        """The ends: they make the same model again."""
-        return self._past.save()
+        """The ends and the model."""
+        return {**self._past.save(), "fit": self.save_fit()}
 
     def load(self, saved: Any) -> None:
         """Take up what `save` gave."""
         self._past.load(saved)
-        self._fit()
+        self.load_fit(saved.get("fit"))

@@ -7,27 +7,33 @@ are a fifth more ends.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import exp, inf, log
 from typing import Any, Literal
 
 import numpy as np
 
 from weft.core.events.job_end import Ended
+from weft.core.knowledge.fits import Fit
 from weft.core.model.job import Job
-from weft.core.state.table import Floats
-from weft.predict.published.by_job import ByJob
-from weft.predict.published.cart import Node, follow, grow
+from weft.predict.published.by_job import Fitted
+from weft.predict.published.cart import Node, follow, from_plain, grow, to_plain
 from weft.predict.traits import group_of
 
 FEWEST = 20  # ends before the first tree
-MORE = 1.2
+MORE = 0.2  # of the ends of the last tree that a new one is grown after
 MOST = 5_000
 BY = {"user": 1, "group-user": 2, "group-user-gpus": 3}
 
 
+End = tuple[str, str, float, float]  # user, group, GPUs, ln of the length
+Means = dict[str, tuple[float, float]]  # count and sum of ln of lengths, by whose they are
+
+
 @dataclass
-class PaiGroup(ByJob):
+class PaiGroup(Fitted):
     """Length by group, user and GPUs, from a regression tree of logarithms.
 
     `by` says what it splits by: `user`, `group-user` or `group-user-gpus`, as in PAI's simulator.
@@ -39,16 +45,17 @@ class PaiGroup(ByJob):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self._ends: list[tuple[str, str, float, float]] = []  # user, group, GPUs, ln of length
-        self._fitted = 0
+        self._ends: list[End] = []
+        self._seen = 0
+        self._fitted = 0  # ends when a tree was due last
         self._tree: Node | None = None
-        self._means: dict[str, list[float]] = {}
+        self._means: Means = {}
 
     def estimate(self, job: Job) -> float:
         """What the tree says; the mean of all before there is one."""
         if self._tree is not None:
-            row = np.array(self._features(*_traits(job)))
-            return exp(follow(self._tree, row))
+            features = _features(self._means, *_traits(job))[: BY[self.by]]
+            return exp(follow(self._tree, np.array(features)))
         if not self._ends:
             return inf
         return exp(sum(end[3] for end in self._ends) / len(self._ends))
@@ -56,51 +63,60 @@ class PaiGroup(ByJob):
     def note_end(self, ended: Ended) -> None:
         """One more end; a new tree where there are enough."""
         self._ends.append((*_traits(ended.job), log(max(ended.length, 1.0))))
-        if len(self._ends) >= max(FEWEST, MORE * self._fitted):
-            self._ends = self._ends[-MOST:]
-            self._fit()
+        self._seen += 1
+        del self._ends[: -2 * MOST]
+        if self._seen >= max(FEWEST, self._fitted + MORE * min(self._fitted, MOST)):
+            self._fitted = self._seen
+            self._note_due()
 
-    def _fit(self) -> None:
-        self._fitted, self._means = len(self._ends), {}
-        for user, group, _, y in self._ends:
-            for key in ("", f"user {user}", f"group {group}"):
-                sums = self._means.setdefault(key, [0.0, 0.0])
-                sums[0], sums[1] = sums[0] + 1.0, sums[1] + y
-        rows = [self._features(u, g, n, without=y) for u, g, n, y in self._ends]
-        lengths: Floats = np.array([end[3] for end in self._ends])
-        self._tree = grow(np.array(rows), lengths)
+    def _fit(self) -> Fit:
+        ends = self._ends[: len(self._ends) - (self._seen - self._fitted)][-MOST:]
+        return Fit(self._fitted, partial(fit_groups, ends, self._fitted, BY[self.by]))
 
-    def _features(
-        self, user: str, group: str, gpus: float, without: float | None = None
-    ) -> list[float]:
-        """Mean of the user's and the group's ends, less the job's own; GPUs."""
-        features = [
-            self._mean(f"user {user}", without),
-            self._mean(f"group {group}", without),
-            gpus,
-        ]
-        return features[: BY[self.by]]
-
-    def _mean(self, key: str, without: float | None) -> float:
-        count, total = self._means.get(key, (0.0, 0.0))
-        if without is not None:
-            count, total = count - 1.0, total - without
-        if count <= 0.0:
-            count, total = self._means[""]
-        return total / count
+    def _use(self, model: Any) -> None:
+        self._tree = from_plain(model["tree"])
+        self._means = {key: (float(n), float(total)) for key, (n, total) in model["means"].items()}
 
     def save(self) -> Any:
-        """The ends, and how many of them the tree was grown from."""
-        return {"ends": self._ends, "fitted": self._fitted}
+        """The ends, how many of them the tree is grown from, and the tree."""
+        ends = {"ends": self._ends, "seen": self._seen, "fitted": self._fitted}
+        return {**ends, "fit": self.save_fit()}
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave: the same ends grow the same tree."""
-        ends = [(str(u), str(g), float(n), float(y)) for u, g, n, y in saved["ends"]]
-        self._ends = ends[: saved["fitted"]]
-        if self._ends:
-            self._fit()
-        self._ends, self._fitted = ends, saved["fitted"]
-        self._made.clear()
+        """Take up what `save` gave."""
+        self._ends = [(str(u), str(g), float(n), float(y)) for u, g, n, y in saved["ends"]]
+        self._seen = saved.get("seen", len(self._ends))
+        self._fitted = saved["fitted"]
+        self.load_fit(saved.get("fit"))
+
+
+def fit_groups(ends: Sequence[End], count: int, by: int) -> dict[str, Any]:
+    """Means of users and groups, and a tree over them, in plain values."""
+    means: Means = {}
+    for user, group, _, y in ends:
+        for key in ("", f"user {user}", f"group {group}"):
+            known, total = means.get(key, (0.0, 0.0))
+            means[key] = known + 1.0, total + y
+    rows = [_features(means, user, group, gpus, without=y)[:by] for user, group, gpus, y in ends]
+    tree = grow(np.array(rows), np.array([end[3] for end in ends]))
+    return {"ends": count, "means": means, "tree": to_plain(tree)}
+
+
+def _features(
+    means: Means, user: str, group: str, gpus: float, without: float | None = None
+) -> list[float]:
+    """Mean of the user's and the group's ends, less the job's own; GPUs."""
+    whose = (f"user {user}", f"group {group}")
+    return [*(_mean(means, key, without) for key in whose), gpus]
+
+
+def _mean(means: Means, key: str, without: float | None) -> float:
+    count, total = means.get(key, (0.0, 0.0))
+    if without is not None:
+        count, total = count - 1.0, total - without
+    if count <= 0.0:
+        count, total = means[""]
+    return total / count
 
 
 def _traits(job: Job) -> tuple[str, str, float]:

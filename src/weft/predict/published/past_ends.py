@@ -6,8 +6,9 @@ knew its own end, or later ones, would tell it to the model. The rest is GPUs an
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -44,6 +45,17 @@ class Encoding:
         calendar = (when.month, when.day, when.hour, when.minute, when.weekday())
         return np.array([*means, gpus, *calendar], dtype=float)
 
+    def save(self) -> Any:
+        """As values that JSON has."""
+        return [[*key, *sums] for key, sums in self._sums.items()]
+
+    @classmethod
+    def load(cls, saved: Any) -> Encoding:
+        """What `save` gave."""
+        encoding = cls()
+        encoding._sums = {(int(p), str(w)): (int(n), float(t)) for p, w, n, t in saved}
+        return encoding
+
     def _mean(self, key: tuple[int, str], otherwise: float) -> float:
         count, total = self._sums.get(key, (0, 0.0))
         return (total + otherwise) / (count + 1)
@@ -69,17 +81,14 @@ class PastEnds:
             self._fitted = (self._seen, at)
         return due
 
-    def rows(self) -> tuple[Encoding, Floats, Floats] | None:
-        """What the last fit was made from: encoding, rows x features, lengths; None before it."""
-        ends = self._fitted[0]
-        if not ends:
-            return None
-        rows = self._rows[: len(self._rows) - (self._seen - ends)][-MOST:]
-        encoding, x = Encoding(), []
-        for words, gpus, at, length in rows:
-            x.append(encoding.row(words, gpus, at))
-            encoding.add(words, length)
-        return encoding, np.array(x), np.array([row[3] for row in rows])
+    @property
+    def fitted(self) -> int:
+        """How many jobs had ended when a model was due last; 0 before the first."""
+        return self._fitted[0]
+
+    def rows(self) -> list[Row]:
+        """What that model is made from."""
+        return self._rows[: len(self._rows) - (self._seen - self.fitted)][-MOST:]
 
     def save(self) -> Any:
         """Everything: the same ends make the same model."""
@@ -93,6 +102,31 @@ class PastEnds:
         ]
         ends, when = saved["fitted"]
         self._seen, self._fitted = int(saved["seen"]), (int(ends), float(when))
+
+
+class Savable(Protocol):
+    """A model that is kept in plain values."""
+
+    def save(self) -> Any:
+        """As values that JSON has."""
+        ...
+
+
+def encode_rows(rows: Sequence[Row]) -> tuple[Encoding, Floats, Floats]:
+    """Encoding of all, rows x features, lengths."""
+    encoding, x = Encoding(), []
+    for words, gpus, at, length in rows:
+        x.append(encoding.row(words, gpus, at))
+        encoding.add(words, length)
+    return encoding, np.array(x), np.array([row[3] for row in rows])
+
+
+def fit_rows(
+    rows: Sequence[Row], ends: int, fit: Callable[[Floats, Floats], Savable]
+) -> dict[str, Any]:
+    """Encoding and model, in plain values."""
+    encoding, x, y = encode_rows(rows)
+    return {"ends": ends, "encoding": encoding.save(), "model": fit(x, y).save()}
 
 
 def words_of(job: Job) -> Words:

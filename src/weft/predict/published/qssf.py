@@ -12,15 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from math import inf
 from typing import Any
 
 from weft.core.errors import InvalidConfig
 from weft.core.events.job_end import Ended
+from weft.core.knowledge.fits import Fit
 from weft.core.model.job import Job
 from weft.predict.published.boosted import Trees, fit_trees
-from weft.predict.published.by_job import ByJob
-from weft.predict.published.past_ends import Encoding, PastEnds, gpus_of, words_of
+from weft.predict.published.by_job import Fitted
+from weft.predict.published.past_ends import Encoding, PastEnds, fit_rows, gpus_of, words_of
 
 LEAST_ALIKE = 0.6
 CANDIDATES = 2
@@ -39,7 +41,7 @@ def similar_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 @dataclass
-class Qssf(ByJob):
+class Qssf(Fitted):
     """The mean length of a user's jobs with similar names and a model's, made once per job.
 
     `refresh` makes it again after every end. A job's name is its own, else its model's or app's.
@@ -98,7 +100,7 @@ class Qssf(ByJob):
     def note_end(self, ended: Ended) -> None:
         """Ends are known at once; to the model when it is fitted again."""
         if self.model and self._past.add(ended.job, ended.length, ended.at):
-            self._fit()
+            self._note_due()
         name = words_of(ended.job)[2]
         self._names.pop(name, None)
         self._names[name] = None
@@ -110,10 +112,12 @@ class Qssf(ByJob):
         ends[0] += 1.0
         ends[1] += ended.length
 
-    def _fit(self) -> None:
-        if (rows := self._past.rows()) is not None:
-            encoding, x, y = rows
-            self._model = encoding, fit_trees(x, y)
+    def _fit(self) -> Fit:
+        ends = self._past.fitted
+        return Fit(ends, partial(fit_rows, self._past.rows(), ends, fit_trees))
+
+    def _use(self, model: Any) -> None:
+        self._model = Encoding.load(model["encoding"]), Trees.load(model["model"])
 
     def save(self) -> Any:
         """Counts and sums by user, name and GPUs, the names in their order, and ends to fit to."""
@@ -121,6 +125,7 @@ class Qssf(ByJob):
             "ends": [[*key, *ends] for key, ends in self._ends.items()],
             "names": [*self._names],
             "past": self._past.save(),
+            "fit": self.save_fit(),
         }
 
     def load(self, saved: Any) -> None:
@@ -129,4 +134,4 @@ class Qssf(ByJob):
         self._names = dict.fromkeys(saved["names"])
         if "past" in saved:
             self._past.load(saved["past"])
-            self._fit()
+            self.load_fit(saved.get("fit"))

@@ -74,6 +74,7 @@ class Decisions:
         self.trouble = ""
         self.given_up = ""
         self.undecided = ""  # why nobody decides
+        self.asking = False  # a decision is being made
         self.doubted: frozenset[JobId] = frozenset()  # who could start, whatever was said of them
         self.failures = 0
         self.took = Latency()
@@ -110,8 +111,12 @@ class Decisions:
 
     async def ask(self, scheduler: Scheduler, now: float) -> Verdict | None:
         """What to do now; None where nobody can say: nothing changes until it is asked again."""
-        with self.took.measured():
-            verdict = await self._ask(scheduler, now)
+        self.asking = True
+        try:
+            with self.took.measured():
+                verdict = await self._ask(scheduler, now)
+        finally:
+            self.asking = False
         self.undecided = self.trouble if verdict is None else ""
         pause_s = min(PAUSE * self._decider.spent_s, LONGEST_S)
         self._not_before = self._clock.now + pause_s * self._clock.speed

@@ -40,6 +40,8 @@ def decide_again(
     """
     noted: list[Event] = []
     log = list(log)
+    if knowledge is not None:
+        knowledge.fit_aside()  # as in the run: models are in its log
     scheduler = Scheduler(
         live_policy(FIFO),
         Cluster(()),

@@ -279,7 +279,7 @@ def waits_of(driver: Driver) -> Waits:
         about,
         scheduler.policy.about.name,
         driver.now,
-        state.wake_at,
+        driver.now if decisions.asking else state.wake_at,
         decisions.undecided,
         frozenset(table.jobs[row].id for row in kept_back),
         failing,

@@ -232,6 +232,7 @@ def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | No
             facts.NodeUp()
             | facts.NodeDown()
             | facts.LoanRecalled()
+            | facts.Refitted()
             | facts.Woken()
             | facts.PolicyChanged()
             | facts.DeadlineMissed()

@@ -25,6 +25,7 @@ from weft.core.state.ended_jobs import EndedInMemory, EndedJob, EndedJobs
 ALL = "*"  # no tenant and no outcome is called so
 ENDED = ("succeeded", "failed", "cancelled")
 NOTHING = Meter()
+LASTED_S = 60.0  # a job that ends its own agents would have done so by then
 READ_AT_ONCE = 1_000
 KEPT = 2_000  # records of the table that are not read again at once
 
@@ -38,7 +39,7 @@ class JobRecord:
     decision had a word on that, and `blocker` the same in a word.
     `attempt` counts promises of devices, `starts` those that came to run, `failures` those that
     died of the job's own doing since it last wrote a further checkpoint, `agents_lost` those whose
-    agent died since then or since it last left in order, `alike` how it failed and how many times
+    agent died since then or since one lived for a minute, `alike` how it failed and how many times
     so in a row, each within ten minutes of its start. `report` is the last
     one of the running attempt, `saved` the step of the last checkpoint. `heard` is when it last
     reported in this attempt, and how long after the word before. `gpu_s` reads as `gpu_s.at(now)`.
@@ -91,6 +92,10 @@ class JobRecord:
     def restarts(self) -> int:
         """Starts after the first."""
         return max(self.starts - 1, 0)
+
+    def lasted(self, at: float, attempt: int) -> bool:
+        """Whether the running attempt has kept its agent for a good while."""
+        return self.running == attempt and at - self.gpu_s.since >= LASTED_S
 
 
 class JobRecords(Mapping[JobId, JobRecord]):

@@ -106,6 +106,7 @@ class Ledger:
             case (
                 facts.NodeUp()
                 | facts.LoanRecalled()
+                | facts.Refitted()
                 | facts.Woken()
                 | facts.Resizable()
                 | facts.Observed()
@@ -288,18 +289,20 @@ class Ledger:
             self.usage.restarted(record.job.tenant, at)
 
     def _stopped(self, at: float, job: JobId, attempt: int) -> None:
+        record = self.jobs.live.get(job)
         self._off(at, job, attempt)
-        if job in self.jobs.live:
+        if record and record.lasted(at, attempt):
             self._set(job, agents_lost=0)
 
     def _failed(self, at: float, event: facts.Failed) -> None:
         job, record = event.job, self.jobs.live.get(event.job)
         if record is not None and event.agent_died:
-            self._set(job, agents_lost=record.agents_lost + 1)
+            lasted = record.lasted(at, event.attempt)
+            self._set(job, agents_lost=1 if lasted else record.agents_lost + 1)
         if record is not None and record.running == event.attempt and not event.lost:
-            how, (before, times) = failure_class(event), record.alike
+            how, (last, times) = failure_class(event), record.alike
             early = bool(how) and at - record.gpu_s.since < EARLY_S
-            self._set(job, alike=(how, times + 1 if how == before else 1) if early else ("", 0))
+            self._set(job, alike=(how, times + 1 if how == last else 1) if early else ("", 0))
         outcome = "" if event.retry else FAILED
         self._left(at, job, event.attempt, outcome, event.reason, own=not event.lost)
 
@@ -394,6 +397,5 @@ def _rate(on: Allocation) -> float:
 
 def failure_class(event: facts.Failed) -> str:
     """What failures of one kind have in common, in words; empty where that is not known."""
-    if event.out_of_memory:
-        return "no GPU memory left"
-    return "" if event.code is None else f"exit code {event.code}"
+    code = "" if event.code is None else f"exit code {event.code}"
+    return "no GPU memory left" if event.out_of_memory else code

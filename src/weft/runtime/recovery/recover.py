@@ -115,6 +115,7 @@ class Recovered:
                 | facts.SleepFailed()
                 | facts.Awoke()
                 | facts.Observed()
+                | facts.Refitted()
             ):
                 pass
             case _:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from weft.app.insight.changes import Changes
 from weft.app.insight.history import Speeds
 from weft.app.insight.never_starts import count_never
-from weft.app.insight.present import Ahead, Estimate, Present
+from weft.app.insight.present import OUTLOOKS, Ahead, Estimate, Present
 from weft.app.insight.purse import Purse
 from weft.app.insight.what_if import HOUR, Variant, what_if
 from weft.app.serve.rules import Quotas
-from weft.core.model.job import name_of
+from weft.core.model.job import JobId, name_of
 from weft.core.spec.part_spec import PartSpec
 from weft.runtime.records.job_records import JobRecord
 from weft.service.access.tokens import Caller
@@ -41,6 +42,7 @@ class Written:
 
 
 def compare_past(
+    cpu_s: float,
     records: Sequence[JobRecord],
     variants: Mapping[str, Variant],
     now: float,
@@ -55,6 +57,7 @@ def compare_past(
         now,
         hours=hours,
         speeds=speeds,
+        cpu_s=cpu_s,
         progress=lambda label, part: report(Progress(label=label, part=part)),
     )
     comparison = Comparison(
@@ -85,6 +88,7 @@ def compare_ahead(
         label: side.look_ahead(
             progress=lambda part, label=label: report(Progress(label=label, part=part)),  # type: ignore[misc]
             purse=Purse(cpu_s / len(sides)),
+            decisions=sys.maxsize,
         )
         for label, side in sides.items()
     }
@@ -107,14 +111,15 @@ def _compare_forks(present: Present, who: Caller, both: dict[str, Ahead]) -> Wri
         for name in before
         if name in jobs and who.sees(jobs[name])
     ]
+    aheads = [[ahead.outlook[job] for job in jobs] for ahead in both.values()]
+    starts = _means_h([[_middle(outlook.start) for outlook in ahead] for ahead in aheads])
+    ends = _means_h([[_middle(outlook.end) for outlook in ahead] for ahead in aheads])
     means = {
-        label: {
-            "avg_start_h": _mean_h([ahead.outlook[job].start for job in jobs]),
-            "avg_end_h": _mean_h([ahead.outlook[job].end for job in jobs]),
-        }
-        for label, ahead in both.items()
+        label: {"avg_start_h": start, "avg_end_h": end}
+        for label, start, end in zip(both, starts, ends, strict=True)
     }
     note = f"{len(jobs)} jobs simulated from now on; speeds as they reported, else by GPUs"
+    note += _say_left_out(jobs, both)
     if held:
         note += f"; suspended and left out: {len(held)}"
     seen = {name: job for name, job in jobs.items() if who.sees(job)}
@@ -131,6 +136,20 @@ def _compare_forks(present: Present, who: Caller, both: dict[str, Ahead]) -> Wri
         never=tell_never(never),
     )
     return _write(comparison, describe_forks(both, seen, present.now))
+
+
+def _say_left_out(jobs: Collection[JobId], both: Mapping[str, Ahead]) -> str:
+    """What there was no CPU time for: simulations, and jobs that start too far ahead."""
+    starts = [ahead.outlook[job].start for ahead in both.values() for job in jobs]
+    times = min((len(start.after) for start in starts), default=OUTLOOKS)
+    late = max(
+        sum(_middle(ahead.outlook[job].start) is None for job in jobs if job not in ahead.never)
+        for ahead in both.values()
+    )
+    note = f"; {times} of {OUTLOOKS} simulations were made" if times < OUTLOOKS else ""
+    if late:
+        note += f"; {late} jobs start further ahead than was simulated, averages are of the others"
+    return note
 
 
 def start_of(estimate: Estimate | None) -> Start | None:
@@ -150,8 +169,13 @@ def _write(comparison: Comparison, sides: dict[str, Sides]) -> Written:
     return Written(write_json(comparison), write_json(line))
 
 
-def _mean_h(estimates: list[Estimate]) -> float | None:
-    """The mean over jobs of the median over simulations; None where not all came to it."""
-    middles = [estimate.quantile(0.5) for estimate in estimates]
-    known = [middle for middle in middles if middle is not None]
-    return sum(known) / len(known) / HOUR if known and len(known) == len(middles) else None
+def _middle(estimate: Estimate) -> float | None:
+    return estimate.quantile(0.5)
+
+
+def _means_h(sides: Sequence[Sequence[float | None]]) -> list[float | None]:
+    """The mean of each side over the jobs that every side came to; None where there are none."""
+    known = [[after for after in job if after is not None] for job in zip(*sides, strict=True)]
+    came = [job for job in known if len(job) == len(sides)]
+    columns = zip(*came, strict=True) if came else [()] * len(sides)
+    return [sum(column) / len(column) / HOUR if column else None for column in columns]

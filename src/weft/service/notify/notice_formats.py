@@ -24,7 +24,7 @@ def as_json(seq: int, at: float, change: Change) -> bytes:
 def as_slack(change: Change) -> bytes:
     """One line, as Slack, Mattermost and others take it."""
     sign = SIGNS.get(change.state, ":information_source:")
-    name = f"*{_escape(change.job.name)}* is {change.state}"
+    name = f"*{_escape(change.job.name)}* {_verb(change)} {change.state}"
     reason = f": {_escape(change.reason)}" if change.reason else ""
     text = f"{sign} {name}{reason} (`{_escape(change.job.id)}`, {_escape(change.job.tenant)})"
     return json.dumps({"text": text[:LONGEST]}).encode()
@@ -33,7 +33,7 @@ def as_slack(change: Change) -> bytes:
 def as_mail(seq: int, at: float, change: Change, sender: str, to: list[str]) -> EmailMessage:
     """A short mail; the same change is the same message, however often it is sent."""
     mail = EmailMessage()
-    subject = f"[weft] {change.job.name} is {change.state}"
+    subject = f"[weft] {change.job.name} {_verb(change)} {change.state}"
     mail["Subject"] = " ".join(subject.split())[:SUBJECT]
     mail["From"], mail["To"] = sender, ", ".join(to)
     mail["Message-ID"] = f"<weft-{seq}-{int(at)}@{sender.rpartition('@')[2].strip('>')}>"
@@ -50,6 +50,10 @@ def as_mail(seq: int, at: float, change: Change, sender: str, to: list[str]) -> 
     more = f"`weft job {job} --events` says more, `weft logs {job}` what it printed."
     mail.set_content("\n".join([*lines, "", more, ""]))
     return mail
+
+
+def _verb(change: Change) -> str:
+    return "has" if change.state in ("succeeded", "failed") else "is"
 
 
 def _escape(text: str) -> str:

@@ -95,6 +95,7 @@ def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C9
             facts.NodeUp()
             | facts.NodeDown()
             | facts.LoanRecalled()
+            | facts.Refitted()
             | facts.Woken()
             | facts.Observed()
             | facts.StartedAhead()

@@ -127,7 +127,8 @@ def _launch(launch: Launch) -> Fields:
         "idle_timeout_s": launch.idle_s if launch.pty else None,
     }
     if launch.software is not None:
-        fields["environment"] = {launch.software.kind.value: launch.software.name}
+        volumes = {"volumes": [*launch.software.volumes]} if launch.software.volumes else {}
+        fields["environment"] = {launch.software.kind.value: launch.software.name, **volumes}
     return {key: value for key, value in fields.items() if _told(key, value)}
 
 

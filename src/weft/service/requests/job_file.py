@@ -25,7 +25,7 @@ from weft.core.model.job import (
     Or,
     Tier,
 )
-from weft.core.model.launch import DEFAULT_GRACE_S, Launch, Processes, Software, SoftwareKind
+from weft.core.model.launch import DEFAULT_GRACE_S, Launch, Processes
 from weft.service.requests.field_types import (
     CheckpointPlace,
     Count,
@@ -47,6 +47,7 @@ from weft.service.requests.field_types import (
 )
 from weft.service.requests.request_base import RequestBody
 from weft.service.requests.share_fields import Sharing, part_of, terms_of
+from weft.service.requests.software_fields import SoftwareFields, software_of
 from weft.service.requests.traffic_fields import TrafficFields
 from weft.service.responses.state_words import PriorityWord
 
@@ -125,21 +126,6 @@ class Checkpoint(RequestBody):
 
     dir: CheckpointPlace = ""
     grace_s: Annotated[float, Field(ge=0.0, le=86_400.0, allow_inf_nan=False)] = DEFAULT_GRACE_S
-
-
-class SoftwareFields(RequestBody):
-    """The environment a job runs in: one of these."""
-
-    venv: FilePath | None = None
-    conda: FilePath | None = None
-    uv: FilePath | None = None
-    image: Name | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> SoftwareFields:
-        if len(self.model_fields_set) != 1:
-            raise ValueError("an environment is one of venv, conda, uv and image")
-        return self
 
 
 JobNames = Annotated[list[Name], Field(max_length=1000)]
@@ -372,7 +358,7 @@ def _launch(body: JobFile, name: str, account: str) -> Launch:
         time_limit_s=body.time_limit_s or 0.0,
         warn_s=min(body.warn_s, body.time_limit_s or 0.0),
         retry_on=tuple(body.retry_on),
-        software=_software(body.environment),
+        software=software_of(body.environment),
         secrets=tuple(body.secrets),
         pty=body.pty,
         idle_s=_idle_s(body),
@@ -385,13 +371,6 @@ def _idle_s(body: JobFile) -> float:
     if not body.pty:
         return 0.0
     return DEFAULT_IDLE_S if body.idle_timeout_s is None else body.idle_timeout_s
-
-
-def _software(fields: SoftwareFields | None) -> Software | None:
-    if fields is None:
-        return None
-    ((kind, name),) = fields.model_dump(exclude_none=True).items()
-    return Software(SoftwareKind(kind), name)
 
 
 def _text(value: Any) -> str:

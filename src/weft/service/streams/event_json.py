@@ -24,6 +24,12 @@ def event_json(
     body = encode(seen)
     if isinstance(seen, facts.Submitted):
         body["job"].get("launch", {}).pop("env", None)
+        if seen.job.plans:
+            body["job"]["plans"] = [plan.text for plan in seen.job.plans]
+    elif isinstance(seen, facts.Decided):
+        for job, on in seen.changes.items():
+            if on is not None and on.plan is not None:
+                body["changes"][job]["plan"] = on.plan.text
     body = mask_all(body, _secrets(driver, seen))
     return {"seq": seq, "at": at, "event": type(event).__name__, **body}
 
@@ -52,6 +58,8 @@ def _seen(driver: Driver, who: Caller, event: facts.Event) -> facts.Event | None
             return event if who.everywhere else _part(driver, who, event)
         case facts.PolicyChanged(policy):  # rules around it name other tenants
             return event if who.admin else facts.PolicyChanged(replace(policy, wrappers=()))
+        case facts.Refitted(ends):  # the model names users of all tenants, and it is long
+            return facts.Refitted(ends)
         case facts.NodeUp() | facts.NodeDown() | facts.LoanRecalled() | facts.Woken():
             return event
         case _:

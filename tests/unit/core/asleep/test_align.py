@@ -125,4 +125,4 @@ def test_a_sleeper_that_waits_for_its_devices_is_looked_at_again_in_time(world: 
     actions = world.wait(wake_at - world.now)
 
     assert world.running() == {"c": 0, "a": 1}
-    assert any(isinstance(one, Start) for one in actions)
+    assert any(isinstance(action, Start) for action in actions)

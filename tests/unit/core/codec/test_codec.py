@@ -124,6 +124,7 @@ SAMPLES: tuple[facts.Event, ...] = (
     facts.NodeDown(NodeId("n0")),
     facts.NodeDown(NodeId("n0"), drained=True),
     facts.LoanRecalled(2),
+    facts.Refitted(120, {"ends": 120, "tree": [0, 1.5, 2.0, [1, 0.25, 3.0, 4.0]]}),
     facts.Observed(A, 2, 12.5, 0.75, (JobId("b"), JobId("c")), 1.5),
     facts.Saved(A, 2, 1200),
     facts.Resizable(A, 2, 0.5),

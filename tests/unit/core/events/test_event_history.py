@@ -29,10 +29,10 @@ def test_a_job_that_is_submitted_twice_tells_its_story() -> None:
     state.fold(2.0, Decided(1, {A: on}))
     state.fold(3.0, Started(A, 1))
 
-    with pytest.raises(StateError) as found:
+    with pytest.raises(StateError) as raised:
         state.fold(4.0, Submitted(Job(A)))
 
-    lines = found.value.what.splitlines()
+    lines = raised.value.what.splitlines()
     assert lines[0] == "Submitted at 4.000 cannot be: job 'a' was submitted twice"
     assert lines[1] == "story of job 'a':"
     assert [line.split()[1] for line in lines[2:]] == [
@@ -42,7 +42,7 @@ def test_a_job_that_is_submitted_twice_tells_its_story() -> None:
         "Submitted",
     ]
     assert "holds a100-0:0,1" in lines[3]
-    assert "'b'" not in found.value.what
+    assert "'b'" not in raised.value.what
 
 
 def test_a_decision_on_a_job_that_left_names_it() -> None:
@@ -52,11 +52,11 @@ def test_a_decision_on_a_job_that_left_names_it() -> None:
     state.fold(3.0, Started(A, 1))
     state.fold(4.0, Finished(A, 1))
 
-    with pytest.raises(StateError, match="there is no 'a'") as found:
+    with pytest.raises(StateError, match="there is no 'a'") as raised:
         state.fold(5.0, Decided(2, {A: None}))
 
-    assert "story of job 'a'" in found.value.what
-    assert "Finished(job='a', attempt=1)" in found.value.what
+    assert "story of job 'a'" in raised.value.what
+    assert "Finished(job='a', attempt=1)" in raised.value.what
 
 
 def test_only_the_last_events_are_told_and_few_are_kept() -> None:

@@ -62,7 +62,7 @@ def test_a_log_is_read_without_what_cannot_be_right() -> None:
 
 
 def test_what_training_says_on_the_wire_is_in_these_words() -> None:
-    told = re.findall(r"^    (\w+)  +\w", messages.Report.__doc__ or "", flags=re.MULTILINE)
+    matches = re.findall(r"^    (\w+)  +\w", messages.Report.__doc__ or "", flags=re.MULTILINE)
 
-    assert {"step_s", "accumulate", "grad_sqr"} <= set(told)
-    assert set(told) <= set(NAMES)
+    assert {"step_s", "accumulate", "grad_sqr"} <= set(matches)
+    assert set(matches) <= set(NAMES)

@@ -35,9 +35,9 @@ class World:
         self.now += 1.0
         actions = self.scheduler.step(self.now, events)
         return [
-            one.job.id if isinstance(one, Start) else f"not {one.job}"
-            for one in actions
-            if isinstance(one, (Start, Reject))
+            action.job.id if isinstance(action, Start) else f"not {action.job}"
+            for action in actions
+            if isinstance(action, (Start, Reject))
         ]
 
     def submit(self, job: JobId, after: After | None = None) -> list[str]:

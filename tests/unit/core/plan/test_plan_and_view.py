@@ -67,10 +67,10 @@ def test_after_a_plan_jobs_hold_what_it_says() -> None:
 
 
 def test_merging_unites_changes_and_wakes_at_the_earliest() -> None:
-    one = Plan({A: on(0)}, {B: "no"}, 50.0, {A: "first"}, memory=1)
+    plan = Plan({A: on(0)}, {B: "no"}, 50.0, {A: "first"}, memory=1)
     other = Plan({C: None}, wake_at=40.0, reasons={C: "last"}, memory=2)
 
-    both = merge([one, other, Plan()])
+    both = merge([plan, other, Plan()])
 
     assert both.changes == {A: on(0), C: None}
     assert both.rejected == {B: "no"}

@@ -309,7 +309,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
     except InvalidConfig as error:
         assert "\n" not in error.what or "^" in error.what
         return
-    assert all(isinstance(one.name, Word) and one.name.text for one in parts)
+    assert all(isinstance(part.name, Word) and part.name.text for part in parts)
     assert read_plain(read_plain(text).text) == read_plain(text)
 
 

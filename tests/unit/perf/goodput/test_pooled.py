@@ -62,21 +62,21 @@ def test_a_job_is_known_before_its_first_report_by_others_of_its_model() -> None
     beliefs.observe(job("first"), "h200", report(2))
     beliefs.forget(job("first"))
 
-    found = beliefs.goodputs(table(job("next"), job("other", model="vit")), CONFIGS)
+    goodputs = beliefs.goodputs(table(job("next"), job("other", model="vit")), CONFIGS)
 
-    assert (found[0, :3] > 0.0).all()
-    assert found[0, 3] == 0.0, "twice as many as any job of the model ran with, and no more"
-    assert np.isnan(found[1]).all()
+    assert (goodputs[0, :3] > 0.0).all()
+    assert goodputs[0, 3] == 0.0, "twice as many as any job of the model ran with, and no more"
+    assert np.isnan(goodputs[1]).all()
 
 
 def test_jobs_that_declare_no_model_are_on_their_own() -> None:
     beliefs = PooledBeliefs()
     beliefs.observe(job("a", model=""), "h200", report(2))
 
-    found = beliefs.goodputs(table(job("a", model=""), job("b", model="")), CONFIGS)
+    goodputs = beliefs.goodputs(table(job("a", model=""), job("b", model="")), CONFIGS)
 
-    assert (found[0, :3] > 0.0).all()
-    assert np.isnan(found[1]).all()
+    assert (goodputs[0, :3] > 0.0).all()
+    assert np.isnan(goodputs[1]).all()
 
 
 def test_what_enough_jobs_of_a_tenant_told_comes_before_what_others_did() -> None:

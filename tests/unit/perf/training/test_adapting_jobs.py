@@ -31,9 +31,9 @@ def started(on: Allocation = TWO, truth: Truth = TRUTH) -> SimulatedJob:
 def test_a_job_reports_its_epoch_and_batch() -> None:
     job = started()
 
-    told = [job.pace(done, 1e9).report for done in (0.0, 250.0, 400.0, 470.0, 719.0)]
+    reports = [job.pace(done, 1e9).report for done in (0.0, 250.0, 400.0, 470.0, 719.0)]
 
-    assert [(r.epoch, r.batch) for r in told if r] == [
+    assert [(r.epoch, r.batch) for r in reports if r] == [
         *((0.0, 32.0), (2.0, 32.0), (4.0, 64.0), (5.0, 64.0)),
         (9.0, 128.0),
     ]

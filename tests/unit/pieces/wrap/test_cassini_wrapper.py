@@ -202,11 +202,11 @@ def test_alternatives_keep_kinds_shapes_and_whoever_shares_devices() -> None:
         }
     )
 
-    found = find_alternatives(view, wished, 10, np.random.default_rng(0))
+    alternatives = find_alternatives(view, wished, 10, np.random.default_rng(0))
 
-    assert found[0] is wished
-    assert len(found) > 3
-    for plan in found:
+    assert alternatives[0] is wished
+    assert len(alternatives) > 3
+    for plan in alternatives:
         a, b = plan.changes[JobId("a")], plan.changes[JobId("b")]
         assert a is not None
         assert b is not None
@@ -221,6 +221,22 @@ def test_without_links_or_traffic_it_changes_nothing() -> None:
 
     for view in (plain, silent):
         assert Cassini(Fifo()).decide(view) == Fifo().decide(view)
+
+
+def test_where_no_links_are_known_of_any_more_jobs_lose_their_beats() -> None:
+    view = view_with(parse_cluster("8x1:a100"), {"a": on(0, 2, shift=TimeShift(0.2, 0.05))})
+
+    assert Cassini(Says(Plan())).decide(view).changes == {JobId("a"): on(0, 2)}
+
+
+def test_a_hundredth_of_an_iteration_is_what_jobs_wait_for_their_beat() -> None:
+    view = view_with(RACKS, {}, job("a"), job("b"))
+    wished = Plan({JobId("a"): on(0, 2), JobId("b"): on(1, 3)})
+
+    held = view.after(Cassini(Says(wished, Ties.NONE)).decide(view))
+
+    periods = [to.time_shift.period_s for to in held.values() if to.time_shift is not None]
+    assert periods == pytest.approx([0.202, 0.202])
 
 
 def test_what_it_declares_is_the_hosts_and_that_it_shifts() -> None:
@@ -252,7 +268,7 @@ def test_its_decision_survives_the_log() -> None:
     assert decode(Plan, encode(plan)) == plan
 
 
-@pytest.mark.parametrize("wrong", [{"candidates": 0}, {"headroom": -0.1}])
+@pytest.mark.parametrize("wrong", [{"candidates": 0}, {"headroom": -0.1}, {"headroom": 1.1}])
 def test_numbers_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidConfig, match=next(iter(wrong))):
         Cassini(Fifo(), **wrong)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from typing import ClassVar
 
@@ -19,7 +20,7 @@ from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import INTERVAL, PointPredictor
 from weft.core.knowledge.predictor import Asks
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
@@ -79,8 +80,9 @@ def test_others_use_what_is_kept_meanwhile(small: Job, now: float) -> None:
     assert started(Easy(OVERTAKING).decide(view)) == {SMALL}
 
 
-def test_predictions_are_not_trusted_for_ever() -> None:
-    small = plain("small", 1, 100.0, 800.0)
+@pytest.mark.parametrize("length", [0.5, 800.0])
+def test_predictions_are_not_trusted_for_ever(length: float) -> None:
+    small = plain("small", 1, 100.0, length)
 
     view = waiting_for(plain("large", 4), small, now=6 * 600.0)
 
@@ -94,23 +96,50 @@ def test_who_came_first_or_is_more_important_is_not_held_back() -> None:
     assert started(Easy(OVERTAKING).decide(first)) == {SMALL}
     after = waiting_for(plain("large", 4), urgent, now=700.0)
     assert started(Easy(OVERTAKING).decide(after)) == {SMALL}
+    filler = replace(plain("large", 4), tier=Tier.OPPORTUNISTIC)
+    beside = waiting_for(filler, plain("small", 1, 100.0), now=700.0)
+    assert started(Easy(OVERTAKING).decide(beside)) == {SMALL}
+
+
+def on_two_nodes(*runs: tuple[int, int, Job], large: int, now: float = 700.0) -> View:
+    """Jobs that run on `(node, mask)` of two nodes of 4; `large` GPUs are waited for, then one."""
+    state = State(parse_cluster("2x4:v100"))
+    for i, (node, mask, job) in enumerate(runs):
+        state.fold(0.0, Submitted(job))
+        on = Allocation((state.free.slice_of(node, mask),))
+        state.fold(0.0, Decided(i + 1, {job.id: on}))
+        state.fold(0.0, Started(job.id, 1))
+    for job in (plain("large", large), plain("small", 1, 1.0)):
+        state.fold(job.submitted, Submitted(job))
+    return View(now, state.table, state.cluster, state.free, Knowledge(Hinted()))
 
 
 def test_only_the_devices_that_it_needs_are_kept() -> None:
-    state = State(parse_cluster("2x4:v100"))
-    for i, mask in ((0, 0b0111), (1, 0b0011)):
-        name = JobId(f"runs{i}")
-        state.fold(0.0, Submitted(plain(name, mask.bit_count())))
-        on = Allocation((state.free.slice_of(i, mask),))
-        state.fold(0.0, Decided(i + 1, {name: on}))
-        state.fold(0.0, Started(name, 1))
-    for job in (plain("large", 4), plain("small", 1, 1.0)):
-        state.fold(job.submitted, Submitted(job))
-    view = View(700.0, state.table, state.cluster, state.free, Knowledge(Hinted()))
+    runs = (0, 0b0111, plain("runs0", 3)), (1, 0b0011, plain("runs1", 2))
 
-    plan = Easy(OVERTAKING).decide(view)
+    plan = Easy(OVERTAKING).decide(on_two_nodes(*runs, large=4))
 
     assert started(plan) == {SMALL}  # on the other node: fewer have to leave this one
+
+
+def test_devices_that_are_idle_are_nobodys_to_wait_for() -> None:
+    # On node 0 one has to end, in long; on node 1 all four, soon. What is idle is on node 0.
+    long = (0, 0b0001, plain("long", 1, 0.0, 9000.0))
+    soon = [(1, 1 << i, plain(f"soon{i}", 1, 0.0, 800.0)) for i in range(4)]
+
+    plan = Easy(OVERTAKING).decide(on_two_nodes(long, *soon, large=4))
+
+    assert started(plan) == set()
+
+
+def test_devices_of_jobs_that_can_be_stopped_are_as_good_as_idle() -> None:
+    # Nobody has to end on node 0; on node 1 one has, and the rest is idle for "small".
+    movable = (0, 0b1111, Job(JobId("movable"), 0.0, Demand(4)))
+    firm = (1, 0b0001, plain("firm", 1))
+
+    plan = Easy(OVERTAKING).decide(on_two_nodes(movable, firm, large=4))
+
+    assert started(plan) == {SMALL}
 
 
 def waits(policy: Policy) -> float:

@@ -112,7 +112,7 @@ def test_every_request_within_an_assignment_succeeds_whatever_others_do(
     levels = range(len(chain.fan))
     clusters = _draw_assignment(rng, chain, free)
     held: list[tuple[int, Cell]] = []
-    unbound = [list(one) for one in clusters]
+    unbound = [list(cluster) for cluster in clusters]
 
     def promised() -> list[int]:
         return [sum(one[level] for one in unbound) for level in levels]
@@ -142,7 +142,7 @@ def _draw_assignment(rng: np.random.Generator, chain: Chain, free: FreeCells) ->
     for _ in range(30):
         who, level = int(rng.integers(3)), int(rng.integers(len(chain.fan)))
         clusters[who][level] += 1
-        total = [sum(one[i] for one in clusters) for i in range(len(chain.fan))]
+        total = [sum(cluster[i] for cluster in clusters) for i in range(len(chain.fan))]
         if not free.keeps(total):
             clusters[who][level] -= 1
     return clusters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
@@ -12,14 +13,15 @@ from tests.examples import examples
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Started, Submitted
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker
 from weft.core.plan.rules import check_plan
 from weft.core.plan.view import View
 from weft.core.spec.registry import build
 from weft.core.state.state import State
-from weft.pieces.wrap.tenants.lend import Lend
+from weft.pieces.wrap.tenants.lend import Lend, LendMemory
 from weft.pieces.wrap.tenants.tree import read_tree
 from weft.policies.fifo import Fifo
 
@@ -114,6 +116,84 @@ def test_who_used_less_of_late_borrows_first_and_the_past_fades() -> None:
 
     assert set(soon.changes) == {"b1"}
     assert set(late.changes) == {"a2"}
+
+
+def test_who_used_least_for_its_weight_borrows_first() -> None:
+    state = state_of("1x4:a100", ("b1", "b", 4, False), ("a1", "a", 4, False))
+    used = LendMemory(used={"a": 3000.0, "b": 1000.0}, at=9e5)
+    rule = Lend(Fifo(backfill=True), {"x": 0.0}, weights={"a": 4.0, "b": 1.0})
+
+    plan = rule.decide(view(state, 9e5, used))
+
+    assert set(plan.changes) == {"a1"}  # 750 GPU-seconds for its weight, "b" 1,000
+
+
+def test_what_was_used_fades_with_the_time_since_it_was_looked_at() -> None:
+    state = state_of("1x4:a100", ("a1", "a", 4, False), ("b1", "b", 4, False))
+    used = LendMemory(used={"a": 4000.0, "b": 3000.0}, at=9e5)
+
+    plan = Lend(Fifo(backfill=True), {"x": 0.0}, half_life_s=1e3).decide(view(state, 9e5, used))
+
+    assert set(plan.changes) == {"b1"}
+
+
+def test_a_part_of_a_gpu_is_counted_as_a_part() -> None:
+    state = state_of("1x2:a100", ("b1", "b", 1, True), ("b2", "b", 1, True))
+    half = Job(JobId("a1"), demand=Demand(1, share=0.5), tenant="a")
+    state.fold(0.0, Submitted(half))
+
+    plan = Lend(Fifo(), {"a": 0.5, "b": 1.0}, min_run_s=0.0).decide(view(state, 10.0))
+
+    assert plan.changes[half.id] is not None  # within its own, which "b" had borrowed
+
+
+def test_what_is_idle_goes_to_who_is_within_its_group_before_it_is_lent() -> None:
+    own, parents = {"a": 2.0, "org": 4.0, "c": 2.0, "b": 0.0}, {"a": "org"}
+    jobs = (("a1", "a", 2, True), ("b1", "b", 2, False), ("c1", "c", 2, False))
+    state = state_of("1x6:a100", *jobs, ("a2", "a", 2, False))
+    used = LendMemory(used={"a": 1e6}, at=10.0)
+
+    plan = Lend(Fifo(backfill=True), own, parents).decide(view(state, 10.0, used))
+
+    assert set(plan.changes) == {"c1", "a2"}  # "b" came first and has used less
+
+
+def test_of_a_tenants_jobs_that_gives_way_which_loses_least() -> None:
+    state = state_of("1x2:a100", ("old", "b", 1, True))
+    state.fold(500.0, Submitted(Job(JobId("young"), demand=Demand(1), tenant="b")))
+    state.fold(500.0, Decided(9, {JobId("young"): Allocation((state.free.slice(0, 1),))}))
+    state.fold(500.0, Started(JobId("young"), 1))
+    state.fold(600.0, Submitted(Job(JobId("a1"), demand=Demand(1), tenant="a")))
+
+    plan = Lend(Fifo(), {"a": 1.0, "b": 1.0}, min_run_s=0.0).decide(view(state, 600.0))
+
+    assert plan.changes[JobId("a1")] is not None
+    assert [job for job, to in plan.changes.items() if to is None] == ["young"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grows:
+    """Gives the first job that runs all that is idle beside it."""
+
+    about = About("grows", "of this test", controls=Controls.COUNT)
+
+    def decide(self, view: View) -> Plan:
+        for job, on in view.held().items():
+            view.free.give(on)
+            return Plan({job: Allocation((view.free.slice(0, int(view.free.room())),))})
+        return Plan()
+
+
+def test_who_runs_within_its_own_may_grow_though_somebody_waits() -> None:
+    state = State(parse_cluster("1x4:a100"))
+    state.fold(0.0, Submitted(Job(JobId("a1"), demand=Demand(1, min=1, max=4), tenant="a")))
+    state.fold(0.0, Decided(1, {JobId("a1"): Allocation((state.free.slice(0, 1),))}))
+    state.fold(0.0, Started(JobId("a1"), 1))
+    state.fold(0.0, Submitted(Job(JobId("b1"), demand=Demand(8), tenant="b")))
+
+    plan = Lend(Grows(), {"a": 4.0}).decide(view(state, 10.0))
+
+    assert {job: on.gpus for job, on in view(state, 10.0).after(plan).items()} == {"a1": 4}
 
 
 def test_groups_in_themselves_and_quotas_below_nothing_are_refused() -> None:

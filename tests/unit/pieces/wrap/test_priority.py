@@ -24,7 +24,7 @@ def policy(spec: str = "priority|fifo") -> Policy:
     return built
 
 
-def running(cluster: int, *jobs: Job, then: tuple[Job, ...]) -> View:
+def running(cluster: int | str, *jobs: Job, then: tuple[Job, ...]) -> View:
     """All of `jobs` run, and `then` came later."""
     state = State(cluster_of(cluster))
     for one in jobs:
@@ -66,12 +66,23 @@ def test_who_asks_for_more_than_there_is_holds_up_nobody() -> None:
 
 
 def test_who_gives_way_goes_on_elsewhere_at_once() -> None:
-    view = running(8, job("a", 4, -1.0), job("b", 2, -1.0), then=(job("real", 4),))
+    real = replace(job("real", 2), demand=Demand(2, kinds=("a100",)))
+    picky = replace(job("filler", 2, -1.0), demand=Demand(2, kinds=("a100", "t4")))
+    view = running("1x2:a100+1x2:t4", picky, then=(real,))
+    assert view.cluster.kind_of(view.held()[JobId("filler")]) == "a100"
 
-    plan = policy("priority|fifo:backfill=true").decide(view)
+    after = view.after(policy("priority|fifo:backfill=true").decide(view))
 
-    assert plan.changes[JobId("real")] is not None
-    assert JobId("b") not in plan.changes or plan.changes[JobId("b")] is not None
+    assert {name: view.cluster.kind_of(on) for name, on in after.items()} == {
+        "real": "a100",
+        "filler": "t4",
+    }
+
+
+def test_with_nobody_waiting_it_is_the_policys_decision() -> None:
+    view = running(4, job("a", 2, -1.0), job("b", 2), then=())
+
+    assert policy("priority|srtf").decide(view).changes == {}
 
 
 def test_what_the_higher_class_leaves_goes_to_the_next() -> None:

@@ -100,6 +100,37 @@ def test_nobody_takes_the_place_of_who_may_stay_on_kept_devices(inner: str) -> N
     assert policy.decide(seen).changes == {}
 
 
+def lasting(one: Job, seconds: float) -> Job:
+    """The same, of a known length: none of them ends before a window that begins at 300."""
+    return replace(one, hints={"duration_s": seconds})
+
+
+def test_beside_what_is_kept_one_may_take_the_place_of_another() -> None:
+    jobs = lasting(job(A, 4), 900.0), lasting(job(B, 4), 400.0)
+    seen = replace(view(state_of("2x4:a100", *jobs, running=1)), knowledge=Knowledge(Hinted()))
+
+    plan = Reserve(build("policy", "srtf"), {"w": "a100-1"}).decide(seen)
+
+    assert {name: devices(on) for name, on in seen.after(plan).items()} == {
+        B: {(N0, gpu) for gpu in range(4)}
+    }
+
+
+def test_who_would_stay_into_a_window_takes_a_place_beside_it_instead() -> None:
+    # The longest of all runs where a window begins soon, for its own tenant: the policy would stop
+    # it for "b", which would be there by then and not end in time.
+    other, longest = lasting(job(A, 4, limit=800.0), 900.0), JobId("longest")
+    own = lasting(job(longest, 4, "blue"), 5000.0)
+    short = lasting(job(B, 4, limit=800.0), 400.0)
+    state = state_of("2x4:a100", other, own, short, running=2)
+    seen = replace(view(state), knowledge=Knowledge(Hinted()))
+
+    plan = Reserve(build("policy", "srtf"), {"w": "a100-1@300-9000=blue"}).decide(seen)
+
+    after = {name: {node for node, _ in devices(on)} for name, on in seen.after(plan).items()}
+    assert after == {B: {N0}, longest: {"a100-1"}}
+
+
 def test_nobody_shares_a_device_that_is_kept() -> None:
     half = replace(job(A, 1), demand=Demand(1, share=0.5))
     state = state_of("1x1:a100", half, replace(half, id=B), running=1)

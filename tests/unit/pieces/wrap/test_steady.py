@@ -89,6 +89,16 @@ def test_a_job_that_just_started_is_left_alone_and_who_waits_for_it_is_decided_l
     assert "left alone for 60 s after they start or change" in plan.reasons[B]
 
 
+@pytest.mark.parametrize(("now", "gives_way"), [(59.0, False), (61.0, True)])
+def test_a_minute_is_what_is_left_unless_told_otherwise(now: float, gives_way: bool) -> None:
+    state = running(A, gpus=4)
+    state.fold(now, Submitted(Job(B, demand=Demand(1, 1, 4))))
+
+    plan = Steady(Equal()).decide(view(state, now))
+
+    assert (B in plan.changes) == gives_way
+
+
 def test_what_was_said_is_said_once_and_taken_back_when_it_holds_no_more() -> None:
     state = running(A, gpus=4)
     state.fold(10.0, Submitted(Job(B, demand=Demand(1, 1, 4))))
@@ -188,8 +198,8 @@ def test_its_own_progress_tells_better_than_a_prediction(progress: float, grows:
     state, pooled = running(A, gpus=2), PooledBeliefs()
     on = state.table.allocations[0]
     assert on is not None
-    told = replace(STEP, progress=progress, work=1e6)
-    pooled.observe(Job(A), "v100", told, Attempt(1, on, 0.0, 500.0, 500.0))
+    changed = replace(STEP, progress=progress, work=1e6)
+    pooled.observe(Job(A), "v100", changed, Attempt(1, on, 0.0, 500.0, 500.0))
     known = replace(view(state, 500.0), knowledge=Knowledge(Over(), pooled=pooled))
 
     plan = Steady(Equal(), min_run_s=60.0, margin=2.0).decide(known)

@@ -66,10 +66,10 @@ def test_streams_are_counted_by_tenant_and_admins_are_not_limited() -> None:
     streams = Streams(2.0)
     streams.open["a"] = 2
 
-    with pytest.raises(Refused, match="2 open streams") as found:
+    with pytest.raises(Refused, match="2 open streams") as raised:
         streams.response(ANN, iter_nothing(), "text/plain")
 
-    assert (found.value.status, found.value.retry_s) == (429, 5.0)
+    assert (raised.value.status, raised.value.retry_s) == (429, 5.0)
     streams.response(BEN, iter_nothing(), "text/plain")
     streams.response(ANYBODY, iter_nothing(), "text/plain")
 

@@ -123,9 +123,9 @@ def _plan(client: Client, arguments: Mapping[str, Any]) -> Any:
 
 
 def _what_if(client: Client, arguments: Mapping[str, Any]) -> Any:
-    from weft.service.responses.answers import Comparison
+    from weft.cli.connect.what_if import ask_what_if
 
-    return client.post(Comparison, "/what-if", {"start": "now", **arguments})
+    return ask_what_if(client, {"start": "now", **arguments})
 
 
 def _submit(client: Client, arguments: Mapping[str, Any]) -> Any:

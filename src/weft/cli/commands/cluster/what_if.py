@@ -9,8 +9,10 @@ import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
+from weft.cli.view.progress import named_bars
 
 if TYPE_CHECKING:
+    from weft.cli.connect.what_if import Report
     from weft.service.responses.answers import Comparison
 
 CHANGE = "What is different"
@@ -67,6 +69,15 @@ def what_if(
     hours: Annotated[
         float | None, typer.Option(help="Only this many of the last hours.", min=0.001)
     ] = None,
+    cpu: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds of CPU time that the service may take; what takes longer is left out. "
+            "Default: 20.",
+            metavar="SECONDS",
+            min=0.1,
+        ),
+    ] = None,
     events: Annotated[
         Path | None,
         typer.Option(
@@ -82,17 +93,22 @@ def what_if(
     Another policy, other quotas, more machines or a job of another size; beside it the same as
     things are.
     """
+    from weft.cli.connect.client import Client
+    from weft.cli.connect.what_if import ask_what_if
     from weft.cli.options.changes import read_changes
     from weft.cli.view.comparison import comparison_table
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
         changes = read_changes(policy, limit, weight, nodes, job)
-        _check(changes, now=now, hours=hours, events=events, cluster=cluster)
-        if events is not None:
-            answer = _from_file(events, changes, cluster, hours)
-        else:
-            answer = _from_service(changes, now=now, hours=hours)
+        _check(changes, now=now, hours=hours, events=events, cluster=cluster, cpu=cpu)
+        with named_bars(quiet=as_json) as progress:
+            if events is not None:
+                answer = _from_file(events, changes, cluster, hours, progress)
+            else:
+                body = {"start": "now" if now else "history", "hours": hours, "cpu_s": cpu}
+                given = {name: value for name, value in body.items() if value is not None}
+                answer = ask_what_if(Client(), {**changes, **given}, progress)
     if as_json:
         print_json(answer)
         return
@@ -101,7 +117,13 @@ def what_if(
 
 
 def _check(
-    changes: dict[str, Any], *, now: bool, hours: float | None, events: Path | None, cluster: str
+    changes: dict[str, Any],
+    *,
+    now: bool,
+    hours: float | None,
+    events: Path | None,
+    cluster: str,
+    cpu: float | None,
 ) -> None:
     from weft.core.errors import InvalidConfig
 
@@ -111,22 +133,14 @@ def _check(
         )
     if now and (hours is not None or events is not None):
         raise InvalidConfig("--now looks ahead", hint="leave --hours and --events out")
+    if cpu is not None and events is not None:
+        raise InvalidConfig("a file is replayed whole", hint="leave --cpu out")
     if cluster and events is None:
         raise InvalidConfig("--cluster is of a file's past", hint="name --events, or --nodes")
 
 
-def _from_service(changes: dict[str, Any], *, now: bool, hours: float | None) -> Comparison:
-    from weft.cli.connect.client import Client
-    from weft.service.responses.answers import Comparison
-
-    body = {**changes, "start": "now" if now else "history"}
-    if hours is not None:
-        body["hours"] = hours
-    return Client().post(Comparison, "/what-if", body)
-
-
 def _from_file(
-    path: Path, changes: dict[str, Any], cluster: str, hours: float | None
+    path: Path, changes: dict[str, Any], cluster: str, hours: float | None, progress: Report
 ) -> Comparison:
     from weft.app.insight.changes import Changes, read_named
     from weft.app.insight.history import read_history_file
@@ -141,7 +155,8 @@ def _from_file(
         changes.get("nodes", ""),
         {job["id"]: job["gpus"] for job in changes.get("jobs", ())},
     )
-    compared = what_if_in_file(read_history_file(path), change, cluster, str(path), hours=hours)
+    history = read_history_file(path)
+    compared = what_if_in_file(history, change, cluster, str(path), hours=hours, progress=progress)
     policies: dict[str, dict[str, float | None]] = {
         name: dict(values) for name, values in compared.policies.items()
     }

@@ -54,7 +54,8 @@ def render_explanation(answer: Explanation, *, verbose: bool = False) -> Any:
     from weft.cli.view import words
     from weft.cli.view.tables import details
 
-    title = Text(f"{answer.id} is ", style="bold")
+    verb = "has" if answer.state in ("succeeded", "failed") else "is"
+    title = Text(f"{answer.id} {verb} ", style="bold")
     title.append_text(words.state(answer.state))
     held = f"{words.gpus(answer.holds)} ({words.where(answer.holds)})" if answer.holds else ""
     change = answer.cheapest_change

@@ -66,6 +66,7 @@ def describe_decision(event: dict[str, Any], job: str) -> str:
         return reason
     on = changes[job]
     where = "nothing" if on is None else words.where([slice_part(part) for part in on["slices"]])
+    where += f" by plan {on['plan']}" if on and on.get("plan") else ""
     return f"it holds {where}" + (f" ({reason})" if reason else "")
 
 

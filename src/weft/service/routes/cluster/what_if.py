@@ -31,7 +31,7 @@ router = APIRouter(tags=["why"], responses=PROBLEMS)
 LINES: dict[int | str, dict[str, Any]] = {
     200: {"model": WhatIfLine, "content": {"application/x-ndjson": {}}, "description": "A line."}
 }
-AHEAD_CPU_S = 30.0  # what is not simulated by then is left out
+MOST_CPU_S = 100.0  # its process is ended soon after
 Prepare = Callable[[], Callable[[Report], Written]]  # reads beside the loop what is to be compared
 
 
@@ -40,6 +40,9 @@ class WhatIf(Changed):
 
     start: Literal["history", "now"] = "history"
     hours: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
+    cpu_s: Annotated[
+        float, Field(gt=0.0, le=MOST_CPU_S, description="What takes longer is left out.")
+    ] = 20.0
 
 
 @router.post("/what-if", response_model=Comparison)
@@ -116,13 +119,13 @@ def _prepare(service: Context, who: Caller, body: WhatIf) -> Prepare:
     rules, named = service.live.quotas, service.live.policy
     if body.start == "now":
         present = Present.of(service.driver.scheduler, service.driver.now)
-        return lambda: partial(compare_ahead, AHEAD_CPU_S, present, change, named, rules, who)
+        return lambda: partial(compare_ahead, body.cpu_s, present, change, named, rules, who)
     if not who.everywhere:
         raise Refused(403, "the past holds all tenants' jobs", "ask an admin, or start from now")
-    return _back(service, change, body.hours)
+    return _back(service, change, body.hours, body.cpu_s)
 
 
-def _back(service: Context, change: Changes, hours: float | None) -> Prepare:
+def _back(service: Context, change: Changes, hours: float | None, cpu_s: float) -> Prepare:
     """The past, as it was decided and with the change."""
     rules, named = service.live.quotas, service.live.policy
     cluster, now = service.driver.scheduler.state.cluster, service.driver.now
@@ -135,4 +138,4 @@ def _back(service: Context, change: Changes, hours: float | None) -> Prepare:
     jobs, store = service.driver.ledger.jobs, service.live.store
     since = 0.0 if hours is None else now - hours * HOUR
     read = jobs.pager(MOST_JOBS, after=jobs.following - MOST_JOBS - 1, since=since)
-    return lambda: partial(compare_past, read(), variants, now, hours, read_speeds(store))
+    return lambda: partial(compare_past, cpu_s, read(), variants, now, hours, read_speeds(store))

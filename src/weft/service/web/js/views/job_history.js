@@ -203,7 +203,8 @@ function tellDecision(one, job) {
   if (one.changes && job in one.changes) {
     const to = one.changes[job];
     if (to === null) return `decision ${one.number}: gives its devices back${why}`;
-    return `decision ${one.number}: gets ${to.slices.map((part) => `${part.node}: GPU ${part.gpus.join(", ")}`).join("; ")}${why}`;
+    const plan = to.plan ? ` by plan ${to.plan}` : "";
+    return `decision ${one.number}: gets ${to.slices.map((part) => `${part.node}: GPU ${part.gpus.join(", ")}`).join("; ")}${plan}${why}`;
   }
   return why ? `decision ${one.number}${why}` : "";
 }

@@ -12,6 +12,7 @@ import { Bar, Choice, Empty, Field, Panel, Trouble, useAsk } from "../ui.js";
 const FRESH = {
   start: "history",
   hours: "",
+  cpu: "",
   policy: "",
   nodes: "",
   limits: "",
@@ -50,6 +51,7 @@ function bodyOf(form) {
   if (form.limits.trim()) body.limits = pairs(form.limits, "limits");
   if (form.weights.trim()) body.weights = pairs(form.weights, "weights");
   if (form.start === "history" && form.hours) body.hours = Number(form.hours);
+  if (form.cpu) body.cpu_s = Number(form.cpu);
   return body;
 }
 
@@ -113,6 +115,7 @@ export function WhatIfView({ me }) {
           <${Field} label="Other limits of tenants"><input list="limits" placeholder="vision=8, nlp=4" value=${form.limits} onInput=${set("limits")} /><//>
           <${Field} label="Other weights of tenants"><input placeholder="vision=2" value=${form.weights} onInput=${set("weights")} /><//>
           ${form.start === "history" && html`<${Field} label="Only the last hours"><input type="number" min="0.1" step="any" placeholder="all" value=${form.hours} onInput=${set("hours")} /><//>`}
+          <${Field} label="CPU seconds it may take"><input type="number" min="1" max="100" placeholder="20" value=${form.cpu} onInput=${set("cpu")} /><//>
           <datalist id="machines">${machinesLike(store).map((one) => html`<option key=${one} value=${one} />`)}</datalist>
           <datalist id="limits">${tenantsOf(store).map((one) => html`<option key=${one} value=${`${one}=8`} />`)}</datalist>
         </div>

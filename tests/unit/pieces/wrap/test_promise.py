@@ -1,0 +1,149 @@
+"""Promised deadlines around any policy: who is admitted, who must run now, and who gives way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from weft.core.errors import InvalidConfig
+from weft.core.events.event import Decided, Started, Submitted
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.job import Allocation, Demand, Job, JobId, Or
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.spec.registry import build
+from weft.core.state.state import State
+from weft.perf.linear import LinearBeliefs
+from weft.pieces.size.promised import PromiseMemory
+from weft.pieces.wrap.promise import KeepPromises
+from weft.policies.fifo import Fifo
+from weft.testing.build import Told, cluster_of, view_of
+
+DUE, NOW = JobId("due"), 100.0
+
+
+def due_job(seconds: float, by: float, demand: Demand, firm: Or = Or.DECLINE) -> Job:
+    hints = {"duration_s": seconds}
+    return Job(DUE, demand=demand, deadline=by, deadline_or=firm, hints=hints)
+
+
+def beside(*running: tuple[str, int, float], due: Job, others: Sequence[Job] = ()) -> View:
+    """Jobs of `(name, gpus, priority)` that run on one node of 8, and those that have just come."""
+    state = State(cluster_of(8))
+    taken = 0
+    for number, (name, gpus, priority) in enumerate(running):
+        job = Job(JobId(name), demand=Demand(gpus), priority=priority)
+        on = Allocation((state.free.slice_of(0, ((1 << gpus) - 1) << taken),))
+        taken += gpus
+        began = 10.0 * number  # those named first have run for longest
+        state.fold(began, Submitted(job))
+        state.fold(began, Decided(number + 1, {job.id: on}))
+        state.fold(began, Started(job.id, 1))
+    for job in (due, *others):
+        state.fold(NOW, Submitted(job))
+    left = [1e4] * len(running) + [job.hints["duration_s"] for job in (due, *others)]
+    knowledge = Knowledge(Told(left), LinearBeliefs())
+    return View(NOW, state.table, state.cluster, state.free, knowledge)
+
+
+def gpus_after(view: View, plan: Plan) -> dict[str, int]:
+    return {job: on.gpus for job, on in view.after(plan).items()}
+
+
+def test_who_must_run_now_takes_the_place_of_the_lowest_priority() -> None:
+    view = beside(("low", 4, 0.0), ("high", 4, 1.0), due=due_job(940.0, 1100.0, Demand(4)))
+
+    plan = KeepPromises(Fifo(), restarts=0).decide(view)
+
+    assert gpus_after(view, plan) == {"high": 4, "due": 4}
+
+
+def test_of_equals_those_give_way_that_have_done_least() -> None:
+    view = beside(("old", 4, 0.0), ("young", 4, 0.0), due=due_job(940.0, 1100.0, Demand(4)))
+
+    plan = KeepPromises(Fifo(), restarts=0).decide(view)
+
+    assert gpus_after(view, plan) == {"old": 4, "due": 4}
+
+
+def test_nobody_gives_way_whose_place_does_not_help() -> None:
+    # The youngest would go first, but four GPUs are to be had only where "wide" runs.
+    running = (("old", 2, 1.0), ("wide", 4, 0.0), ("small", 2, 0.0))
+    view = beside(*running, due=due_job(940.0, 1100.0, Demand(4)))
+
+    plan = KeepPromises(Fifo(), restarts=0).decide(view)
+
+    assert gpus_after(view, plan) == {"old": 2, "small": 2, "due": 4}
+
+
+def test_who_can_begin_later_is_left_to_the_policy_until_then() -> None:
+    # First in, first out: "low", stopped for "soon", stands before "due" and does not fit.
+    soon = replace(due_job(540.0, 700.0, Demand(4)), id=JobId("soon"))
+    view = beside(("low", 8, 0.0), due=due_job(940.0, 3000.0, Demand(4)), others=[soon])
+
+    plan = KeepPromises(Fifo(), restarts=0).decide(view)
+
+    assert gpus_after(view, plan) == {"soon": 4}
+    assert not plan.rejected
+    assert isinstance(plan.memory, PromiseMemory)
+    assert plan.memory.promises[DUE].schedule.met
+    assert plan.wake_at is not None
+    assert view.now < plan.wake_at <= 3000.0 - 940.0
+
+
+def test_who_runs_as_promised_keeps_what_it_holds() -> None:
+    keeps = KeepPromises(Fifo(), restarts=0)
+    view = view_of(8, due_job(940.0, 1000.0, Demand(4)))
+    first = keeps.decide(view)
+    on = first.changes[DUE]
+    assert on is not None
+
+    state = State(view.cluster)
+    state.fold(0.0, Submitted(view.job(0)))
+    state.fold(0.0, Decided(1, {DUE: on}))
+    state.fold(0.0, Started(DUE, 1))
+    known = Knowledge(Told([840.0]), LinearBeliefs())
+    later = View(100.0, state.table, state.cluster, state.free, known, memory=first.memory)
+
+    assert keeps.decide(later).changes == {}
+
+
+def test_a_policy_that_chooses_sizes_lets_a_deadline_be_met_by_more_gpus() -> None:
+    # 2,400 s on one GPU are 600 s on four: only a policy that may give four can promise that.
+    job = due_job(2400.0, 660.0, Demand(1, min=1, max=8))
+
+    rigid = KeepPromises(Fifo(), restarts=0).decide(view_of(8, job))
+    view = view_of(8, job)
+    sized = build("policy", "promise:restarts=0|sia").decide(view)
+
+    assert set(rigid.rejected) == {DUE}
+    assert (dict(sized.rejected), gpus_after(view, sized)) == ({}, {"due": 4})
+
+
+def test_a_deadline_that_is_only_hoped_for_is_the_policys_own_business() -> None:
+    view = beside(("low", 8, 0.0), due=due_job(940.0, 1000.0, Demand(4), Or.UNSAID))
+
+    plan = KeepPromises(Fifo()).decide(view)
+
+    assert (plan.changes, dict(plan.rejected), plan.wake_at) == ({}, {}, None)
+
+
+@pytest.mark.parametrize(("spare", "admitted"), [(1.9, False), (2.1, True)])
+@pytest.mark.parametrize("spec", ["promise|fifo", "elasticflow"])
+def test_time_for_two_restarts_is_kept_in_reserve(spec: str, spare: float, admitted: bool) -> None:
+    restart_s = float(LinearBeliefs().restart_s(view_of(4, ("one", 1, 1.0)).table)[0])
+    job = due_job(600.0, 600.0 + spare * restart_s, Demand(4))
+
+    plan = build("policy", spec).decide(view_of(4, job))
+
+    assert (DUE not in plan.rejected) == admitted
+
+
+@pytest.mark.parametrize(
+    "options", [{"slot": 0.0}, {"quantile": 0.0}, {"quantile": 1.0}, {"restarts": -1}]
+)
+def test_each_option_that_means_nothing_is_refused(options: dict[str, float]) -> None:
+    with pytest.raises(InvalidConfig):
+        KeepPromises(Fifo(), **options)  # type: ignore[arg-type]

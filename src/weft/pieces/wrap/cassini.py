@@ -94,7 +94,7 @@ class Cassini(Wrapper):
         plan = ask(self.inner, bare)
         view.free.rollback(mark)
         if not view.cluster.links:
-            return _shifted(view, bare, plan, {})
+            return plan if bare is view else _shifted(view, bare, plan, {})
         beats = {job: on.time_shift for job, on in view.held().items() if on.time_shift is not None}
         best, shifts = self._choose(bare, plan, beats)
         return _shifted(view, bare, best, shifts)

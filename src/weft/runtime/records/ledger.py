@@ -297,8 +297,8 @@ class Ledger:
     def _failed(self, at: float, event: facts.Failed) -> None:
         job, record = event.job, self.jobs.live.get(event.job)
         if record is not None and event.agent_died:
-            lasted = record.lasted(at, event.attempt)
-            self._set(job, agents_lost=1 if lasted else record.agents_lost + 1)
+            before = 0 if record.lasted(at, event.attempt) else record.agents_lost
+            self._set(job, agents_lost=before + 1)
         if record is not None and record.running == event.attempt and not event.lost:
             how, (last, times) = failure_class(event), record.alike
             early = bool(how) and at - record.gpu_s.since < EARLY_S
@@ -381,8 +381,7 @@ class Ledger:
 
     def _turn(self, job: JobId, at: float, rate: float) -> None:
         """From here on the job uses so many GPUs."""
-        record = self.jobs.live[job]
-        meter = record.gpu_s
+        record, meter = self.jobs.live[job], self.jobs.live[job].gpu_s
         self.usage.spent(record.job.tenant, meter.since, at, meter.rate)
         self._set(job, gpu_s=Meter(meter.at(at), rate, at))
         (self._metering.add if rate else self._metering.discard)(job)

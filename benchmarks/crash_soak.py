@@ -48,6 +48,7 @@ DISK_KB = 160 * 1024
 MANY = 500  # faults: then each of them, and everything jobs can live through, has happened
 ANSWER_S = 300.0  # what a request may take on a machine that has much else to do
 END_S = ANSWER_S + 2.0 * LONGEST_S  # a job that failed often waits long before it is tried again
+INSISTED = 30  # times that what must happen in the end is asked for
 WEIGHTS = {
     "service killed": 25,
     "agent killed": 10,
@@ -125,6 +126,16 @@ class Soak:
                 self.ask(self.request())
             else:
                 time.sleep(self.rng.uniform(0.0, 0.1))
+
+    def insist(self, request: dict[str, Any]) -> None:
+        """Ask again what is refused, as for want of files or of room on the disk."""
+        for _ in range(INSISTED):
+            refused = self.refused
+            self.ask(request)
+            if self.refused == refused:
+                return
+            time.sleep(1.0)
+        raise RuntimeError(f"{request} was refused {INSISTED} times")
 
     def ask(self, request: dict[str, Any], wait: bool = True) -> None:
         """Send a request; with `wait`, remember what was promised."""
@@ -369,10 +380,10 @@ def soak(
             while sum(it.faults.values()) < faults:
                 it.live(it.rng.uniform(0.0, pause_s))
                 it.fault()
-            it.ask({"do": "policy", "policy": "fifo"})
+            it.insist({"do": "policy", "policy": "fifo"})
             for node in it.nodes:
-                it.ask({"do": "undrain", "node": node})  # a kill may have come before it
-            it.ask({"do": "wait"})
+                it.insist({"do": "undrain", "node": node})  # a kill may have come before it
+            it.insist({"do": "wait"})
         finally:
             assert it.child is not None
             it.child.communicate()

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.integration.serving import API, LIMIT_S, serving
+from tests.waiting import wait_until
 from weft.wire.attempt import folder_of
 
 LOCAL = "local:slots=1,warm=false,cpu=true,name=node-3"
@@ -94,7 +95,7 @@ def test_a_job_that_sleeps_is_found_again_and_can_be_cancelled(
         wait_for_steps(tmp_path, other, 5)
 
     with serving(engine, tmp_path, "fifo") as client:
-        assert f"asleep on {node}" in until(client, name, "suspended")["reason"]
+        wait_until(lambda: f"asleep on {node}" in until(client, name, "suspended")["reason"])
         before = len(printed(tmp_path, name))
         time.sleep(0.3)
         assert len(printed(tmp_path, name)) == before

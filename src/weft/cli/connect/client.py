@@ -85,7 +85,7 @@ class Client:
         return self._send("GET", path, None, query)
 
     def lines(self, kind: type[T], path: str, body: Any) -> Iterator[T]:
-        """An answer that comes line by line; whoever stops to read ends the work on it."""
+        """An answer that comes line by line; to stop reading it ends the work on it."""
         with self._open("POST", path, body, {}, patience_s=None) as answer:
             for line in answer:
                 yield read_as(kind, json.loads(line))

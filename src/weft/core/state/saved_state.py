@@ -8,7 +8,7 @@ their records gives them back.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
 from weft.core.asleep.sleeping import Sleeping
@@ -22,11 +22,12 @@ from weft.core.model.job import Allocation, Job, JobId
 from weft.core.state.live_changes import CanResize, Resizing
 from weft.core.state.state import State
 from weft.core.state.table import COLUMNS, Table
+from weft.frozen import frozen
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Held:
     """A job and what it is promised, or leaves, or waits to start on."""
 
@@ -35,7 +36,7 @@ class Held:
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SavedState:
     """One moment: `numbers` as they are, and `tables` of `TABLES` that may be written later."""
 
@@ -43,7 +44,7 @@ class SavedState:
     tables: Mapping[str, Sequence[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SavedScheduler:
     """A scheduler's state, what it knows of jobs, and the service that finished jobs had."""
 

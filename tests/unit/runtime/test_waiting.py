@@ -214,9 +214,14 @@ def test_a_gang_waits_for_a_node_that_is_away() -> None:
 def test_machines_are_looked_at_once_for_tenants_that_ask_for_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looked = []
+    looked: list[Allocation] = []
     real = Capacity.fits
-    monkeypatch.setattr(Capacity, "fits", lambda *asked: looked.append(1) or real(*asked))
+
+    def count(free: Capacity, allocation: Allocation) -> bool:
+        looked.append(allocation)
+        return real(free, allocation)
+
+    monkeypatch.setattr(Capacity, "fits", count)
     now = waits(WHOLE)
 
     why = [now.because(replace(job(4), tenant=f"t{number}")) for number in range(50)]

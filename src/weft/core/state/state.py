@@ -62,20 +62,17 @@ class State:
     """Jobs, promises and what is still being vacated."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.whole = cluster
+        self.cluster = self.whole = cluster
         self.table = Table()
-        self.free = Capacity(cluster)
-        self.submissions = 0
-        self.decisions = 0
+        self._free: Capacity | None = None
+        self.submissions = self.decisions = 0
         self.wake_at: float | None = None
         self.recalled = 0  # loaned machines that are wanted back and still here
         self.ended: list[Ended] = []
         self.reports: dict[JobId, Reported] = {}
         self.releasing = Releasing()
         self.live = LiveChanges(self.releasing)
-        self.asleep = Asleep()
-        self.dependencies = Dependencies()
+        self.asleep, self.dependencies = Asleep(), Dependencies()
         self.story = EventHistory()
 
     def fold(self, now: float, event: Event) -> list[Action]:
@@ -381,8 +378,7 @@ class State:
         table = self.table
         row = table.row(job)
         table.meters_off(row, now)
-        ran = table.get(row, Column.RAN_BASE)
-        service = table.get(row, Column.SERVICE_BASE)
+        ran, service = table.get(row, Column.RAN_BASE), table.get(row, Column.SERVICE_BASE)
         how = how.or_timeout(table.jobs[row], ran)
         finished = how is How.COMPLETED
         self.ended.append(Ended(table.jobs[row], ran, service, finished, how, code, now))
@@ -393,8 +389,13 @@ class State:
 
     def rebuild(self, cluster: Cluster) -> None:
         """There are other machines than before."""
-        self.cluster = cluster
-        self.free = Capacity(cluster)
-        for on in self.table.allocations:
-            if on is not None:
-                self.free.take(on)
+        self.cluster, self._free = cluster, None
+
+    @property
+    def free(self) -> Capacity:
+        """What nobody was promised; counted when it is asked for, as machines come in hundreds."""
+        if self._free is None:
+            self._free = Capacity(self.cluster)
+            for on in filter(None, self.table.allocations):
+                self._free.take(on)
+        return self._free

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,6 +15,7 @@ from weft.engines.machine.devices import Machine
 from weft.engines.machine.host_part import HostPart, Means, host_part, notices, read_asked
 from weft.engines.machine.software import activation, preparation
 from weft.engines.machine.users import may_walk_to
+from weft.frozen import frozen
 from weft.wire.attempt import AttemptSpec, job_folder
 from weft.wire.cgroups import Base, limits_of
 from weft.wire.identity import Identity
@@ -26,7 +27,7 @@ ESTIMATE_MARGIN = 1.25  # times a model's tensors: what its allocator keeps besi
 PROCESS_GB = 2.0  # of a device for a context, and what libraries work in
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Site:
     """Where this engine keeps things, whom its agents poke, and where it makes control groups."""
 

@@ -153,7 +153,7 @@ def test_an_estimate_of_a_models_memory_leaves_room_for_its_process() -> None:
     def cap(job: model.Job, at: model.Allocation) -> float:
         return attempt_spec(job, at, 1, MACHINE, SITE, means=Means(mps=True, gpus=True)).gpu_mem_gb
 
-    assert cap(known, claims) == pytest.approx(4.0 * 1.25 + 2.0)
+    assert cap(known, claims) == pytest.approx(4.0 * 2.0 + 2.0)
     assert cap(JOB, claims) == 4.0  # measured, and with a margin of its own
     assert cap(replace(known, gpu_mem_gb=4.0), claims) == 4.0  # its owner said so
     assert cap(known, on(0, gpu_mem_gb=4.0)) == 0.0  # nobody is beside it
@@ -166,5 +166,5 @@ def test_the_limits_of_torch_and_of_mps_are_the_same() -> None:
     spec = attempt_spec(known, on(0, share=0.5, gpu_mem_gb=4.0), 1, MACHINE, SITE, means=means)
 
     part = float(spec.env["WEFT_GPU_MEMORY_FRACTION"])
-    assert part * MACHINE.node.device_gb == pytest.approx(7.0, rel=1e-2)
-    assert spec.env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=7168M"
+    assert part * MACHINE.node.device_gb == pytest.approx(10.0, rel=1e-2)
+    assert spec.env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=10240M"

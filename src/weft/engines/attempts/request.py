@@ -23,7 +23,7 @@ from weft.wire.places import is_url
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
 NO_MEANS = Means()
-ESTIMATE_MARGIN = 1.25  # times a model's tensors: what its allocator keeps beside them
+ESTIMATE_MARGIN = 2.0  # times what a table says of a model: optimizers and allocators differ
 PROCESS_GB = 2.0  # of a device for a context, and what libraries work in
 
 

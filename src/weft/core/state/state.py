@@ -103,7 +103,7 @@ class State:
                     return self._leave(
                         now, job, attempt, How.LOST if event.lost else How.FAILED, event.code
                     )
-                return self._retry(now, job, attempt)
+                return self._retry(now, job, attempt, alone=event.lost and event.out_of_memory)
             case StartFailed(job, attempt):
                 return self._retry(now, job, attempt)
             case Cancelled(job):
@@ -198,13 +198,14 @@ class State:
                 self.table.set(row, Column.STAGE, Stage.PENDING)
         return [*self.releasing.left(job, attempt)]
 
-    def _retry(self, now: float, job: JobId, attempt: int) -> list[Action]:
+    def _retry(self, now: float, job: JobId, attempt: int, *, alone: bool = False) -> list[Action]:
         row = self._current(job, attempt)
         slept = self.asleep.find(job, attempt) is not None
         if slept or row is not None:
             at = self.table.row(job)
-            self.table.set(at, Column.RETRIES, self.table.get(at, Column.RETRIES) + 1)
-            self.table.set(at, Column.FAILED, now)
+            self.table.note_failure(at, now)
+            if alone and self.table.jobs[at].model:  # programs without a name are learned
+                self.releasing.rename(self.table.keep_alone(at))
         if row is None:
             self.asleep.drop(job) if slept else None
             return self._stopped(now, job, attempt)

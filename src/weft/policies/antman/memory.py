@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.core.model.job import JobId, NodeId, Slice
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dial:
     """How the share of one opportunistic job is being set.
 
@@ -22,7 +23,7 @@ class Dial:
     above: tuple[JobId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Counted:
     """A job that runs, with the load that is booked for it on each device of its slices."""
 
@@ -30,7 +31,7 @@ class Counted:
     load: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AntmanMemory:
     """Devices kept for gangs that are not whole yet, and the dials of opportunistic jobs.
 

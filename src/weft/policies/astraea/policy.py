@@ -24,7 +24,7 @@ Deviations  decisions are at multiples of `check` seconds, those without consequ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil, floor
 from typing import Literal
 
@@ -38,6 +38,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.formulas.fairness.weights import check_weights
+from weft.frozen import frozen
 from weft.policies.astraea.accounts import (
     HOUR,
     Accounts,
@@ -65,7 +66,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Astraea:
     """The least served tenant first, and of its jobs the least served, for one lease each.
 

@@ -7,16 +7,16 @@ on, and if it has ended itself it keeps its GPUs, and counts for its tenant, unt
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.core.model.job import Allocation, JobId
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Runner:
     """A job of the list, whom it counts for, and what it holds."""
 
@@ -30,7 +30,7 @@ class Runner:
         return self.on.gpus * self.on.sharing.share
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Walked:
     """The list after a walk: who stays, and who of these has ended already."""
 

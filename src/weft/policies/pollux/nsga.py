@@ -8,11 +8,11 @@ of a state is drawn anew on its own, and children are bred until there are enoug
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.core.state.table import Floats, Rows
+from weft.frozen import frozen
 from weft.policies.pollux.pareto import compute_crowding, fronts
 from weft.solve.genetic import CUT, RESET, THIN, Counts, Matrix, repair
 
@@ -22,7 +22,7 @@ BROODS = 10  # a generation, if new states are rare; the authors give up after 1
 GoalsOf = Callable[[Counts, Floats], Floats]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bred:
     """States, two goals of each, numbers that tell them apart, and how lonely they are."""
 

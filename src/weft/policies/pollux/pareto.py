@@ -7,11 +7,11 @@ Evolutionary Computation 6(2), 2002).
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.core.state.table import Floats, Rows
+from weft.frozen import frozen
 from weft.solve.genetic import Counts, totals
 
 
@@ -25,7 +25,7 @@ def utility(values: Floats, capacity: Counts, states: Counts) -> Floats:
     return shares
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Goals:
     """What makes a state good: the power mean with exponent `p`, and utility; more is better."""
 

@@ -8,11 +8,10 @@ who are worth most in it beside what the other rounds give them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.state.table import Bools, Floats, Rows
+from weft.frozen import frozen
 from weft.policies.shockwave.rounds import order_early, place_rounds
 from weft.policies.shockwave.welfare import (
     GAP,
@@ -29,7 +28,7 @@ PASSES = 8
 PARTS = 100  # of a GPU, where gangs are not whole
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Packed:
     """Who runs in which round, what that is worth, and the worth of counts that need no packing."""
 

@@ -288,6 +288,9 @@ def test_plan_says_whether_a_job_would_start(service: StandIn) -> None:
     assert "ada:3" in out
     assert "left" in out
 
+    assert "a job: would start now" in weft("plan", "--gpus", "4").stdout
+    assert service.asked[-1].body["gpus"] == 4
+
 
 @pytest.mark.parametrize(("forget", "code"), [("main.forget_caught_interrupts()", 0), ("", -2)])
 def test_an_interrupt_that_was_caught_does_not_end_the_process_by_a_signal(

@@ -27,10 +27,11 @@ def wait(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on the way.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Wait until jobs have ended, over restarts of the service.
+    """Wait until jobs have ended, and exit as they did.
 
     Exit code 0 if all succeeded, else that of the first in order that did not (130 if it was
-    cancelled). A sweep or app means all of its jobs, a pattern those that have not ended.
+    cancelled). A sweep or app means all of its jobs, a pattern those that have not ended. A
+    service that restarts meanwhile is waited for.
     """
     from weft.cli.connect.client import Client
     from weft.cli.connect.follow import Follower, exit_code

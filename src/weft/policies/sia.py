@@ -14,7 +14,7 @@ Deviations  the program is solved by prices with a certified gap of at most 0.1 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from weft.core.plan.about import About, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
+from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.configs import (
@@ -49,7 +50,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LastProgram:
     """The last round's program and its answer: the same again needs no solving."""
 
@@ -68,7 +69,7 @@ class LastProgram:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sia:
     """The best kind and number of GPUs for every job together, once a round.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from weft.core.model import job as model
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
+from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.policies.antman.control import dial_under, turn_dial
 from weft.policies.antman.memory import AntmanMemory, Dial
@@ -19,7 +20,7 @@ from weft.policies.antman.memory import AntmanMemory, Dial
 Device = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Terms:
     """What the policy's fields say: who may start where, how often dials are looked at."""
 

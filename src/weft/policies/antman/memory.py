@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.core.model.job import JobId
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dial:
     """How the share of one opportunistic job is being set.
 
@@ -22,7 +23,7 @@ class Dial:
     above: tuple[JobId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AntmanMemory:
     """The dials of opportunistic jobs."""
 

@@ -16,7 +16,7 @@ Deviations  the paper's local coordinator is not published: shares rise by 5 poi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from weft.core.plan.about import About, Controls, Ties
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
+from weft.frozen import frozen
 from weft.policies.antman.fair import Round, Terms
 
 WHERE = tax.classify(
@@ -37,7 +38,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Antman:
     """Guaranteed jobs first, opportunistic ones beside them on the least used devices.
 

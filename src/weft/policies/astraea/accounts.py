@@ -13,11 +13,12 @@ import numpy as np
 
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
+from weft.frozen import frozen
 
 HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rate:
     """GPUs of a tenant: in use, deserved, of its quota. Times seconds: GPU time."""
 
@@ -77,7 +78,7 @@ NONE, NOBODY = np.zeros(0), np.zeros(0, dtype=bool)
 NO_ROWS = Rows(NONE, NONE, NONE, NOBODY, NONE, NONE, NONE, NONE, NONE, NOBODY)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Accounts:
     """The memory: rows at the last decision, rates of tenants since, their hours, ended jobs.
 

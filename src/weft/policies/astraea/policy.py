@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil, floor
 from typing import Literal
 
@@ -35,6 +35,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.formulas.fairness.weights import check_weights
+from weft.frozen import frozen
 from weft.policies.astraea.accounts import (
     HOUR,
     Accounts,
@@ -61,7 +62,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Astraea:
     """The least served tenant first, and of its jobs the least served, for one lease each.
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
+from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.policies.astraea.tenants import SLACK
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leases:
     """Rows whose lease is over, time in leases, who starves, and rows in the order to choose.
 

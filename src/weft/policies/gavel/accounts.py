@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats
+from weft.frozen import frozen
 from weft.policies.gavel.problem import Problem, Solution
 
 Unit = tuple[str, ...]
 NOWHERE = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Accounts:
     """Accounts of the units that can run: jobs, and pairs of jobs that share devices.
 

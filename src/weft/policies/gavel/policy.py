@@ -24,7 +24,7 @@ Deviations  shares are solved again at the first round with news; the authors' c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 import numpy as np
@@ -35,6 +35,7 @@ from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 from weft.policies.gavel.accounts import Accounts, carry_forward, reset
 from weft.policies.gavel.objectives import (
     OBJECTIVES,
@@ -87,7 +88,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gavel:
     """Time on each kind by linear program, in rounds of `round` seconds.
 

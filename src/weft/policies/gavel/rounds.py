@@ -7,13 +7,14 @@ kind's time that it has had; rounds are filled greedily by priority.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.core.model.job import Allocation, Job, JobId, Sharing, Slice
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats, Rows
+from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.policies.gavel.accounts import Accounts
 
@@ -21,7 +22,7 @@ EPS = 1e-9
 HALF = Sharing(share=0.5)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turn:
     """A unit on a kind: rows of its jobs, and where."""
 

@@ -22,7 +22,7 @@ Deviations  the search is the usual one with real measurements: a Gaussian proce
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.knowledge import Tunable
@@ -32,6 +32,7 @@ from weft.core.plan.about import About, Controls
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.policies.iadeep.degradation import interference
 from weft.policies.iadeep.devices import Device, Devices, of_types, shareable
 from weft.policies.iadeep.place import place
@@ -48,7 +49,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IADeepMemory:
     """Devices being tuned, residents each was last tuned for, and past co-locations.
 
@@ -60,7 +61,7 @@ class IADeepMemory:
     records: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IADeep:
     """Share GPUs, and choose batch sizes by which jobs get on with each other.
 

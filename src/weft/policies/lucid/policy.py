@@ -22,7 +22,7 @@ Deviations  profiling is charged: a job enters the main queue when its `limit_s`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 import numpy as np
@@ -35,6 +35,7 @@ from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
+from weft.frozen import frozen
 from weft.policies.lucid.demand import Arrivals, busy
 from weft.policies.lucid.profiler_nodes import Corner
 from weft.policies.lucid.queue import Main
@@ -50,7 +51,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LucidMemory:
     """Recent submissions, who is profiled since when, and what was predicted of started jobs.
 
@@ -62,7 +63,7 @@ class LucidMemory:
     started: dict[JobId, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lucid:
     """Short jobs first, two to a GPU where both stay quick.
 

@@ -19,7 +19,7 @@ Deviations  one objective, not a Pareto set: only fitness decides in the end. Th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from weft.core.plan.about import About, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats, Rows
+from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.policies.pollux.machines import Machines
 from weft.policies.pollux.speedups import TIE, Speedups, restart_factor, speedups, worth
@@ -45,7 +46,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PolluxMemory:
     """The last population: jobs x states x parts of machines."""
 
@@ -54,7 +55,7 @@ class PolluxMemory:
     states: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pollux:
     """The fairest speed-ups for all jobs together, once a round.
 

@@ -32,7 +32,7 @@ Deviations  the authors' program has a variable for each job and round; ours has
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
+from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.policies.shockwave.packing import Packed, plan_rounds
 from weft.policies.shockwave.reading import Standing, read_standing
@@ -58,7 +59,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShockwaveMemory:
     """The plan from round `since` on, whom it is for, and the targets of jobs.
 
@@ -72,7 +73,7 @@ class ShockwaveMemory:
     gap: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shockwave:
     """Nash welfare over `window` rounds of `round` seconds, replanned every `replan` rounds.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from weft.core.model.cluster import CPU, Node
@@ -26,6 +26,7 @@ from weft.core.plan.reasons import (
 from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import EPS, Capacity
 from weft.core.state.table import Column, Table
+from weft.frozen import frozen
 from weft.runtime.deciding.live_policy import live_policy, stand_in
 from weft.runtime.loop.admit import policy_of
 from weft.runtime.records.job_records import JobRecord
@@ -42,7 +43,7 @@ SOON_S = 2.0  # until the policy is asked again: nobody is kept back for that
 FITS = (Blocker.TURN, Blocker.ROUND, Blocker.FALLBACK)  # said of jobs that what is free is for
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Waits:
     """One instant: the machines there are, what is free, who decides and when.
 

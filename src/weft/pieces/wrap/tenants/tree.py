@@ -5,18 +5,19 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.plan.view import View
 from weft.core.state.table import Rows
+from weft.frozen import frozen
 
 SLACK = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tree:
     """GPUs of tenants and groups; a group without a number has the sum of its members'."""
 

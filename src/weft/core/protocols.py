@@ -11,7 +11,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -27,6 +27,7 @@ from weft.core.model.trace import Truth
 from weft.core.plan.about import Controls, Wants
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.stops import Rung
+from weft.frozen import frozen
 
 
 class Pace(NamedTuple):
@@ -105,7 +106,7 @@ class LinkSharing(Protocol):
 DeviceSharing = Literal["timeslicing", "mps"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EngineHealth:
     """Whether an engine still hears of its jobs; `reason` says what is wrong where it is not.
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +39,7 @@ from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, find, read_spec
 from weft.core.stops import Rung
 from weft.engines.machine.users_file import find_users
+from weft.frozen import frozen
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
@@ -68,7 +69,7 @@ DRAIN, ASIDE = "drain:", "aside:"  # names of windows that no person wrote
 SLOWDOWN = 1.3  # that jobs may have beside others while they run, unless they ask for another
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """What `weft serve` is told.
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from weft.core.model.cluster import CPU
 from weft.core.model.job import Job
+from weft.frozen import frozen
 
 ONE = re.compile(r"((?<![\d.,])1 (?:\S+ )?GPU)s\b")  # `1 GPUs`
 NAMED = 3  # jobs that a reason names before it counts
@@ -53,7 +54,7 @@ class Blocker(StrEnum):
     TURN = "turn"  # it fits, and the policy keeps it back
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reason:
     """A blocker with its numbers and names, by the words that `WORDS` uses.
 

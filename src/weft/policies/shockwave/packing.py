@@ -7,11 +7,10 @@ them; in a large one the jobs that lost rounds are held to what they found, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.state.table import Bools, Floats
+from weft.frozen import frozen
 from weft.policies.shockwave.rounds import order_early, place_rounds
 from weft.policies.shockwave.welfare import GAP, Counts, Window, choose_counts, choose_rounds, value
 
@@ -20,7 +19,7 @@ REPAIRS = 4
 MORE = 0.05  # of what a plan is worth, for which one that matters less early is taken
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Packed:
     """Who runs in which round, what that is worth, and the worth of counts that need no packing."""
 

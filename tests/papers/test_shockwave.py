@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from benchmarks.papers.authors.shockwave import CONSTANTS, AuthorsShockwave
 from benchmarks.papers.shockwave.packing import draw
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from weft.core.state.table import Bools, Floats
 from weft.formulas.training.regimes import EpochsSeen, Regimes, past_seconds, predict_remaining
 from weft.perf.training.learner import Learner
 from weft.policies.shockwave.packing import plan_rounds
-from weft.policies.shockwave.policy import ARTIFACT, Shockwave, ShockwaveMemory
+from weft.policies.shockwave.policy import Shockwave, ShockwaveMemory
 from weft.policies.shockwave.reading import Standing
 from weft.policies.shockwave.rounds import fill, mean_rounds, order_early, place_rounds
 from weft.policies.shockwave.targets import Series, share, target
@@ -124,9 +125,9 @@ def test_idle_gpus_go_to_the_longest_remainder_that_fits() -> None:
 
 
 def test_the_authors_constants_go_by_the_size_of_the_cluster() -> None:
-    assert ARTIFACT == {32: (1e-3, 12.0), 64: (10.0, 5.0), 128: (1e-3, 15.0), 256: (1e5, 5.0)}
-    assert Shockwave(artifact=True)._constants(64.0) == (10.0, 5.0)
-    assert Shockwave(artifact=True)._constants(48.0) == (10.0, 5.0)
+    assert CONSTANTS == {32: (1e-3, 12.0), 64: (10.0, 5.0), 128: (1e-3, 15.0), 256: (1e5, 5.0)}
+    assert AuthorsShockwave()._constants(64.0) == (10.0, 5.0)
+    assert AuthorsShockwave()._constants(48.0) == (10.0, 5.0)
     assert Shockwave(kappa=0.5)._constants(64.0) == (0.5, 12.0)
 
 
@@ -468,19 +469,19 @@ def test_parameters_that_mean_nothing_are_refused(parameters: dict[str, float]) 
 
 
 def test_the_contract_holds_with_weight_on_shorter_jobs() -> None:
-    check_contract(Shockwave(window=4, round=1800.0, shorter=2.0, artifact=True))
+    check_contract(AuthorsShockwave(window=4, round=1800.0, shorter=2.0))
 
 
-@pytest.mark.parametrize(("artifact", "planned"), [(False, True), (True, False)])
+@pytest.mark.parametrize(("policy", "planned"), [(Shockwave(), True), (AuthorsShockwave(), False)])
 def test_a_job_that_goes_on_after_its_last_epoch_is_not_forgotten(
-    artifact: bool, planned: bool
+    policy: Shockwave, planned: bool
 ) -> None:
     job = Job(JobId("a"), hints=Regimes(3, {8: 60.0}).hints())
     training = Learner()
     training.observe(job, "v100", Report(epoch=3.0, batch=8.0))
     view = view_of(1, job, ("long", 1, 5000.0), now=1200.0)
 
-    plan_ = Shockwave(artifact=artifact).decide(with_knowledge(view, training=training))
+    plan_ = policy.decide(with_knowledge(view, training=training))
 
     assert isinstance(plan_.memory, ShockwaveMemory)
     assert any(JobId("a") in jobs for jobs in plan_.memory.rounds) is planned

@@ -129,7 +129,7 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
         self._group = f"weft-{hashlib.sha256(str(self.state).encode()).hexdigest()[:12]}"
         self._site = Site(self.state)
         self._warm: WarmServer | None = None
-        self._tokens, self._mps = Coordinators(self.state), Mps()
+        self._tokens, self._mps = Coordinators(self.state), Mps(self.state)
         self._suspender = self.suspender or find_suspender(self._machine, self.sharing)
         if self.mps and not self._mps.there:
             log.warning("mps is asked for but not installed; GPUs are shared by time slicing")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,9 +13,10 @@ from weft.core.errors import EngineError, InvalidConfig
 from weft.engines.ray.joining import check_address, join, unit_path, unit_text, write_unit
 from weft.engines.ray.starting import NodeSetup, find_setup
 from weft.engines.ray.token import check_token, read_token, write_token
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Joining:
     """What `weft join` is told."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from dataclasses import dataclass
 from functools import cache
 
 from weft.app.taxonomy_index import read_entries
@@ -12,11 +11,12 @@ from weft.core.plan.about import Controls
 from weft.core.spec.parameters import parameters
 from weft.core.spec.part_spec import write_value
 from weft.core.spec.registry import find
+from weft.frozen import frozen
 
 FIELDS = ("Paper", "Objective", "Needs", "Controls", "Cost", "Deviations")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PolicyPage:
     """One policy. `settable` are its parameters by name, with their defaults as people write them.
 

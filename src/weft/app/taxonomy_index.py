@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -13,11 +12,12 @@ from weft.core.plan.taxonomy import Taxonomy, tags_of, words_of
 from weft.core.spec.parameters import parameters
 from weft.core.spec.part_spec import write_value
 from weft.core.spec.registry import ROLES, find, names
+from weft.frozen import frozen
 
 KINDS = ("policy", "wrapper", *ROLES)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One that declares where it stands. `tags` are all words that it can be found by."""
 

@@ -7,7 +7,7 @@ not in the table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -15,6 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_command_from_info
 from typer.models import CommandInfo
+
+from weft.frozen import frozen
 
 PLUGINS = "Plug-ins"
 
@@ -26,7 +28,7 @@ class Panel(NamedTuple):
     folder: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One line of the table of commands.
 

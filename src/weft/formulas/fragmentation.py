@@ -15,12 +15,13 @@ import numpy as np
 
 from weft.core.model.job import Demand
 from weft.core.state.table import Bools, Floats, Rows
+from weft.frozen import frozen
 
 COVERED = 0.95  # part of all jobs that the typical classes make up
 EPS = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobClass:
     """Jobs that ask alike: `gpus` devices, `share` of each, `cpus` cores, of some kinds or any."""
 
@@ -124,7 +125,7 @@ class Held:
         return Held(self.node[rows], start, end, gpus, share, devices)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Idle:
     """GPU-seconds that nobody held, and how many of them a typical job could not have used."""
 

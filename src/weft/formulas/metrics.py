@@ -7,20 +7,20 @@ how it follows from what happened to each job.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from weft.formulas.fairness.long_term import LOSS as LOSS_BELOW
 from weft.formulas.fairness.shares import envy_of, jain_index, received_by_entitlement, shortfall
 from weft.formulas.run import Run
 from weft.formulas.statistics import HOUR, least, mean, percentile
+from weft.frozen import frozen
 
 Unit = Literal["plain", "hours", "percent"]
 Better = Literal["less", "more"]
 Columns = Literal["main", "fairness"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Metric:
     """One number of a run, under the name it has in JSON and in Python.
 

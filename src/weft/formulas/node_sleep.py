@@ -8,18 +8,18 @@ once with some to spare, and nobody sleeps for a while after that.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 
 BINS_A_DAY = 144
 Forecast = Callable[[int, int], Floats]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SleepRule:
     """CES with its published parameters for Philly.
 
@@ -65,7 +65,7 @@ class SleepRule:
         return fewer if awake - fewer >= self.fewest else awake
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slept:
     """Awake nodes in each bin, and what that saved and cost."""
 

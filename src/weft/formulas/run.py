@@ -20,12 +20,13 @@ from weft.formulas.statistics import (
     mean,
     static_finish_time_fairness,
 )
+from weft.frozen import frozen
 
 MOST_WINDOWS = 240
 NEVER_IDLE = Idle()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodesSlept:
     """Seconds of nodes asleep, times that nodes were woken, how many were, and what jobs waited.
 
@@ -40,7 +41,7 @@ class NodesSlept:
     gpu_j: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loaned:
     """What became of machines that came and went.
 

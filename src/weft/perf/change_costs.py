@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft.core.knowledge.costs import Attempt, Costs
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.model.job import Job
 from weft.core.protocols import PerfModel
+from weft.frozen import frozen
 from weft.perf.restart import state_gb
 
 
@@ -21,7 +21,7 @@ def as_published(job: Job) -> None:
     """Nobody measured another restart."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StatedCosts(NothingLearnt):
     """The costs of a truth about speeds.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.core.model.job import Allocation, Job, NodeId
 from weft.core.model.trace import Truth
 from weft.core.protocols import Pace, PerfModel, SimulatedJob
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OnLoan:
     """Another truth, where one GPU of `nodes` counts for `speed` of a GPU."""
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Allocation, Job
 from weft.core.model.trace import Trace, Truth
 from weft.core.protocols import Pace, SimulatedJob
 from weft.formulas.sharing.splicing import Checkpoint, Iteration
+from weft.frozen import frozen
 from weft.perf.sharing.colocation import CONTENTION
 from weft.perf.sharing.hinted_profile import profile_of
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Splicing:
     """Recorded durations on the GPUs asked for; on fewer of them ranks take turns.
 

@@ -10,7 +10,7 @@ import ast
 import csv
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from weft.core.model.job import Allocation, Config, Job
 from weft.core.model.trace import Trace, Truth
 from weft.core.protocols import Pace, SimulatedJob
 from weft.core.state.table import Column, Floats, Rows, Table
+from weft.frozen import frozen
 from weft.perf.restart import restart_s
 
 Key = tuple[str, int]  # job type, GPUs
@@ -33,7 +34,7 @@ ALONE = "null"
 COLUMNS = ("model", "kind", "gpus", "steps_per_s")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Throughputs:
     """A table of steps per second: the truth of a simulation.
 

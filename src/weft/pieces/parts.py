@@ -19,6 +19,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.state.table import Bools, Floats, Rows
+from weft.frozen import frozen
 from weft.pieces.pack import running_after
 from weft.pieces.place.gangs import Placer
 
@@ -56,7 +57,7 @@ class Ranking:
         return self.key if self.order is None else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sizes:
     """Kind and number of GPUs by row, for those who get any; and what to remember."""
 

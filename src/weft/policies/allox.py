@@ -23,7 +23,7 @@ Deviations  the paper's jobs hold one machine; here a gang counts as its length 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -35,6 +35,7 @@ from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats, Rows
+from weft.frozen import frozen
 from weft.pieces.admit.starting import Backfill
 from weft.pieces.order.keys import Resting
 from weft.pieces.pack import backfill
@@ -52,7 +53,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Allox:
     """Start jobs so that they end earliest on average, whichever kind they start on.
 
@@ -133,7 +134,7 @@ class Allox:
         return Plan.target(view, {**fixed, **target})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BestLength(Resting):
     """The least predicted time left first, on the kind of GPU that suits each job best."""
 
@@ -155,7 +156,7 @@ class BestLength(Resting):
         return Ranking(key=key)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorstOff:
     """Whoever fits of the part `alpha` of users that hold least; nobody is stopped.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import ClassVar
 
@@ -14,11 +14,12 @@ from weft.core.plan.taxonomy import Knowledge
 from weft.core.plan.view import View
 from weft.core.spec.registry import get_part
 from weft.core.state.capacity import Capacity
+from weft.frozen import frozen
 from weft.pieces.pack import welcome
 from weft.pieces.parts import Admit, Order, Place, run_order
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Baseline:
     """One `order` of jobs, how they are admitted, and a place by name.
 

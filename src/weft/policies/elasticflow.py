@@ -19,7 +19,6 @@ Deviations  the paper's simulator judges deadlines by planned ends, without what
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf, isfinite
 
 from weft.core.errors import InvalidConfig
@@ -29,6 +28,7 @@ from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.min_share import Ask, Schedule, grow_shares
@@ -44,7 +44,7 @@ WHERE = tax.classify(
 NO_WORK = 1.0  # of a job that nobody knows anything of
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ElasticFlow:
     """Promise deadlines, keep them with the least GPUs, and let jobs grow on what is spare.
 

@@ -12,7 +12,6 @@ Deviations  none. Strict by default: a job that does not fit holds up everyone b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
@@ -22,6 +21,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
+from weft.frozen import frozen
 from weft.pieces.admit.starting import Backfill, InTurn
 from weft.pieces.order.keys import Arrival
 from weft.pieces.parts import run_order
@@ -31,7 +31,7 @@ ARRIVAL, BACKFILL, IN_TURN = Arrival(), Backfill(), InTurn()
 WHERE = classify(Objective.IN_ORDER, Knowledge.NOTHING, Preemption.NEVER)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fifo:
     """Start jobs in the order they came; stop nobody.
 

@@ -16,13 +16,13 @@ Deviations  attained service is rounded down to steps of one, two, four, ... `qu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import GittinsIndex, PredictedIndex
 from weft.pieces.order.gittins import PRIOR_MEDIAN, PRIOR_SIGMA
@@ -32,7 +32,7 @@ from weft.policies.baseline import add_place, find_place
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.PAST_JOBS, Preemption.STOPS)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gittins:
     """Run the jobs with the highest index over the service of past jobs.
 

@@ -14,7 +14,6 @@ Deviations  continuous priorities are reviewed every `quantum` seconds while job
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, Literal
 
@@ -24,6 +23,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
+from weft.frozen import frozen
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import AttainedService
 from weft.pieces.parts import run_order
@@ -33,7 +33,7 @@ PREEMPT = Preempt()
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.NOTHING, Preemption.STOPS)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Las:
     """Run the jobs that have received least so far, in seconds or in GPU-seconds.
 

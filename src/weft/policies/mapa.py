@@ -17,14 +17,13 @@ Deviations  a set is scored by its best order, not all orders one by one: the sa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Ties
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.admit.starting import BEHIND
 from weft.pieces.pack import backfill, in_turn
 from weft.pieces.place.matching import Rule, match
@@ -37,7 +36,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mapa:
     """First come, first served, on the GPUs whose links match."""
 

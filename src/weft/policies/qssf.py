@@ -13,11 +13,11 @@ Deviations  one queue, not one per virtual cluster (`hived` makes those). A prio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.core.plan.about import About, Needs
 from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
+from weft.frozen import frozen
 from weft.pieces.admit.starting import BEHIND, InTurn
 from weft.pieces.order.keys import RemainingService
 from weft.policies.baseline import Baseline
@@ -25,7 +25,7 @@ from weft.policies.baseline import Baseline
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.PAST_JOBS, Preemption.NEVER)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Qssf(Baseline):
     """Start the waiting jobs with the least predicted GPU time; who does not fit holds up the rest.
 

@@ -19,7 +19,6 @@ Deviations  GPUs stand in for cores, and a job begins with its least size, which
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from weft.core.plan.about import About, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.pieces.place.resize import resize_all
 from weft.pieces.size.kinds import choose_kinds
@@ -42,7 +42,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slaq:
     """Every `epoch` seconds, one GPU after the other to the job whose loss it lowers most.
 

@@ -12,11 +12,11 @@ Deviations  remaining time is the configured predictor's, not the trace's truth;
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.core.plan.about import About, Needs
 from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
+from weft.frozen import frozen
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.keys import RemainingTime
 from weft.policies.baseline import Baseline
@@ -24,7 +24,7 @@ from weft.policies.baseline import Baseline
 WHERE = classify(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.STOPS)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Srtf(Baseline):
     """Run the jobs that are closest to their end.
 

@@ -15,7 +15,6 @@ Deviations  inside a queue the default keeps running jobs first, as the authors'
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from weft.core.model.job import Job
@@ -24,6 +23,7 @@ from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
+from weft.frozen import frozen
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import QueuedService
 from weft.pieces.pack import welcome
@@ -39,7 +39,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tiresias:
     """Young jobs first, by queue; skewed models on as few nodes as possible.
 

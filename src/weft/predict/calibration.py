@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import isfinite, log, log10
 from typing import Any
 
 import numpy as np
 
 from weft.core.knowledge.prediction import Calibration, ClassScore
+from weft.frozen import frozen
 
 TARGET_MISS = 0.2
 GAIN = 0.01
@@ -28,7 +28,7 @@ LANDMARKS_S = (0.0, 60.0, 600.0, 3_600.0, 21_600.0)
 LEVELS = (0.1, 0.5, 0.9)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Score:
     """One prediction that came true or not."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.learning import NothingLearnt
@@ -11,6 +11,7 @@ from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import Asks
 from weft.core.model.job import Job
 from weft.core.state.table import Floats, Table
+from weft.frozen import frozen
 from weft.predict.estimates import Estimates
 
 
@@ -18,7 +19,7 @@ def _hint(job: Job) -> float:
     return job.hints.get("duration_s", math.inf)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hinted(PointPredictor, NothingLearnt):
     """Trusts the submitter; a job without a hint may take for ever."""
 

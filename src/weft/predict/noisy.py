@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import Asks
 from weft.core.state.table import Floats, Table
+from weft.frozen import frozen
 from weft.predict.oracle import Remaining
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Noisy(PointPredictor, NothingLearnt):
     """Each job's total length is off by its own factor, log-normal with this `sigma`.
 

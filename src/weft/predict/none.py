@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.events.job_end import Ended
@@ -11,9 +9,10 @@ from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import Asks
 from weft.core.state.table import Floats, Table
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NoPredictor(PointPredictor, NothingLearnt):
     """Knows nothing: every job may take for ever."""
 

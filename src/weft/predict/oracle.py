@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import Asks
 from weft.core.state.table import Floats, Table
+from weft.frozen import frozen
 
 Remaining = Callable[[Floats, float], Floats]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Oracle(PointPredictor, NothingLearnt):
     """Knows every job's remaining seconds exactly."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import PurePosixPath
 
 from weft.core.model.job import Job
 from weft.core.model.launch import Launch
+from weft.frozen import frozen
 
 Key = tuple[str, ...]
 Generalise = Callable[[str], str]
@@ -31,7 +31,7 @@ OF_TENANT = frozenset(GROUPS[:6])  # the second part of their keys is the tenant
 INTERPRETERS = re.compile(r"(python|bash|sh|torchrun|accelerate|deepspeed|uv|env|time|srun)[\d.]*$")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Level:
     """A group of jobs that a job belongs to: its key, and how people speak of its last ends."""
 

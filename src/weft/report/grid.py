@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from statistics import fmean
 
 from weft.core.errors import InvalidConfig
 from weft.core.spec.part_spec import parse
 from weft.formulas.metrics import METRICS, Metric
+from weft.frozen import frozen
 from weft.report.durations import fix_digits, human
 from weft.sim.result import Outcome, Outcomes
 
@@ -22,7 +22,7 @@ SHOWN = 3  # metrics, the first of those that policies are compared by
 DEEPEST = 3.0  # times the best: from there on no shade is deeper
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grid:
     """Settings that vary, each with its values in order; and the policy of every combination."""
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 
 EPS = 1e-6
 COLUMNS = ("job", "submit_s", "start_s", "end_s", "gpus")
@@ -31,7 +32,7 @@ class Level(IntEnum):
     WRONG = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """What one check found in a run, or in all of them."""
 
@@ -41,7 +42,7 @@ class Finding:
     run: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stretch:
     """A job on so many GPUs for a while, and what starting took of it; None: it is not said."""
 
@@ -51,7 +52,7 @@ class Stretch:
     startup_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobRun:
     """One job: when it was submitted and ended (None: it did not), and what it held."""
 
@@ -60,7 +61,7 @@ class JobRun:
     held: tuple[Stretch, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SimRun:
     """One run: its jobs, and what its author says of it; None where nothing is said."""
 

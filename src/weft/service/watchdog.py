@@ -13,9 +13,9 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from weft.app.serve.live import Live
+from weft.frozen import frozen
 from weft.runtime.loop.background import end_task
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ BEAT_S = 1.0
 NOTIFY = "NOTIFY_SOCKET"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Check:
     """One part: whether it is well, what is wrong, and whether nothing goes without it."""
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.trace import Trace
+from weft.frozen import frozen
 
 HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Faults:
     """Mean hours between failures of a node and of a running job; 0 means never.
 

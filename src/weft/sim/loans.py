@@ -18,6 +18,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.events.event import Event, LoanRecalled
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, JobId, NodeId
+from weft.frozen import frozen
 
 DAY = 86_400.0
 MOST_SAME = 300
@@ -32,7 +33,7 @@ class Needed(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recorded:
     """As a trace tells: `points` of (from when on, how many); the last holds for ever."""
 
@@ -51,7 +52,7 @@ class Recorded:
         yield from self.points
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Diurnal:
     """A rhythm of `period_s`: parts of the machines from `low` to `high`, with normal `noise`.
 
@@ -87,7 +88,7 @@ class Diurnal:
             yield at, ceil(min(max(part, 0.0), 1.0) * machines - 1e-9)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loans:
     """Machines that are lent when their owner does not need them.
 

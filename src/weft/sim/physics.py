@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from weft.core.model.job import Allocation, Discipline, Job, JobId, NodeId
 from weft.core.model.trace import Trace
 from weft.core.protocols import Coupling, PerfModel, Places, Resident, SimulatedJob
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 from weft.sim.milestones import Marks
 from weft.sim.neighbours import Neighbours
 from weft.sim.resizing import Resizing
@@ -38,7 +39,7 @@ class Milestone(NamedTuple):
     report: Report | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Run:
     """One stretch of a job on one allocation, for timelines and accounts."""
 

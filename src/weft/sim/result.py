@@ -14,6 +14,7 @@ from weft.core.state.table import Floats
 from weft.formulas.fairness.shares import Stretches
 from weft.formulas.metrics import METRICS
 from weft.formulas.statistics import mean_interval
+from weft.frozen import frozen
 
 Timing = dict[str, float | None]
 BUSY, NO_WAIT_H = 0.8, 0.01  # a load at which somebody should wait, and hours that are none
@@ -21,7 +22,7 @@ TIMINGS = ("p50", "p95", "max")
 NOTEBOOK = tuple(m.name for m in METRICS if m.heading and m.brief and "main" in m.tables)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PerJob:
     """One row a job, in order of submission; times in seconds, NaN where it never happened.
 
@@ -58,7 +59,7 @@ class PerJob:
         return jct[~np.isnan(jct)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Series:
     """The cluster over time, at evenly spaced instants: jobs waiting, GPUs in use."""
 
@@ -67,7 +68,7 @@ class Series:
     used: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UserShare:
     """GPUs of one user over time, entitled to and received: means around each instant."""
 
@@ -78,7 +79,7 @@ class UserShare:
     received: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bar:
     """One job on one GPU for a while."""
 
@@ -89,7 +90,7 @@ class Bar:
     end_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """How one policy did, the metrics by the names of the result contract."""
 

@@ -8,17 +8,16 @@ the sum of completion times on unrelated machines.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.state.table import Floats, Rows
+from weft.frozen import frozen
 from weft.solve.scipy_optimize import scipy_optimize
 
 FAR = 1e15  # a length that no real job has: where it cannot run
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lines:
     """The machine of each job, its place from the end (from 1), and the sum of all costs."""
 

@@ -7,12 +7,12 @@ where mean minus beta times deviation is least. Points already measured are not 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import log, pi, sqrt
 
 import numpy as np
 
 from weft.core.state.table import Bools, Floats
+from weft.frozen import frozen
 
 Point = tuple[int, ...]
 DELTA = 0.1
@@ -40,7 +40,7 @@ def _thin(axis: Sequence[int], side: int) -> Sequence[int]:
     return [axis[round(i * (len(axis) - 1) / (side - 1))] for i in range(side)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Belief:
     """Mean and deviation at every point of a grid."""
 

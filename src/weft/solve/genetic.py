@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.state.table import Bools, Floats, Rows
+from weft.frozen import frozen
 
 Counts = NDArray[np.float32]
 
@@ -94,7 +95,7 @@ def totals(states: Counts) -> Counts:
     return sums
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """States with their scores, and numbers that tell them apart."""
 

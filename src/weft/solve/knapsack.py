@@ -9,12 +9,12 @@ program bound them all. Up to `SMALL` choices are also solved to the optimum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
 from weft.core.state.table import Bools, Floats, Rows
+from weft.frozen import frozen
 from weft.solve.linear_program import Sparse, maximise
 
 TINY = 1e-9
@@ -22,7 +22,7 @@ BUDGET = 16
 SMALL = 60
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Offers:
     """Choices: whose they are, what they are worth, and what they take (choices x resources)."""
 

@@ -6,20 +6,20 @@ Same program, same answer: one thread, no time limit. The matrix is handed over 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.core.errors import WeftError
 from weft.core.state.table import Bools, Floats, Rows
+from weft.frozen import frozen
 
 
 class NoSolution(WeftError):  # noqa: N818 - reads better at the call site
     """A linear program that is infeasible or unbounded."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sparse:
     """A matrix as (row, column, value) entries; entries at one place add up."""
 
@@ -67,7 +67,7 @@ class Sparse:
         return starts, rows, values
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Optimum:
     """The best `x`, what it is worth, and what one unit more of each limit would add."""
 

@@ -9,12 +9,11 @@ dynamic programming over capacities, or by HiGHS.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 from weft.solve.exact import by_dynamic_programming, by_highs
 
 Ints = NDArray[np.intp]
@@ -28,7 +27,7 @@ CORE = 80  # jobs in an exact core at most
 NONE = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     """What each size is worth to each job, and what it takes.
 
@@ -42,7 +41,7 @@ class Problem:
     capacity: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """The size of each job (-1: none), what they are worth together, and a bound on the best."""
 

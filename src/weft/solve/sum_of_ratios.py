@@ -9,17 +9,17 @@ variables and constraints that only ever limit from above, each program has a cl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 
 TINY = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inner:
     """Problems, one a row. `worker`, `server` and `caps` are rows x resources.
 

@@ -5,7 +5,7 @@ It reads only the view, so a log replays to the same decisions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,13 +14,14 @@ from weft.core.model.launch import Launch
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats
+from weft.frozen import frozen
 from weft.stack.wrapper import Wrapper
 
 LONGEST_S = 300.0
 _LIKE_OTHERS = Launch(())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Backoff(Wrapper):
     """Hide jobs from `inner` until their pause after a failure is over."""
 

@@ -7,7 +7,7 @@ idle: what jobs with GPUs are promised of a host is not touched.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,12 +16,13 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.state.table import Bools, Column
+from weft.frozen import frozen
 from weft.stack.wrapper import Wrapper
 
 ONE_CPU = 1.0  # of a job that does not say how many it needs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CpuJobs(Wrapper):
     """Place jobs without GPUs first come, first served; `inner` decides about all others."""
 

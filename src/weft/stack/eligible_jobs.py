@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.core.plan.kept_back import find_kept_back
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Welcome, may_rest, welcome_of
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EligibleJobs(Wrapper):
     """Hide from `inner` the jobs that wait for something other than devices."""
 

@@ -26,18 +26,18 @@ which rules a decision was made under. A layer that is not needed is not there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker
 from weft.core.spec.part_spec import PartSpec
+from weft.frozen import frozen
 from weft.stack.backoff import Backoff
 from weft.stack.cpu_jobs import CpuJobs
 from weft.stack.eligible_jobs import EligibleJobs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layer:
     """One layer: its name, what it does, and the reasons to wait that are its own.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import inf
 
 from weft.core.errors import InvalidConfig
@@ -18,13 +17,14 @@ from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, Job, NodeId, Sharing, Slice
 from weft.core.spec.part_spec import PartSpec
 from weft.core.state.capacity import EPS, Capacity
+from weft.frozen import frozen
 
 NUMBER = r"\d+(?:\.\d+)?"
 WRITTEN = re.compile(rf"(~?)([^@=~]+)(?:@({NUMBER})?-({NUMBER})?)?(?:=(.+))?", re.ASCII)
 EXAMPLE = "for example n1@1700000000-1700003600, n1:0,2-3 or n1@-1700003600=nlp"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """Devices by node (None: all of it), from `start` until `end`, for `tenant` alone.
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.core.model.job import JobId
 from weft.core.plan.about import About
 from weft.core.plan.policy import Policy
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wrapper:
     """A policy around `inner`, which it asks with a changed view or whose plan it changes."""
 
@@ -22,7 +23,7 @@ class Wrapper:
         return self.inner.about
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WrapperMemory:
     """The inner policy's memory, and the reasons that jobs were given last."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from weft.core.model.job import JobId
+from weft.frozen import frozen
 
 DECISIONS_SEARCHED = 100_000  # events back from the last
 # Of an event's text: what it is, and the job that it is about.
@@ -24,7 +24,7 @@ CREATE INDEX IF NOT EXISTS events_at ON events (at);
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Search:
     """Words for a database in which `kind` and `job` are of an event, and `find` looks in texts."""
 

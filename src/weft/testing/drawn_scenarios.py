@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from weft.core.model.cluster import Cluster, parse_cluster
 from weft.core.model.job import After, BatchRange, Demand, Job, JobId, Tier
 from weft.core.model.launch import Launch
 from weft.core.spec.registry import names
+from weft.frozen import frozen
 from weft.testing.check import draw_on_nodes
 
 CLUSTERS = ("1x4:v100", "2x2:v100", "3x4:v100", "1x8:a100", "2x4:v100+1x8:a100", "1x1:t4+2x4:a100")
@@ -32,7 +33,7 @@ COMMANDS = {"suspend": 0.0, "resume": 0.0, "lower": -1.0, "usual": 0.0, "raise":
 PAUSES_S = (0.0, 0.0, 0.5, 5.0, 70.0, 400.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """Something that a person does `after_s` seconds: submit `job`, or `what` to `whom`."""
 
@@ -42,7 +43,7 @@ class Step:
     job: Job | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scenario:
     """What is played, and the seed it was drawn from."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from weft.core.events.event import (
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.model.launch import Launch, Processes
 from weft.core.protocols import Engine
+from weft.frozen import frozen
 
 ENDS = (Stopped, Finished, Failed, StartFailed)
 GHOST = JobId("ghost")
@@ -31,7 +31,7 @@ MakeJob = Callable[[str, int], Job]
 OnNode = Callable[[NodeId], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subject:
     """An engine under test; None where it has no such jobs, or cannot be broken so.
 

@@ -12,6 +12,7 @@ from math import ceil
 from weft.core.errors import TraceError
 from weft.core.model.job import Demand, Job
 from weft.core.model.trace import Detail, Trace, Truth
+from weft.frozen import frozen
 from weft.traces.options import Options, Request
 from weft.traces.source import Member, Sample
 
@@ -36,7 +37,7 @@ class Draft:
     detail: Detail = Detail.NOTHING
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Format:
     """A file format: how to recognise one and how to read it."""
 
@@ -46,7 +47,7 @@ class Format:
     load: Callable[[Sequence[Member], Options], Draft]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Workload:
     """A workload that is drawn, not read; `cluster` is what it runs on by default."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 
 from weft.core.errors import InvalidConfig, did_you_mean
+from weft.frozen import frozen
 
 ATTEMPTS = ("sum", "span", "last", "split")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     """How to read a file; the defaults keep every GPU job that ran.
 
@@ -54,7 +54,7 @@ class Options:
             _positive("sample", self.sample)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Request:
     """What a generator should draw; None leaves the choice to the workload.
 

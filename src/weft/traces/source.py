@@ -11,12 +11,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, cast
 
 from weft.core.errors import TraceError
+from weft.frozen import frozen
 
 MAX_FILES = 2_000
 SAMPLE_BYTES = 65_536
@@ -24,7 +24,7 @@ _OPENED: ContextVar[ExitStack | None] = ContextVar("opened", default=None)
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sample:
     """The beginning of a file, enough to recognise its format."""
 
@@ -47,7 +47,7 @@ class Sample:
         return [c.strip() for c in lines[line].split(delimiter)] if line < len(lines) else []
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Member:
     """One readable file, possibly inside an archive; `path` is how errors name it.
 

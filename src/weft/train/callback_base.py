@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from types import TracebackType
 
 import torch
 import torch.distributed as dist
 
+from weft.frozen import frozen
 from weft.train.checkpoints.save_times import SaveTimes
 from weft.train.errors import TrainError
 from weft.train.reports import Reports, measure_memory_gb
@@ -18,7 +18,7 @@ from weft.wire.environment import Environment
 from weft.wire.messages import Stop
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """What every rank does after a step."""
 

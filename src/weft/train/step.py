@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 import torch
 
+from weft.frozen import frozen
 from weft.train.batch.gradients import Gradients
 from weft.train.batch.noise import GradientNoise
 from weft.train.batch.tuner import Rule
@@ -20,7 +20,7 @@ from weft.train.turns.gate import Gate
 from weft.train.turns.stopwatch import Clock, Stopwatch
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trained:
     """What is trained: the model as the script sees it and as it gave it, and how it learns."""
 

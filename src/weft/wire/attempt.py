@@ -11,11 +11,12 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from weft.frozen import frozen
 from weft.wire.errors import WireError
 from weft.wire.identity import Identity
 from weft.wire.regular_files import read_regular
@@ -35,7 +36,7 @@ LONGEST_NAME = 120
 LONGEST_SOCKET = 100
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttemptSpec:
     """Everything an agent needs to know.
 

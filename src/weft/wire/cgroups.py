@@ -13,9 +13,9 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from weft.frozen import frozen
 from weft.wire.processes import skip_gone
 
 CPU, MEMORY = "cpu", "memory"
@@ -24,7 +24,7 @@ SERVICE = "service"  # where a service puts itself, so that its own group may ha
 _MISSING = (errno.ENOENT, errno.ENODEV)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Base:
     """A group of ours that those of attempts are made in, and what they can limit."""
 

@@ -27,12 +27,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from weft.frozen import frozen
 from weft.wire.errors import WireError
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Environment:
     """Who a process is: its job, its place in the gang, and whom it may talk to.
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from weft.frozen import frozen
 from weft.wire.errors import WireError
 
 UMASK = 0o077
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Identity:
     """A user by numbers; `groups` are the supplementary ones. It need not be in /etc/passwd.
 

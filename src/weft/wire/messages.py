@@ -18,12 +18,12 @@ of a program that knows nothing of us: it says no `hello`, and nothing is ever s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from weft.frozen import frozen
 from weft.wire.lines import Splitter, Vocabulary
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hello:
     """Rank to agent, first: who is speaking. `pid` is the rank's own process."""
 
@@ -33,7 +33,7 @@ class Hello:
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """Rank to agent: measurements since the last one, medians where a window is meant.
 
@@ -63,7 +63,7 @@ class Report:
     values: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Counted:
     """Watcher to agent, a few times a second at most: how far the training in a process has come.
 
@@ -89,7 +89,7 @@ class Counted:
     peak_gb: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Saved:
     """Rank 0 to agent: a checkpoint is on disk under its final name."""
 
@@ -98,7 +98,7 @@ class Saved:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Notice:
     """Rank to agent: something a person must be told. `level` is info, warning or error.
 
@@ -109,21 +109,21 @@ class Notice:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CanResize:
     """Rank 0 to agent: ranks may come and go as we train; a new one is sent `state_gb`."""
 
     state_gb: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Built:
     """New rank to agent: it waits for the others of `epoch`."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Adopted:
     """Rank to agent: it trains in `epoch` now, from `step` on, after no step for `pause_s`."""
 
@@ -132,7 +132,7 @@ class Adopted:
     pause_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dropped:
     """Old rank to agent: `epoch` will not be; it trains on as before."""
 
@@ -140,7 +140,7 @@ class Dropped:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leaving:
     """Rank to agent, last: `reason` is done, stopped, resized or error; `text` says more.
 
@@ -154,12 +154,12 @@ class Leaving:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Welcome:
     """Agent to rank: the hello was understood."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stop:
     """Agent to rank: checkpoint and leave with exit code 0 within `grace_s` seconds.
 
@@ -169,7 +169,7 @@ class Stop:
     grace_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Adjust:
     """Agent to rank 0: train on with this batch. `per_gpu` 0 gives the choice back to the job.
 
@@ -180,7 +180,7 @@ class Adjust:
     accumulate: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turns:
     """Agent to rank 0: take turns with others on your devices like this from now on.
 
@@ -194,7 +194,7 @@ class Turns:
     phase: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shift:
     """Agent to rank 0: begin iterations every `period_s` seconds, `shift_s` after a multiple of it.
 
@@ -207,7 +207,7 @@ class Shift:
     shift_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Form:
     """Agent to old and new ranks: form the groups of `epoch`, and switch when all old ones have.
 
@@ -222,7 +222,7 @@ class Form:
     store: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Drop:
     """Agent to old ranks: `epoch` is not to be, if they have not switched yet."""
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
+from weft.frozen import frozen
 from weft.wire.attempt import read_json
 from weft.wire.errors import WireError
 
@@ -24,7 +25,7 @@ DEPTH = {AWAKE: 0, FROZEN: 1, SUSPENDED: 2}
 COLLECTIVE_S = 600.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SleepRequest:
     """What is wanted, by everybody who wants something: the deepest of these counts.
 
@@ -45,7 +46,7 @@ class SleepRequest:
         return max(self.wanted.values(), key=DEPTH.__getitem__, default=AWAKE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SleepState:
     """What the processes of an attempt are: the answer to request `number`.
 

@@ -12,15 +12,15 @@ takes the coordinator for dead and runs freely until it can connect again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from weft.frozen import frozen
 from weft.wire.lines import Splitter, Vocabulary
 
 ALIVE_S = 3.0  # waiting ranks are told this often that the coordinator lives
 SILENCE_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Join:
     """Rank to coordinator, first. Rank 0 speaks for all ranks of its job on the node.
 
@@ -38,7 +38,7 @@ class Join:
     gpus: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ask:
     """Rank to coordinator: wait for `tokens`, all at once or none. `stage` numbers the asks.
 
@@ -50,7 +50,7 @@ class Ask:
     tokens: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Free:
     """Rank to coordinator: the stage is over.
 
@@ -62,12 +62,12 @@ class Free:
     iterations: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Look:
     """Anyone to coordinator: answer with one `seen` for each member and one without a job."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Granted:
     """Coordinator to rank: the tokens are yours.
 
@@ -81,26 +81,26 @@ class Granted:
     for_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recall:
     """Coordinator to rank: free the lease at the next end of a stage, others wait."""
 
     stage: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Expired:
     """Coordinator to rank: the lease was held too long and is somebody else's now."""
 
     stage: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Alive:
     """Coordinator to a waiting rank: still here, it is not your turn."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Seen:
     """Coordinator to who looked: a member's counts.
 

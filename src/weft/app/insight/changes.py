@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from weft.app.insight.present import Present
 from weft.app.serve.rules import Quotas, without_wrappers
@@ -13,11 +13,12 @@ from weft.core.model.job import Job, JobId, NodeId
 from weft.core.model.trace import Trace, Truth
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, read_spec
+from weft.frozen import frozen
 from weft.perf.believed import Believed
 from weft.runtime.deciding.live_policy import live_policy
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Changes:
     """Whatever is set is different; the rest is as it is.
 

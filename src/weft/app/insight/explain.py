@@ -7,7 +7,7 @@ decision on a copy with one thing changed, so what is advised is what would happ
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain, takewhile
 from typing import Any
 
@@ -21,6 +21,7 @@ from weft.app.insight.purse import Purse
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for, name_some
+from weft.frozen import frozen
 from weft.runtime.deciding.waiting import Waits
 
 AHEAD_SHOWN = 20
@@ -31,7 +32,7 @@ ORDER, CHANGES, SIMULATED = 0.25, 0.5, 0.7  # parts of what is left each time
 FEW_SIMULATIONS = 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Front:
     """A job in front of another: what it holds, or waits for, in GPUs."""
 
@@ -44,7 +45,7 @@ def _as_it_is(present: Present) -> Present:
     return present
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Advice:
     """A change that would start a job now: of the job, or of what is around it."""
 
@@ -54,7 +55,7 @@ class Advice:
     around: Callable[[Present], Present] = field(default=_as_it_is)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Why:
     """An explanation in parts; `advice` and `start` only for a job that waits.
 
@@ -69,7 +70,7 @@ class Why:
     left_out: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trial:
     """What would happen to a job that were submitted now; `moves` are jobs with why they move."""
 

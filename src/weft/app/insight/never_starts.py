@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job, JobId
@@ -12,12 +12,13 @@ from weft.core.model.trace import Trace
 from weft.core.plan.kept_back import find_kept_back
 from weft.core.plan.reasons import asks_for
 from weft.core.scheduler import Scheduler
+from weft.frozen import frozen
 from weft.runtime.deciding.waiting import Waits, why_kept_back
 
 SHOWN = 5  # reasons, and jobs of each
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NeverStarts:
     """So many jobs never start, for this reason; `jobs` are the first of them."""
 

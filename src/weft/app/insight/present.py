@@ -22,6 +22,7 @@ from weft.core.protocols import PerfModel
 from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import Capacity
 from weft.core.state.table import Column, Floats, Table
+from weft.frozen import frozen
 from weft.perf.believed import Believed
 from weft.perf.replay import Replay
 from weft.sim.fork import Fork
@@ -49,7 +50,7 @@ BOUNDLESS = Purse()
 STEP = 0.005  # of the whole, between two words of how far it is
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Estimate:
     """Seconds until a start in each simulation; None where it was not reached.
 
@@ -66,7 +67,7 @@ class Estimate:
         return value if math.isfinite(value) else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outlook:
     """When a job starts and ends, in seconds from now; 0 for one that runs."""
 
@@ -74,7 +75,7 @@ class Outlook:
     end: Estimate
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ahead:
     """What comes: when jobs start and end, and who holds which GPU when in one simulation.
 

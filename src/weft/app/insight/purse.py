@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Purse:
     """Seconds of a processor, from when it was made; `inf` never ends."""
 

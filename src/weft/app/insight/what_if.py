@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 import numpy as np
@@ -29,6 +29,7 @@ from weft.core.model.job import JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.policy import Policy
 from weft.core.spec.registry import Described, build, read_spec
+from weft.frozen import frozen
 from weft.perf.believed import Believed
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import CANCELLED
@@ -45,7 +46,7 @@ SHORTEST_S = 1.0
 UNTOLD = "fifo"  # who is taken to have decided where a file does not say
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Variant:
     """One way to replay the past: who decides, on what machines, and what is changed of jobs."""
 
@@ -54,7 +55,7 @@ class Variant:
     change: Changes = field(default_factory=Changes)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compared:
     """Metrics of each policy on the same jobs, by the names of the result contract."""
 
@@ -114,7 +115,7 @@ def what_if(
         note += f"; {older} older jobs are left out, to answer within {cpu_s:g} s of CPU time"
     guessed = len(guesses & {job.id for job, _ in trace})
     if guessed:
-        note += f"; {guessed} have not finished, their lengths are guessed"
+        note += f"; {guessed} have not finished, their lengths are predicted"
     metrics = {
         name: {} if simulated is None else dict(simulated.metrics)
         for name, simulated in ran.items()

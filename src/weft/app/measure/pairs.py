@@ -11,7 +11,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.model.launch import Launch, Processes
 from weft.core.protocols import Engine
 from weft.core.stops import PROBE
+from weft.frozen import frozen
 
 READY_STEPS = 8  # the first of a script pay for allocations and compilations
 TAKE_UP_S = 0.5  # until everybody who goes on is at full speed
@@ -33,7 +34,7 @@ PATIENCE = 20.0  # times the seconds of a measurement, for scripts with very lon
 GRACE_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Script:
     """What is run, and the name of its `model` in jobs."""
 
@@ -41,7 +42,7 @@ class Script:
     command: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Alone:
     """A script by itself."""
 
@@ -52,7 +53,7 @@ class Alone:
     command: tuple[str, ...] = field(default=())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Together:
     """Two scripts on the same GPUs: numbers in `alone`, speeds as parts of their speeds alone."""
 
@@ -62,7 +63,7 @@ class Together:
     speed_other: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PairTable:
     """What was measured; `sharing` is timeslicing or mps."""
 

@@ -11,7 +11,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Batch, Demand, Job, JobId, NodeId, Slice
 from weft.core.model.launch import Launch, Processes
 from weft.core.protocols import Engine
+from weft.frozen import frozen
 
 SETTLE_STEPS = 5  # the first of a size pay for allocations and are not representative
 TAKE_UP_S = 1.0
@@ -30,7 +31,7 @@ SILENCE_S = 120.0
 GRACE_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Point:
     """What one batch size came to; seconds are of one step, medians over the last fifty.
 
@@ -59,7 +60,7 @@ class Point:
         return replace(self, efficiency=worth, goodput=self.throughput * worth)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measured:
     """A script's profile.
 
@@ -80,7 +81,7 @@ class Measured:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """How to measure: GPUs, seconds for each batch size, how many sizes, environment."""
 

@@ -6,7 +6,6 @@ Everything is in time order: a job is predicted when it is submitted, by what ha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
@@ -17,6 +16,7 @@ from weft.core.model.job import Job
 from weft.core.model.trace import Truth
 from weft.core.spec.registry import build
 from weft.core.state.table import Floats, Table
+from weft.frozen import frozen
 from weft.predict.calibration import pinball
 from weft.predict.none import NoPredictor
 
@@ -31,7 +31,7 @@ MOST_LEARNT = 10_000  # ends before the first prediction: older ones say little
 MOST_ASKED = 1_500  # jobs whose predictions are scored, evenly drawn
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quality:
     """One line of the table; numbers that a predictor has none of are nan.
 
@@ -50,7 +50,7 @@ class Quality:
     spearman: float = float("nan")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Evaluation:
     """The table, and what it was measured on: `warm_up` jobs were learnt from only."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,13 +17,14 @@ from weft.core.knowledge.predictor import Predictor
 from weft.core.model.job import Job
 from weft.core.model.trace import Truth
 from weft.core.state.table import Floats, Table
+from weft.frozen import frozen
 
 LOOK_AGAIN_S = 600.0
 Keys = Callable[[Table, float], Floats]
 HOW = {"completed": How.COMPLETED, "failed": How.FAILED, "cancelled": How.CANCELLED}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replayed:
     """Seconds from submission to end and to start, in order of submission."""
 

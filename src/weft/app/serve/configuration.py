@@ -7,18 +7,19 @@ changes the configuration itself. So a start compares the configuration with the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from weft.app.serve.private_file import read_private, write_private
 from weft.core.errors import InvalidConfig
 from weft.core.spec.part_spec import PartSpec
+from weft.frozen import frozen
 
 FILE = "configuration.json"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Configuration:
     """What can be configured and also changed live; a `policy` of None leaves it open."""
 

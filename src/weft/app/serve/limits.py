@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from weft.core.errors import InvalidConfig, did_you_mean
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """Limits of each tenant; 0 is none. Admins have none: they could change them anyway.
 

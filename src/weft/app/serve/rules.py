@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job, JobId, NodeId
 from weft.core.spec.part_spec import PartSpec
 from weft.core.state.state import State
+from weft.frozen import frozen
 from weft.stack.layers import BY_NAME, in_order
 from weft.stack.windows import read_window
 
@@ -19,7 +20,7 @@ STEADY, QUOTA, LEND, RESERVE = PartSpec("steady"), "quota", "lend", "reserve"
 OWN_WRAPPERS = tuple(name for name in BY_NAME if name != STEADY.name)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quotas:
     """GPUs a tenant may hold at once, in all (`nlp`) or of a kind (`nlp@a100`), and weights.
 

@@ -20,6 +20,7 @@ from weft.core.model.cluster import Node
 from weft.core.model.job import NodeId
 from weft.formulas.node_sleep import SleepRule
 from weft.formulas.node_sleeper import NodeSleeper
+from weft.frozen import frozen
 from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
 
@@ -39,7 +40,7 @@ BY_ENGINE: Mapping[str, tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SleepSettings:
     """How nodes sleep: `spare` idle ones stay awake, `boot_s` is how long one takes to come back.
 

@@ -11,7 +11,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -23,13 +23,14 @@ from weft.core.codec.plain_values import decode, encode
 from weft.core.paths import expand
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import read_spec
+from weft.frozen import frozen
 from weft.sim.result import Outcome
 from weft.version import __version__
 
 SOURCES = Path(__file__).parents[2]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeptRuns:
     """Runs one setup, or reads how it ended from `folder`."""
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job
 from weft.core.spec.parameters import settings
+from weft.frozen import frozen
 from weft.perf.restart import state_gb
 
 RESTART, LIVE = "restart", "live"
 EXAMPLE = "restart, live, or live:prepare_s=5,pause_s=0.1,restart_s=1,restart_gb_s=17"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LiveTerms:
     """What a live resize takes, as `benchmarks.live_resize` measured it of our own runtime.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from weft.app.simulate.resize_text import RESTART, read_resize
@@ -13,6 +13,7 @@ from weft.core.plan.policy import Policy
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, read_spec
 from weft.formulas.fairness.weights import check_weights
+from weft.frozen import frozen
 from weft.sim.faults import Faults
 from weft.sim.loans import Loans
 from weft.traces.options import Options
@@ -23,7 +24,7 @@ NO_LOANS = Loans()
 ALL_JOBS = Options()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setup:
     """One simulation. Empty strings and None leave the choice to the workload or the policy.
 

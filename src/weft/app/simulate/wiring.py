@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 
 from weft.app.simulate.resize_text import LiveTerms
@@ -22,6 +21,7 @@ from weft.core.scheduler import Journal, Scheduler
 from weft.core.spec.registry import Described, build, find, read_spec
 from weft.core.state.table import Table
 from weft.formulas.node_sleeper import NodeSleeper
+from weft.frozen import frozen
 from weft.perf.change_costs import StatedCosts
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.loaned import OnLoan
@@ -41,7 +41,7 @@ NO_FAULTS = Faults()
 NO_LOANS = Loans()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Run:
     """A simulation that is ready to begin."""
 

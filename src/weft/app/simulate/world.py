@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 
 from weft.app.simulate.resize_text import read_resize
@@ -19,6 +19,7 @@ from weft.core.paths import expand
 from weft.core.plan.about import About, Assumes, Controls
 from weft.core.protocols import Coupling, LinkSharing, PerfModel, Places
 from weft.core.spec.registry import build
+from weft.frozen import frozen
 from weft.perf.change_costs import data_parallel
 from weft.perf.goodput.adaptive import Adaptive, table_of
 from weft.perf.goodput.beliefs import FittedBeliefs
@@ -52,7 +53,7 @@ from weft.sim.physics import Interruption
 SHARED = Controls.SHARE | Controls.TIER | Controls.HOST
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class World:
     """The truth of a simulation, and what the scheduler believes of it before anything ran.
 

@@ -12,18 +12,19 @@ import shutil
 import sqlite3
 import time
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from weft.app.state.folder import LOG, PRIVATE_FILE, PRIVATE_FOLDER, SETTINGS, make_private
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 from weft.store.sqlite import own
 from weft.version import __version__
 
 MANIFEST = "backup.json"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Backup:
     """What a backup holds: the log up to event `last`, and the SHA-256 of every file."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
@@ -23,6 +22,7 @@ from weft.app.state.folder import (
 from weft.core.codec.event_lines import read_event
 from weft.core.errors import WeftError
 from weft.core.events.event import Submitted
+from weft.frozen import frozen
 from weft.runtime.recovery.snapshot import DamagedSnapshot, thaw
 from weft.store.ended_jobs import ended_jobs
 from weft.store.sql_log import BEGINS_AFTER
@@ -32,7 +32,7 @@ SHOWN = 5
 RESTORE = "stop the service, move it away, and bring a backup back with `weft state restore`"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """One thing that was looked at; `do` says what to do about it, empty where nothing."""
 

@@ -9,7 +9,6 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from weft.app.state.folder import LOG
@@ -17,6 +16,7 @@ from weft.core.codec.event_lines import read_event
 from weft.core.errors import InvalidConfig, WeftError
 from weft.core.model.job import JobId
 from weft.engines.attempts.job_folders import remove_jobs, stored_bytes
+from weft.frozen import frozen
 from weft.runtime.records.ledger import Ledger
 from weft.runtime.recovery.retention import Keep, choose_base, choose_jobs
 from weft.runtime.recovery.snapshot import DamagedSnapshot, thaw
@@ -25,7 +25,7 @@ from weft.store.sql_log import BEGINS_AFTER
 from weft.store.sqlite import SqliteStore
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prunable:
     """What would go: ended jobs with the bytes of their folders, and events up to `cut`."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 
 GRACE_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Later:
     """A job that comes `after` seconds; it takes a `part` of one GPU, or up to `most`."""
 

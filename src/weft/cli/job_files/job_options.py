@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +22,7 @@ from weft.cli.job_files.flag_values import (
     split_names,
 )
 from weft.cli.job_files.sweep_flags import sweep_of
+from weft.frozen import frozen
 
 JOB = "Job (the fields of a job file)"
 ORDER = "Order, sweeps and arrays"
@@ -30,7 +30,7 @@ WHERE = "Where and as what it runs"
 TIME = "Time, failures and stops"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Flags:
     """What was typed; None or empty where nothing was."""
 

@@ -9,19 +9,19 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from weft.core.codec.yaml_text import parse_yaml
 from weft.core.errors import InvalidConfig, did_you_mean
+from weft.frozen import frozen
 
 USERS = "users"  # a file, or a table in this one
 NOT_HERE = ("config", "print_config")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigFile:
     """What a file says, and where."""
 
@@ -54,7 +54,7 @@ class ConfigFile:
         return f"{self.path}" if number is None else f"{self.path}:{number}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Option:
     """What an option takes: values of `kind`, several if it may be repeated, between bounds."""
 

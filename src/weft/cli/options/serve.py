@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from weft.cli.options import keep
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     from weft.app.serve.live import Settings
     from weft.app.serve.sleep_nodes import SleepSettings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServeOptions:
     """The fields of `Settings`, as typed."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from weft.cli.options import shared as o
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     from weft.app.simulate.setup import Setup
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SIM = "Simulation"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SimulationOptions:
     """What `weft simulate` and `weft compare` take: the fields of a `Setup`, as typed."""
 
@@ -221,7 +221,7 @@ class SimulationOptions:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputOptions:
     """How a result is shown."""
 

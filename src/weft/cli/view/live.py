@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from weft.frozen import frozen
 from weft.service.responses.answers import ClusterAnswer, JobAnswer, NodeAnswer, Nodes
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def repeat(
             raise
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterSnapshot:
     """The cluster, its nodes and the jobs that have not ended."""
 

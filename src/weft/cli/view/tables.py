@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from rich import box
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from weft.cli.view import words
 from weft.cli.view.screen import console, print_json
+from weft.frozen import frozen
 
 Row = TypeVar("Row")
 
@@ -22,7 +22,7 @@ LEAST_REST = 26
 GAP = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column(Generic[Row]):
     """A heading, how a row is written, and how early it is left out (0: never).
 

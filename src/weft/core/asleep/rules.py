@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft.core.model.job import Allocation, Job
 from weft.core.stops import Rung
+from weft.frozen import frozen
 
 HOST_PART = 0.5  # of a node's memory for jobs that sleep
 UNKNOWN_HOST_GB = 1.0  # what a job without GPUs is taken to hold where nobody measured it
@@ -15,7 +15,7 @@ UNKNOWN_HOST_GB = 1.0  # what a job without GPUs is taken to hold where nobody m
 MemoryOf = Callable[[Job, Allocation], float | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopRules:
     """Which rungs of the ladder there are here, and their bounds.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from weft.core.asleep.times import DOWN, UP, StopTimes
@@ -11,9 +11,10 @@ from weft.core.events.actions import Sleep
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.state.table import Table
 from weft.core.stops import Rung
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sleeping:
     """An attempt that was put to sleep on `on`, and goes on there.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.stops import Rung
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Start:
     """Run `job` on exactly `on`; answered by Started or StartFailed."""
 
@@ -17,7 +16,7 @@ class Start:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stop:
     """Let an attempt checkpoint and leave; answered by Stopped."""
 
@@ -25,7 +24,7 @@ class Stop:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Adjust:
     """Change batch, phase, host share, tier or time shift of a running attempt where it is."""
 
@@ -34,7 +33,7 @@ class Adjust:
     to: Allocation
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resize:
     """Give a running attempt the devices of `to` while it trains; answered by Resized.
 
@@ -48,7 +47,7 @@ class Resize:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sleep:
     """Put a running attempt to sleep where it is; answered by Slept or SleepFailed."""
 
@@ -57,7 +56,7 @@ class Sleep:
     rung: Rung
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resume:
     """Let an attempt that sleeps go on, on the devices of `on` where it sleeps; answered by Awoke.
 
@@ -69,7 +68,7 @@ class Resume:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reject:
     """Tell the submitter that a job can never run."""
 
@@ -77,7 +76,7 @@ class Reject:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wake:
     """Send Woken at `at`; replaces the previous wish, None cancels it."""
 

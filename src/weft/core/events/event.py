@@ -6,7 +6,7 @@ Every event happens at the time of the step that folds it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, get_args
 
 from weft.core.events.report import NO_REPORT, Report
@@ -15,16 +15,17 @@ from weft.core.model.job import Allocation, Job, JobId, NodeId, Tier
 from weft.core.plan.reasons import Blocker
 from weft.core.spec.part_spec import PartSpec
 from weft.core.stops import Rung
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Submitted:
     """A job was submitted."""
 
     job: Job
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cancelled:
     """Somebody withdrew a job; `reason` is why, where it was nobody's choice."""
 
@@ -32,7 +33,7 @@ class Cancelled:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Suspended:
     """Somebody suspended a job: it leaves its devices, and no policy sees it until `Resumed`.
 
@@ -44,14 +45,14 @@ class Suspended:
     rung: Rung = Rung.RESTART
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resumed:
     """A suspended job may go on."""
 
     job: JobId
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PriorityChanged:
     """A job that has not ended is of another priority; what it holds it keeps for now."""
 
@@ -60,7 +61,7 @@ class PriorityChanged:
     tier: Tier = Tier.GUARANTEED
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Started:
     """An attempt runs."""
 
@@ -68,7 +69,7 @@ class Started:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartFailed:
     """An attempt could not be started; the job waits again. `lost` is as for `Failed`."""
 
@@ -78,7 +79,7 @@ class StartFailed:
     lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stopped:
     """An attempt has left its devices, as asked."""
 
@@ -86,7 +87,7 @@ class Stopped:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finished:
     """A job is done."""
 
@@ -94,7 +95,7 @@ class Finished:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failed:
     """An attempt died. With `retry` the job waits again, else it is over.
 
@@ -117,7 +118,7 @@ class Failed:
     gpu_fault: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reported:
     """A running job told what it measured of itself."""
 
@@ -126,7 +127,7 @@ class Reported:
     report: Report = NO_REPORT
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Observed:
     """What a running attempt does to a device was seen from outside.
 
@@ -144,7 +145,7 @@ class Observed:
     broken_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Saved:
     """A running job has a new checkpoint to restart from."""
 
@@ -153,7 +154,7 @@ class Saved:
     step: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resizable:
     """A running attempt has come so far that its devices can change while it trains.
 
@@ -165,7 +166,7 @@ class Resizable:
     state_gb: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resized:
     """An attempt trains on the devices of its change `epoch`, and has left all others.
 
@@ -180,7 +181,7 @@ class Resized:
     prepare_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResizeFailed:
     """The change `epoch` was not made: the attempt trains on where it was, and has left the rest.
 
@@ -193,7 +194,7 @@ class ResizeFailed:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartedAhead:
     """A job that waits is started before its turn, on devices that another one still has.
 
@@ -206,7 +207,7 @@ class StartedAhead:
     on: Allocation
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slept:
     """An attempt sleeps: it uses no device any more, and goes on where it was when it is woken.
 
@@ -220,7 +221,7 @@ class Slept:
     host_gb: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SleepFailed:
     """An attempt could not be put to sleep as asked, and runs. It is then stopped for good."""
 
@@ -229,7 +230,7 @@ class SleepFailed:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Awoke:
     """An attempt that slept runs again, `took_s` after it was asked to."""
 
@@ -238,7 +239,7 @@ class Awoke:
     took_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Noticed:
     """A running job says something that a person should read; `level` as in logging.
 
@@ -252,21 +253,21 @@ class Noticed:
     dropped: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeadlineMissed:
     """The deadline of a job has come, and the job has not ended."""
 
     job: JobId
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeUp:
     """A machine came, or came back."""
 
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeDown:
     """A machine is gone, with whatever ran on it.
 
@@ -278,19 +279,19 @@ class NodeDown:
     drained: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoanRecalled:
     """Whoever lent machines wants `count` more of them back; each that goes is a NodeDown."""
 
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Woken:
     """The time that was asked for has come."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refitted:
     """The predictor's model was fitted again, beside the decisions, to the first `ends` ended jobs.
 
@@ -301,7 +302,7 @@ class Refitted:
     model: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PolicyChanged:
     """From here on `policy` decides, and starts without memory.
 
@@ -316,7 +317,7 @@ class PolicyChanged:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decided:
     """The policy decided: what changes, who is rejected, when it wants to be woken.
 

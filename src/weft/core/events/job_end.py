@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from weft.core.model.job import Job
+from weft.frozen import frozen
 
 
 class How(StrEnum):
@@ -25,7 +25,7 @@ class How(StrEnum):
         return How.TIMEOUT if self is How.FAILED and 0.0 < limit_s <= ran + 1.0 else self
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ended:
     """A job that left, with what it received.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from weft.core.model.job import Allocation, Job
 from weft.core.state.releasing import devices_of
+from weft.frozen import frozen
 
 
 class Attempt(NamedTuple):
@@ -22,7 +22,7 @@ class Attempt(NamedTuple):
     ran: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Costs:
     """The costs of one job on one GPU kind.
 

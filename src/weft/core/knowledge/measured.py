@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import Flag, auto
 from math import inf
 from typing import Any
+
+from weft.frozen import frozen
 
 MOST_SAMPLES = 2_000
 MOST_STEPS = 1e15
@@ -32,7 +34,7 @@ class Sees(Flag):
     HOST = auto()  # CPU time and bytes read and written
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measured:
     """One attempt in its last minutes.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import NormalDist
 
 import numpy as np
@@ -16,13 +16,14 @@ import numpy as np
 from weft.core.knowledge.fits import Fits
 from weft.core.model.job import Job
 from weft.core.state.table import Floats, Table
+from weft.frozen import frozen
 
 INTERVAL = (0.1, 0.5, 0.9)
 POINT_SIGMA = 0.5  # log-normal error that a bare number is taken to have
 LEAST_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Risk:
     """The chance that a job fails: `streak` of its last `count` ends alike were failures in a row.
 
@@ -36,7 +37,7 @@ class Risk:
     key: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Basis:
     """What a prediction is made from: `level` names the narrowest group of jobs that says much.
 
@@ -53,7 +54,7 @@ class Basis:
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClassScore:
     """How often the 80 % ranges of one class of predictions were right, and how wide they are."""
 
@@ -65,7 +66,7 @@ class ClassScore:
     alpha: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Calibration:
     """How well predictions did so far: overall, and by class (basis and age of the job)."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -14,9 +13,10 @@ from weft.core.knowledge.learning import Learning
 from weft.core.knowledge.prediction import INTERVAL, Basis, Calibration, Risk
 from weft.core.model.job import Job
 from weft.core.state.table import Floats, Table
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asks:
     """What a predictor must be given: facts of a simulation, by name, and a hint of jobs.
 

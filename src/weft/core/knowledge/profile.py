@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from weft.frozen import frozen
 
 MOST_CPU_PART = 0.99  # something is done on the GPU
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Profile:
     """One iteration of a job alone on what it asked for, and what it leaves to others.
 
@@ -48,7 +50,7 @@ class Profile:
         return self.stages[-2] if self.stages else self.gpu_use * self.step_s
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sensitivity:
     """Speed of a job by the CPU cores and the host memory it gets for each of its GPUs.
 

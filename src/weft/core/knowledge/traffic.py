@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from math import isclose
 
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 
 
 class Pattern(StrEnum):
@@ -28,7 +28,7 @@ class Architecture(StrEnum):
     ALL_REDUCE = "all-reduce"  # workers that reduce among themselves
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Phase:
     """A stretch of an iteration in which a job sends: when, how long, and at which rate alone."""
 
@@ -37,7 +37,7 @@ class Phase:
     gbps: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Traffic:
     """One iteration of a job, as far as links are concerned.
 

@@ -17,6 +17,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, NodeId
 from weft.core.model.node_types import find_node_type
 from weft.core.model.topology import NodeTopology, Uplink, check_uplinks, find_crossed
+from weft.frozen import frozen
 
 NAMED_CLUSTERS = {
     "sia-hetero": "6x4:t4+3x8:rtx+2x8:a100",
@@ -57,7 +58,7 @@ MAX_GPUS = 1_000_000
 CPU = "cpu"  # the kind of slots where there are no GPUs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Node:
     """One machine: `gpus` devices of one `kind`, and its host.
 
@@ -84,7 +85,7 @@ class Node:
         return self.gpu_mem_gb or GPU_MEM_GB.get(self.kind, inf)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutOfUse:
     """A machine that its cluster gives no jobs: `drained` by a person, or gone; and why."""
 
@@ -159,6 +160,13 @@ class Cluster:
 
     def having(self, node: Node, order: dict[NodeId, int]) -> Cluster:
         """The same cluster after `node` came up, at its place in `order` or at the end."""
+        after_all = not self.nodes or order.get(node.id, len(order)) >= order.get(
+            self.nodes[-1].id, len(order)
+        )
+        if after_all and node.id not in self.index:
+            grown = Cluster((*self.nodes, node), self.name)
+            vars(grown)["index"] = {**self.index, node.id: len(self.nodes)}  # known already
+            return grown
         nodes = [*(n for n in self.nodes if n.id != node.id), node]
         return Cluster(tuple(sorted(nodes, key=lambda n: order.get(n.id, len(order)))), self.name)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 
 MOST_WAYS = 1_000_000
 STAGES = 3  # of ZeRO: optimizer states, gradients, weights
@@ -14,7 +15,7 @@ PART = re.compile(r"dp\d{0,7}|(?:tp|pp|zero|ga)\d{1,7}|offload|gc", re.ASCII)
 HINT = "parts are dp, dpN, tpN, ppN, zero1 to zero3, gaN, offload and gc, such as dp2-tp4-gc"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Execution:
     """One execution plan.
 

@@ -7,7 +7,7 @@ the suffering of neighbours are consequences, derived elsewhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum, StrEnum
 from math import isfinite
 from typing import NamedTuple, NewType
@@ -16,6 +16,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.knowledge.traffic import Traffic
 from weft.core.model.execution import Execution
 from weft.core.model.launch import Launch
+from weft.frozen import frozen
 
 JobId = NewType("JobId", str)
 NodeId = NewType("NodeId", str)
@@ -64,7 +65,7 @@ class Discipline(StrEnum):
     PACED = "paced"  # opportunistic jobs in the gaps of guaranteed ones
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Demand:
     """How many GPUs a job asks for, and which kinds will do.
 
@@ -110,7 +111,7 @@ class Demand:
         return self.gpus // self.nodes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchRange:
     """Global batch sizes a job may train with; present only on batch-adaptive jobs."""
 
@@ -119,7 +120,7 @@ class BatchRange:
     max_per_gpu: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class After:
     """Jobs that must have ended before another starts: well, in whatever way, or badly."""
 
@@ -140,7 +141,7 @@ class After:
 AT_ONCE = After()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Job:
     """A training job as submitted; it never changes.
 
@@ -225,7 +226,7 @@ def name_of(job: Job) -> str:
     return (job.launch.name if job.launch else "") or job.id
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slice:
     """Devices of one node, with their part of the host."""
 
@@ -235,7 +236,7 @@ class Slice:
     mem_gb: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sharing:
     """How a job lives with its neighbours on a device.
 
@@ -254,7 +255,7 @@ class Sharing:
 EXCLUSIVE = Sharing()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batch:
     """Samples per GPU and step, and how many such steps make one update."""
 
@@ -262,7 +263,7 @@ class Batch:
     accumulate: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimeShift:
     """When a job begins its iterations: every `period_s` seconds, `shift_s` after a multiple of it.
 
@@ -281,7 +282,7 @@ class TimeShift:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Allocation:
     """Everything the scheduler controls about one running job, and nothing else.
 
@@ -326,7 +327,7 @@ class Config(NamedTuple):
     gpus: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Meter:
     """A quantity that grows linearly; rewritten only when its rate changes."""
 

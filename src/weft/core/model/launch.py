@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+
+from weft.frozen import frozen
 
 DEFAULT_GRACE_S = 30.0
 SHORTEST_SECRET = 4
@@ -29,7 +31,7 @@ class SoftwareKind(StrEnum):
     IMAGE = "image"  # a container's
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Software:
     """An environment that is activated before anything of a job runs; paths from its workdir.
 
@@ -41,7 +43,7 @@ class Software:
     volumes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Launch:
     """What an engine needs to run a job, beyond the devices it was given.
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import combinations
 
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 
 Matrix = tuple[tuple[float, ...], ...]
 Groups = tuple[tuple[int, ...], ...]
@@ -23,7 +24,7 @@ MOST_GPUS = 16  # scores of all sets of GPUs are kept in tables
 HOST_GB_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuLink:
     """NVLink between two GPUs of a node: how many lanes, and GB/s of all of them one way."""
 
@@ -177,7 +178,7 @@ class NodeTopology:
         return tuple(number.get(gpu, 0) for gpu in range(self.gpus))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Uplink:
     """A network link on a node's way up to the core: its network card, its rack's uplink...
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import Flag, auto
 from typing import Protocol
 
 from weft.core.model.job import Job
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 
 
 class FallingLoss(Protocol):
@@ -27,7 +28,7 @@ class FallingLoss(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Truth:
     """What really happens to a job; known to the simulator alone.
 
@@ -55,7 +56,7 @@ class Detail(Flag):
     REGIMES = auto()  # some change their batch size, and so their speed, as they train
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoadReport:
     """How many rows a loader read, kept, and dropped for which reason."""
 
@@ -65,7 +66,7 @@ class LoadReport:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trace:
     """A workload: `(job, truth)` pairs in order of submission.
 

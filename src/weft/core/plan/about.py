@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum, Flag, auto
 
 from weft.core.model.cluster import Cluster
 from weft.core.plan.taxonomy import Taxonomy
+from weft.frozen import frozen
 
 
 class Needs(Flag):
@@ -68,7 +69,7 @@ def accept_any(cluster: Cluster) -> str:  # noqa: ARG001 - what a policy may say
 UNDECLARED = Taxonomy()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class About:
     """A policy's name, paper and habits.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 from weft.core.errors import PlanError
 from weft.core.model.job import Allocation, JobId
 from weft.core.plan.reasons import Blocker, Reason
+from weft.frozen import frozen
 
 
 class Holdings(Protocol):
@@ -23,7 +24,7 @@ class Holdings(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """Changes to what jobs hold.
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from weft.core.model.cluster import CPU
 from weft.core.model.job import Job
+from weft.frozen import frozen
 
 ONE = re.compile(r"((?<![\d.,])1 (?:\S+ )?GPU)s\b")  # `1 GPUs`
 NAMED = 3  # jobs that a reason names before it counts
@@ -53,7 +54,7 @@ class Blocker(StrEnum):
     TURN = "turn"  # it fits, and the policy keeps it back
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reason:
     """A blocker with its numbers and names, by the words that `WORDS` uses.
 
@@ -107,7 +108,7 @@ WORDS: Mapping[Blocker, str] = {
     Blocker.MEMORY: "waits for {asks} with {need:g} GB of host memory; GPUs are free, but the "
     "memory beside them is taken",
     Blocker.CLASS: "waits behind {job}, which has a higher priority and waits for {asks}",
-    Blocker.ROUND: "waits for the next decision, in {seconds:.0f} s; {asks} {are} free for it",
+    Blocker.ROUND: "waits for {when}; {asks} {are} free for it",
     Blocker.FALLBACK: "waits its turn; {asks} {are} free for it, but the safe order that stands in "
     "keeps it back ({trouble})",
     Blocker.TURN: "waits its turn; {asks} {are} free for it, but {why}; looked at again {when}",

@@ -26,12 +26,13 @@ from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.state.capacity import Capacity
 from weft.core.state.table import Bools, Column, Floats, Rows, Table
+from weft.frozen import frozen
 
 LEAST_LEFT_S = 1.0  # of a job that counts to its end, and is a little late
 NOTHING: Mapping[JobId, Allocation | None] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutOfSight:
     """Rows that a part of a view does not show, and what was `decided` about some of them."""
 

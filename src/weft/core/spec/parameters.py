@@ -7,13 +7,14 @@ JSON text for a field that holds no text is read as the short form is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from functools import cache
 from math import isnan
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from weft.core.errors import InvalidConfig, did_you_mean
 from weft.core.spec.part_spec import Word, freeze, unquote
+from weft.frozen import frozen
 
 
 def parameters(part: type) -> dict[str, tuple[Any, Any]]:
@@ -90,7 +91,7 @@ def read_word(who: str, key: str, word: Word, wanted: Any) -> Any:
         raise _refusal(who, key, word.text, reader, word.shown()) from error
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Reader:
     """How values of one type are read; both raise ValueError or TypeError."""
 

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 
 FIELDS = ("name", "params", "wrappers")
 INFINITE = ("inf", "-inf")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartSpec:
     """A part by name. Parameters are JSON values, with tuples for lists; wrappers outermost first.
 
@@ -52,7 +53,7 @@ class PartSpec:
         return replace(self, wrappers=self.wrappers[kept:])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Word:
     """A stretch of a text, and where in it it stands."""
 
@@ -100,7 +101,7 @@ class Word:
         return f"\n  {text}\n  {' ' * self.start}{'^' * max(1, self.end - self.start)}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Written:
     """One part as it was written: its name, and each key with its value."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from weft.core.model.job import JobId
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndedJob:
     """A job that has ended and holds nothing any more; `name` is what people call it."""
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.core.events.actions import Action, Resize
 from weft.core.model.job import Allocation, Job, JobId, Slice, Stage
 from weft.core.state.capacity import Capacity
 from weft.core.state.releasing import Releasing, Waits, devices_of
 from weft.core.state.table import Column, Table
+from weft.frozen import frozen
 
 Device = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resizing:
     """A change under way: number `epoch` of the attempt.
 
@@ -27,7 +28,7 @@ class Resizing:
     holds: Allocation
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CanResize:
     """An attempt that can change its devices as it trains; `epoch` is its last change."""
 

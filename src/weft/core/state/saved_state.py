@@ -8,7 +8,7 @@ their records gives them back.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
 from weft.core.asleep.sleeping import Sleeping
@@ -19,15 +19,15 @@ from weft.core.events.event import Reported
 from weft.core.events.job_end import Ended
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Job, JobId
-from weft.core.state.capacity import Capacity
 from weft.core.state.live_changes import CanResize, Resizing
 from weft.core.state.state import State
 from weft.core.state.table import COLUMNS, Table
+from weft.frozen import frozen
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Held:
     """A job and what it is promised, or leaves, or waits to start on."""
 
@@ -36,7 +36,7 @@ class Held:
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SavedState:
     """One moment: `numbers` as they are, and `tables` of `TABLES` that may be written later."""
 
@@ -44,7 +44,7 @@ class SavedState:
     tables: Mapping[str, Sequence[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SavedScheduler:
     """A scheduler's state, what it knows of jobs, and the service that finished jobs had."""
 
@@ -110,10 +110,6 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
     state.table = Table.of(
         unpack_floats(numbers["cells"]), [jobs[held.job] for held in active], [o.on for o in active]
     )
-    state.free = Capacity(state.cluster)
-    for held in active:
-        if held.on is not None:
-            state.free.take(held.on)
     state.free.commit()
     state.free.set_hosts(numbers["hosts"])
     for held in tables["leaving"]:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from weft.core.errors import EngineError
@@ -18,6 +18,7 @@ from weft.core.stops import PROBE, SLEEPS, Rung
 from weft.engines.attempts.listener import Listener
 from weft.engines.attempts.watch import nudge
 from weft.engines.machine.devices import Machine
+from weft.frozen import frozen
 from weft.wire.attempt import SPEC, AttemptSpec
 from weft.wire.errors import WireError
 from weft.wire.sleep import (
@@ -117,7 +118,7 @@ async def nudge_agent(folder: Path) -> None:
     await asyncio.to_thread(nudge, folder)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attempt:
     """Where an attempt lives, and whether it still does.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
+from weft.frozen import frozen
 from weft.wire.attempt import EVENTS, TAG
 from weft.wire.cgroups import kill_group, members, remove_group
 from weft.wire.processes import alive, descendants, find_holding, find_tagged, kill_all, start_time
@@ -16,7 +16,7 @@ PAUSE_S = 0.02
 Process = tuple[int, int]  # pid and start time
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Footprint:
     """All that tells an attempt's processes from others.
 

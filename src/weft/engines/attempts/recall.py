@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from weft.frozen import frozen
 from weft.wire.attempt import ADJUST, RESIZE, SPEC, AttemptSpec, read_json
 from weft.wire.errors import WireError
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recalled:
     """The terms that were asked for last; `group` is its control group, if it is one of ours."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from weft.core.model.job import JobId
+from weft.frozen import frozen
 from weft.wire.attempt import SHELLS, TAG, TERMINAL, folder_of, short_path
 from weft.wire.processes import PROC, descendants, find_tagged
 
@@ -15,7 +15,7 @@ LISTENING = "0A"  # as /proc/net/tcp says it
 LOOPBACK = {"tcp": "127.0.0.1", "tcp6": "::1"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LocalSessions:
     """Of the attempts below `state`; `pids` tells each rank's process."""
 

@@ -13,6 +13,7 @@ from math import inf
 from weft.engines.attempts.agent_log import LONGEST_TEXT
 from weft.engines.fleet.gang import GangWatch
 from weft.engines.fleet.port import Observation, Phase
+from weft.frozen import frozen
 
 PEERS_GRACE_S = 5.0  # what the others get to leave when one part has failed or is lost
 OVERDUE_S = 15.0  # what agents may take to end their ranks after their time to leave is over
@@ -49,7 +50,7 @@ class Run:
         self.deadline = min(self.deadline, now + grace_s + OVERDUE_S)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """What follows: ask the other parts to leave, have the manager end it, tell its end.
 

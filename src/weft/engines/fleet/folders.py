@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from weft.core.knowledge.measured import Measured
@@ -17,6 +16,7 @@ from weft.engines.fleet.port import Gang
 from weft.engines.fleet.requests import Cores, Site, coordinator_of, read_gang, write_gang
 from weft.engines.machine.measuring import join_measured, read_measured
 from weft.engines.machine.users import make_folder
+from weft.frozen import frozen
 from weft.wire.attempt import (
     ADJUST,
     CURRENT,
@@ -35,7 +35,7 @@ TOKENS = "tokens"  # in the state folder: which disciplines are wanted on which 
 OWNER = "owner"  # in the state folder: what everything of this service is tagged with
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AskedToStop:
     """Files that were written, and nodes on which no agent has come or will come."""
 

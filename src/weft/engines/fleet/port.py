@@ -8,7 +8,7 @@ and graceful stops to logs and adoption, is done through the folders by `FleetEn
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +18,7 @@ from weft.core.model.cluster import Node
 from weft.core.model.job import Job, JobId, NodeId
 from weft.core.plan.about import Controls
 from weft.core.protocols import DeviceSharing
+from weft.frozen import frozen
 
 Key = tuple[JobId, int]  # job and attempt
 
@@ -26,7 +27,7 @@ class Away(WeftError):  # noqa: N818 - a state of the controller, not a failure 
     """The controller cannot be reached: nothing is known, and nothing is lost for it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """One node's share of an attempt; `folder` is where its agent finds its `spec.json`.
 
@@ -41,7 +42,7 @@ class Part:
     folder: Path
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gang:
     """All parts of an attempt, the one with rank 0 first.
 
@@ -75,7 +76,7 @@ class Phase(StrEnum):
     LOST = "lost"  # nothing of it runs that the manager can reach: nodes are gone
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Observation:
     """What a manager says of one attempt.
 
@@ -98,7 +99,7 @@ class Health(StrEnum):
     DOWN = "down"  # gone, with whatever ran there
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Machine:
     """A node as the manager sees it; `address` is how the others reach it.
 
@@ -112,7 +113,7 @@ class Machine:
     taken: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Abilities:
     """What a manager can do; each is checked by `weft.testing.check_engine`.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from weft.core.model.launch import SoftwareKind
 from weft.engines.attempts.request import common_spec
 from weft.engines.fleet.port import Abilities, Gang, Machine, Part
 from weft.engines.machine.host_part import Asked, HostPart, host_part, read_asked
+from weft.frozen import frozen
 from weft.wire.attempt import AttemptSpec, folder_of, part_folder, token_socket
 
 Cores = tuple[tuple[int, ...], ...]
@@ -21,7 +22,7 @@ ASKS = "SBATCH_"  # how variables begin that a manager reads as requests
 SLACK_S = 60.0  # beyond a job's own time limit, before a manager may end it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Site:
     """Where attempts are kept and who their nodes are."""
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -43,6 +43,7 @@ from weft.engines.kubernetes.sightings import (
     seen_of,
     why_hopeless,
 )
+from weft.frozen import frozen
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ ENDING_S = 1  # a kubelet ends a pod at once, but must have confirmed it: 0 woul
 CONTROLS = Controls.HOST | Controls.COUNT | Controls.BATCH | Controls.SHIFT | Controls.PLAN
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Machines:
     """How nodes are read: `device` is the resource that jobs ask for.
 

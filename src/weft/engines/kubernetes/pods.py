@@ -6,13 +6,14 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Node
 from weft.engines.fleet.port import Gang, Key, Part
 from weft.engines.kubernetes.api import Object
+from weft.frozen import frozen
 from weft.wire.attempt import ADDRESS
 
 SERVICE = "weft-jobs"  # the headless service that gives every pod of a job a name
@@ -30,7 +31,7 @@ PLACES = ("name", "selector")
 ADDRESSES = ("service", "pod", "node")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mount:
     """Where pods see a volume: a claim's, or with `claim` empty that folder of the node."""
 
@@ -38,7 +39,7 @@ class Mount:
     claim: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Site:
     """What all pods of this service have in common.
 

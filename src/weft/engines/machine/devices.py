@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,11 +16,12 @@ from weft.core.model.job import NodeId
 from weft.core.model.topology import NodeTopology
 from weft.engines.machine.gpu_links import find_links
 from weft.engines.machine.nvml import opened_nvml
+from weft.frozen import frozen
 
 _QUERY = ("--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gpu:
     """One device as the driver numbers it."""
 
@@ -30,7 +30,7 @@ class Gpu:
     mem_gb: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Machine:
     """One machine as a node, and its cores by device. `gpus` is empty with CPU slots."""
 

@@ -7,11 +7,11 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.core.model.topology import HOST_GB_S, MOST_GPUS, GpuLink, Groups, NodeTopology
 from weft.engines.machine.nvml import opened_nvml
+from weft.frozen import frozen
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ NVML_LEVELS = {0: "X", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LinkMatrix:
     """What joins each pair of GPUs, in nvidia-smi's words, and the NUMA node of each; -1 unknown.
 

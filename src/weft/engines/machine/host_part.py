@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, isclose
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job
+from weft.frozen import frozen
 
 Notice = tuple[str, str]  # level and text
 INFO, WARNING = "info", "warning"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """What a job asks for itself; 0 leaves it to others."""
 
@@ -24,7 +24,7 @@ class Asked:
 NOTHING_ASKED = Asked()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostPart:
     """What an attempt may use of its node.
 
@@ -38,7 +38,7 @@ class HostPart:
     asked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Means:
     """What this machine lets us apply: controllers of control groups, binding to cores, MPS."""
 

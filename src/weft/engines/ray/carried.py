@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weft.frozen import frozen
 from weft.wire.attempt import SPEC
 from weft.wire.sleep import SLEEP
 
@@ -22,7 +22,7 @@ GROWING = (".jsonl", ".log")
 NOT_TOLD = {SPEC, SLEEP}  # written by the service alone: what is here is never older
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Carried:
     """Where the service's paths are on this node; `own` None where they are the same."""
 

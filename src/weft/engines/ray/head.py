@@ -10,7 +10,7 @@ import os
 import secrets
 import socket
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from weft.engines.ray.starting import (
     ray_environment,
 )
 from weft.engines.ray.token import make_token
+from weft.frozen import frozen
 from weft.wire.attempt import read_json, write_whole
 from weft.wire.processes import alive, find_tagged, kill_all, start_time
 
@@ -32,7 +33,7 @@ BEGIN_S, END_S = 120.0, 10.0
 PAUSE_S = 0.2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Head:
     """A head that runs: where, its process, and the file with the token that it asks for."""
 

@@ -10,11 +10,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from weft.core.errors import EngineError, InvalidConfig
 from weft.engines.ray.starting import NodeSetup, ray_environment, worker_command
+from weft.frozen import frozen
 from weft.wire.processes import die_with_parent
 
 UNIT = "weft-join.service"
@@ -23,7 +23,7 @@ MORE_S = 30.0  # beyond the time to leave, before a service manager ends it
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Joined:
     """How it went: the exit code, and what Ray said last where it went wrong."""
 

@@ -10,13 +10,13 @@ import json
 import os
 import socket
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig
 from weft.engines.machine.devices import find_gpus, kind_of
 from weft.engines.ray.labels import KIND, NODE, SLOTS, check_label
 from weft.engines.ray.runner import OWN
+from weft.frozen import frozen
 
 PORT = 6379
 LEAVE_S = 60.0  # what jobs have to save and move when their node leaves
@@ -35,7 +35,7 @@ SETTINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeSetup:
     """One machine of a cluster; `gpus` are of one `kind`, without any it has CPU `slots`.
 

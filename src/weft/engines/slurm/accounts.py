@@ -7,17 +7,18 @@ vision two and nlp one. A job chooses among its tenant's by the variables that s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from weft.core.errors import InvalidConfig
 from weft.engines.slurm.script import SbatchOptions
+from weft.frozen import frozen
 
 # By the fields of SbatchOptions.
 VARIABLES = {"account": "SBATCH_ACCOUNT", "qos": "SBATCH_QOS", "partition": "SBATCH_PARTITION"}
 Lists = Mapping[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Charges:
     """Lists by field and tenant; `others` is what tenants without one have."""
 

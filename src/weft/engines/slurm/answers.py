@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -14,6 +13,7 @@ from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import JobId, NodeId
 from weft.engines.fleet.port import Health, Key, Machine, Observation, Phase
 from weft.engines.machine.devices import kind_of
+from weft.frozen import frozen
 
 NODES = ("sinfo", "-h", "-N", "-o", "%N|%T|%c|%m|%G|%o|%E")
 # What people write themselves comes last: it may hold bars.
@@ -40,7 +40,7 @@ TAG = "weft"
 ALL = 1_000  # more GPUs than any node has
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SlurmNode:
     """A node as Slurm names things: `gres` is how its GPUs are asked for, less their number."""
 
@@ -48,7 +48,7 @@ class SlurmNode:
     gres: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SlurmJob:
     """A batch job or a component of one; `gpus` are those of each of its nodes."""
 

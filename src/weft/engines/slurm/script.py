@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from shlex import quote
@@ -14,6 +13,7 @@ from weft.engines.fleet.folders import TOKENS
 from weft.engines.fleet.port import Gang, Part
 from weft.engines.fleet.requests import agent_command
 from weft.engines.slurm.answers import SlurmNode, write_tag
+from weft.frozen import frozen
 from weft.wire.attempt import AGENT_LOG, CLAIM, token_socket
 
 EPS = 1e-6
@@ -23,7 +23,7 @@ UNTIL_CLAIMED = 'for i in {1..30}; do "$@" && exit; [ -e "$0" ] && exit 1; sleep
 LOG = "slurm.log"  # in an attempt's folder: what Slurm itself has to say
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SbatchOptions:
     """What goes into every request; empty or 0 leaves it to the site.
 

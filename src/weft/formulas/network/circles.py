@@ -8,13 +8,13 @@ be too long, a stretch of several of the longest iterations stands for the circl
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil, lcm
 
 import numpy as np
 
 from weft.core.knowledge.traffic import Traffic
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 
 GRID_S = 1e-3
 STEPS = (1, 2, 5)
@@ -28,7 +28,7 @@ EPS = 1e-9
 Arc = tuple[float, float, float]  # begins at, lasts for (seconds), Gbit/s
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Circle:
     """One iteration of a job: it lasts `period_s` seconds, and sends on each of `arcs`."""
 

@@ -8,13 +8,13 @@ all of it all the time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from weft.core.state.table import Floats
 from weft.formulas.network.circles import GRID_S, Circle, count_samples, measure_circle
+from weft.frozen import frozen
 
 EXACT = 2_000_000  # cells that are tried out one by one; beyond it jobs are turned in turn
 STARTS = 4
@@ -24,7 +24,7 @@ CHANCES = 24
 DIGITS = 9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fit:
     """The best turn of jobs on one link.
 
@@ -69,7 +69,7 @@ def score_link(
     return _score(demand, capacity)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Link:
     """Demands on a circle, by job and sample; `turned[j][d]` is job j turned by d samples."""
 

@@ -9,7 +9,6 @@ a node at once. Sets are bit masks. Rings and chains are found by dynamic progra
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from weft.core.knowledge.traffic import Pattern
 from weft.core.model.topology import NodeTopology
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 
 Masks = NDArray[np.int64]
 Mix = tuple[int, int, int]  # links of a match: NVLink of two lanes or more, of one, and PCIe
@@ -26,7 +26,7 @@ Mix = tuple[int, int, int]  # links of a match: NVLink of two lanes or more, of 
 LEAST_GB_S = 1.0  # a fit may fall below what any link carries
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LinkScores:
     """Scores of every set of GPUs, indexed by mask.
 

@@ -7,10 +7,10 @@ made once a device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Iteration:
     """Seconds, or parts, of one iteration with a device for each rank.
 
@@ -57,7 +57,7 @@ def find_legal_sizes(ranks: int, least: int) -> tuple[int, ...]:
     return tuple(size for size in sizes if ranks % size == 0 and size >= least)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Checkpoint:
     """What is saved of a job, in GB, and what saving and restoring takes.
 

@@ -8,12 +8,12 @@ a (k + 1)^-b + c (Hestness et al. 2017).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 
 Family = Callable[[Floats, tuple[float, ...]], Floats]
 FAMILIES: dict[str, tuple[int, Family]] = {
@@ -26,7 +26,7 @@ BLOCK = 256
 HALVINGS = 60
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Curve:
     """Loss by iterations, over the `iterations` of the whole job.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from weft.frozen import frozen
 
 Law = Callable[[Any], Any]
 
@@ -22,7 +23,7 @@ class Ratios(NamedTuple):
         return self.fixed + self.over_w / w + self.w_over_p * w / p + self.over_p / p
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Learned:
     """How far a job has come.
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.knowledge import EpochsSoFar
 from weft.core.model.job import Job
+from weft.frozen import frozen
 
 Runs = Sequence[tuple[int, int]]  # batch size and epochs, in order
 LEAST_S = 1.0  # what a job whose epochs are over is said to need
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Regimes:
     """What a job declares: its epochs, and seconds of one by batch size on what it asked for.
 
@@ -46,7 +47,7 @@ class Regimes:
         return sum(epochs * self.epoch_s[batch] for batch, epochs in runs)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpochsSeen:
     """How far a job has come: epochs that are over, and by batch size those that have begun.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.traffic import Traffic
 from weft.core.model.node_types import NODE_TYPES
+from weft.frozen import frozen
 
 FILE = "solo_times.csv"
 ITERATIONS = 1000.0  # a job's times are split into so many
@@ -23,7 +23,7 @@ NEAR_GB_S, FAR_GB_S = MEASURED_ON.bandwidths[0][1], MEASURED_ON.bandwidths[0][2]
 Described = tuple[str, int]  # model with its batch class, GPUs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SoloTimes:
     """Seconds of each job on one socket, and on two where it was measured there."""
 

@@ -7,17 +7,18 @@ parameter servers, NVLink or Ethernet and NVLink where workers reduce among them
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 
 Class = Literal["1w1g", "1wng", "ps", "allreduce-local", "allreduce-cluster"]
 GBIT = 1.0 / 8.0  # GB
 MOST_LOCAL = 8
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Media:
     """GB/s of each medium and TFLOP/s of a GPU, of which a part `efficiency` is reached.
 
@@ -32,7 +33,7 @@ class Media:
     efficiency: float = 0.7
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """What one worker moves and computes in a step: GB and TFLOP."""
 
@@ -42,7 +43,7 @@ class Step:
     weights_gb: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepTime:
     """Seconds of a step: loading input, computing, exchanging weights."""
 

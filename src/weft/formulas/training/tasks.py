@@ -6,7 +6,6 @@ in the host parts of the slices: as many as cores and memory beside the workers 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -14,12 +13,13 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Job
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 
 RESOURCES = ("gpus", "cpus", "mem_gb", "gbps")
 Split = tuple[tuple[int, int], ...]  # workers and servers on each node
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Task:
     """What one worker or one server takes."""
 
@@ -34,7 +34,7 @@ class Task:
         return np.array([self.gpus, self.cpus, self.mem_gb, self.gbps])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tasks:
     """A job of workers and servers.
 
@@ -112,7 +112,7 @@ def tasks_of(job: Job) -> Tasks | None:
     return tasks
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Utility:
     """What a job is worth by its completion time: a sigmoid that falls around `target_s`.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TunableBatch:
     """The batch a job was submitted with, its memory by batch, and its gradient noise.
 

@@ -11,16 +11,16 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from weft.frozen import frozen
 from weft.wire.identity import Identity
 from weft.wire.processes import allow_own_proc, no_new_privileges
 
 CREDENTIALS = struct.Struct("3i")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Peer:
     """The process that connected, as the kernel knows it."""
 

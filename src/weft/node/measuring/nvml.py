@@ -10,7 +10,8 @@ import ctypes
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
+
+from weft.frozen import frozen
 
 LIBRARY = "libnvidia-ml.so.1"
 OK, TOO_SMALL = 0, 7
@@ -39,7 +40,7 @@ class _Utilisation(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Health:
     """Power of all devices, the hottest one's temperature, and memory errors that were not mended.
 

@@ -6,9 +6,9 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 
+from weft.frozen import frozen
 from weft.node.measuring.nvml import NO_HEALTH, Devices, Health
 from weft.wire.attempt import AttemptSpec
 from weft.wire.processes import PROC, skip_gone
@@ -19,7 +19,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 Pids = Callable[[], Collection[int]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Observation:
     """What is known at one look; None where nothing tells."""
 
@@ -31,7 +31,7 @@ class Observation:
     health: Health = NO_HEALTH
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """Of one process since it began."""
 

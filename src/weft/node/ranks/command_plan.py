@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from weft.frozen import frozen
 from weft.node.ranks.launchers import Place, fit_launcher, starts_per_gpu
 from weft.node.ranks.rank import Limits, python_script
 from weft.wire.attempt import AttemptSpec
@@ -18,7 +18,7 @@ LOOPBACK = "127.0.0.1"
 NICE = 5  # a job without devices goes behind those that feed theirs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommandPlan:
     """`count` processes of `command`; `alone` is for one that has all devices here.
 

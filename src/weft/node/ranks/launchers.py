@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path, PurePath
+
+from weft.frozen import frozen
 
 AUTO, ONE, PER_GPU = "auto", "1", "per-gpu"
 MOST_BYTES = 1 << 20  # of a script that is looked into
@@ -28,7 +29,7 @@ _MODULES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """Where an attempt's processes run: GPUs of this node, nodes of the gang, where they meet."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from weft.frozen import frozen
 from weft.node.ranks.command_plan import CommandPlan, limits_of
 from weft.node.ranks.environment import rank_environment
 from weft.node.ranks.process_name import link_program
@@ -13,7 +13,7 @@ from weft.node.ranks.rank import Rank, start_rank
 from weft.wire.attempt import AttemptSpec
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Home:
     """What the processes of an attempt have in common.
 

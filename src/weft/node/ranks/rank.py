@@ -17,10 +17,10 @@ import termios
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from weft.frozen import frozen
 from weft.node.guard.identity import become
 from weft.wire.cgroups import join_group
 from weft.wire.identity import Identity
@@ -30,7 +30,7 @@ CANNOT_RUN = 127
 BY_ERROR = {errno.EACCES: 126, errno.ENOEXEC: 126}  # as shells have it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rank:
     """A rank that runs: its process leads a group of its own; `output` is all it prints.
 
@@ -69,7 +69,7 @@ def pids_of(ranks: Mapping[int, Rank]) -> dict[str, list[int]]:
     return {str(rank.number): [rank.pid, rank.began] for rank in ranks.values()}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """Cores to run on (none: all), GB of memory for data (0: no limit), and a control group.
 

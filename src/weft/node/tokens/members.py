@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NewType
 
+from weft.frozen import frozen
+
 Key = NewType("Key", int)
 
 RECENT_S = 10.0  # a token's users are those that asked for it this lately
@@ -68,7 +70,7 @@ class Member:
         return self.tier == "opportunistic"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Request:
     """A member that waits for tokens, all at once."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from weft.frozen import frozen
 from weft.wire.attempt import ADJUST, SPEC, AttemptSpec, job_folder, read_json
 from weft.wire.errors import WireError
 from weft.wire.tokens import Join
@@ -13,7 +14,7 @@ from weft.wire.tokens import Join
 GPU = "gpu:"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Terms:
     """Of one job on this node; `gpus` are the tokens of its devices."""
 

@@ -16,6 +16,7 @@ from weft.core.events.report import Report
 from weft.core.model.job import Allocation, Batch, Job
 from weft.core.model.trace import Truth
 from weft.core.protocols import Pace, SimulatedJob
+from weft.frozen import frozen
 from weft.perf.goodput.early_fit import early_fit
 from weft.perf.goodput.fit import Row
 from weft.perf.goodput.measurements import Measurements
@@ -23,7 +24,7 @@ from weft.perf.goodput.model import TINY, Limits, Noise, best_batch
 from weft.perf.goodput.tables import ModelTable
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Adaptive:
     """The truth for batch-adaptive jobs. Every start, the first too, loads a checkpoint.
 

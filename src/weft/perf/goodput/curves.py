@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.model.job import Config
+from weft.frozen import frozen
 from weft.perf.goodput.model import (
     CHUNK,
     Candidates,
@@ -32,7 +33,7 @@ class Part(NamedTuple):
     counts: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sizes:
     """The configurations of one kind: their columns, nodes and GPUs."""
 

@@ -6,11 +6,11 @@ Facts of models with measured tables come from the tables; of any other job from
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil, inf
 from typing import NamedTuple, Protocol
 
 from weft.core.model.job import Job
+from weft.frozen import frozen
 from weft.perf.goodput.adaptive import table_of
 from weft.perf.goodput.tables import KindFacts, KindModel, ModelTable
 from weft.perf.restart import restart_s
@@ -60,7 +60,7 @@ class Facts(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasuredFacts:
     """Of jobs whose models have tables.
 
@@ -120,7 +120,7 @@ class MeasuredFacts:
         return table.assumed_restart_s
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AnyKind:
     """A job that is taken to run on every kind alike."""
 
@@ -132,7 +132,7 @@ class AnyKind:
     unit: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeclaredFacts:
     """Of jobs that nobody measured: the batches their submitter allows, on any kind."""
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
+from weft.frozen import frozen
 from weft.perf.goodput.model import StepTime
 from weft.perf.goodput.tables import ModelTable
 
 MAX_NODES = 16
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FittedKind:
     """One model on one GPU kind, by its fitted step times."""
 

@@ -10,13 +10,13 @@ import csv
 import json
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 from weft.perf.goodput.model import Floats
 
 # Our kinds and the names of the machines they were measured on.
@@ -65,7 +65,7 @@ class KindModel(KindFacts, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KindTable:
     """One model on one GPU kind: step and sync seconds by placement and batch per GPU."""
 
@@ -132,7 +132,7 @@ class KindTable:
         return float(np.interp(gpus, counts, step)), float(np.interp(gpus, counts, sync))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelTable:
     """One model: how it trains and how fast, on every kind it was measured on.
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job
 from weft.formulas.training.solo_times import FILE as SOLO
 from weft.formulas.training.solo_times import Described, describe, read_solo_times
+from weft.frozen import frozen
 
 COLOCATED = "colocated_times.csv"
 # Of the published pairs some hold the other job's time, or next to none: nobody is faster beside
@@ -22,7 +22,7 @@ COLOCATED = "colocated_times.csv"
 MOST_SLOWER = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasuredBus:
     """Speeds beside another job on the same socket; 1 for a pair that nobody measured.
 

@@ -8,7 +8,6 @@ it crosses.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 
 from weft.core.knowledge.knowledge import BusSharing
@@ -18,9 +17,10 @@ from weft.core.model.job import Allocation
 from weft.core.model.topology import Uplink
 from weft.core.protocols import Coupling, LinkSharing, Resident
 from weft.formulas.network.link_scores import effective_gb_s
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutOfStep:
     """Jobs that share a link know nothing of each other's phases.
 
@@ -40,7 +40,7 @@ def _busy(others: Sequence[Resident]) -> float:
     return sum(other.job.traffic.share for other in others if other.job.traffic is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Joined:
     """Jobs on a cluster that says how it is joined.
 

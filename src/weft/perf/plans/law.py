@@ -6,11 +6,12 @@ Times are milliseconds, parameters are counted in Mi (2^20), bandwidths in MB a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import exp, floor, log
 from typing import NamedTuple
 
 from weft.core.model.execution import Execution
+from weft.frozen import frozen
 
 MI = 2.0**20
 NETWORK = 20.0  # MB a millisecond between nodes, of plans that divide the model
@@ -31,7 +32,7 @@ class Coefficients(NamedTuple):
     k_swap: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlanLaw:
     """One model: its size, its global batch, its forward time on one GPU, and the coefficients.
 

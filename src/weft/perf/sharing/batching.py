@@ -11,14 +11,15 @@ alone; VGG16, BERT and YOLOv5 were given larger ones, as people do who fill a GP
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Batch, Job
 from weft.formulas.training.tunable_batch import TunableBatch
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batching:
     """One model: what may be known of it, and what only measurements show."""
 

@@ -10,6 +10,7 @@ from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Job
 from weft.core.paths import expand
 from weft.core.protocols import Resident
+from weft.frozen import frozen
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import read_hinted
 from weft.perf.sharing.interference import TIMESLICING, load_shipped
@@ -21,7 +22,7 @@ from weft.perf.throughputs import Throughputs
 WAITS = 0.2  # of an iteration, for the host: more than any of the pairs that ship did
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unordered:
     """Speeds of a group that nobody orders, under the driver's time slicing or MPS.
 

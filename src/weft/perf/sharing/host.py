@@ -12,7 +12,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
@@ -22,6 +21,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.knowledge.profile import Sensitivity
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job
+from weft.frozen import frozen
 
 CPUS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0, 12.0, 24.0)
 MEM_GB = (20.83, 62.5, 125.0, 187.5, 250.0)
@@ -41,7 +41,7 @@ ALSO = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Law:
     """Speed with `c` cores and `m` GB for each GPU, 1 at the share in proportion.
 
@@ -71,7 +71,7 @@ class Law:
         return Sensitivity(CPUS, MEM_GB, tuple(tuple(self.at(c, m) for m in MEM_GB) for c in CPUS))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Epoch:
     """Seconds of a pass over the data, and the storage rate that it needs in MB/s."""
 
@@ -126,7 +126,7 @@ def read_tables(folder: Path) -> dict[str, Sensitivity]:
     return {name: _table(f"{path}, {name}", rows) for name, rows in points.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ByModel:
     """What is known of a job by the name of its model."""
 

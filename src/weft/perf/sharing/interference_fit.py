@@ -9,13 +9,13 @@ gives, and the kernel terms are 0. The result depends only on the rows and their
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 from weft.perf.sharing.interference import Interference
 from weft.perf.sharing.interference_law import (
     LIMIT,
@@ -46,7 +46,7 @@ class Group(NamedTuple):
     rates: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Penalty:
     """How strongly weights and kernel terms are pulled to their prior; how far kernels reach.
 

@@ -27,13 +27,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 
 ROUNDS = 12
 LIMIT = 3.0  # of the logarithm of a weight: beyond, nothing was measured
 SHARES = (0.01, 0.99)  # logits of features stay finite
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Features:
     """What a job shows when it has the GPU to itself.
 

@@ -8,12 +8,13 @@ whether it restarts or not; to a group, the costs of all its members. An iterati
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Allocation, Job
 from weft.core.model.trace import Trace, Truth
 from weft.core.protocols import Pace, SimulatedJob
+from weft.frozen import frozen
 from weft.perf.sharing.hinted_profile import profile_of
 
 ALONE = 1.015
@@ -33,7 +34,7 @@ RESTART_S = {
 OTHER_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MuriTruth:
     """Recorded durations, a little longer, with a pause for everybody at every event."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.profile import Profile
+from weft.frozen import frozen
 
 COLUMNS = tuple(f"{name}{i}" for i in (1, 2) for name in ("model", "dataset", "batchsize", "amp"))
 
@@ -22,7 +22,7 @@ def tag_of(model: str, dataset: str, batch: str, amp: str) -> str:
     return f"{model}/{dataset}/{batch}/{amp}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pairs:
     """Speeds of two workloads beside each other, found in either order.
 

@@ -6,7 +6,7 @@ updates it has made, and its loss.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,10 +16,11 @@ from weft.core.model.job import Allocation, Job
 from weft.core.model.trace import FallingLoss, Truth
 from weft.core.protocols import Pace, PerfModel, SimulatedJob
 from weft.formulas.training.tasks import Tasks, tasks_of
+from weft.frozen import frozen
 from weft.perf.training.layers import BUCKET_MB, Network, all_reduce_s, network_of, speed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layered:
     """Jobs with layers by those, with servers or without, other jobs by `base`.
 

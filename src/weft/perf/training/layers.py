@@ -9,7 +9,6 @@ traffic, so that completion time is a sum of two ratios of affine functions (SMD
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job
 from weft.formulas.training.learning import Ratios
 from weft.formulas.training.tasks import Split, Tasks
+from weft.frozen import frozen
 
 GBIT_PER_MB = 8e-3
 BUCKET_MB = 25.0
@@ -30,7 +30,7 @@ class Layer(NamedTuple):
     mb: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Network:
     """Layers from the input side on, and what exchanging their gradients costs.
 

@@ -8,13 +8,13 @@ linear least squares: all candidates are solved together, and the best is refine
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 
 LEAST_POINTS = 3
 DECAY = 0.9
@@ -24,7 +24,7 @@ REFINEMENTS = 4
 SUBSETS = [s for size in (1, 2, 3) for s in combinations(range(3), size)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sublinear:
     """1 / (a k^2 + b k + c) + d."""
 
@@ -38,7 +38,7 @@ class Sublinear:
         return 1.0 / (self.a * k**2 + self.b * k + self.c) + self.d
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Linear:
     """mu^(k - b) + c, as scale mu^k + c."""
 

@@ -7,7 +7,6 @@ second whatever the regime; what changes is how much of the training that second
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import accumulate
 
 from weft.core.errors import InvalidConfig
@@ -16,11 +15,12 @@ from weft.core.model.job import Allocation, Job
 from weft.core.model.trace import Truth
 from weft.core.protocols import Pace, PerfModel, SimulatedJob
 from weft.formulas.training.regimes import Regimes, Runs, regimes_of
+from weft.frozen import frozen
 
 EPS = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InRegimes:
     """Jobs with a schedule by their regimes, other jobs by `base`."""
 

@@ -7,12 +7,13 @@ that a fit is a non-negative least squares problem. Measured times count by thei
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 from weft.perf.goodput.model import Floats
 
 MOST_STEPS = 300
@@ -57,7 +58,7 @@ class Asynchronous(NamedTuple):
         return w / (self.t0 + self.t1 * w / p + self.t2 * w + self.t3 * p)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measured:
     """A law that gives way to what was measured."""
 

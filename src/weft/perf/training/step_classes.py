@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.profile import Profile
@@ -17,6 +17,7 @@ from weft.formulas.training.step_classes import (
     faster_network,
     step_time,
 )
+from weft.frozen import frozen
 from weft.perf.restart import restart_s
 from weft.perf.sharing.colocation import CONTENTION
 from weft.perf.sharing.hinted_profile import profile_of
@@ -24,7 +25,7 @@ from weft.perf.sharing.hinted_profile import profile_of
 RECORDED: Class = "ps"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepClasses:
     """Recorded durations with parameter servers at 25 Gbit/s; speeds by where the GPUs are.
 

@@ -6,7 +6,6 @@ with `by=asked`, what they asked for, so that the first in the order get more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -16,6 +15,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Preemption, Taxonomy
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats, Rows
+from weft.frozen import frozen
 from weft.pieces.fit import EPS, fit_first
 from weft.pieces.pack import backfill, backfill_by, in_turn, pack, pack_by
 from weft.pieces.parts import Ranking
@@ -27,7 +27,7 @@ OVERTAKEN = "overtaking"
 BEHIND = "who does not fit keeps those behind it waiting"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InTurn:
     """Strictly in order: a job that does not fit holds up everyone behind it; nobody is stopped."""
 
@@ -49,7 +49,7 @@ class InTurn:
         return _mask(view, rows[:count])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Backfill:
     """Whoever fits in what is free, the first in the order first; nobody is stopped."""
 
@@ -71,7 +71,7 @@ class Backfill:
         return _fitting(view, _running_first(view, rows), _beside_running(view, self.by))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Preempt:
     """The first in the order that fit together; running jobs behind them are stopped."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Objective, Taxonomy
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats, Rows
+from weft.frozen import frozen
 from weft.pieces.order.doublings import step_above, step_below
 from weft.pieces.order.gittins import (
     PRIOR_MEDIAN,
@@ -32,7 +33,7 @@ YOUNG = Taxonomy(objective=Objective.COMPLETION_TIME, knowledge=Knowledge.NOTHIN
 PAST = Taxonomy(objective=Objective.COMPLETION_TIME, knowledge=Knowledge.PAST_JOBS)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttainedService:
     """The least received so far first, in seconds or in GPU-seconds.
 
@@ -71,7 +72,7 @@ class AttainedService:
         return Queues(self.thresholds, self.by == "time", self.rule == "sticky")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueuedService:
     """Young jobs first, by queue of attained GPU-seconds, or by Gittins index inside a queue.
 
@@ -129,7 +130,7 @@ class QueuedService:
         return view.ranked(standing.queue, -index)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Past:
     """What is remembered: total service of past jobs, after `seen` of them had finished."""
 
@@ -137,7 +138,7 @@ class Past:
     service: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GittinsIndex(Resting):
     """The highest chance to end soon for the service it takes first, by the service of past jobs.
 
@@ -196,7 +197,7 @@ class GittinsIndex(Resting):
         return Past(seen, past_service(view.history, *args))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PredictedIndex(Resting):
     """The same by what the predictor says of each job: its own distribution, not one of all jobs.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.plan.about import About, Needs
@@ -11,6 +9,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Fairness, Knowledge, Objective, Taxonomy
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats
+from weft.frozen import frozen
 from weft.pieces.pack import start_newcomer
 from weft.pieces.parts import Ranking
 from weft.pieces.place.gangs import Placer
@@ -39,7 +38,7 @@ class Keyed:
         return start_newcomer(view, place)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Anybody:
     """Nobody first: who runs is left to the size."""
 
@@ -55,7 +54,7 @@ class Anybody:
         return Ranking(np.arange(len(view.table)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arrival(Keyed):
     """Jobs in the order they came."""
 
@@ -67,7 +66,7 @@ class Arrival(Keyed):
         return Ranking(np.arange(len(view.table)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RemainingTime(Keyed):
     """The least predicted time left first."""
 
@@ -80,7 +79,7 @@ class RemainingTime(Keyed):
         return Ranking(key=left)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobLength(RemainingTime):
     """The least predicted time left first; by default nobody is stopped for it."""
 
@@ -88,7 +87,7 @@ class JobLength(RemainingTime):
     admits = "backfill"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RemainingService(Keyed):
     """The fewest predicted GPU-seconds left first."""
 
@@ -107,7 +106,7 @@ class RemainingService(Keyed):
         return Ranking(key=left)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lateness(Keyed):
     """The job first whose completion would be latest against running alone all the time."""
 
@@ -129,7 +128,7 @@ class Lateness(Keyed):
         return Ranking(key=-late)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Urgency(Keyed):
     """The highest priority that submitters gave first."""
 

@@ -9,7 +9,7 @@ job outlives it; then the job is thought to need as much again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ import numpy as np
 from weft.core.knowledge.predictor import Predictor
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
+from weft.frozen import frozen
 from weft.pieces.order.attained import Past
 from weft.pieces.order.doublings import step_above, step_at, step_below, steps_passed
 from weft.pieces.order.gittins import gittins_index, past_service
@@ -37,7 +38,7 @@ SEQ, UNTIL, FIRST, LENGTH, SECONDS = range(5)
 NOTHING: Floats = np.zeros((0, SECONDS + AHEAD))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Estimates:
     """What to remember: predictions of jobs, one row each, and the service of past jobs."""
 

@@ -6,18 +6,17 @@ far fewer are preempted than under continuous least attained service.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats, Rows
+from weft.frozen import frozen
 
 EPS = 1e-6
 EXISTING, ARRIVED, MOVED = 0.0, 1.0, 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """Where each job stands, by submission number: what a policy remembers between decisions.
 
@@ -33,7 +32,7 @@ class Standing:
     wait0: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Queues:
     """Thresholds of attained service, the rule inside a queue, and the starvation knob.
 

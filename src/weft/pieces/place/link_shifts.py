@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from operator import truediv
 from statistics import fmean
 from typing import Literal
@@ -13,6 +12,7 @@ from weft.core.plan.view import View
 from weft.formulas.network.affinity import find_groups, has_loop, merge_links, unite_shifts
 from weft.formulas.network.circles import Circle, choose_grid, circle_of, round_periods
 from weft.formulas.network.compatibility import Fit, fit_link
+from weft.frozen import frozen
 
 DIGITS = 6  # of a score: links that differ by less are alike
 SHIFT_DIGITS = 9  # of a second: less than that is rounding
@@ -29,7 +29,7 @@ MOST_GRIDS = 4
 MOST_HARMONIC = 12  # jobs that hang together for which coarser grids are tried
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Crossing:
     """Jobs that share links: those on each link, its Gbit/s, and one iteration of every job."""
 
@@ -69,7 +69,7 @@ class Crossing:
         return fit_link(on_it, self.gbps[link])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shifts:
     """How compatible the jobs of a placement are, and when those that share links begin."""
 

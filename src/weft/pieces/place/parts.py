@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from weft.core.model.job import Allocation, Config, Job
@@ -13,6 +13,7 @@ from weft.core.plan.taxonomy import Knowledge, Preemption, Taxonomy, Topology
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.formulas.fragmentation import typical_classes
+from weft.frozen import frozen
 from weft.pieces.place.fragmentation import among_typical, place_by_fragments
 from weft.pieces.place.gangs import Placer, consolidate, fewest_nodes, in_gaps, most_nodes
 from weft.pieces.place.matching import Rule, match
@@ -45,7 +46,7 @@ class OneByOne(ABC):
         return assign_each(view, wanted, self.placer(view))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Packed(OneByOne):
     """On one node if it fits, else on as few nodes as there are now."""
 
@@ -56,7 +57,7 @@ class Packed(OneByOne):
         return fewest_nodes(job, free)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spread(OneByOne):
     """On as many nodes as it can, one device of each in turn, the emptiest first."""
 
@@ -67,7 +68,7 @@ class Spread(OneByOne):
         return most_nodes(job, free)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gaps(OneByOne):
     """On one node if it fits, else in the gaps: the fullest nodes first."""
 
@@ -78,7 +79,7 @@ class Gaps(OneByOne):
         return in_gaps(job, free)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Consolidated(OneByOne):
     """On the least number of nodes an empty cluster would need, or not at all."""
 
@@ -89,7 +90,7 @@ class Consolidated(OneByOne):
         return consolidate(job, free)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Skewed(OneByOne):
     """Consolidate models whose largest tensor is above `pack_limit` of all; others fill gaps."""
 
@@ -109,7 +110,7 @@ class Skewed(OneByOne):
         return by_skew(self.pack_limit)(job, free)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Beside(OneByOne):
     """A job keeps the devices it has and grows beside them; newcomers on as few nodes as can be."""
 
@@ -126,7 +127,7 @@ class Beside(OneByOne):
         return {view.table.row(job): on for job, on in plan.changes.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Matched(OneByOne):
     """On the free GPUs of a node whose links match how the job communicates.
 
@@ -147,7 +148,7 @@ class Matched(OneByOne):
         return match(self.rule)(job, free)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeastFragmented(OneByOne):
     """Where the idle GPUs that a typical job cannot use grow least; for parts of GPUs above all.
 
@@ -167,7 +168,7 @@ class LeastFragmented(OneByOne):
         return among_typical(view)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WholeNodes:
     """Inside a node or on whole nodes; who is in the way moves, the fewest GPUs first."""
 

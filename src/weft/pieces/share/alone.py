@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Sharing, Taxonomy
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.parts import Admit, Ranking
 from weft.pieces.place.gangs import Placer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Alone:
     """Nobody shares a device, but those who asked for a part of one."""
 

@@ -6,7 +6,6 @@ Jobs of one type (model, size, what they do with a device) are alike: each type 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,13 +14,14 @@ from weft.core.model.cluster import Cluster
 from weft.core.model.job import Discipline, Job
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats, Rows
+from weft.frozen import frozen
 
 NO_TYPE = -1
 LEAST_GAIN = 0.05  # of one job's speed: together two must do more than one alone
 CONTEXT_GB = 0.5  # what a process holds on a device beside its tensors
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PairSpeeds:
     """Speeds of types beside types as parts of their speeds alone: kinds x types x types.
 

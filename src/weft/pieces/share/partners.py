@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -11,12 +11,13 @@ from weft.core.model.job import Allocation, NodeId
 from weft.core.plan.view import View
 from weft.core.state.releasing import devices_of
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 from weft.solve.multiple_choice import NONE
 
 TINY = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Partners:
     """Rows on the same devices two by two, and rows that are on devices of others.
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.knowledge.costs import Costs
 from weft.core.model.job import Config
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats, Rows
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChangeSeconds:
     """Rows x sizes: seconds lost by a start, by a change while running, and until that is ready.
 

@@ -7,15 +7,15 @@ gain wait for just these devices, a restart through a checkpoint frees them at o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from weft.core.model.job import Allocation, JobId
 from weft.core.plan.view import View
 from weft.core.state.releasing import devices_of
 from weft.core.state.table import Floats, Rows
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Worth:
     """What sizes are worth to rows, their speeds, the weight of rows, and seconds of changes."""
 

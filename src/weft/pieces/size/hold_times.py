@@ -6,15 +6,16 @@ A rise pays for its restart only while it lasts: where others push jobs off soon
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HoldTimes:
     """Seconds held and times lost by model and kind, both forgotten with a half-life."""
 

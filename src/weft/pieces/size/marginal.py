@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 
 Counts = tuple[int, ...]
 
@@ -26,7 +26,7 @@ class Added(NamedTuple):
     gain: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Growth:
     """Jobs that may grow, and the room there is.
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, inf
+
+from weft.frozen import frozen
 
 EPS = 1e-9
 Step = tuple[float, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ask:
     """So much work by a deadline; `rates` is work per second at each of the ascending `levels`.
 
@@ -44,7 +46,7 @@ class Ask:
         return self.levels[place] if place < len(self.levels) else gpus
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Schedule:
     """GPUs from each step's time on, until `end`; the work is done at `real_end`, `met` in time."""
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.core.plan.about import About, Controls
 from weft.core.plan.taxonomy import Elasticity, Fairness, Preemption, Taxonomy
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.pieces.size.kinds import choose_kinds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """As many GPUs as the job asked for."""
 
@@ -24,7 +23,7 @@ class Asked:
         return Sizes(choose_kinds(view, asked, exact=True))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Least:
     """The fewest GPUs that the job can do with."""
 
@@ -42,7 +41,7 @@ class Least:
         return Sizes(choose_kinds(view, {r: j.demand.min for r, j in enumerate(view.table.jobs)}))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EqualPart:
     """An equal part of the cluster for every job, within what it can use; every `interval` seconds.
 

@@ -9,7 +9,7 @@ within. Restarts are planned for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil, inf, isfinite
 
 import numpy as np
@@ -18,6 +18,7 @@ from weft.core.model.cluster import Cluster
 from weft.core.model.job import Config, Demand, JobId, Or
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
 from weft.pieces.size.min_share import Ask, Promises, Schedule, fill_all, shift
 from weft.pieces.wrap.restart_costs import restart_seconds
@@ -25,7 +26,7 @@ from weft.pieces.wrap.restart_costs import restart_seconds
 MORE_GPUS = tuple(2**i for i in range(10))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Promise:
     """What a job was promised: a schedule on GPUs of one kind."""
 
@@ -33,7 +34,7 @@ class Promise:
     schedule: Schedule
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromiseMemory:
     """Promises by job, and deadlines that could not be promised to jobs that run all the same."""
 
@@ -43,7 +44,7 @@ class PromiseMemory:
     told: Mapping[JobId, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Terms:
     """How promises are made: slots of so many seconds, and what is kept in reserve.
 

@@ -7,14 +7,13 @@ leaves; losing what it holds costs a restart within a shorter horizon.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.state.table import Bools, Floats
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Changes:
     """Seconds without progress: of a start, and of a change of what is held; rows x sizes.
 

@@ -31,7 +31,7 @@ Deviations  the paper has no public code. Placements are compared by what all of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -42,6 +42,7 @@ from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.place.alternatives import find_alternatives
 from weft.pieces.place.link_shifts import Crossing, Over, Shifts, find_crossing, shift_jobs
 from weft.stack.ask_policy import ask
@@ -50,7 +51,7 @@ from weft.stack.wrapper import Wrapper
 STREAM = 15  # of random numbers, beside those of the policy inside
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cassini(Wrapper):
     """Choose among up to `candidates` placements by how well jobs get on that share links.
 

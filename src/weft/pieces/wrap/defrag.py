@@ -15,7 +15,7 @@ Deviations  the policy decides first. For a gang that it leaves waiting the node
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -27,6 +27,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats
+from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.restart_costs import restart_seconds, seconds_left
@@ -40,7 +41,7 @@ TRIES = 3  # gangs that are looked at in one decision
 HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Move:
     """A running row that goes elsewhere; `lost_s` are GPU-seconds that its restart costs."""
 
@@ -49,7 +50,7 @@ class Move:
     lost_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Defrag(Wrapper):
     """Move running jobs where a waiting gang can start by that, and where it pays.
 

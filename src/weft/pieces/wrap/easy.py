@@ -12,7 +12,6 @@ predicts what. Jobs that can be stopped are not in the way, and use it meanwhile
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil, inf
 
 import numpy as np
@@ -25,6 +24,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.releasing import devices_of
 from weft.core.state.table import Bools, Floats
+from weft.frozen import frozen
 from weft.pieces.wrap.restart_costs import seconds_left
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
@@ -35,7 +35,7 @@ TRUSTED = 6.0  # times the patience: after that nobody starts on what is kept, h
 Device = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reservation:
     """Devices for the job of a row; who ends in `within_s` seconds is not in its way."""
 
@@ -44,7 +44,7 @@ class Reservation:
     within_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Easy(Wrapper):
     """Keep devices for the first job that cannot be stopped and has waited `patience_s` seconds.
 

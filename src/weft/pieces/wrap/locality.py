@@ -8,7 +8,7 @@ as many will do, in the end any. Small jobs go on meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -19,6 +19,7 @@ from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
@@ -26,7 +27,7 @@ from weft.stack.wrapper import Wrapper
 TRIES = 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Locality(Wrapper):
     """Start a gang on as few nodes as can hold it; every `relax_s` seconds twice as many will do.
 

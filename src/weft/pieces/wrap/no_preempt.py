@@ -6,19 +6,18 @@ move such a job is it asked again, without those jobs in its sight.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.core.model.job import JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
+from weft.frozen import frozen
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NoPreempt(Wrapper):
     """Let jobs that cannot be preempted run to their end where they are."""
 

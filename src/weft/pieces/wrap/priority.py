@@ -8,7 +8,7 @@ A policy that sets tiers itself, or must be shown everybody, is left alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,6 +19,7 @@ from weft.core.plan.about import About, Controls, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column
+from weft.frozen import frozen
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
@@ -27,7 +28,7 @@ from weft.stack.wrapper import Wrapper
 BEHIND = "lower priorities wait behind a job of a higher one that does not fit"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Priority(Wrapper):
     """Let jobs of higher priority choose first, and take the places of opportunistic ones."""
 

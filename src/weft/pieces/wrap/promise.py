@@ -9,7 +9,7 @@ else is the inner policy's, promised jobs that could begin later included.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from weft.core.plan.about import About, Controls, Needs, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column
+from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.size.promised import Book, PromiseMemory, Terms
 from weft.pieces.wrap.sub_cluster import decide_among
@@ -29,7 +30,7 @@ from weft.stack.wrapper import Wrapper
 Changes = dict[JobId, Allocation | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeepPromises(Wrapper):
     """Admit jobs by their deadlines, and keep what was promised whatever the policy does.
 

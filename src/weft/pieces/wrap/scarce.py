@@ -7,7 +7,7 @@ it names no other, or if its hint `gpu_util` says that it would keep such a GPU 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scarce(Wrapper):
     """Keep jobs off the `kinds` of GPU (`v100/a100`) that they could do without.
 

@@ -7,7 +7,7 @@ again with fewer jobs, and left as it is until the policy is tried with it again
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 import numpy as np
@@ -21,6 +21,7 @@ from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.rules import check_plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Rows
+from weft.frozen import frozen
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper, WrapperMemory
@@ -29,7 +30,7 @@ MOST = 3  # jobs that are looked for in one decision; with more the policy itsel
 LONGEST = 200  # characters of an error in a reason
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SkipFailingMemory(WrapperMemory):
     """The inner policy's memory; what it fails with, and until when nobody tries again."""
 
@@ -37,7 +38,7 @@ class SkipFailingMemory(WrapperMemory):
     until: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SkipFailing(Wrapper):
     """Let a policy decide without jobs that make it fail; `again_s` later they are tried again."""
 

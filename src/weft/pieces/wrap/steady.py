@@ -10,7 +10,7 @@ promises hangs together.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
+from weft.frozen import frozen
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.restart_costs import live_seconds, restart_seconds, seconds_left, speed_ratio
 from weft.pieces.wrap.sub_cluster import decide_among
@@ -34,14 +35,14 @@ LIVE_TIMES = 10.0  # at most a tenth of the time is spent on live changes
 SLACK_S = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SteadyMemory(WrapperMemory):
     """The inner policy's memory; of each running job, its attempt and when that began."""
 
     since: Mapping[JobId, tuple[int, float]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fresh:
     """Who started or changed too lately to be stopped, and who to be changed as it trains.
 
@@ -54,7 +55,7 @@ class Fresh:
     cost_s: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Steady(Wrapper):
     """Change a running job at most every `min_run_s` seconds, and only for a gain.
 

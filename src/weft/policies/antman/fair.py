@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,13 +12,15 @@ from weft.core.model import job as model
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
+from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
-from weft.policies.antman.artifact import Device, opportunistic
 from weft.policies.antman.control import dial_under, turn_dial
 from weft.policies.antman.memory import AntmanMemory, Dial
 
+Device = tuple[int, int]
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Terms:
     """What the policy's fields say: who may start where, how often dials are looked at."""
 
@@ -254,3 +256,15 @@ class Round:
 
 def _use(profile: Profile) -> float:
     return min(profile.busy_s / profile.step_s, 1.0)
+
+
+def opportunistic(
+    view: View, devices: Sequence[Device], sharing: model.Sharing
+) -> model.Allocation:
+    """An allocation on these devices that takes nothing of the host."""
+    parts: dict[model.NodeId, list[int]] = {}
+    for node, gpu in sorted(devices):
+        parts.setdefault(view.cluster.nodes[node].id, []).append(gpu)
+    return model.Allocation(
+        tuple(model.Slice(n, tuple(gpus)) for n, gpus in parts.items()), sharing
+    )

@@ -19,8 +19,6 @@ Deviations  GPUs are counted by kind and then placed whole, which stands for the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.model.job import Config
@@ -28,6 +26,7 @@ from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.pieces.size.configs import rigid_configs, valid_configs
 from weft.pieces.size.plans import place_plans, planned_rates
@@ -45,7 +44,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arena:
     """Jobs as they came, others halved or moved to make room; then single steps up.
 

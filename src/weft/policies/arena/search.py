@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from weft.frozen import frozen
 
 Size = tuple[str, int]  # a kind and GPUs
 Speeds = Sequence[Mapping[Size, float]]  # by row: samples per second where it runs
 EPS = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """Which row stands where, and what that leaves of each kind; below 0 where it is too much."""
 

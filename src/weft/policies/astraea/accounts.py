@@ -13,12 +13,12 @@ import numpy as np
 
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
-from weft.policies.astraea.running_list import Runner
+from weft.frozen import frozen
 
 HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rate:
     """GPUs of a tenant: in use, deserved, of its quota. Times seconds: GPU time."""
 
@@ -78,11 +78,11 @@ NONE, NOBODY = np.zeros(0), np.zeros(0, dtype=bool)
 NO_ROWS = Rows(NONE, NONE, NONE, NOBODY, NONE, NONE, NONE, NONE, NONE, NOBODY)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Accounts:
     """The memory: rows at the last decision, rates of tenants since, their hours, ended jobs.
 
-    `due` is when the next decision was asked for, `line` the authors' list of running jobs.
+    `due` is when the next decision was asked for.
     """
 
     at: float
@@ -91,7 +91,6 @@ class Accounts:
     rates: Mapping[str, Rate] = field(default_factory=dict)
     hours: Hours = field(default_factory=dict)
     lengths: Lengths = field(default_factory=dict)
-    line: tuple[Runner, ...] = ()
 
 
 def advance(kept: Accounts, view: View, lease: float | None, check: float = 0.0) -> Rows:

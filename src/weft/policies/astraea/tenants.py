@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from weft.frozen import frozen
+
 SLACK = 1e-9
 
 
@@ -30,7 +32,7 @@ class Tenant:
         return self.used / max(self.quota, SLACK)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grant:
     """One gang promised to a tenant."""
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from weft.core.errors import MakesNoSense
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Assumes, Controls, Needs, Ties
 from weft.core.spec.registry import get_part
+from weft.frozen import frozen
 from weft.pieces.parts import Admit, Order, Part, Place, Share, Size
 
 NO_ORDER, AS_ASKED, ALONE = "none", "asked", "alone"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Joined:
     """Parts that go together, and what they say of themselves together."""
 

@@ -15,7 +15,7 @@ Deviations  where sizes are chosen, the order says who takes part: the first who
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,11 +26,12 @@ from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
+from weft.frozen import frozen
 from weft.pieces.parts import Later, Sizes, follow
 from weft.policies.compose.parts import Joined, join_parts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ComposeMemory:
     """What the order remembers, and what the size does."""
 
@@ -38,7 +39,7 @@ class ComposeMemory:
     size: object = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compose:
     """Any order, size, place, admission and sharing, joined by name.
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil
 
 from weft.core.model.cluster import Node
 from weft.core.model.job import Job, JobId, NodeId
 from weft.core.plan.view import View
+from weft.frozen import frozen
 
 Parts = dict[NodeId, int]
 Pair = tuple[JobId, JobId]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turn:
     """Round-robin order of a node's units by their first member, and those whose turn it is."""
 
@@ -22,7 +23,7 @@ class Turn:
     inside: tuple[JobId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GandivaMemory:
     """Homes with GPUs a node, affinities, turns, pairs kept or on trial, pairs that failed.
 

@@ -22,7 +22,6 @@ Deviations  turns are real suspensions: a job leaves its devices at the end of i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, JobId, NodeId, Sharing, Slice
@@ -31,6 +30,7 @@ from weft.core.plan.about import About, Controls, Ties
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.policies.gandiva.moving import defragment, grow, relieve
 from weft.policies.gandiva.occupancy import GandivaMemory, Occupancy, Turn
 from weft.policies.gandiva.packing import candidate, judge
@@ -46,7 +46,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gandiva:
     """Nobody waits while a node of his size has turns to give.
 

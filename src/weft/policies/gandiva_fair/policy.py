@@ -20,7 +20,7 @@ Deviations  the paper gives no code; where it is silent: the stride of a gang is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.formulas.fairness.weights import check_weights
+from weft.frozen import frozen
 from weft.pieces.users import demands_of, entitle, weights_in
 from weft.policies.gandiva_fair.devices import (
     Bindings,
@@ -57,7 +58,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GandivaFairMemory:
     """Homes, passes of jobs and servers, GPU time charged so far, and when jobs last moved."""
 
@@ -69,7 +70,7 @@ class GandivaFairMemory:
     ends: float = -np.inf
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GandivaFair:
     """Every user gets GPU time by weight; jobs are suspended and resumed every quantum.
 

@@ -8,14 +8,14 @@ stands first, when all GPUs are free (sections 3 and 4 of the paper).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from weft.core.model.job import JobId, NodeId
+from weft.frozen import frozen
 
 Device = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gang:
     """A job in line: its GPUs on each of its servers, its pass, and when it came.
 

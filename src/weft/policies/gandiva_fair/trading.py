@@ -7,12 +7,13 @@ second-price auction), so it lies between the seller's and the buyer's own and n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from weft.frozen import frozen
 
 EPS = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trade:
     """`buyer` got `fast` GPUs from `seller` at `price` slow ones each."""
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats
+from weft.frozen import frozen
 from weft.policies.gavel.problem import Problem, Solution
 
 Unit = tuple[str, ...]
 NOWHERE = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Accounts:
     """Accounts of the units that can run: jobs, and pairs of jobs that share devices.
 
@@ -40,13 +41,6 @@ class Accounts:
     gpus: tuple[float, ...] = ()
     round_at: float = 0.0
     reset_at: float = 0.0
-
-    def in_round(self, view: View, length: float) -> bool:
-        """Whether the round that began last is not over: its time is not up and somebody runs."""
-        if view.now >= self.round_at + length * (1.0 - 1e-12):
-            return False
-        ran = {job for unit, on in zip(self.units, self.on, strict=True) if on >= 0 for job in unit}
-        return any(job in ran for job in view.held())
 
 
 def open_accounts(jobs: Sequence[str], kinds: tuple[str, ...], credit: float) -> Accounts:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.order.keys import Resting
 from weft.pieces.parts import Later, Ranking
 from weft.policies.gavel.objectives import max_min_fairness
 from weft.policies.gavel.reading import read_problem
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OwedTime(Resting):
     """The job first whose share of time by max-min fairness is largest against what it has had.
 

@@ -6,11 +6,12 @@ number of different jobs, not with the number of jobs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from weft.core.state.table import Floats, Rows
+from weft.frozen import frozen
 from weft.solve.linear_program import Sparse, maximise
 
 NONE = np.zeros(0)
@@ -20,7 +21,7 @@ def _none() -> Floats:
     return NONE
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pairs:
     """Two jobs on the same devices: rows `first` and `second`, and the speed of each by kind."""
 
@@ -32,7 +33,7 @@ class Pairs:
 NO_PAIRS = Pairs(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros((0, 0, 2)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     """Jobs, or classes of jobs, as columns, and the GPUs there are of each kind.
 
@@ -70,7 +71,7 @@ class Problem:
 COLUMNS = ("gangs", "weights", "steps", "elapsed", "ideal", "within", "rank", "tenant", "model")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Solution:
     """Fractions of time X by job and kind, by pair and kind, and what the objective is worth."""
 

@@ -7,13 +7,14 @@ kind's time that it has had; rounds are filled greedily by priority.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.core.model.job import Allocation, Job, JobId, Sharing, Slice
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats, Rows
+from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.policies.gavel.accounts import Accounts
 
@@ -21,7 +22,7 @@ EPS = 1e-9
 HALF = Sharing(share=0.5)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turn:
     """A unit on a kind: rows of its jobs, and where."""
 
@@ -39,16 +40,9 @@ def rank_units(book: Accounts, runs: Bools) -> Floats:
     return np.where(runs & known[:, None] & (book.share > 0.0), due, 0.0)
 
 
-def by_kind(book: Accounts, priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """All units for the first kind, best first, then for the next: as the authors' code."""
-    for kind in order:
-        for unit in _best_first(book, priority, kind):
-            yield int(unit), kind
-
-
 def due_first(book: Accounts, priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Every kind to those with a share of it; then what is left to anybody."""
-    queues = [(kind, _best_first(book, priority, kind)) for kind in order]
+    queues = [(kind, best_first(book, priority, kind)) for kind in order]
     for kind, queue in queues:
         yield from ((int(u), kind) for u in queue if priority[u, kind] > 0.0)
     for kind, queue in queues:
@@ -118,7 +112,7 @@ def fill_turns(
             taken.update(jobs)
 
 
-def _best_first(book: Accounts, priority: Floats, kind: int) -> Rows:
+def best_first(book: Accounts, priority: Floats, kind: int) -> Rows:
     """By priority, deficit, share; ties to the earlier job."""
     keys = (-book.share[:, kind], -book.deficit[:, kind], -priority[:, kind])
     return np.lexsort(keys)

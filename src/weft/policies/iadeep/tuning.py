@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.core.knowledge.knowledge import Tunable
 from weft.core.model.job import JobId
 from weft.core.state.table import Bools, Floats
+from weft.frozen import frozen
 from weft.policies.iadeep.degradation import axis
 from weft.solve.bayesian_search import Point, has_stalled, next_point
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Session:
     """A device being tuned: who is tuned, what was measured, what is being measured until when."""
 
@@ -50,7 +51,7 @@ class Session:
         return replace(self, points=(*self.points, self.asked), values=(*self.values, value))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tuner:
     """When to stop, and how long a measurement takes."""
 

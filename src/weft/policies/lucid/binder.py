@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf
 
 from weft.core.model.job import JobId
+from weft.frozen import frozen
 from weft.policies.lucid.scores import MOST
 
 LARGEST = 8  # gangs above one node are never packed
 SPAN = 2.0  # a newcomer may be at most this much longer than its host
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidate:
     """A job as the binder sees it: size, sharing score, peak memory, predicted GPU-seconds.
 

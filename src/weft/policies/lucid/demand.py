@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
+
+from weft.frozen import frozen
 
 BIN_S = 600.0
 BINS = 5
@@ -15,7 +16,7 @@ def busy(bins: Sequence[float], quiet: float) -> bool:
     return sum(bins) / len(bins) > quiet
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arrivals:
     """Submissions of the last five ten-minute bins, when the first came, and how many in all."""
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Sharing, Taxonomy
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.parts import Admit, Ranking
 from weft.pieces.place.gangs import Placer
 from weft.policies.lucid.profiler_nodes import Corner
 from weft.policies.lucid.queue import Main
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pairs:
     """Two jobs of equal size to a GPU where both stay quick, by what they do with a device."""
 

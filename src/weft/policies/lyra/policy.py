@@ -27,13 +27,13 @@ Deviations  a job's least size is its base demand, and a worker is one GPU: noth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs, Ties
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.reclaim import Rule
 from weft.policies.lyra.allocator import Allocator
 
@@ -45,7 +45,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lyra:
     """Base workers to the shortest jobs first, then flexible ones to whoever saves most time.
 

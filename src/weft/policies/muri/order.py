@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Objective, Taxonomy
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.parts import Ranking
 from weft.pieces.place.gangs import Placer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TwoDimensional:
     """The least seconds times GPUs first: left where `known`, else executed so far."""
 

@@ -16,13 +16,13 @@ Deviations  lock step is one discipline of two: `work-conserving` lets every mem
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.place.gangs import consolidate
 from weft.pieces.place.parts import WAITS
@@ -38,7 +38,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Muri:
     """Interleave jobs with complementary needs on the same GPUs.
 

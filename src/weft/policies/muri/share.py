@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Sharing, Taxonomy
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.parts import Admit, Ranking
 from weft.pieces.place.gangs import Placer
 from weft.policies.muri.admit import Admission
@@ -21,7 +21,7 @@ from weft.policies.muri.place import Placement
 from weft.policies.muri.queue import RESOURCES, Queue
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Groups:
     """Groups of jobs with complementary stages share GPUs, up to `size` on each.
 

@@ -22,7 +22,6 @@ Deviations  jobs with parameter servers are resized as in the paper, after all o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
@@ -33,6 +32,7 @@ from weft.core.plan.about import About, Controls, Needs, sizes_in_rounds
 from weft.core.plan.plan import Plan, merge
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
+from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.pieces.place.parts import assign_each
@@ -47,7 +47,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Optimus:
     """The least size to everybody first, then GPUs by what they save; every `interval` seconds.
 
@@ -94,7 +94,7 @@ def _config(view: View, kind: str, gpus: int) -> Config:
     return Config(kind, ceil(gpus / view.cluster.node_size(kind)), gpus)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Speeds:
     """Speed of each row by kind and number of GPUs; linear where nothing is believed.
 

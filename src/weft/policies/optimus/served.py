@@ -7,7 +7,7 @@ nodes that hold it evenly; one that does not fit whole shrinks to what does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -16,12 +16,13 @@ from weft.core.model.job import Allocation, JobId
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
 from weft.formulas.training.tasks import RESOURCES, Tasks, tasks_of
+from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
 from weft.pieces.place.tasks import Room, evenly, shrink
 from weft.pieces.size.marginal import Growth, grow
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Served:
     """A job with servers: on which kind it is, and what it holds now (workers, servers)."""
 

@@ -15,10 +15,11 @@ from weft.core.model.cluster import Cluster
 from weft.core.model.job import EXCLUSIVE, Allocation, Config, Job, Sharing
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
+from weft.frozen import frozen
 from weft.solve.genetic import Counts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """The devices `gpus` of machine `node`, which are not anybody's outside the view."""
 

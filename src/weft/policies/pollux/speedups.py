@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
 
 from weft.core.knowledge.knowledge import Beliefs
 from weft.core.state.table import Column, Floats, Table
+from weft.frozen import frozen
 from weft.policies.pollux.machines import Machines
 from weft.solve.genetic import Counts
 
@@ -17,7 +17,7 @@ FLOOR = 1e-3
 TIE = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Speedups:
     """Rows x (one node, several nodes) x replicas, and bounds on the replicas of each row."""
 

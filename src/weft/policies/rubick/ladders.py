@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.model.job import Config, Job, Tier
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 
 ALIKE = 1.01  # a size that is no more than this much faster than a smaller one is not worth it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ladder:
     """Sizes of one job on one kind, each faster than the one before; speeds are parts of the best.
 

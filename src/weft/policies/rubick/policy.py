@@ -25,6 +25,7 @@ from weft.core.plan.about import About, Controls, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
+from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.pieces.size.configs import rigid_configs, valid_configs
 from weft.pieces.size.plans import place_plans, planned_rates
@@ -40,7 +41,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rubick:
     """GPUs from where they gain least to where they gain most, by the best plan at each size.
 

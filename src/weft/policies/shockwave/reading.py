@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
@@ -18,12 +17,13 @@ from weft.formulas.training.regimes import (
     predict_remaining,
     regimes_of,
 )
+from weft.frozen import frozen
 
 UNKNOWN_S = 3600.0  # what a job is taken to have left that nothing is known of
 NOTHING_SEEN = EpochsSeen()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Progress:
     """One job: epochs in all and over, seconds of one, seconds behind and predicted ahead."""
 
@@ -34,7 +34,7 @@ class Progress:
     left_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """The jobs of a view, as columns."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from weft.frozen import frozen
 
 MOMENTUM = 0.9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Series:
     """Targets of a job, each from the round it was set until the next one.
 

@@ -6,13 +6,14 @@ logarithm, being concave, needs no integer variables of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.state.table import Bools, Floats
+from weft.frozen import frozen
 from weft.solve.linear_program import NoSolution, Sparse, maximise
 
 Counts = NDArray[np.int64]
@@ -28,7 +29,7 @@ MOST_BESIDE = 4  # gangs of a round whose collisions are told to the solver
 HEAVIEST = 1e6  # beyond this a weight only hurts the solver
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """Jobs, as columns, before `rounds` rounds of `round_s` seconds on `gpus` GPUs.
 

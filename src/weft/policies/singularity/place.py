@@ -9,6 +9,7 @@ from weft.core.model.job import Allocation, JobId
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.formulas.sharing.splicing import Checkpoint
+from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.resize import resize
 from weft.policies.singularity.sizes import Sizes
@@ -16,7 +17,7 @@ from weft.policies.singularity.sizes import Sizes
 Changes = dict[JobId, Allocation | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Price:
     """When a move pays: a gang on one node is worth `gain_s` seconds of each of its devices.
 

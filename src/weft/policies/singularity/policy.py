@@ -21,7 +21,7 @@ Deviations  the paper has goals and mechanisms, and no scheduling policy: this i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.formulas.fairness.gpu_fraction import add_point, gpu_fraction
 from weft.formulas.sharing.splicing import Checkpoint, Iteration, find_legal_sizes
+from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
 from weft.policies.singularity.place import Placing, Price, forget
 from weft.policies.singularity.sizes import Claim, Tier, choose_sizes, tier_of
@@ -47,7 +48,7 @@ WHERE = tax.classify(
 NEAR, CURED = 0.1, 0.3  # so far above its target a standard job is safe, and well off again
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SingularityMemory:
     """What jobs held since when, within the window, and when they were moved for others."""
 
@@ -55,7 +56,7 @@ class SingularityMemory:
     moved: Mapping[JobId, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Singularity:
     """GPU fractions of `premium` and `standard` over `window` seconds; basic is best effort.
 

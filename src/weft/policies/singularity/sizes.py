@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 from weft.core.model.job import Job
 from weft.core.model.job import Tier as Hold
 from weft.formulas.sharing.splicing import Iteration
+from weft.frozen import frozen
 
 
 class Tier(IntEnum):
@@ -27,7 +27,7 @@ def tier_of(job: Job) -> Tier:
     return Tier.PREMIUM if job.priority > 0.0 else Tier.STANDARD
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Claim:
     """What one row could use: sizes from the least to the full one, on any of `kinds`.
 

@@ -6,7 +6,6 @@ allows, half of it, a quarter, and so on. Other jobs have sizes between their le
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from weft.core.plan.view import View
 from weft.core.state.table import Floats
 from weft.formulas.training.learning import Ratios
 from weft.formulas.training.tasks import RESOURCES, Tasks, Utility, tasks_of, utility_of
+from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
 from weft.solve.knapsack import Offers
 from weft.solve.sum_of_ratios import Inner, by_grid, by_scan
@@ -41,7 +41,7 @@ class Open(NamedTuple):
     ratios: Ratios
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ladder:
     """How sizes are found: `rungs` caps, each half of the one above; by grid or by scan.
 

@@ -20,7 +20,7 @@ Deviations  the full text was not at hand: formulas are rebuilt from the abstrac
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from weft.core.plan.about import About, Controls, Needs, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.tasks import Room, evenly, shrink
 from weft.policies.smd.offers import Found, Ladder, Size, offers_of
@@ -43,7 +44,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Smd:
     """Sizes by sums of ratios, admission by knapsack, once an `interval`; nobody is resized.
 

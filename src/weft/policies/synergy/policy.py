@@ -18,7 +18,7 @@ Deviations  a job that runs on keeps its GPUs, and only its host part is set ane
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Floats, Rows
+from weft.frozen import frozen
 from weft.pieces.order.keys import lateness
 from weft.policies.synergy.optimal import optimal
 from weft.policies.synergy.servers import Allotment, Grant, Parts, Server, Want
@@ -44,7 +45,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Synergy:
     """Order jobs as usual, then share out the hosts by sensitivity.
 

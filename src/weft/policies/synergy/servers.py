@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import ceil
 
 from weft.core.knowledge.profile import Sensitivity
+from weft.frozen import frozen
 
 EPS = 1e-6
 Parts = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Server:
     """What one machine has for the jobs of the round."""
 
@@ -23,7 +23,7 @@ class Server:
     mem_gb: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Want:
     """A job of the round: its GPUs, what cores and memory do for it, where it runs now.
 
@@ -36,7 +36,7 @@ class Want:
     at: Parts = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grant:
     """What a job gets: (server, GPUs) pairs, and cores and GB of memory for each GPU."""
 
@@ -50,7 +50,7 @@ class Grant:
         return sum(count for _, count in self.parts)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Point:
     """A choice of cores and memory for each GPU, and the speed there."""
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from weft.core.model.job import Job, JobId
+from weft.frozen import frozen
 
 UNKNOWN_S = 3600.0  # length of a job that nothing is known of
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Member:
     """A job of an app: seconds left on what it asked for, and GPUs it holds now."""
 
@@ -34,7 +35,7 @@ class Member:
         return range(1, demand.max - self.holds + 1 if self.job.preemptible else 1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class App:
     """Jobs that belong together, in order of submission.
 
@@ -123,7 +124,7 @@ class App:
         return sorted(self.members, key=lambda member: -member.left_s)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Crowd:
     """How many apps there were over time: the integral of their number until `at`."""
 

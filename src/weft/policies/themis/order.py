@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Needs
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.order.keys import Resting
 from weft.pieces.parts import Later, Ranking
 from weft.policies.themis.apps import Crowd
 from weft.policies.themis.policy import name_app, read_apps
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unfairest(Resting):
     """The app first that would finish least fairly with what it holds; held for `lease` seconds.
 

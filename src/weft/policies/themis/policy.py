@@ -20,7 +20,7 @@ Deviations  the paper has no public code. Bids are for numbers of GPUs, not for 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 
 import numpy as np
@@ -32,6 +32,7 @@ from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.resize import resize
 from weft.policies.themis.apps import UNKNOWN_S, App, Crowd, Member
@@ -47,7 +48,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThemisMemory:
     """When each job's lease ends, work done of apps by their ended jobs, and the crowd so far."""
 
@@ -55,7 +56,7 @@ class ThemisMemory:
     crowd: Crowd = field(default_factory=Crowd)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Themis:
     """The worst-off part `1 - f` of the apps bids for free GPUs, held for `lease` seconds.
 

@@ -9,7 +9,6 @@ not ours to say, so the set is the answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from weft.core.knowledge.knowledge import BusSharing
 from weft.core.model.job import Job
 from weft.core.model.topology import NodeTopology
 from weft.formulas.network.link_scores import list_sets
+from weft.frozen import frozen
 from weft.policies.topology.utility import (
     LEAST,
     Utility,
@@ -28,7 +28,7 @@ from weft.policies.topology.utility import (
 EQUAL = Utility()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Machine:
     """One machine as a job finds it; `neighbours` are jobs and the sockets they are on, as bits."""
 
@@ -37,7 +37,7 @@ class Machine:
     neighbours: tuple[tuple[Job, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """GPUs of a machine, and what they are worth to the cluster and to the job."""
 
@@ -46,7 +46,7 @@ class Found:
     job: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mapper:
     """How sets are judged. `bus` is what jobs on a socket do to each other, None if nobody knows.
 

@@ -21,7 +21,6 @@ Deviations  interference is the intended slowdown, not its inverse as in the aut
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -31,6 +30,7 @@ from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Ties
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.policies.topology.mapping import Found, Machine, Mapper, bipartition
 from weft.policies.topology.utility import Emphasis, Form, Utility
@@ -39,7 +39,7 @@ Alike = tuple[Demand, str]
 Place = Literal["topology", "postpone", "fcfs", "best-fit"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Topology:
     """Place waiting jobs in order of arrival where they gain the cluster most; stop nobody.
 

@@ -6,7 +6,6 @@ cost that is 0 counts `LEAST`. Utilities are in (0, 1]: 1 is the best there can 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from weft.core.model.topology import NodeTopology
 from weft.core.state.table import Floats
 from weft.formulas.network.link_scores import Masks, count_bits, list_sets, mask_of, sum_inside
+from weft.frozen import frozen
 
 LEAST = 0.01
 
@@ -32,7 +32,7 @@ WEIGHTS: dict[Emphasis, tuple[float, float, float]] = {
 Form = Literal["power", "sum"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Utility:
     """How costs become utilities."""
 

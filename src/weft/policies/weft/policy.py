@@ -21,7 +21,7 @@ Deviations  values of a change count its restart against the time that it is lik
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
+from weft.frozen import frozen
 from weft.pieces.order.finish_time import hasten_late
 from weft.pieces.order.plain_jobs import charged_service, find_plain, plain_weights
 from weft.pieces.order.plain_left import STEP, Estimates
@@ -70,7 +71,7 @@ WHERE = tax.classify(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LastDecision:
     """Prices of the last decision by kind, how long jobs keep what they get, and who waits.
 
@@ -86,7 +87,7 @@ class LastDecision:
     estimates: Estimates = field(default_factory=Estimates)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Weft:
     """What every job holds, decided again whenever something happens and every `wake_s` seconds.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.core.model.job import Allocation, Config
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.share.pair_choices import Pair
 from weft.pieces.share.partners import NO_PARTNERS, Partners
@@ -21,7 +22,7 @@ TRIES = 4
 GAP = 1e-3  # from the best program that is good enough
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Start:
     """Prices to start the program from: with pairs, and if nobody shared; None for none."""
 
@@ -29,7 +30,7 @@ class Start:
     alone: Floats | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """The program's answer and what it means for devices, row by row.
 

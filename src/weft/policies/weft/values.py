@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.core.model.job import Config, Demand
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
+from weft.frozen import frozen
 from weft.pieces.size.change_seconds import change_seconds
 from weft.pieces.size.checkpoint_moves import Worth
 from weft.pieces.size.configs import find_acceptable, find_smallest
@@ -17,7 +17,7 @@ from weft.pieces.size.plans import overlay_plans
 from weft.pieces.size.restart_value import Changes, restart_values
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gains:
     """Speeds of sizes as parts of the best, seconds left, weights, and which sizes are allowed.
 
@@ -35,7 +35,7 @@ class Gains:
     plain: Bools
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Values:
     """What sizes are worth at the last prices, whatever rows are said to hold."""
 

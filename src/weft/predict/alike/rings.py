@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from weft.frozen import frozen
 from weft.predict.alike.mixture import Sample, decayed
 from weft.predict.traits import OF_TENANT, Key
 
 FEWEST_S = 0.5  # no end is shorter: a length of 0 says nothing of how many times as long others are
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ring:
     """Lengths of the last ends of one group, whether each failed, and when the newest was.
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.core.state.table import Floats
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leaf:
     """The mean of what came here."""
 
     value: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Split:
     """Rows whose feature is not above the threshold go left."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from weft.core.errors import EngineError
+from weft.frozen import frozen
 from weft.runtime.deciding.frames import LENGTH, unpack
 
 Report = Callable[[Any], None]
@@ -18,7 +18,7 @@ class TookTooMuch(EngineError):  # noqa: N818 - as the others
     """Work that was ended because it needed more time or memory than it may."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Work:
     """What is to be done: called with somebody to report to. `cpu_s` is what it may take."""
 
@@ -26,14 +26,14 @@ class Work:
     cpu_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class News:
     """What the work reports on its way."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Done:
     """What the work came to: a value, or the error that ended it."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.core.errors import WeftError
 from weft.core.events.actions import Action, Start, Stop
@@ -25,6 +25,7 @@ from weft.core.plan.reasons import Blocker
 from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
 from weft.core.state.state import State
+from weft.frozen import frozen
 from weft.runtime.deciding.decider import Decider, InProcess, PolicyFailed
 from weft.runtime.deciding.decision_trace import trace_decision
 from weft.runtime.deciding.live_policy import SAFE, live_policy, stand_in
@@ -33,14 +34,14 @@ from weft.runtime.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 
-PAUSE = 3.0  # times what a decision took: at most a quarter of the time is spent deciding
+PAUSE = 1.0  # times what a decision took: at most half of a processor's time is spent deciding
 LONGEST_S = 1.0
 AGAIN_S = (5.0, 30.0)  # until a policy that failed is asked again; then it is given up
 RECENT = 1_000  # decisions whose numbers are kept for those who ask
 NOBODY_S = 60.0  # until somebody is asked again where even the safe order failed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Worked:
     """What a decision took, and the numbers that it came with: a gap, prices by kind."""
 
@@ -48,7 +49,7 @@ class Worked:
     numbers: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """A plan and who made it, None for the policy itself.
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.core.errors import EngineError
 from weft.core.events.event import Event
 from weft.core.plan.plan import Plan
 from weft.core.spec.part_spec import PartSpec
+from weft.frozen import frozen
 
 LENGTH = struct.Struct("<Q")
 Told = tuple[float, Event]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Begin:
     """Everything so far: what `Scheduler.copied` gave, pickled, and the policy's memory.
 
@@ -30,7 +30,7 @@ class Begin:
     seed: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decide:
     """What happened since, and the time of the decision that is wanted."""
 
@@ -38,7 +38,7 @@ class Decide:
     now: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wish:
     """A plan, with the policy's memory pickled: whoever asked need not know its type.
 
@@ -50,7 +50,7 @@ class Wish:
     cpu_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failure:
     """How a decision failed, in a line and with its traceback."""
 

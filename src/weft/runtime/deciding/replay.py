@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from weft.core.asleep.rules import rules_of
@@ -12,12 +12,13 @@ from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster
 from weft.core.scheduler import Scheduler
 from weft.core.stops import Rung
+from weft.frozen import frozen
 from weft.runtime.deciding.live_policy import live_policy, propose
 from weft.runtime.recovery.recover import FIFO, melt
 from weft.runtime.recovery.snapshot import thaw
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Again:
     """One turn of the scheduler: what was decided then and what is now; None: nothing."""
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from weft.core.model.job import JobId
+from weft.frozen import frozen
 from weft.runtime.records.job_records import JobRecord
 
 UNUSED = 0.05  # a part of the time below which a GPU is not used
 IDLE_S = 600.0  # until it is said
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Use:
     """What was last seen of a running job: when it did something, and how far it had come."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any
@@ -21,6 +21,7 @@ from weft.core.events.report import NO_REPORT, Report
 from weft.core.model.job import Allocation, Job, JobId, Meter, Tier, name_of
 from weft.core.plan.reasons import Blocker
 from weft.core.state.ended_jobs import EndedInMemory, EndedJob, EndedJobs
+from weft.frozen import frozen
 
 ALL = "*"  # no tenant and no outcome is called so
 ENDED = ("succeeded", "failed", "cancelled")
@@ -30,7 +31,7 @@ READ_AT_ONCE = 1_000
 KEPT = 2_000  # records of the table that are not read again at once
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobRecord:
     """One job's story so far.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from weft.core.errors import UnknownName, did_you_mean
 from weft.core.model.job import JobId, Stage
 from weft.core.state.state import State
 from weft.core.state.table import Column
+from weft.frozen import frozen
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import Ledger
 
@@ -17,7 +17,7 @@ WORDS = {Stage.STARTING: "starting", Stage.RUNNING: "running", Stage.STOPPING: "
 READ = (Column.STAGE, Column.RETRIES, Column.FAILED, Column.RAN_SINCE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobStatus:
     """A job's record and its state.
 

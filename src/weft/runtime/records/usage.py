@@ -6,15 +6,15 @@ Days are whole ones in UTC. What jobs used stays when they are forgotten.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from math import inf
 
+from weft.frozen import frozen
 from weft.runtime.records.share_windows import ShareWindows
 
 DAY_S = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DayUsage:
     """One tenant's day: GPU-seconds, jobs, starts after a job's first, missed deadlines.
 

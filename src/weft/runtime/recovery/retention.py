@@ -11,13 +11,14 @@ import asyncio
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from heapq import heapify, heappop, heapreplace
 from itertools import takewhile
 from math import inf
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId
+from weft.frozen import frozen
 from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
 
@@ -30,7 +31,7 @@ AT_ONCE = 50  # jobs forgotten in one go
 READ_AT_ONCE = 5_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Keep:
     """How long ended jobs and events are kept; 0 of anything keeps all of it.
 

@@ -14,7 +14,6 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from weft import core
 from weft.core.codec.columns import pack, unpack
 from weft.core.errors import InvalidConfig, WeftError
 from weft.core.state.saved_state import TABLES, Held
+from weft.frozen import frozen
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.usage import DayUsage
 from weft.version import __version__
@@ -37,7 +37,7 @@ class DamagedSnapshot(InvalidConfig):
     """Bytes that are not what was written."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Frozen:
     """One moment: what is short, and tables of things that do not change any more."""
 
@@ -58,7 +58,7 @@ class Frozen:
         return MAGIC + b"%d " % FORMAT + digest + b"\n" + body
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Thawed:
     """What a snapshot says; `current` unless other code than this wrote it."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from weft.core.model.job import JobId
+from weft.frozen import frozen
 from weft.runtime.sharing.groups import Groups
 from weft.runtime.sharing.speeds import WARM_S, Resident, Speeds
 
@@ -34,7 +35,7 @@ STILL_S = 30.0  # until they are tried again
 AIM = 0.96  # of the promised slowdown: a duty cycle is not exact
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """How a resident fares, for people: what it was promised, and what is measured.
 

@@ -8,6 +8,7 @@ from math import inf
 
 from weft.core.knowledge.measured import Measured
 from weft.core.model.job import JobId
+from weft.frozen import frozen
 
 SETTLE_S = 0.3  # after somebody was frozen or woken: kernels in flight end
 WARM_S = 3.0  # after its first step a job compiles, fills caches, grows its memory
@@ -27,7 +28,7 @@ def predict_nothing(job: JobId, others: frozenset[JobId]) -> float | None:  # no
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resident:
     """A job on a device as it is now; `promise` is the slowdown that it may have, None for any.
 

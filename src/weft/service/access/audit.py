@@ -13,13 +13,14 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from heapq import merge
 from itertools import islice, takewhile
 from pathlib import Path
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from weft.frozen import frozen
 from weft.service.access.tokens import ANYBODY, Caller
 from weft.service.responses.admin import AuditEntry
 
@@ -33,7 +34,7 @@ CHANGING = ("POST", "PUT", "PATCH", "DELETE")
 QUESTIONS = ("/plan", "/what-if", "/what-if/stream", "/job-file")  # posted, but they change nothing
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """Which entries: all of these hold; what is empty does not count."""
 

@@ -12,7 +12,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from fastapi.security.utils import get_authorization_scheme_param
@@ -20,6 +20,7 @@ from starlette.datastructures import Headers
 
 from weft.app.serve.private_file import read_private, write_private
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 from weft.service.access.tokens import ANYBODY, Caller, Tokens
 
 COOKIE = "weft_session"
@@ -29,7 +30,7 @@ MOST = 1_000  # the oldest goes first
 MOST_OF_ONE = 20  # of one token, whose oldest goes first: nobody signs others out
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PageSession:
     """A session as it is kept: everything but its secret."""
 

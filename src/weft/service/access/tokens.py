@@ -16,13 +16,14 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from weft.app.serve.private_file import read_private, write_private
 from weft.core.errors import InvalidConfig, UnknownName
 from weft.core.model.job import Job
+from weft.frozen import frozen
 
 Role = Literal["admin", "user", "viewer"]
 ROLES: tuple[str, ...] = get_args(Role)
@@ -30,7 +31,7 @@ EVERY = "*"
 PREFIX = "weft_"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Caller:
     """Somebody with a role; `tenant` EVERY sees the jobs of all.
 
@@ -65,7 +66,7 @@ class Caller:
 ANYBODY = Caller("admin", EVERY, "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Token:
     """A token as it is kept: everything but its secret. `expires` 0 is never."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.app.serve.limits import Limits
+from weft.frozen import frozen
 
 KIB, MIB = 1 << 10, 1 << 20
 STRANGERS_BODY = 16 * KIB  # nothing that a person without a token may send is longer
@@ -13,7 +12,7 @@ VALUES = 100_000
 AT_ONCE = 8  # bodies of the longest kind that one tenant may have on their way
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Budget:
     """What a request may weigh; 0 is no limit.
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from weft.frozen import frozen
 from weft.service.access.tokens import Caller
 
 STRANGERS = "?"  # requests without a token that is known here
 Asks = Callable[[Headers], Caller | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asker:
     """Whose limits hold: a tenant's by `key`; admins have none but those of single requests."""
 

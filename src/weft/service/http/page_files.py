@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from weft.core.errors import UnknownName
+from weft.frozen import frozen
 
 # Nothing inline and nothing of other sites: what a job's name holds cannot run.
 POLICY = "; ".join(
@@ -39,7 +39,7 @@ TYPES = {
 INDEX = "index.html"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PageFile:
     """One file; `tag` changes when its content does."""
 

@@ -13,6 +13,7 @@ from typing import Any
 from weft.app.insight.present import Estimate, Present
 from weft.app.insight.purse import Purse
 from weft.core.model.job import Job, JobId
+from weft.frozen import frozen
 from weft.service.budget.aside import Aside
 from weft.service.http.json_body import write_json
 from weft.service.responses.watch import Waiting
@@ -23,7 +24,7 @@ CPU_S = 30.0  # what is not simulated by then has no place in line
 EVERYBODY = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InLine:
     """A waiting job, its place in the order of expected starts, and when that is."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.app.insight.changes import Changes
@@ -16,6 +15,7 @@ from weft.app.insight.what_if import HOUR, Variant, what_if
 from weft.app.serve.rules import Quotas
 from weft.core.model.job import JobId, name_of
 from weft.core.spec.part_spec import PartSpec
+from weft.frozen import frozen
 from weft.runtime.records.job_records import JobRecord
 from weft.service.access.tokens import Caller
 from weft.service.http.json_body import write_json
@@ -33,7 +33,7 @@ from weft.service.responses.what_if import (
 Report = Callable[[Any], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Written:
     """A comparison as JSON, and as the last line of a stream, with both sides in detail."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import smtplib
 import ssl
-from dataclasses import dataclass
 from email.message import EmailMessage
 from email.utils import parseaddr
 from urllib.parse import unquote, urlsplit
 
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 
 PASSWORD = "WEFT_SMTP_PASSWORD"  # noqa: S105 - the name of a variable
 TIMEOUT_S = 20.0
@@ -21,7 +21,7 @@ SCHEME = "mailto:"
 PORTS = {"smtp": 25, "smtps": 465}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MailServer:
     """Where mail is submitted, and whose name is on it. TLS is used wherever it is offered."""
 

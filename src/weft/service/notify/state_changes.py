@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, assert_never
 
 from weft.core.events import event as facts
 from weft.core.model.job import JobId
+from weft.frozen import frozen
 from weft.runtime.loop.driver import Driver
 from weft.service.access.redaction import mask, secrets_of
 from weft.service.jobs.job_view import name_fields
@@ -15,7 +15,7 @@ from weft.service.responses.job_row import JobName
 from weft.service.responses.json_values import plain
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     """A job is in another state than before."""
 

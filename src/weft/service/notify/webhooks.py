@@ -16,13 +16,14 @@ import logging
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from weft.app.serve.private_file import read_private, write_private
 from weft.core.errors import InvalidConfig, UnknownName
+from weft.frozen import frozen
 from weft.runtime.loop.driver import Driver
 from weft.service.notify.mail import SCHEME, MailServer, addresses
 from weft.service.notify.notice_formats import FORMATS, Format, as_json, as_mail, as_slack
@@ -36,7 +37,7 @@ TIMEOUT_S = 10.0
 MOST_HOOKS = 32
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hook:
     """One receiver; empty `tenant` and `states` mean all. `seq` is the last event it was told."""
 

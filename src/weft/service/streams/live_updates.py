@@ -24,6 +24,7 @@ from weft.core.events.event import (
     Submitted,
 )
 from weft.core.model.job import JobId
+from weft.frozen import frozen
 from weft.runtime.records.status import JobStatus, status_of
 from weft.service.access.tokens import Caller
 from weft.service.http.json_body import write_json
@@ -42,7 +43,7 @@ SNAPSHOTS = 4  # written at a time: a crowd that comes at once does not keep a s
 ROWS_KEPT = 20_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """A job as it was described last: whose it is, the number of its reason, and the text."""
 
@@ -51,7 +52,7 @@ class Row:
     text: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Delta:
     """What is different from the look before: jobs by id, machines by name, reasons by number."""
 

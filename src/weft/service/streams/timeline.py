@@ -26,6 +26,7 @@ from weft.core.events.event import (
     Suspended,
 )
 from weft.core.model.job import Allocation, JobId, name_of
+from weft.frozen import frozen
 from weft.runtime.loop.background import end_task
 from weft.runtime.loop.driver import Driver
 from weft.service.responses.timeline import EndWord
@@ -37,7 +38,7 @@ CHANGES_SHOWN = 100
 Devices = tuple[tuple[str, tuple[int, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobName:
     """What a job is called, and whose it is."""
 
@@ -70,7 +71,7 @@ class Span:
         return self.share * sum(len(gpus) for _, gpus in self.on)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Move:
     """What a decision changed for a job: GPUs before and after, and why."""
 
@@ -81,7 +82,7 @@ class Move:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision:
     """One decision: what changed, how many were told why they wait, and who decided instead."""
 

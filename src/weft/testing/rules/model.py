@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from weft.app.serve.rules import Quotas
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, Job, JobId, Tier
+from weft.frozen import frozen
 from weft.stack.windows import Window, read_window
 
 SLACK = 1e-6
@@ -16,7 +16,7 @@ PATIENCE_S = 600.0  # after which a job that cannot be stopped has devices kept 
 Device = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Running:
     """What a job holds, and since when it runs."""
 
@@ -35,7 +35,7 @@ class Running:
         return frozenset((part.node, gpu) for part in self.on.slices for gpu in part.gpus)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Undone:
     """A job that should have been started, by which promise, and why."""
 
@@ -44,7 +44,7 @@ class Undone:
     what: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moment:
     """Who runs where and who waits, in order of submission; `sized` if the policy chooses sizes.
 

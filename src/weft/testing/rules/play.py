@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 from weft.app.serve.rules import Quotas
@@ -16,6 +16,7 @@ from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import build, read_spec
 from weft.core.state.table import Column
+from weft.frozen import frozen
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
@@ -27,7 +28,7 @@ from weft.testing.rules.scenario import WHOLE, Scenario
 PROMISED_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     """What went wrong, and in which step."""
 

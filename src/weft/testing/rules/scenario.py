@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -12,6 +11,7 @@ from weft.app.serve.rules import Quotas
 from weft.core.model.cluster import Cluster, parse_cluster
 from weft.core.model.job import Demand, Job, JobId, Tier
 from weft.core.model.launch import Launch
+from weft.frozen import frozen
 
 CLUSTERS = ("1x4:a100", "2x4:a100", "3x2:a100", "1x4:a100+1x4:t4", "2x2:a100+1x3:t4")
 POLICIES = ("fifo:backfill=true", "las", "srtf", "tiresias", "weft")  # who leave nothing idle
@@ -22,7 +22,7 @@ STEPS = 22
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """After so many seconds a job is submitted, or one of those that run ends.
 
@@ -35,7 +35,7 @@ class Step:
     rules: Quotas | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scenario:
     """Rules around a policy on a cluster, and the steps, as drawn from a seed."""
 

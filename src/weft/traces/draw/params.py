@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -17,13 +16,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from weft.frozen import frozen
+
 Floats = npt.NDArray[np.float64]
 
 # Where a trace publishes no user data (our choice).
 USERS, USER_SIGMA = 300, 1.8
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arrival:
     """How jobs arrive: a rate per hour with calendar, noise and bursts.
 
@@ -41,7 +42,7 @@ class Arrival:
     gap_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Family:
     """Everything the generator knows about one trace."""
 
@@ -59,7 +60,7 @@ class Family:
     user_sigma: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobType:
     """One class of Acme jobs: its share, the box of its GPU counts, its lengths."""
 

@@ -13,6 +13,7 @@ from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import BatchRange, Demand, Job, JobId, Tier
 from weft.core.model.trace import Detail, LoadReport, Trace, Truth
 from weft.formulas.training.convergence import Curve
+from weft.frozen import frozen
 from weft.traces.draft import Workload
 from weft.traces.draw.arrivals import Ints
 from weft.traces.draw.params import Floats
@@ -23,7 +24,7 @@ T = TypeVar("T")
 LOAD = 0.8
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Want:
     """A request with every default filled in; `limit` is the largest job, in GPUs."""
 
@@ -63,7 +64,7 @@ class Drawn:
     traffics: Sequence[Traffic | None] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recipe:
     """A named workload: how to draw it, how many jobs, on which cluster, at which load."""
 

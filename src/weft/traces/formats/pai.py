@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import nan
 
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Truth
+from weft.frozen import frozen
 from weft.traces.draft import Draft, Format, Pair, demand
 from weft.traces.options import Options
 from weft.traces.source import Member, Sample
@@ -61,7 +61,7 @@ def load_sample(files: Sequence[Member], _: Options) -> Draft:
     return draft
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Task:
     job: str
     role: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from weft.core.model.job import Job, JobId
 from weft.core.model.trace import Detail, Truth
 from weft.core.paths import expand
 from weft.formulas.training.regimes import Regimes, regimes_of
+from weft.frozen import frozen
 from weft.traces.draft import Draft, Format, Pair, demand
 from weft.traces.draw.batch_schedules import SAMPLES, Schedule, accordion, noise_scale
 from weft.traces.formats.gavel import BASE, batch_of, count_columns, read_gang, read_job
@@ -34,7 +34,7 @@ GROWTH = "gns_regimes.json"
 KIND = "v100"  # the tables' name for the GPU they were measured on
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tables:
     """Steps per second by job type and GPUs, and how batches grow by model, batch and GPUs."""
 

@@ -8,17 +8,17 @@ kind on which the requested sizes of those workloads were tuned, with the batch 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.core.model.job import BatchRange
+from weft.frozen import frozen
 
 COUNTS = (1, 4, 8, 16, 24)
 MAX_GPUS = 64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Model:
     """How long it trains, on which batches, and what users ask for (GPUs, batch)."""
 

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from weft.frozen import frozen
+
 TINY = 1e-12
 SMOOTH = 0.98  # of the running means; about the last fifty measurements count
 
 _UNKNOWN = (0.0, 1.0)  # a batch and its gain
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Norms:
     """Squared norms of mean gradients over `few` and over `many` samples."""
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from weft.frozen import frozen
 from weft.perf.goodput.fit import Row
 from weft.perf.goodput.measurements import Measurements
 from weft.perf.goodput.model import Limits, Noise, best_batch
@@ -49,7 +50,7 @@ def find_rule(name: str) -> Rule:
     return RULES[name]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bounds:
     """What the script allows: its own batch, the largest, and the largest on one GPU.
 

@@ -13,12 +13,12 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 
+from weft.frozen import frozen
 from weft.train.errors import BadCheckpoint, TrainError
 from weft.wire import fence
 from weft.wire.places import is_url
@@ -31,7 +31,7 @@ CHUNK = 1 << 20
 _NAME = re.compile(r"step-(\d{12})\.ckpt")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kept:
     """A checkpoint on disk."""
 

@@ -8,10 +8,11 @@ there is to remember: whoever resumes at it, with however many ranks, sees the r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batch:
     """How a step is dealt: samples of one micro-batch on one rank, and micro-batches of a step.
 
@@ -23,7 +24,7 @@ class Batch:
     accumulate: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cell:
     """One rank's part of one micro-batch: positions `start` to `stop` of the epoch's order.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from weft.frozen import frozen
 from weft.train.errors import TrainError
 
 MOST_WAYS = 1_000_000
@@ -15,7 +15,7 @@ PART = re.compile(r"dp[0-9]{0,7}|(?:tp|pp|zero|ga)[0-9]{1,7}|offload|gc")
 HINT = "parts are dp, dpN, tpN, ppN, zero1 to zero3, gaN, offload and gc, such as dp2-tp2-gc"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layout:
     """How ranks divide model and batch: `data` x `tensor` x `pipeline` of them."""
 

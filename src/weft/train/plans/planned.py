@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,6 +32,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from weft.frozen import frozen
 from weft.train.checkpoints.save_times import SaveTimes
 from weft.train.errors import TrainError
 from weft.train.plans import dividing
@@ -50,7 +50,7 @@ LOCAL = 1 << 31  # seeds of a step: one for each replica
 RECENT = 20  # steps whose median time is reported
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recipe:
     """What is trained, whatever the plan: see `weft.train.plan`."""
 

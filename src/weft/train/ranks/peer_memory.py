@@ -13,10 +13,11 @@ import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from weft.frozen import frozen
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class _Part(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Origin:
     """The process whose memory it is. A number may mean another process elsewhere: see `token`.
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from weft.frozen import frozen
 from weft.train.ranks.peer_memory import (
     Origin,
     check_origin,
@@ -33,7 +33,7 @@ HEADER, ANSWER, BODY, VERDICT = 1, 2, 3, 4  # what a message is
 CPU = torch.device("cpu")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sent:
     """The place of a tensor that is not in the header.
 
@@ -102,7 +102,7 @@ def find_tensors(state: Any) -> Iterator[torch.Tensor]:
             yield from find_tensors(item)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Slot:
     """Where a tensor belongs, and where it is."""
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,6 +13,7 @@ import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     from weft.cli.connect.client import Client
@@ -24,7 +24,7 @@ QUERY_S = 20.0
 Verdict = Literal["ok", "note", "bad"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """What was looked at, whether it is well, and what was seen."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     from weft.cli.connect.client import Client
@@ -21,7 +22,7 @@ JOB = {"job": {"type": "string", "description": "A job's id, name or unique begi
 FILE = {"file": {"type": "object", "description": "The fields of a job file: command, gpus, ..."}}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tool:
     """Something that can be asked for; `fields` are those of its arguments, as JSON Schema."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 
 from weft.core.model.job import Allocation, JobId, NodeId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.wrap.gfs.quota import HOUR_S, KEPT_H, Forecaster, free_gpus, pool
 from weft.pieces.wrap.gfs.victims import NO_HOURS, Record
 from weft.stack.wrapper import WrapperMemory
@@ -18,7 +19,7 @@ DAY_S = 86_400.0
 Who = str  # `tenant@kind`
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpotRun:
     """A spot job that runs: since when, and how many whole hours of it have been counted."""
 
@@ -28,7 +29,7 @@ class SpotRun:
     counted: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromisedHour:
     """An hour of a spot job that ended, whole or broken by others."""
 
@@ -38,7 +39,7 @@ class PromisedHour:
     kept: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GfsMemory(WrapperMemory):
     """Usage by hour, runs, the hours of the last day, totals, and the factor of each kind.
 

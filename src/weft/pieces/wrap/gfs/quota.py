@@ -8,10 +8,11 @@ sum is for spot jobs, times a factor that follows how well promises were kept.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import floor, sqrt
 from statistics import NormalDist, fmean, pstdev
 from typing import Protocol
+
+from weft.frozen import frozen
 
 HOUR_S = 3600.0
 WEEK_H, DAY_H = 168, 24
@@ -20,7 +21,7 @@ FEWEST = 2  # hours that make a deviation
 LEAST_ETA, MOST_ETA = 0.1, 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Forecast:
     """GPUs that will be in use at most during an hour, as a mean and a deviation."""
 
@@ -36,7 +37,7 @@ class Forecaster(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HourOfWeek:
     """Mean and deviation of the same hour in weeks before; of days, then of late, without these."""
 
@@ -52,7 +53,7 @@ class HourOfWeek:
         return Forecast(fmean(known) if known else 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LastDay:
     """Mean and deviation of the last 24 hours."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import pow
 
 from weft.core.model.job import JobId
+from weft.frozen import frozen
 
 MOST_SCORE = 10_000.0
 WEIGHT_OF_COST = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Guest:
     """A spot job on a node: how many of its GPUs it has there, and what it costs to stop it.
 
@@ -24,7 +24,7 @@ class Guest:
     cost: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Record:
     """How many hours of spot jobs were broken and kept."""
 

@@ -20,7 +20,7 @@ Deviations: demand is forecast by the mean and deviation of the same hour of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column
+from weft.frozen import frozen
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.gfs.history import DAY_S, GfsMemory
 from weft.pieces.wrap.gfs.quota import FORECASTERS, HOUR_S, adjust, spot_quota
@@ -49,7 +50,7 @@ WINDOW_S = 4.0 * HOUR_S  # of hours that the factor follows
 IDLES = "GPUs that guaranteed jobs are expected to need are kept from spot jobs"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gfs(Wrapper):
     """Let spot jobs use what guaranteed ones are not expected to need, and give way to them.
 

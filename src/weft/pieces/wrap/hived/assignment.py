@@ -11,6 +11,7 @@ from weft.core.errors import did_you_mean
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import NodeId
 from weft.core.model.topology import Groups, NodeTopology
+from weft.frozen import frozen
 from weft.pieces.wrap.hived.cells import Cell, Chain, FreeCells, check_assignment
 from weft.pieces.wrap.hived.rules import GPU, NODE, Rules, Wanted, read_levels
 from weft.stack.windows import read_gpus
@@ -87,7 +88,7 @@ class Layout:
         return max(chain.sizes[cell.level] // chain.node_size, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Seat:
     """A machine of a virtual cluster: the `part`-th of the machines of a cell, or a part of one."""
 
@@ -95,7 +96,7 @@ class Seat:
     part: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Owned:
     """One cell of a virtual cluster; `pinned` is where it is for ever, else it is bound anew."""
 

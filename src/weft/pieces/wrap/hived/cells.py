@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from weft.frozen import frozen
+
 Cell = tuple[int, int]  # level, number among the cells of that level
 Cost = Callable[[Cell], float]
 
@@ -86,7 +88,7 @@ class Chain:
         return range(devices[0] // self.node_size, devices[-1] // self.node_size + 1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Balance:
     """Cells of one level that are available, those that are assigned, and what that leaves."""
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 
 GPU, NODE = "gpu", "node"
 LEVEL = re.compile(r"([A-Za-z][\w-]*)\*(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """So many cells of a level of a chain for a tenant; `chain` empty: the only one there is."""
 
@@ -31,7 +31,7 @@ class Wanted:
         return f"{self.tenant}@{self.level}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rules:
     """What was asked for, read but not yet compared with any cluster."""
 

@@ -18,7 +18,7 @@ Deviations  the policy inside is asked once for each virtual cluster, on machine
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Cluster
@@ -27,6 +27,7 @@ from weft.core.plan.about import About, Ties, may_idle
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.frozen import frozen
 from weft.pieces.wrap.hived.assignment import Machine, lay_out, machines_of
 from weft.pieces.wrap.hived.file import read_content
 from weft.pieces.wrap.hived.rules import Rules, read_rules
@@ -39,7 +40,7 @@ from weft.stack.wrapper import Wrapper, WrapperMemory
 STARVES = "an opportunistic job while owners use their cells"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HivedMemory(WrapperMemory):
     """Memory of the policy inside each virtual cluster; machines that were there.
 
@@ -54,7 +55,7 @@ class HivedMemory(WrapperMemory):
     asked: Mapping[str, Asked] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hived(Wrapper):
     """Give every tenant a virtual cluster of its own cells, and lend what is idle.
 

@@ -22,6 +22,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats, Table
+from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.pieces.wrap.tenants.fair_tenants import (
@@ -56,7 +57,7 @@ class FairMemory(WrapperMemory):
     rate: Floats = field(default_factory=lambda: NONE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fair(Wrapper):
     """Serve jobs first whose finish-time fairness would exceed `bound`; none: never.
 

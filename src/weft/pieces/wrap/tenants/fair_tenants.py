@@ -5,16 +5,15 @@ A tenant's part is by its weight among the tenants that are there, and its jobs 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.model.job import Job
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats, Rows
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tenants:
     """The tenants of a view: the one of each row, and how many jobs and which part each has."""
 

@@ -9,7 +9,7 @@ started is left alone for a while before it has to give way.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 
 import numpy as np
@@ -23,6 +23,7 @@ from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
 from weft.core.state.releasing import devices_of
 from weft.core.state.table import Bools, Column
+from weft.frozen import frozen
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.sub_cluster import decide_among
@@ -33,7 +34,7 @@ from weft.stack.wrapper import Wrapper, WrapperMemory
 SLACK = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LendMemory(WrapperMemory):
     """The inner policy's memory; what tenants used of late, up to when; what jobs were told."""
 
@@ -42,7 +43,7 @@ class LendMemory(WrapperMemory):
     gave_way: Mapping[JobId, Reason] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lend(Wrapper):
     """Give every tenant its own GPUs first, and lend what is idle.
 

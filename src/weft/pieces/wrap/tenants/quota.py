@@ -22,6 +22,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column
+from weft.frozen import frozen
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.sub_cluster import decide_among
@@ -70,7 +71,7 @@ class Shape:
         return replace(part, memory=memory)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quota(Wrapper):
     """Keep every tenant within its limits and, while others wait, near its weighted share.
 

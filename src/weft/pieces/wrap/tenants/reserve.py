@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 
 import numpy as np
@@ -23,6 +23,7 @@ from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
+from weft.frozen import frozen
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.sub_cluster import decide_among
@@ -33,14 +34,14 @@ from weft.stack.wrapper import Wrapper, WrapperMemory
 Names = frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReserveMemory(WrapperMemory):
     """The inner policy's memory, that for jobs kept from other windows, and what jobs were told."""
 
     groups: Mapping[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reserve(Wrapper):
     """Keep devices for tenants or for maintenance; `windows` are written by name."""
 

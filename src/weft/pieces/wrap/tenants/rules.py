@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
 
 ANY = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rules:
     """Limits on GPUs held at once by (tenant, kind), ANY for all kinds; weights by tenant."""
 

@@ -1,0 +1,14 @@
+"""The decorator of the values that everything here is made of: frozen, slotted dataclasses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar, dataclass_transform
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen(cls: type[T]) -> type[T]:
+    """A dataclass whose instances cannot be changed and have no attributes but its fields."""
+    return dataclass(frozen=True, slots=True)(cls)

@@ -100,9 +100,8 @@ class State:
                 return self._decided(now, event)
             case Failed(job, attempt, _, retry):
                 if not retry:
-                    return self._leave(
-                        now, job, attempt, How.LOST if event.lost else How.FAILED, event.code
-                    )
+                    how = How.LOST if event.lost else How.FAILED
+                    return self._leave(now, job, attempt, how, event.code)
                 return self._retry(now, job, attempt, alone=event.lost and event.out_of_memory)
             case StartFailed(job, attempt):
                 return self._retry(now, job, attempt)

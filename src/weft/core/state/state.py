@@ -72,8 +72,7 @@ class State:
         self.reports: dict[JobId, Reported] = {}
         self.releasing = Releasing()
         self.live = LiveChanges(self.releasing)
-        self.asleep, self.dependencies = Asleep(), Dependencies()
-        self.story = EventHistory()
+        self.asleep, self.dependencies, self.story = Asleep(), Dependencies(), EventHistory()
 
     def fold(self, now: float, event: Event) -> list[Action]:
         """Take in one fact; return what follows from it without any decision.
@@ -100,8 +99,9 @@ class State:
                 return self._decided(now, event)
             case Failed(job, attempt, _, retry):
                 if not retry:
-                    how = How.LOST if event.lost else How.FAILED
-                    return self._leave(now, job, attempt, how, event.code)
+                    return self._leave(
+                        now, job, attempt, How.LOST if event.lost else How.FAILED, event.code
+                    )
                 return self._retry(now, job, attempt, alone=event.lost and event.out_of_memory)
             case StartFailed(job, attempt):
                 return self._retry(now, job, attempt)

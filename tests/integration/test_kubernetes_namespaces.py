@@ -66,7 +66,7 @@ class Request(BaseHTTPRequestHandler):
             self.answer(200, pods[0].pop(urlsplit(self.path).path.rpartition("/")[2]))
 
     def allowed(self) -> list[dict[str, Any]]:
-        """The pods that the path names, in a list; empty, and answered, for who may not see them."""
+        """The pods that the path names, in a list; empty, and answered, for who may not."""
         space, who = self.path.split("/")[4], self.headers.get("Impersonate-User", "weft")
         if self.server.rights.get(space) == who:
             return [self.server.pods[space]]

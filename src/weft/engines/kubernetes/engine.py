@@ -42,8 +42,8 @@ class KubernetesEngine(FleetEngine):
     of the `node`, whose network pods then have. `nodes_file` has the output of `kubectl get nodes
     -o json` where nodes may not be read, `labels` chooses some of them, `tolerate` names taints
     of theirs, joined by `+`; `keep_cpus` and `keep_mem_gb` of each are left to other pods.
-    `pull_secret`, `account` and `priority_class` are the pods' own. `tenants` is a file that gives each tenant a
-    namespace, a service account whose rights are used there, and what its pods have.
+    `pull_secret`, `account` and `priority_class` are the pods' own. `tenants` is a file that gives
+    each tenant a namespace, a service account whose rights are used there, and what its pods have.
     """
 
     state: Path = field(metadata={"settable": False})

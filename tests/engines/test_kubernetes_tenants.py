@@ -36,6 +36,7 @@ def tenants(kubernetes: KubernetesCluster, tmp_path: Path) -> Iterator[Path]:
     path.write_text("\n".join(f'[{tenant}]\nnamespace = "{tenant}"' for tenant in TENANTS))
     yield path
     for tenant in TENANTS:  # nobody ends a namespace here: its controller does not run
+        kubernetes.kubectl("-n", tenant, "delete", "pods", "--all", "--grace-period=1")
         for kind in ("rolebinding", "role", "serviceaccount"):
             kubernetes.kubectl("-n", tenant, "delete", kind, "--all")
 

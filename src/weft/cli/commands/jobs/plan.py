@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from weft.cli.commands.cluster.what_if import CHANGE, MORE_NODES, Limits, Weights
 from weft.cli.commands.jobs.submit import What, bodies, send
 from weft.cli.job_files.job_options import Flags
@@ -24,17 +22,11 @@ def plan(
     flags: Flags,
     if_policy: Annotated[
         str | None,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="Assume that this policy decides.",
-            rich_help_panel=CHANGE,
-            metavar="NAME",
-        ),
+        CHANGE("--policy", "-p", help="Assume that this policy decides.", metavar="NAME"),
     ] = None,
     if_limit: Limits = None,
     if_weight: Weights = None,
-    add_nodes: Annotated[str, typer.Option("--add-nodes", **MORE_NODES)] = "",
+    add_nodes: Annotated[str, CHANGE("--add-nodes", **MORE_NODES)] = "",
     as_json: o.AsJson = False,
 ) -> None:
     """Show what would happen to a job now.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from weft.core.spec.registry import Described
 
 SIM = o.panel("Simulation")
+# Options that the simulation takes as they were typed.
+AS_TYPED = {
+    *("workload", "cluster", "seed", "predictor", "jobs", "load", "restart_cost", "profiles"),
+    *("free_moves", "perf", "sharing", "pairs", "sleep_nodes", "boot_s", "resize", "stops"),
+}
 
 
 @frozen
@@ -158,28 +164,13 @@ class SimulationOptions:
         from weft.sim.faults import Faults
 
         return Setup(
-            workload=self.workload,
+            **{name: value for name, value in asdict(self).items() if name in AS_TYPED},
             policy=policy,
-            cluster=self.cluster,
-            seed=self.seed,
-            predictor=self.predictor,
-            jobs=self.jobs,
-            load=self.load,
-            restart_cost=self.restart_cost,
             checkpoint_s=self.checkpoint_cost,
             faults=Faults(self.node_mtbf_h, self.repair_h, self.job_mtbf_h),
             options=o.trace_options(self.max_gpus, self.sample, self.window, self.trace_option),
-            profiles=self.profiles,
-            free_moves=self.free_moves,
-            perf=self.perf,
-            sharing=self.sharing,
-            pairs=self.pairs,
             weights=read_weights(self.weights),
             loans=read_loans(self.loan),
-            sleep_nodes=self.sleep_nodes,
-            boot_s=self.boot_s,
-            resize=self.resize,
-            stops=self.stops,
             **more,
         )
 

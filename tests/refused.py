@@ -26,6 +26,9 @@ def refused(
         must_refuse.__signature__ = own.replace(  # type: ignore[attr-defined]
             parameters=[*own.parameters.values(), words]
         )
-        return pytest.mark.parametrize(("text", "why"), cases.items())(must_refuse)
+        marked: Callable[..., None] = pytest.mark.parametrize(("text", "why"), cases.items())(
+            must_refuse
+        )
+        return marked
 
     return decorate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from weft.core.model.job import Allocation, Config, Demand
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
+from weft.pieces.parts import Sizes
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.configs import find_acceptable
 from weft.pieces.wrap.restart_costs import restart_seconds, seconds_left
@@ -25,6 +27,20 @@ def place_plans(view: View, wanted: Mapping[int, Config]) -> Plan:
     """Every row on devices of the size it is to have, with the best plan there."""
     changes = attach_plans(view, place_configs(view, wanted))
     return Plan({view.job(row).id: on for row, on in changes.items()})
+
+
+class PlansBySize(ABC):
+    """A policy that chooses sizes, and leaves places and execution plans to `place_plans`."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def choose_sizes(self, view: View) -> Sizes:
+        """A size for every row that runs or starts."""
+
+    def decide(self, view: View) -> Plan:
+        """Sizes, placement, plans."""
+        return Plan() if view.empty else place_plans(view, self.choose_sizes(view).wanted)
 
 
 def overlay_plans(view: View, configs: tuple[Config, ...], goodput: Floats) -> tuple[Floats, Bools]:

@@ -22,13 +22,12 @@ import numpy as np
 from weft.core.model.job import Config
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, sizes_in_rounds
-from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
 from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.pieces.size.configs import rigid_configs, valid_configs
-from weft.pieces.size.plans import place_plans, planned_rates
+from weft.pieces.size.plans import PlansBySize, planned_rates
 from weft.policies.rubick.ladders import Ladder, build_ladders, is_guaranteed
 
 WHERE = tax.classify(
@@ -42,7 +41,7 @@ WHERE = tax.classify(
 
 
 @frozen
-class Rubick:
+class Rubick(PlansBySize):
     """GPUs from where they gain least to where they gain most, by the best plan at each size.
 
     `interval` is the length of a round, `gate` the part of its running time that a job must keep
@@ -62,12 +61,6 @@ class Rubick:
         return sizes_in_rounds(
             "rubick", "Zhang et al. 2025", self.interval, WHERE, also=Controls.PLAN, starves=waits
         )
-
-    def decide(self, view: View) -> Plan:
-        """Curves, slopes, placement, plans."""
-        if view.empty:
-            return Plan()
-        return place_plans(view, self.choose_sizes(view).wanted)
 
     def choose_sizes(self, view: View) -> Sizes:
         """A rung for every row."""

@@ -27,6 +27,7 @@ class World:
 
     def __init__(self, cluster: str = "1x1:h200", policy: str = "weft:strangers=true") -> None:
         knowledge = Knowledge(
+            predictor=build("predictor", "history"),
             beliefs=FittedBeliefs(),
             colocation=Colocated(profile_of),
             costs=LearntCosts(),

@@ -69,9 +69,9 @@ def _time(policy: Weft, view: View) -> tuple[float, Plan]:
 def _follow(view: View, plan: Plan) -> View:
     """A minute later, when those who were given devices run."""
     state = State(view.cluster)
-    state.table, state.free = view.table, view.free
+    state.table = view.table
     state.fold(0.0, Decided(1, dict(plan.changes), {}, plan.wake_at))
     for row, on in enumerate(state.table.allocations):
         if on is not None:
             state.fold(0.0, Started(view.job(row).id, 1))
-    return replace(view, memory=plan.memory, now=60.0)
+    return replace(view, free=state.free, memory=plan.memory, now=60.0)

@@ -13,6 +13,7 @@ from weft.core.model.cluster import Node
 from weft.core.model.launch import Launch
 from weft.engines.attempts.request import Site, adjustment, attempt_spec, check_launch
 from weft.engines.machine.devices import Gpu, Machine
+from weft.engines.machine.host_part import Means
 from weft.node.ranks.environment import rank_environment
 from weft.wire.attempt import AttemptSpec, folder_of, job_folder, short_path
 
@@ -143,3 +144,27 @@ def test_deep_sockets_move_to_a_short_place() -> None:
     assert short_path(Path("/run/s.sock")) == "/run/s.sock"
     assert len(short_path(deep)) < 100
     assert short_path(deep) == short_path(deep)
+
+
+def test_an_estimate_of_a_models_memory_leaves_room_for_its_process() -> None:
+    known = replace(JOB, model="bert-base")
+    claims = on(0, share=0.5, gpu_mem_gb=4.0)
+
+    def cap(job: model.Job, at: model.Allocation) -> float:
+        return attempt_spec(job, at, 1, MACHINE, SITE, means=Means(mps=True, gpus=True)).gpu_mem_gb
+
+    assert cap(known, claims) == pytest.approx(4.0 * 2.0 + 2.0)
+    assert cap(JOB, claims) == 4.0  # measured, and with a margin of its own
+    assert cap(replace(known, gpu_mem_gb=4.0), claims) == 4.0  # its owner said so
+    assert cap(known, on(0, gpu_mem_gb=4.0)) == 0.0  # nobody is beside it
+    assert cap(known, on(0, share=0.5)) == 0.0
+
+
+def test_the_limits_of_torch_and_of_mps_are_the_same() -> None:
+    known = replace(JOB, model="bert-base")
+    means = Means(mps=True, gpus=True)
+    spec = attempt_spec(known, on(0, share=0.5, gpu_mem_gb=4.0), 1, MACHINE, SITE, means=means)
+
+    part = float(spec.env["WEFT_GPU_MEMORY_FRACTION"])
+    assert part * MACHINE.node.device_gb == pytest.approx(10.0, rel=1e-2)
+    assert spec.env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=10240M"

@@ -36,12 +36,12 @@ def view(*jobs: Job, cluster: str = "1x1:h200") -> View:
 def follow(before: View, plan: Plan) -> View:
     """The view once the jobs of a plan run."""
     state = State(before.cluster)
-    state.table, state.free = before.table, before.free
+    state.table = before.table
     state.fold(before.now, Decided(1, dict(plan.changes), {}, plan.wake_at))
     for row, on in enumerate(state.table.allocations):
         if on is not None:
             state.fold(before.now, Started(before.job(row).id, 1))
-    return replace(before, memory=plan.memory)
+    return replace(before, free=state.free, memory=plan.memory)
 
 
 def given(plan: Plan, name: str) -> Allocation | None:

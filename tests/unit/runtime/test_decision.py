@@ -75,7 +75,7 @@ class Bench:
         cluster = Cluster((Node(NodeId("n"), "a100", 8),))
         note = self.noted
         self.scheduler = Scheduler(policy, cluster, journal=lambda at, e: note.append((at, e)))
-        self.clock = Clock()
+        self.clock = Clock(seconds=time.process_time)  # as fast on a busy machine
         self.decisions = Decisions(self.clock, policy=SLOW)
         self.verdict: Verdict | None = None
 
@@ -106,7 +106,7 @@ def test_news_within_the_pause_of_a_slow_policy_is_decided_later_and_together() 
     assert policy.asked == [first]
     assert wake is not None
     assert asks == [[Wake(wake)], []]
-    assert first + PAUSE * TAKES_S < wake < bench.clock.now + LONGEST_S
+    assert first + PAUSE * TAKES_S < wake <= bench.clock.now + LONGEST_S
     assert bench.tell(Woken(), at=wake) == [Wake(None)]
     assert policy.asked == [first, wake]
 

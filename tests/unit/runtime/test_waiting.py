@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import string
+from dataclasses import replace
+
+import pytest
 
 from weft.core.events.event import Failed, Started, Submitted
 from weft.core.model.cluster import Cluster, parse_cluster
@@ -206,3 +209,22 @@ def test_a_gang_waits_for_a_node_that_is_away() -> None:
     assert why.text == (
         "waits for 4 a100 GPUs on 2 nodes; 1 of 2 nodes that could run it is drained"
     )
+
+
+def test_machines_are_looked_at_once_for_tenants_that_ask_for_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[Allocation] = []
+    real = Capacity.fits
+
+    def count(free: Capacity, allocation: Allocation) -> bool:
+        looked.append(allocation)
+        return real(free, allocation)
+
+    monkeypatch.setattr(Capacity, "fits", count)
+    now = waits(WHOLE)
+
+    why = [now.because(replace(job(4), tenant=f"t{number}")) for number in range(50)]
+
+    assert {each.blocker for each in why} == {Blocker.TURN}
+    assert len(looked) == len(WHOLE.nodes) - 1  # of a kind that has enough

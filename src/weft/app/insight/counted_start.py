@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.app.insight.present import SIMULATIONS, TINY_S, Estimate, Present
+from weft.app.insight.present import SIMULATIONS, Estimate, Present
 from weft.core.model.job import JobId
 from weft.core.state.table import Floats
 
@@ -17,11 +17,12 @@ from weft.core.state.table import Floats
 def count_start(
     present: Present, order: Sequence[JobId], simulations: int = SIMULATIONS
 ) -> Estimate | None:
-    """When the last of `order` starts, with other remaining times each time; None: never."""
+    """When the last of `order` starts, with other remaining times each time; None: not known.
+
+    Never, that is, or at once: it waits beside what is free for it, for something else than GPUs.
+    """
     starts = [_count(present, order, seed) for seed in range(simulations)]
-    if any(start is None for start in starts):
-        return None
-    return Estimate(tuple(starts), counted=True)
+    return Estimate(tuple(starts), counted=True) if all(starts) else None
 
 
 def _count(present: Present, order: Sequence[JobId], seed: int) -> float | None:
@@ -40,7 +41,7 @@ def _count(present: Present, order: Sequence[JobId], seed: int) -> float | None:
         first = np.argpartition(ready[best], need - 1)[:need]
         start = float(ready[best][first].max())
         ready[best][first] = start + float(remaining[row]) * demand.share
-    return None if start is None else max(start, TINY_S)
+    return start
 
 
 def _when_free(present: Present, remaining: Floats) -> dict[str, Floats]:

@@ -160,6 +160,13 @@ class Cluster:
 
     def having(self, node: Node, order: dict[NodeId, int]) -> Cluster:
         """The same cluster after `node` came up, at its place in `order` or at the end."""
+        after_all = not self.nodes or order.get(node.id, len(order)) >= order.get(
+            self.nodes[-1].id, len(order)
+        )
+        if after_all and node.id not in self.index:
+            grown = Cluster((*self.nodes, node), self.name)
+            vars(grown)["index"] = {**self.index, node.id: len(self.nodes)}  # known already
+            return grown
         nodes = [*(n for n in self.nodes if n.id != node.id), node]
         return Cluster(tuple(sorted(nodes, key=lambda n: order.get(n.id, len(order)))), self.name)
 

@@ -36,6 +36,5 @@ def bring_up(state: StateParts, now: float, node: Node) -> list[Action]:
     if at is not None and state.cluster.nodes[at] != node:
         # Other devices than before: whatever ran there is gone with the old ones.
         actions = take_down(state, now, node.id)
-    order = {n.id: i for i, n in enumerate(state.whole.nodes)}
-    state.rebuild(state.cluster.having(node, order))
+    state.rebuild(state.cluster.having(node, state.whole.index))
     return actions

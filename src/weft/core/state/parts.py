@@ -22,11 +22,15 @@ class StateParts(Protocol):
     whole: Cluster
     recalled: int
     table: Table
-    free: Capacity
     releasing: Releasing
     live: LiveChanges
     asleep: Asleep
     reports: dict[JobId, Reported]
+
+    @property
+    def free(self) -> Capacity:
+        """What nobody was promised."""
+        ...
 
     def end_attempts(self, job: JobId) -> list[Action]:
         """No attempt of a job is to go on."""

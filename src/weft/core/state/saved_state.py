@@ -19,7 +19,6 @@ from weft.core.events.event import Reported
 from weft.core.events.job_end import Ended
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Job, JobId
-from weft.core.state.capacity import Capacity
 from weft.core.state.live_changes import CanResize, Resizing
 from weft.core.state.state import State
 from weft.core.state.table import COLUMNS, Table
@@ -111,10 +110,6 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
     state.table = Table.of(
         unpack_floats(numbers["cells"]), [jobs[held.job] for held in active], [o.on for o in active]
     )
-    state.free = Capacity(state.cluster)
-    for held in active:
-        if held.on is not None:
-            state.free.take(held.on)
     state.free.commit()
     state.free.set_hosts(numbers["hosts"])
     for held in tables["leaving"]:

@@ -62,20 +62,17 @@ class State:
     """Jobs, promises and what is still being vacated."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.whole = cluster
+        self.cluster = self.whole = cluster
         self.table = Table()
-        self.free = Capacity(cluster)
-        self.submissions = 0
-        self.decisions = 0
+        self._free: Capacity | None = None
+        self.submissions = self.decisions = 0
         self.wake_at: float | None = None
         self.recalled = 0  # loaned machines that are wanted back and still here
         self.ended: list[Ended] = []
         self.reports: dict[JobId, Reported] = {}
         self.releasing = Releasing()
         self.live = LiveChanges(self.releasing)
-        self.asleep = Asleep()
-        self.dependencies = Dependencies()
+        self.asleep, self.dependencies = Asleep(), Dependencies()
         self.story = EventHistory()
 
     def fold(self, now: float, event: Event) -> list[Action]:
@@ -106,7 +103,7 @@ class State:
                     return self._leave(
                         now, job, attempt, How.LOST if event.lost else How.FAILED, event.code
                     )
-                return self._retry(now, job, attempt)
+                return self._retry(now, job, attempt, alone=event.lost and event.out_of_memory)
             case StartFailed(job, attempt):
                 return self._retry(now, job, attempt)
             case Cancelled(job):
@@ -201,13 +198,14 @@ class State:
                 self.table.set(row, Column.STAGE, Stage.PENDING)
         return [*self.releasing.left(job, attempt)]
 
-    def _retry(self, now: float, job: JobId, attempt: int) -> list[Action]:
+    def _retry(self, now: float, job: JobId, attempt: int, *, alone: bool = False) -> list[Action]:
         row = self._current(job, attempt)
         slept = self.asleep.find(job, attempt) is not None
         if slept or row is not None:
             at = self.table.row(job)
-            self.table.set(at, Column.RETRIES, self.table.get(at, Column.RETRIES) + 1)
-            self.table.set(at, Column.FAILED, now)
+            self.table.note_failure(at, now)
+            if alone and self.table.jobs[at].model:  # programs without a name are learned
+                self.releasing.rename(self.table.keep_alone(at))
         if row is None:
             self.asleep.drop(job) if slept else None
             return self._stopped(now, job, attempt)
@@ -380,8 +378,7 @@ class State:
         table = self.table
         row = table.row(job)
         table.meters_off(row, now)
-        ran = table.get(row, Column.RAN_BASE)
-        service = table.get(row, Column.SERVICE_BASE)
+        ran, service = table.get(row, Column.RAN_BASE), table.get(row, Column.SERVICE_BASE)
         how = how.or_timeout(table.jobs[row], ran)
         finished = how is How.COMPLETED
         self.ended.append(Ended(table.jobs[row], ran, service, finished, how, code, now))
@@ -392,8 +389,13 @@ class State:
 
     def rebuild(self, cluster: Cluster) -> None:
         """There are other machines than before."""
-        self.cluster = cluster
-        self.free = Capacity(cluster)
-        for on in self.table.allocations:
-            if on is not None:
-                self.free.take(on)
+        self.cluster, self._free = cluster, None
+
+    @property
+    def free(self) -> Capacity:
+        """What nobody was promised; counted when it is asked for, as machines come in hundreds."""
+        if self._free is None:
+            self._free = Capacity(self.cluster)
+            for on in filter(None, self.table.allocations):
+                self._free.take(on)
+        return self._free

@@ -271,6 +271,16 @@ class Table:
         self.set(row, Column.TIER, tier)
         return job
 
+    def note_failure(self, row: int, now: float) -> None:
+        """An attempt of the job failed, and it is tried again."""
+        self.set(row, Column.RETRIES, self.get(row, Column.RETRIES) + 1)
+        self.set(row, Column.FAILED, now)
+
+    def keep_alone(self, row: int) -> Job:
+        """Let a job share its devices with nobody from now on; the job as it is then."""
+        self.jobs[row] = job = replace(self.jobs[row], shareable=False)
+        return job
+
     def meters_on(self, row: int, now: float, gpus: float) -> None:
         """From `now` on the job executes on `gpus` devices."""
         cells = self._cells[:, row]

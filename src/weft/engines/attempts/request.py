@@ -23,6 +23,8 @@ from weft.wire.places import is_url
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
 NO_MEANS = Means()
+ESTIMATE_MARGIN = 2.0  # times what a table says of a model: optimizers and allocators differ
+PROCESS_GB = 2.0  # of a device for a context, and what libraries work in
 
 
 @frozen
@@ -134,7 +136,7 @@ def common_spec(
         time_limit_s=launch.time_limit_s,
         warn_s=launch.warn_s,
         grace_s=launch.grace_s,
-        gpu_mem_gb=on.sharing.gpu_mem_gb or 0.0,
+        gpu_mem_gb=memory_cap(job, on),
         batch=wire_batch(on.batch),
         tier=on.sharing.tier.name.lower(),
         weight=on.sharing.share,
@@ -211,6 +213,23 @@ def sharing_env(
             f"{at}={most}" for at in range(len(devices))
         )
     return env
+
+
+def memory_cap(job: Job, on: Allocation) -> float:
+    """The GB that a job may take of each device beside others; 0 for no limit.
+
+    What its owner declared is taken at his word. What a policy claims for a known model counts its
+    tensors alone, so the process gets room for its context and its allocator on top: too small a
+    limit would kill a job that harms nobody. A job with a device to itself needs no limit.
+    """
+    claim_gb = on.sharing.gpu_mem_gb
+    if claim_gb is None:
+        return 0.0
+    if job.gpu_mem_gb is not None:
+        return claim_gb
+    if on.sharing.share >= 1.0:
+        return 0.0
+    return claim_gb * ESTIMATE_MARGIN + PROCESS_GB if job.model else claim_gb
 
 
 def memory_limits(part: float) -> dict[str, str]:

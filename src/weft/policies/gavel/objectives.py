@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.state.table import Bools, Floats
+from weft.core.state.table import Floats
 from weft.policies.gavel.filling import water_filling
 from weft.policies.gavel.problem import (
     Problem,
@@ -25,8 +25,6 @@ from weft.solve.linear_program import NoSolution, Sparse, maximise
 
 PRECISION = 1e-7
 ITERATIONS = 60
-HALVED_S = (100.0, 1_000_000.0)
-HALVED_GAP = 1.05
 
 
 def normal(problem: Problem) -> Floats:
@@ -59,36 +57,6 @@ def makespan(problem: Problem) -> Solution:
     solution, _ = highest_level(Program(small), small.steps)
     solution = replace(solution, value=1.0 / solution.value if solution.value > 0.0 else np.inf)
     return unfold(small, solution, problem, group)
-
-
-def bisect_makespan(problem: Problem) -> Solution:
-    """As the authors' code: any shares that finish in a time within 5 % of the least.
-
-    The time is what halving from 100 s to 1,000,000 s arrives at, ten times further where that
-    is too little; the shares are from the middle of those that meet it.
-    """
-    program = Program(problem)
-    solution, _ = highest_level(program, problem.steps)
-    if solution.value <= 0.0:
-        return replace(solution, value=np.inf)
-    reached = _halve(1.0 / solution.value, *HALVED_S)
-    floor = np.where(program.best() > 0.0, problem.steps / reached, 0.0)
-    return replace(greatest_sum(program, np.zeros(program.n), floor), value=reached)
-
-
-def _halve(least_s: float, low: float, high: float) -> float:
-    """The last time at or above `least_s` that bisection between two times asks for."""
-    limit = high
-    while True:
-        reached = 0.0
-        while HALVED_GAP * low < high:
-            middle = (low + high) / 2.0
-            low, high = (low, middle) if middle >= least_s else (middle, high)
-            reached = high if middle >= least_s else reached
-        if reached:
-            return reached
-        low, high = limit, limit * 10.0
-        limit = high
 
 
 def finish_time_fairness(problem: Problem) -> Solution:
@@ -129,61 +97,19 @@ def in_order(problem: Problem) -> Solution:
     return greatest_sum(program, worth.astype(float))
 
 
-def greedy_fifo(problem: Problem) -> Solution:
-    """As the authors' code: in order, the fastest kind with room; nobody overtakes."""
-
-    def fastest(rates: Floats, fits: Bools) -> int:
-        return int(np.where(fits, rates, -1.0).argmax())
-
-    return _in_turn(problem, np.zeros_like(problem.rates), fastest)
-
-
-def random_fifo(problem: Problem, kept: Floats, rng: np.random.Generator) -> Solution:
-    """As the authors' code without awareness: in order, any kind with room, kept to the end.
-
-    `kept` are the fractions so far: who has a kind keeps it.
-    """
-
-    def any_usable(rates: Floats, fits: Bools) -> int:
-        usable = np.flatnonzero(fits & (rates > 0.0))
-        return int(rng.choice(usable)) if len(usable) else 0
-
-    return _in_turn(problem, kept, any_usable)
-
-
-def _in_turn(problem: Problem, kept: Floats, choose: Callable[[Floats, Bools], int]) -> Solution:
-    alone = np.where((kept > 0.0) & (problem.rates > 0.0), 1.0, 0.0)
-    room = problem.gpus - problem.gangs @ alone
-    for job in np.argsort(problem.rank, kind="stable"):
-        if alone[job].any():
-            continue
-        fits = room >= problem.gangs[job]
-        if not fits.any():
-            break
-        kind = choose(problem.rates[job], fits)
-        if problem.rates[job, kind] > 0.0 and fits[kind]:
-            alone[job, kind] = 1.0
-            room[kind] -= problem.gangs[job]
-    return Solution(float(alone.sum()), alone, np.zeros(problem.pairs.rates.shape[:2]))
-
-
-def cheapest(problem: Problem, prices: Floats, *, surrogate: bool = False) -> Solution:
+def cheapest(problem: Problem, prices: Floats) -> Solution:
     """The most steps per dollar; with deadlines, the most that keeps them.
 
     A ratio of linear forms, solved by the substitution of Charnes and Cooper; among equal
-    ratios the one with most throughput. `surrogate` maximises the sum of steps per dollar of
-    each job and kind instead, as the authors' code does.
+    ratios the one with most throughput.
     """
     small, group = fold(problem, "gangs", *_deadlines(problem), *_models(problem))
     program = Program(small)
     gain = program.throughput()
-    if surrogate:
-        solution = _in_time(program, gain / prices[program.on])
-        return unfold(small, solution, problem, group)
     bill = prices[program.on] * program.gang
     ratio = _best_ratio(program, gain, bill)
     # Nothing is lost to rounding: a ratio a little less than the best admits the best itself.
-    solution = _in_time(program, gain - (1.0 - PRECISION) * ratio * bill)
+    solution = within_deadlines(program, gain - (1.0 - PRECISION) * ratio * bill)
     return unfold(small, replace(solution, value=ratio), problem, group)
 
 
@@ -191,7 +117,7 @@ def with_deadlines(problem: Problem) -> Solution:
     """The most throughput that meets every deadline; if none can, as if there were none."""
     small, group = fold(problem, "gangs", *_deadlines(problem), *_models(problem))
     program = Program(small)
-    return unfold(small, _in_time(program, program.throughput()), problem, group)
+    return unfold(small, within_deadlines(program, program.throughput()), problem, group)
 
 
 def hierarchical(problem: Problem, shares: Mapping[int, float], in_turn: set[int]) -> Solution:
@@ -259,7 +185,8 @@ def _best_ratio(program: Program, gain: Floats, bill: Floats) -> float:
     return maximise(np.append(gain / scale, 0.0), whole, limits).value * scale
 
 
-def _in_time(program: Program, worth: Floats) -> Solution:
+def within_deadlines(program: Program, worth: Floats) -> Solution:
+    """The most worth that meets every deadline; if none can, as if there were none."""
     floor = _floors(program.problem)
     if floor is None:
         return greatest_sum(program, worth)

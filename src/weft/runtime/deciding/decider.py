@@ -34,7 +34,7 @@ LIMIT_S = 20.0
 LEAST_PART = 0.1  # of a processor that a policy gets on a busy machine
 START_S = 120.0  # until a new worker has read the state: not the policy's doing
 MEMORY_GB = 4.0
-BACKLOG = 2_000  # events that nobody asked about: then the copy is begun anew
+BACKLOG = 2_000  # events, beside one a job, that nobody asked about: then the copy begins anew
 
 
 class PolicyFailed(EngineError):  # noqa: N818 - as the others
@@ -121,6 +121,7 @@ class InWorker:
         self._told: list[Told] = []
         self._worker: asyncio.subprocess.Process | None = None
         self._begun = False
+        self._backlog = BACKLOG
         self.spent_s = 0.0
 
     @property
@@ -132,7 +133,7 @@ class InWorker:
         """Keep it for the next decision."""
         if self._begun:
             self._told.append((at, event))
-            if len(self._told) > BACKLOG:
+            if len(self._told) > self._backlog:
                 self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -216,6 +217,7 @@ class InWorker:
             self._send(Begin(_state(scheduler), policy, memory, self._seed))
             self._begun = True
             await self._receive()
+        self._backlog = BACKLOG + len(scheduler.state.table)
 
     async def _ask_within(self, now: float) -> Wish | Failure:
         """Its answer; TimeoutError for a policy that hangs, or takes more than its seconds."""

@@ -34,7 +34,7 @@ from weft.runtime.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 
-PAUSE = 3.0  # times what a decision took: at most a quarter of the time is spent deciding
+PAUSE = 1.0  # times what a decision took: at most half of a processor's time is spent deciding
 LONGEST_S = 1.0
 AGAIN_S = (5.0, 30.0)  # until a policy that failed is asked again; then it is given up
 RECENT = 1_000  # decisions whose numbers are kept for those who ask

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from weft.core.model.cluster import CPU, Node
@@ -40,7 +40,22 @@ if TYPE_CHECKING:
 
 DOWN = "down"
 SOON_S = 2.0  # until the policy is asked again: nobody is kept back for that
+DECIDING = "the decision that is being made"
 FITS = (Blocker.TURN, Blocker.ROUND, Blocker.FALLBACK)  # said of jobs that what is free is for
+
+
+@dataclass(slots=True)
+class Holders:
+    """Who holds devices of a kind, by tenant, and how many GPUs all of them together."""
+
+    jobs: dict[str, list[tuple[Job, float]]] = field(default_factory=dict)
+    count: int = 0
+    gpus: float = 0.0
+
+    def add(self, job: Job, gpus: float) -> None:
+        """One more that holds so many."""
+        self.jobs.setdefault(job.tenant, []).append((job, gpus))
+        self.count, self.gpus = self.count + 1, self.gpus + gpus
 
 
 @frozen
@@ -74,7 +89,8 @@ class Waits:
     _found: dict[tuple[Demand, str, tuple[str, ...]], Reason] = field(
         default_factory=dict, init=False, compare=False
     )
-    _held: list[tuple[str, Job, float]] = field(default_factory=list, init=False, compare=False)
+    _looked: dict[Demand, Reason] = field(default_factory=dict, init=False, compare=False)
+    _held: dict[str, Holders] = field(default_factory=dict, init=False, compare=False)
 
     def because(self, job: Job, text: str = "", blocker: Blocker = Blocker.SAID) -> Reason:
         """The one thing that keeps a job waiting; `text` is what the last decision told it."""
@@ -106,7 +122,9 @@ class Waits:
         return Reason(Blocker.RESERVED, {"asks": self._asks(demand), "kept": ", ".join(near)})
 
     def _because(self, demand: Demand, tenant: str) -> Reason:
-        why = self._look(demand)
+        if demand not in self._looked:  # the same for every tenant
+            self._looked[demand] = self._look(demand)
+        why = self._looked[demand]
         if why.blocker in (Blocker.GPUS, Blocker.NODES):
             all_taken = str(why.values["free"]).startswith("no")
             held = self._say_held(demand, tenant, all_taken=all_taken)
@@ -117,24 +135,23 @@ class Waits:
         """Who holds what it could use; other tenants' jobs are not named."""
         named: list[tuple[str, float]] = []
         count, theirs = 0, 0.0
-        for kind, job, gpus in self._holders():
-            if demand.kinds and kind not in demand.kinds:
-                continue
-            if job.tenant == tenant:
-                named.append((name_of(job), gpus))
-            else:
-                count, theirs = count + 1, theirs + gpus
+        for kind, held in self._holders().items():
+            if not demand.kinds or kind in demand.kinds:
+                own = held.jobs.get(tenant, [])
+                named += ((name_of(job), gpus) for job, gpus in own)
+                count += held.count - len(own)
+                theirs += held.gpus - math.fsum(gpus for _, gpus in own)
         return say_held(named, (count, theirs), all_taken=all_taken)
 
-    def _holders(self) -> list[tuple[str, Job, float]]:
+    def _holders(self) -> dict[str, Holders]:
         if not self._held and self.table is not None:
             pairs = zip(self.table.jobs, self.table.allocations, strict=True)
             kinds = {node.id: node.kind for node in self.nodes}  # those that drain as well
-            self._held.extend(
-                (kinds.get(on.slices[0].node, ""), job, on.gpus * on.sharing.share)
-                for job, on in pairs
-                if on is not None and on.gpus
-            )
+            for job, on in pairs:
+                if on is not None and on.gpus:
+                    kind = kinds.get(on.slices[0].node, "")
+                    held = self._held.setdefault(kind, Holders())
+                    held.add(job, on.gpus * on.sharing.share)
         return self._held
 
     def _look(self, demand: Demand) -> Reason:
@@ -247,7 +264,8 @@ class Waits:
             return Reason(Blocker.FALLBACK, {**values, "trouble": self.failing})
         seconds = math.inf if self.wake_at is None else max(self.wake_at - self.now, 0.0)
         if seconds <= SOON_S or (self.about.every is not None and self.wake_at is not None):
-            return Reason(Blocker.ROUND, {**values, "seconds": seconds})
+            when = f"the next decision, in {seconds:.0f} s" if seconds >= 1.0 else DECIDING
+            return Reason(Blocker.ROUND, {**values, "when": when})
         why = f"policy {self.policy!r} has not given {'it' if single else 'them'} out yet"
         if self.idles:
             why = f"under policy {self.policy!r} {self.idles}"

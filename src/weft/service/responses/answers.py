@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from weft.core.spec.part_spec import PartSpec
 from weft.frozen import frozen_by_name
+from weft.service.responses.gpu_health import GpuHealth
 from weft.service.responses.job_row import JobRow
 from weft.service.responses.measurements import Measurements
 from weft.service.responses.state_words import NodeWord, RoleWord, StateWord
@@ -221,6 +222,7 @@ class NodeAnswer:
 
     `links` is how its GPUs are joined, in a word; empty where nobody knows. `reason` is why its
     cluster gives it no jobs, in the words of whoever drained it; empty where it gives it some.
+    `health` is what the driver of its GPUs tells.
     """
 
     id: str
@@ -235,6 +237,7 @@ class NodeAnswer:
     drained_gpus: list[int] = field(default_factory=list)
     links: str = ""
     reason: str = ""
+    health: list[GpuHealth] = field(default_factory=list)
 
 
 @frozen_by_name

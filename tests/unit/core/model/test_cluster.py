@@ -98,6 +98,7 @@ def test_a_node_comes_back_to_its_place_and_a_new_one_to_the_end() -> None:
 
     assert again == whole
     assert [node.id for node in more.nodes] == ["t4-0", "t4-2", "new"]
+    assert more.index == {"t4-0": 0, "t4-2": 1, "new": 2}
 
 
 def test_a_node_that_comes_twice_is_there_once() -> None:

@@ -11,7 +11,8 @@ from weft.core.events import event as facts
 from weft.core.events.actions import Action, Adjust, Reject, Start, Stop
 from weft.core.events.report import Report
 from weft.core.model import job as model
-from weft.core.model.cluster import parse_cluster
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.state.capacity import Capacity
 from weft.core.state.state import State
 from weft.core.state.table import Column
 
@@ -561,6 +562,26 @@ def test_a_node_that_comes_back_is_empty_and_at_its_place() -> None:
     assert world.idle == 6
     assert world.state.free.on(0) == 4
     assert world.held(B) == on(0, 1, node=N1)
+
+
+def test_capacity_is_counted_once_for_machines_that_come_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, counted = World(), []
+    world.running(A, on(0, 1))
+    more = parse_cluster("100x4:t4").nodes
+    real = Capacity.__init__
+
+    def count(self: Capacity, cluster: Cluster) -> None:
+        counted.append(len(cluster.nodes))
+        real(self, cluster)
+
+    monkeypatch.setattr(Capacity, "__init__", count)
+    for node in more:
+        world.tell(facts.NodeUp(node))
+
+    assert (world.idle, world.held(A)) == (6 + 400, on(0, 1))
+    assert counted == [102]
 
 
 def test_a_node_that_reports_itself_again_keeps_its_jobs() -> None:

@@ -25,11 +25,15 @@ class Tree:
     parents: Mapping[str, str]
     _lines: dict[str, tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
     _quotas: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
+    _depths: list[int] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def depth(self) -> int:
         """Levels that anybody can be within: its own, its group's, and so on."""
-        return max((len(self.line(who)) for who in {*self.own, *self.parents}), default=1)
+        if not self._depths:
+            lines = (len(self.line(who)) for who in {*self.own, *self.parents})
+            self._depths.append(max(lines, default=1))
+        return self._depths[0]
 
     def line(self, who: str) -> tuple[str, ...]:
         """A tenant, its group, and that one's."""

@@ -1,0 +1,18 @@
+"""How the GPUs of machines are, as the driver tells it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuHealth:
+    """One GPU: `fault` says why it should not be used, `aside` that it is not, for that reason.
+
+    `notes` are what else was seen: its temperature, errors of programs.
+    """
+
+    gpu: int
+    fault: str = ""
+    aside: bool = False
+    notes: list[str] = field(default_factory=list)

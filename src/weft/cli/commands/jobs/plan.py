@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from weft.cli.commands.cluster.what_if import CHANGE, MORE_NODES, Limits, Weights
 from weft.cli.commands.jobs.submit import WHAT, bodies, send
 from weft.cli.job_files.job_options import Flags

@@ -28,6 +28,7 @@ class Coordinator:
         self._joined = 0
         self._began: float | None = None
         self._alive_at = NEVER
+        self._turned = 0.0
 
     def handle(self, now: float, key: Key, message: wire.FromMember) -> Out:
         """A member said something."""
@@ -64,10 +65,15 @@ class Coordinator:
             self._alive_at = now + wire.ALIVE_S if self.book.waiting else NEVER
         return out + self._turns(now)
 
-    def wake_at(self, now: float) -> float:
-        """When `tick` must be called next."""
+    @property
+    def wake_at(self) -> float:
+        """When `tick` must be called next: at once where it is past.
+
+        The discipline is asked as of its last turn. What it waits for may have come since then, and
+        a later time would take it for done.
+        """
         ends = [grant.until for grant in self.book.grants.values()]
-        return min([*ends, self._alive_at, self._discipline.wake_at(now, self.book)])
+        return min([*ends, self._alive_at, self._discipline.wake_at(self._turned, self.book)])
 
     def _join(self, now: float, key: Key, message: wire.Join) -> None:
         self._joined += 1
@@ -105,6 +111,7 @@ class Coordinator:
 
     def _turns(self, now: float) -> Out:
         out: Out = []
+        self._turned = now
         while (request := self._discipline.next(now, self.book)) is not None:
             out.append((request.key, self._grant(now, request)))
         for key in self._discipline.recalls(now, self.book):

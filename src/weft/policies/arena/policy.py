@@ -24,11 +24,12 @@ import numpy as np
 from weft.core.model.job import Config
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, sizes_in_rounds
+from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.pieces.size.configs import rigid_configs, valid_configs
-from weft.pieces.size.plans import PlansBySize, planned_rates
+from weft.pieces.size.plans import place_plans, planned_rates
 from weft.policies.arena.search import EPS, Size, Standing, climb, find_room
 
 MANY, DEPTH, LESS_DEPTH = 150, 3, 2  # running jobs from which fewer steps down are tried
@@ -44,7 +45,7 @@ WHERE = tax.classify(
 
 
 @frozen
-class Arena(PlansBySize):
+class Arena:
     """Jobs as they came, others halved or moved to make room; then single steps up.
 
     `interval` is the length of a round and `max_gpus` the most one job may get. Without `scaling`
@@ -68,6 +69,12 @@ class Arena(PlansBySize):
         return sizes_in_rounds(
             "arena", "Xue et al. 2026", self.interval, WHERE, also=Controls.PLAN, starves=waits
         )
+
+    def decide(self, view: View) -> Plan:
+        """Speeds, steps, placement, plans."""
+        if view.empty:
+            return Plan()
+        return place_plans(view, self.choose_sizes(view).wanted)
 
     def choose_sizes(self, view: View) -> Sizes:
         """A size for every row that runs or starts."""

@@ -22,12 +22,13 @@ import numpy as np
 from weft.core.model.job import Config
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, sizes_in_rounds
+from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
 from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.pieces.size.configs import rigid_configs, valid_configs
-from weft.pieces.size.plans import PlansBySize, planned_rates
+from weft.pieces.size.plans import place_plans, planned_rates
 from weft.policies.rubick.ladders import Ladder, build_ladders, is_guaranteed
 
 WHERE = tax.classify(
@@ -41,7 +42,7 @@ WHERE = tax.classify(
 
 
 @frozen
-class Rubick(PlansBySize):
+class Rubick:
     """GPUs from where they gain least to where they gain most, by the best plan at each size.
 
     `interval` is the length of a round, `gate` the part of its running time that a job must keep
@@ -61,6 +62,13 @@ class Rubick(PlansBySize):
         return sizes_in_rounds(
             "rubick", "Zhang et al. 2025", self.interval, WHERE, also=Controls.PLAN, starves=waits
         )
+
+    def decide(self, view: View) -> Plan:
+        """Curves, slopes, placement, plans."""
+        if view.empty:
+            return Plan()
+        firm = np.flatnonzero(~self._movable(view)).tolist()
+        return place_plans(view, self.choose_sizes(view).wanted, firm)
 
     def choose_sizes(self, view: View) -> Sizes:
         """A rung for every row."""

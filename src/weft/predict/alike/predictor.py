@@ -29,14 +29,16 @@ class Alike:
     Groups from the narrowest (same user, command and GPUs) to all jobs keep their last `ring` ends,
     of which every `half` ends a sample loses half its weight. A group with n ends worth counts
     n / (n + `shrink`), the rest is left to the next wider one. What jobs have outlived is dropped
-    first. `point` is what `remaining` says, mean or median. Before the first end it is infinite
-    (`unknown=last`), the mean of a prior (`prior`) or 1 s (`first`). At most `groups` are kept.
+    first. `point` is what `remaining` says: the mean, the median, or `first`, for orders that stop
+    nobody: the mean a job of all that wait and are alike, if one of them runs first and the others
+    are put off where it proves long. Before the first end it is infinite (`unknown=last`), the mean
+    of a prior (`prior`) or 1 s (`first`). At most `groups` are kept.
     """
 
     ring: int = 200
     half: float = 20.0
     shrink: float = 4.0
-    point: Literal["mean", "median"] = "mean"
+    point: Literal["mean", "median", "first"] = "mean"
     unknown: Literal["first", "prior", "last"] = "last"
     groups: int = 50_000
 
@@ -70,9 +72,12 @@ class Alike:
     # ---- what is asked
 
     def remaining(self, table: Table, now: float) -> Floats:
-        """The mean or the median of each row's time left."""
+        """What `point` says of each row's time left."""
         if self.point == "mean" or self._knows_nothing:
             return self.mean(table, now)
+        if self.point == "first":
+            left = np.minimum(self.mean(table, now), self._many.mean_of_first(table, now))
+            return np.maximum(left, LEAST_S)
         return self.quantiles(table, now, (0.5,))[:, 0]
 
     @property

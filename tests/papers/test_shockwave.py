@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 from benchmarks.papers.authors.shockwave import CONSTANTS, AuthorsShockwave
+from benchmarks.papers.shockwave.packing import draw
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ from weft.policies.shockwave.welfare import (
     Counts,
     Window,
     choose_counts,
+    choose_rounds,
     find_collisions,
     log_progress,
     value,
@@ -222,6 +224,48 @@ def test_gangs_that_leave_gaps_are_planned_around_them() -> None:
         assert (problem.gangs @ planned.runs <= 4.0).all()
         assert planned.worth >= value(problem, lost.sum(axis=1), 1e-9)
         assert planned.gap == pytest.approx(planned.bound - planned.worth)
+
+
+@pytest.mark.parametrize("seed", [8, 24, 27])
+def test_large_windows_lose_little_against_the_published_program(seed: int) -> None:
+    problem = draw(seed)  # gangs whose counts cannot be packed
+    counts = choose_counts(problem, 1e-5)
+    exact = choose_rounds(problem, 1e-5)
+    assert counts is not None
+    assert exact is not None
+
+    planned = plan_rounds(problem, 1e-5)
+
+    assert planned is not None
+    order = order_early(counts, problem.gangs, problem.weight)
+    lost = place_rounds(counts, problem.gangs, problem.gpus, problem.rounds, order)
+    best = value(problem, exact.sum(axis=1), 1e-5)
+    assert value(problem, lost.sum(axis=1), 1e-5) < best - 0.01 * abs(best)
+    assert planned.worth >= best - 0.003 * abs(best)
+    assert (problem.gangs @ planned.runs <= problem.gpus).all()
+
+
+def test_all_of_the_longest_jobs_keep_their_rounds_where_gangs_leave_gaps() -> None:
+    # Two of 3 GPUs on 8 have 40 rounds each to go in a window of 20: only if both run in all of
+    # them is the longest remainder shorter, and a gang of 4 that is worth more has to wait.
+    jobs = (*[(80.0, 40.0, 120.0, 4800.0, 3.0)] * 2, *[(100.0, 0.0, 12.0, 1200.0, 4.0)] * 6)
+    problem = window(jobs, 8.0, 20)
+
+    planned = plan_rounds(problem, 1.0)
+
+    assert planned is not None
+    assert planned.runs[:2].sum(axis=1).tolist() == [20, 20]
+
+
+def test_parts_of_gpus_are_packed_too() -> None:
+    jobs = (*[(20.0, 1.0, 120.0, 2280.0, 0.75)] * 4, *[(20.0, 1.0, 120.0, 2280.0, 0.5)] * 4)
+    problem = window(jobs, 1.25, 20)
+
+    planned = plan_rounds(problem, 1e-9)
+
+    assert planned is not None
+    assert (problem.gangs @ planned.runs <= 1.25).all()
+    assert planned.runs.sum() == 40  # one of each in every round
 
 
 @settings(deadline=None, max_examples=40)

@@ -14,12 +14,10 @@ Deviations  the authors' program has a variable for each job and round; ours has
             are all that its objective sees, and rounds are given out afterwards: first to jobs
             that must run in all that are left, then to those whose early GPU-rounds weigh most,
             where theirs solve a second program. Counts that cannot be packed are chosen again:
-            with a variable for each job and round in windows of up to 120 of them, else with
-            those that lost rounds held to what they found; `gap` is what packing costs at most.
-            Of plans within a twentieth the one is taken in which who matters comes early (worst
-            finish-time fairness 1.54 instead of 1.66 on the authors' trace): larger windows are
-            worth 2.6 % less than by their program on average and 11 % at most, without that 0.7
-            and 7 % (`python -m benchmarks.papers.shockwave packing`).
+            with a variable for each job and round in windows of up to 120 of them, else round by
+            round, each for those who are worth most in it, the last one first; `gap` is what
+            packing costs at most: larger windows are worth 0.04 % less than by their program on
+            average and 0.7 % at most (`python -m benchmarks.papers.shockwave packing`).
             Weights are cut at 1e6; late jobs with less than a round to
             go, whose weight is a hundredth power with the authors, must run. A regulariser worth
             more than all welfare is met first, and welfare is maximised within it: together they

@@ -26,6 +26,7 @@ from weft.core.plan.policy import Policy
 from weft.core.scheduler import Scheduler
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
+from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.goodput.tables import ModelTable, read_tables
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
@@ -98,7 +99,7 @@ def simulate(
     perf = Adaptive(models, blind=blind)
     physics = Physics(jobs, perf, tick_s=policy.about.every or 60.0, free_moves=True)
     capped = policy.about.assumes is not Assumes.NOTHING
-    beliefs = FittedBeliefs(models, cap_batch=capped, early=blind)
+    beliefs = FittedBeliefs(MeasuredFacts(models, capped), early=blind)
     clocked = Clocked(policy, [])
     scheduler = Scheduler(clocked, machines, knowledge=Knowledge(beliefs=beliefs), seed=seed)
     Driver(scheduler, physics, machines, seed=seed).run()

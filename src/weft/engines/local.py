@@ -24,7 +24,7 @@ from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import Controls, Wants
 from weft.core.protocols import DeviceSharing, EngineHealth
-from weft.engines.attempts.asleep import SleepsByAgent, end_probes, find_suspender
+from weft.engines.attempts.asleep import SleepsHere, end_probes, find_suspender
 from weft.engines.attempts.attempt_folders import AttemptFolders
 from weft.engines.attempts.coordinators import Coordinators
 from weft.engines.attempts.listener import EVERYBODYS, Listener, mark_of
@@ -73,7 +73,7 @@ SUPPORTS = ~Controls.NOTHING  # all that there is
 
 
 @dataclass
-class LocalEngine(SleepsByAgent, AttemptFolders):
+class LocalEngine(SleepsHere, AttemptFolders):
     """Processes on this machine: its GPUs, or CPU slots where there are none.
 
     `slots` 0 means one for each core. `warm` keeps a process that has torch imported and forks
@@ -311,7 +311,7 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
             if (folder / SPEC).exists():
                 known.add((job, attempt))
                 watched = self._listener.watch(job, attempt, folder)
-                watched.again = True
+                watched.log.again = True
                 try:
                     end_probes(folder)
                     self._recall(watched)

@@ -44,7 +44,7 @@ from weft.policies.lyra.policy import Lyra
 from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
 from weft.sim.loans import Loans, Recorded
-from weft.sim.physics import Physics
+from weft.sim.physics import ChangeTerms, Physics
 from weft.testing import cluster_of, view_of
 
 
@@ -284,7 +284,9 @@ class Run:
 
     def __init__(self, policy: Lyra, trace: Trace, loans: Loans) -> None:
         own = mixed(2, 0)
-        self.physics = Physics(trace, Replay(30.0), resize_s=policy.about.resize_s)
+        self.physics = Physics(
+            trace, Replay(30.0), terms=ChangeTerms(resize_s=policy.about.resize_s)
+        )
         self.log: list[tuple[float, Event]] = []
         knowledge = Knowledge(Oracle(self.physics.remaining), LinearBeliefs())
         journal = lambda at, event: self.log.append((at, event))  # noqa: E731 - a sink

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import bad_values
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.prediction import INTERVAL, LEAST_S, Basis, Calibration, Risk
 from weft.core.knowledge.predictor import Asks
@@ -48,15 +48,9 @@ class Alike:
 
     def __post_init__(self) -> None:
         if self.ring < 2 or self.groups < 10:
-            raise InvalidConfig(
-                f"alike: ring={self.ring}, groups={self.groups}",
-                hint="ring is 2 or more, groups 10 or more",
-            )
+            raise bad_values("alike", self, "ring groups", "ring is 2 or more, groups 10 or more")
         if not (self.half > 0.0 and self.shrink >= 0.0):
-            raise InvalidConfig(
-                f"alike: half={self.half:g}, shrink={self.shrink:g}",
-                hint="half is above 0, shrink is 0 or more",
-            )
+            raise bad_values("alike", self, "half shrink", "half is above 0, shrink is 0 or more")
         self._rings, self._scores = Rings(self.ring, self.groups), Scoreboard()
         self._noted: dict[JobId, Predicted] = {}
         self._state = 0

@@ -16,7 +16,9 @@ from weft.service.responses.admin import QuotaAnswer
 if TYPE_CHECKING:
     from weft.cli.connect.client import Client
 
-quota = typer.Typer(help="Limits and weights of tenants (admins).", no_args_is_help=True)
+quota = typer.Typer(
+    help="Limits and weights of tenants (admins).", no_args_is_help=True, add_completion=False
+)
 
 GPUS = partial(typer.Option, metavar="N")
 RULES = ("limits", "weights", "guaranteed", "own", "parents")

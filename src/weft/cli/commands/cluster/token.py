@@ -12,7 +12,9 @@ from weft.cli.options.spans import seconds
 from weft.cli.view.errors import user_errors
 from weft.service.responses.admin import NewToken, TokenAnswer, TokenList
 
-token = typer.Typer(help="Make, list and revoke tokens (admins).", no_args_is_help=True)
+token = typer.Typer(
+    help="Make, list and revoke tokens (admins).", no_args_is_help=True, add_completion=False
+)
 
 
 @token.command()

@@ -11,7 +11,11 @@ from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
 from weft.service.responses.admin import HookAnswer, HookList, NewHook
 
-webhook = typer.Typer(help="Notify other services of state changes (admins).", no_args_is_help=True)
+webhook = typer.Typer(
+    help="Notify other services of state changes (admins).",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 
 @webhook.command("list")

@@ -242,6 +242,8 @@ def test_large_windows_lose_little_against_the_published_program(seed: int) -> N
     best = value(problem, exact.sum(axis=1), 1e-5)
     assert value(problem, lost.sum(axis=1), 1e-5) < best - 0.01 * abs(best)
     assert planned.worth >= best - 0.003 * abs(best)
+    assert planned.gap == pytest.approx(planned.bound - planned.worth, abs=1e-12)
+    assert planned.gap > 0.0 or planned.worth >= planned.bound
     assert (problem.gangs @ planned.runs <= problem.gpus).all()
 
 

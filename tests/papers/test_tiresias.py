@@ -13,6 +13,7 @@ from weft.core.events.event import Decided, Started, Stopped
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.pieces.order.gittins import best_gittins_index, gittins_index
+from weft.policies.tiresias import Tiresias
 from weft.sim.result import Outcome
 
 Spec = tuple[str, int, float, float]
@@ -133,6 +134,12 @@ def test_a_skewed_model_waits_for_one_node_and_others_fill_the_gaps() -> None:
 
     assert start["vgg16"].per_job.start_s[2] == 100.0
     assert start["resnet50"].per_job.start_s[2] == 1.0
+
+
+def test_only_without_promotions_nothing_changes_while_everybody_runs() -> None:
+    assert Tiresias().rests
+    assert not Tiresias(knob=2.0).rests
+    assert Tiresias().pack_limit == 0.25  # as published
 
 
 def test_no_service_is_lost_or_counted_twice_over_preemptions() -> None:

@@ -314,9 +314,9 @@ class Law:
     bootstrap: float
     node_gpus: int
     max_nodes: int
-    min_local: int = 16
-    max_local: int = 256
-    unit: int = 1
+    min_local = 16
+    max_local = 256
+    unit = 1
 
     def times(self, placement: Sequence[int], local: float) -> tuple[float, float]:
         step = float(self.times_of.step(len(placement), sum(placement), local))

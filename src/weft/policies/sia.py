@@ -102,7 +102,7 @@ class Sia:
 
     def decide(self, view: View) -> Plan:
         """Goodput matrix, program, placement."""
-        if not len(view.table) or not view.cluster.nodes:
+        if view.empty:
             return Plan()
         sizes = self.choose_sizes(view)
         changes = place_configs(view, sizes.wanted)

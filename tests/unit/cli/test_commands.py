@@ -294,6 +294,17 @@ def test_plan_says_whether_a_job_would_start(service: StandIn) -> None:
     assert service.asked[-1].body["gpus"] == 4
 
 
+@pytest.mark.parametrize("group", ["state", "token", "quota", "reserve", "webhook"])
+def test_a_group_of_commands_offers_its_commands_and_nothing_else(group: str) -> None:
+    assert "completion" not in weft(group, "--help").stdout
+
+
+def test_a_check_of_the_state_has_no_marks_of_colour_in_its_words(tmp_path: Path) -> None:
+    told = weft("state", "check", "--state", str(tmp_path / "none"), code=1).stdout
+
+    assert told.splitlines()[0] == f"   error  {tmp_path / 'none'} is not a folder"
+
+
 @pytest.mark.parametrize(("forget", "code"), [("main.forget_caught_interrupts()", 0), ("", -2)])
 def test_an_interrupt_that_was_caught_does_not_end_the_process_by_a_signal(
     forget: str, code: int

@@ -23,7 +23,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import bad_values
 from weft.core.model.job import JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, sizes_in_rounds
@@ -84,10 +84,8 @@ class Pollux:
 
     def __post_init__(self) -> None:
         if min(self.population, self.generations, self.max_nodes) < 1:
-            raise InvalidConfig(
-                f"pollux: population={self.population}, generations={self.generations}, "
-                f"max_nodes={self.max_nodes}",
-                hint="all of them are at least 1",
+            raise bad_values(
+                "pollux", self, "population generations max_nodes", "all of them are at least 1"
             )
 
     def decide(self, view: View) -> Plan:

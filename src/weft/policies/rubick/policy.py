@@ -65,7 +65,7 @@ class Rubick:
 
     def decide(self, view: View) -> Plan:
         """Curves, slopes, placement, plans."""
-        if not len(view.table) or not view.cluster.nodes:
+        if view.empty:
             return Plan()
         firm = np.flatnonzero(~self._movable(view)).tolist()
         return place_plans(view, self.choose_sizes(view).wanted, firm)

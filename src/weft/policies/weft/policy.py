@@ -25,7 +25,7 @@ from dataclasses import field, replace
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import InvalidConfig, bad_values
 from weft.core.model.job import Allocation, Config, JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
@@ -136,7 +136,7 @@ class Weft:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.shape < 1.0:
-            raise InvalidConfig(f"weft: shape={self.shape:g}", hint="shape is between 0 and 1")
+            raise bad_values("weft", self, "shape", "shape is between 0 and 1")
         if self.share and self.strangers:
             raise InvalidConfig(
                 "weft: share and strangers are two ways to share a GPU",
@@ -153,7 +153,7 @@ class Weft:
 
     def _decide(self, view: View) -> Plan:
         """Speeds, values, program, placement, batches."""
-        if not len(view.table) or not view.cluster.nodes:
+        if view.empty:
             return Plan()
         last = view.memory if isinstance(view.memory, LastDecision) else None
         if not self.share and is_all_plain(view):

@@ -61,6 +61,19 @@ class Many:
         room = (groups.limits_s - attained)[:, None]
         return np.minimum(answers, room) if np.isfinite(room).any() else answers
 
+    def mean_of_first(self, table: Table, now: float) -> Floats:
+        """Of each row that has not run the seconds a job of all such rows that are alike."""
+        groups, attained = self._look_at(table, now)
+        fresh: Bools = attained <= 0.0
+        chains, where, counts = np.unique(
+            groups.of_row[fresh], return_inverse=True, return_counts=True
+        )
+        means = np.full(len(table), np.inf)
+        if len(chains):
+            blend = Blend(self._lookup, groups.chains[chains], np.zeros(len(chains)), self._shrink)
+            means[fresh] = blend.mean_of_many(counts.astype(float))[where]
+        return means
+
     def index_at(self, table: Table, attained: Floats) -> Floats:
         """The index of each row when it has executed for so long, rows x times."""
         groups = self._groups_of(table)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from weft.frozen import frozen_by_name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class GpuHealth:
     """One GPU: `fault` says why it should not be used, `aside` that it is not, for that reason.
 

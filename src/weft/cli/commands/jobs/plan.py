@@ -29,17 +29,11 @@ def plan(
     ] = None,
     if_policy: Annotated[
         str | None,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="Assume that this policy decides.",
-            rich_help_panel=CHANGE,
-            metavar="NAME",
-        ),
+        CHANGE("--policy", "-p", help="Assume that this policy decides.", metavar="NAME"),
     ] = None,
     if_limit: Limits = None,
     if_weight: Weights = None,
-    add_nodes: Annotated[str, typer.Option("--add-nodes", **MORE_NODES)] = "",
+    add_nodes: Annotated[str, CHANGE("--add-nodes", **MORE_NODES)] = "",
     as_json: o.AsJson = False,
 ) -> None:
     """Show what would happen to a job now.

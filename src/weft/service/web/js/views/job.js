@@ -169,7 +169,13 @@ function Facts({ job, row }) {
         ? `${clock(job.deadline)}${job.deadline_missed ? ", missed" : job.deadline_or ? `, or ${job.deadline_or}` : ""}`
         : "",
     ],
-    ["app", job.app],
+    [
+      "parameters",
+      Object.entries(job.parameters ?? {})
+        .map(([name, value]) => `${name}=${value}`)
+        .join(", "),
+    ],
+    ["part of", job.app && html`<a href=${link("sweep", [job.app])}>${job.app}</a>`],
     ["command", job.command.length ? html`<code>${job.command.join(" ")}</code>` : ""],
   ].filter(([, value]) => value !== "" && value != null);
   return html`<${Panel} title="Now">

@@ -16,6 +16,8 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,22 +68,30 @@ async def one_round(engine: Engine, number: int, times: Times) -> None:
     )
     node = (await engine.nodes())[0].id
     small, large = (Allocation((Slice(node, tuple(range(n))),)) for n in (1, 2))
-    began = time.monotonic()
-    await engine.start(job, small, 1)
-    await told(engine, Started)
-    times.start.append(time.monotonic() - began)
 
-    began = time.monotonic()
-    await engine.stop(job.id, 1, 10.0)
-    await told(engine, Stopped)
-    await engine.start(job, large, 2)
-    await told(engine, Started)
-    times.resize.append(time.monotonic() - began)
+    async def start(on: Allocation, attempt: int) -> None:
+        await engine.start(job, on, attempt)
+        await wait_for(engine, Started)
 
+    async def stop(attempt: int) -> None:
+        await engine.stop(job.id, attempt, 10.0)
+        await wait_for(engine, Stopped)
+
+    with timing(times.start):
+        await start(small, 1)
+    with timing(times.resize):
+        await stop(1)
+        await start(large, 2)
+    with timing(times.stop):
+        await stop(2)
+
+
+@contextmanager
+def timing(into: list[float]) -> Iterator[None]:
+    """Append how long the block takes, in seconds."""
     began = time.monotonic()
-    await engine.stop(job.id, 2, 10.0)
-    await told(engine, Stopped)
-    times.stop.append(time.monotonic() - began)
+    yield
+    into.append(time.monotonic() - began)
 
 
 async def lose_a_node(engine: Engine, bed: Testbed, times: Times) -> None:
@@ -91,15 +101,14 @@ async def lose_a_node(engine: Engine, bed: Testbed, times: Times) -> None:
     job = Job(JobId("torn"), demand=Demand(1), launch=Launch(("sleep", "1000"), workdir="/"))
     node = (await engine.nodes())[-1].id
     await engine.start(job, Allocation((Slice(node, (0,)),)), 1)
-    await told(engine, Started)
-    began = time.monotonic()
-    await asyncio.to_thread(bed.kill_node, node)
-    await told(engine, (Failed, StartFailed))
-    times.loss.append(time.monotonic() - began)
+    await wait_for(engine, Started)
+    with timing(times.loss):
+        await asyncio.to_thread(bed.kill_node, node)
+        await wait_for(engine, (Failed, StartFailed))
     await asyncio.to_thread(bed.restore_node, node)
 
 
-async def told(engine: Engine, kinds: type[Event] | tuple[type[Event], ...]) -> None:
+async def wait_for(engine: Engine, kinds: type[Event] | tuple[type[Event], ...]) -> None:
     """Wait for the next event of these kinds; an end that was not expected is an error."""
     async with asyncio.timeout(PATIENCE_S):
         async for event in engine.events():

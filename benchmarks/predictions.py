@@ -46,6 +46,7 @@ def main() -> int:
     parser.add_argument("--predictors", default=",".join(PREDICTORS))
     parser.add_argument("--jobs", type=int, default=5_000, help="at most, of workloads and files")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--nodes", type=int, default=VENUS_NODES, help="of Venus")
     parser.add_argument("--quick", action="store_true", help="few jobs: a minute")
     parser.add_argument("--json", type=Path, help="write all numbers here")
     asked = parser.parse_args()
@@ -60,22 +61,31 @@ def main() -> int:
         if name == "ten":
             _show_ten(most, asked.seed)
             continue
-        done[name] = _measure(name, data or Path(), predictors, most, asked.seed, quick=asked.quick)
+        if name == "venus":
+            done[name] = _measure_venus(
+                data or Path(), predictors, asked.nodes, most, quick=asked.quick
+            )
+        else:
+            done[name] = _measure(name, data or Path(), predictors, most, asked.seed)
         _show(name, done[name])
     if asked.json is not None:
         asked.json.write_text(json.dumps({name: asdict(one) for name, one in done.items()}))
     return 0
 
 
-def _measure(
-    name: str, data: Path, predictors: tuple[str, ...], most: int, seed: int, *, quick: bool
+def _measure_venus(
+    data: Path, predictors: tuple[str, ...], nodes: int, most: int, *, quick: bool
 ) -> Evaluation:
-    if name == "venus":
-        jobs, warm_up, shipped = read_venus(data)
-        if quick:
-            jobs = jobs[: warm_up + most]
-            shipped = {one: seconds[:most] for one, seconds in shipped.items()}
-        return evaluate(jobs, predictors, VENUS_NODES, warm_up, shipped)
+    jobs, warm_up, shipped = read_venus(data)
+    if quick:
+        jobs = jobs[: warm_up + most]
+        shipped = {one: seconds[:most] for one, seconds in shipped.items()}
+    return evaluate(jobs, predictors, nodes, warm_up, shipped)
+
+
+def _measure(
+    name: str, data: Path, predictors: tuple[str, ...], most: int, seed: int
+) -> Evaluation:
     if name == "slice":
         return evaluate(read_slice(data), predictors, warm_up=300)
     if name == "philly":

@@ -123,7 +123,7 @@ def run_at_once(
 
 def run_under_mps(mix: Mix) -> Runs:
     """The same as clients of one daemon."""
-    mps = Mps()
+    mps = Mps(mix.folder)
     try:
         return run_at_once(mix, "plain.py", mps.env())
     finally:
@@ -270,7 +270,7 @@ def run(seconds: float, ways: list[str], keep: Callable[[dict[str, Any]], None])
             done["one at a time"] = run_alone(mix)
         alone = done["one at a time"]
         for way in ["one at a time", *(way for way in ways if way != "one at a time")]:
-            if way == "MPS" and not (mix.gpu and Mps().there):
+            if way == "MPS" and not (mix.gpu and Mps(mix.folder).there):
                 continue
             runs = done[way] if way in done else WAYS[way](mix)
             found["ways"][way] = summarise(runs, alone)

@@ -1,6 +1,6 @@
 """AntMan on Muri's traces, ours beside theirs: `python -m benchmarks.papers.antman`.
 
-First the baseline inside Muri's simulator (`antman:artifact=true`, `--perf muri`, 64 V100) against
+First the baseline inside Muri's simulator (`authors/antman`, `--perf muri`, 64 V100) against
 what its authors published. Then the fair version on the jobs of trace 3: what guaranteed jobs
 lose to opportunistic ones, and what these get.
 """
@@ -16,6 +16,7 @@ import numpy as np
 
 import weft
 from benchmarks.measure import need_data
+from benchmarks.papers.authors import named
 from weft.core.model.job import Tier
 from weft.core.model.trace import Trace
 from weft.sim.result import Outcome, Result
@@ -42,7 +43,7 @@ def as_published(folder: Path) -> int:
     print(f"{'trace':<12} {'theirs (s)':>14} {'ours (s)':>14} {'differ':>8}")
     for name, theirs in published.items():
         path = folder / "traces" / f"{name}.csv"
-        result = weft.simulate(path, "antman:artifact=true", CLUSTER, perf="muri")
+        result = weft.simulate(path, named("authors/antman"), CLUSTER, perf="muri")
         ours = 3600.0 * _only(result).avg_jct_h
         outside = abs(ours / theirs - 1.0) > WITHIN
         wrong += outside

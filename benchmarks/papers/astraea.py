@@ -20,7 +20,7 @@ import weft
 from benchmarks.measure import data_folder
 from weft.core.model.trace import Trace
 from weft.core.state.table import Floats
-from weft.formulas.fairness.long_term import quotas_of, tenant_ratios
+from weft.formulas.fairness.long_term import JobTimes, quotas_of, tenant_ratios
 from weft.formulas.fairness.shares import jain_index
 from weft.sim.result import Outcome
 from weft.traces.options import Options
@@ -97,8 +97,9 @@ def tenant_fairness(trace: Trace, outcome: Outcome, weights: dict[str, float], g
     need = np.array([float(job.demand.gpus) for job in jobs])
     work = need * np.array([truth.length for _, truth in trace])
     times = outcome.per_job.submit_s, outcome.per_job.end_s
-    found = tenant_ratios(tenants, *times, need, work, quotas_of(tenants, gpus, weights))
-    return np.array(list(found.values()))
+    jobs = JobTimes(tenants, *times, need, work)
+    ratios = tenant_ratios(jobs, quotas_of(tenants, gpus, weights))
+    return np.array(list(ratios.values()))
 
 
 if __name__ == "__main__":

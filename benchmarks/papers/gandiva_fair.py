@@ -24,7 +24,7 @@ from weft.core.scheduler import Scheduler
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs, load_published
 from weft.policies.gandiva_fair.policy import GandivaFair
 from weft.sim.driver import Driver
-from weft.sim.physics import Physics
+from weft.sim.physics import ChangeTerms, Physics
 from weft.sim.result import Outcome
 
 CLUSTER = "4x4:k80+4x4:v100"
@@ -112,7 +112,9 @@ def work_done(truth: Throughputs, *, trading: bool) -> dict[str, float]:
         journal=count.note,
     )
     with suppress(HorizonReached):
-        Driver(scheduler, Physics(trace, truth, resume_s=RESUME_S), machines).run()
+        Driver(
+            scheduler, Physics(trace, truth, terms=ChangeTerms(resume_s=RESUME_S)), machines
+        ).run()
     return {user: seconds / HORIZON for user, seconds in count.done.items()}
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.papers.authors import build_named
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import JobId, Tier
@@ -28,7 +29,6 @@ from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.protocols import DeviceSharing
 from weft.core.scheduler import Scheduler
-from weft.core.spec.registry import build
 from weft.core.state.table import Floats
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
@@ -63,7 +63,7 @@ CASES = (
     Case("MPS", "iadeep:tune=false", "mps"),
     Case("IADeep", "iadeep"),
     Case("IADeep, MPS", "iadeep", "mps"),
-    Case("IADeep's code", "iadeep:artifact=true"),
+    Case("IADeep's code", "authors/iadeep"),
 )
 
 
@@ -166,7 +166,7 @@ def simulate(trace: Trace, case: Case, seed: int) -> Run:
     cluster = parse_cluster(CLUSTER)
     together = Colocated(profile_of, Unordered(case.sharing), batching=find_batching)
     physics = Physics(trace, Replay(), coupling=together)
-    watched = Watched(build("policy", case.policy))
+    watched = Watched(build_named(case.policy))
     scheduler = Scheduler(
         watched,
         cluster,

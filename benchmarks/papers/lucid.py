@@ -5,8 +5,8 @@ measurements, lengths are told to every policy by noisy predictions. The table a
 public for non-commercial research; nothing of them is kept here.
 
 The authors' corner is 2 of 135 nodes and costs their simulator no time; here a corner of one
-node is a sixth and a tenth of the machines. So there are two comparisons: `corner=0,
-artifact=true` has the metrics for nothing, as theirs nearly has; plain `lucid` pays for them.
+node is a sixth and a tenth of the machines. So there are two comparisons: `authors/lucid:corner=0`
+has the metrics for nothing, as theirs nearly has; plain `lucid` pays for them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import need_data
+from benchmarks.papers.authors import build_named
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Demand, Job, JobId
@@ -37,16 +38,16 @@ from weft.sim.physics import Physics
 # Nodes of each virtual cluster in the surrogate.
 CLUSTERS = {"vc8Gr": "6x8:rtx3090", "vcefl": "10x8:rtx3090"}
 RESTART_S = 30.0
-FREE = "lucid:corner=0,artifact=true"
+FREE = "authors/lucid:corner=0"
 # Policy, and which prediction it is told; QSSF is shortest service first with its own predictor.
 RUNS = (
     ("fifo", "pred_ebm"),
     ("sjf", "pred_ebm"),
     ("srsf", "pred_lgb"),
     ("tiresias", "pred_ebm"),
-    ("lucid:corner=0,artifact=true,packing=off", "pred_ebm"),
+    ("authors/lucid:corner=0,packing=off", "pred_ebm"),
     (FREE, "pred_ebm"),
-    ("lucid:artifact=true", "pred_ebm"),
+    ("authors/lucid", "pred_ebm"),
     ("lucid", "pred_ebm"),
 )
 
@@ -121,7 +122,7 @@ def simulate(rows: list[dict[str, str]], policy: str, told: str, pairs: Pairs) -
         together = Colocated(profile_of, pairs)
         physics = Physics(trace, Replay(RESTART_S), coupling=together)
         scheduler = Scheduler(
-            build("policy", policy),
+            build_named(policy),
             machines,
             knowledge=Knowledge(build("predictor", "hinted"), LinearBeliefs(), together),
         )

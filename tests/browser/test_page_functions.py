@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 WEB = Path(__file__).resolve().parents[2] / "src" / "weft" / "service" / "web"
 HOUR, DAY = 3600, 86400
@@ -29,8 +29,8 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def call(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
-    """Calls a function of a script by name: call("format", "duration", 90)."""
+def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A page that can import the scripts."""
     root = tmp_path_factory.mktemp("page")
     (root / "web").symlink_to(WEB)
     (root / "index.html").write_text("<!doctype html><title>scripts</title>")
@@ -41,22 +41,29 @@ def call(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     try:
         page = context.new_page()
         page.goto(f"http://127.0.0.1:{server.server_port}/index.html")
-
-        def ask(script: str, name: str, *values: Any) -> Any:
-            code = f"import('/web/js/{script}.js').then(m => m[{name!r}](...{json.dumps(values)}))"
-            return page.evaluate(code)
-
-        yield ask
+        yield page
     finally:
         context.close()
         server.shutdown()
         server.server_close()
 
 
+@pytest.fixture
+def call(page: Page) -> Call:
+    """Calls a function of a script by name: call("format", "duration", 90)."""
+
+    def ask(script: str, name: str, *values: Any) -> Any:
+        code = f"import('/web/js/{script}.js').then(m => m[{name!r}](...{json.dumps(values)}))"
+        return page.evaluate(code)
+
+    return ask
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (0, "0 s"),
+        (1e-6, "0 s"),
         (0.25, "250 ms"),
         (59, "59 s"),
         (4000, "1 h 6 min"),
@@ -206,3 +213,21 @@ def test_jobs_are_found_by_state_tenant_kind_and_words(call: Call) -> None:
     assert not is_wanted(kind="h200")
     assert not is_wanted(q="bert bob")
     assert call("views/jobs", "whyOrWhere", job) == "on n"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(1e-6, "at once"), (90, "in 1 min 30 s")])
+def test_a_start_that_is_at_hand_is_not_told_in_parts_of_a_second(
+    call: Call, seconds: float, text: str
+) -> None:
+    assert call("format", "startsIn", seconds) == text
+
+
+def test_a_day_is_left_out_only_where_it_is_the_clusters_own(page: Page) -> None:
+    at = 20_000 * DAY
+    code = """([at]) => import('/web/js/format.js').then((m) => {
+      m.setNow(() => at + 60);
+      const told = [m.clock(at), m.clock(Date.now() / 1000).length > 8];
+      m.setNow(() => Date.now() / 1000);
+      return told;
+    })"""
+    assert page.evaluate(code, [at]) == ["00:00:00", True]

@@ -293,6 +293,10 @@ def test_a_sweep_is_one_row_and_a_page_of_its_own(open_page: Open) -> None:
         table = page.get_by_role("region", name="Jobs side by side")
         expect(table.get_by_role("row")).to_have_count(3)
         expect(table).to_contain_text("0.01")
+        table.get_by_role("link", name="#1").click()
+        expect(page.get_by_text("lr=0.01", exact=True)).to_be_visible()
+        page.get_by_role("link", name=made["id"], exact=True).click()
+        expect(table.get_by_role("row")).to_have_count(3)
         page.close()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
+from benchmarks.papers.authors import CLASSES, build_named, named
 
 import weft
 from tests.cheap import CHEAP
@@ -120,14 +121,14 @@ def draw(ground: str) -> Trace:
 
 def describe(spec: str, ground: str, folder: Path) -> str:
     """Mean completion time and makespan in hours, and a fingerprint of what it says and did."""
-    log = folder / "events"
+    log, policy = folder / "events", named(spec)
     result = weft.simulate(
-        draw(ground), spec, GROUNDS[ground], restart_cost=20.0, loans=LOANS[ground], events=log
+        draw(ground), policy, GROUNDS[ground], restart_cost=20.0, loans=LOANS[ground], events=log
     )
-    numbers = result.outcomes[spec][0].metrics
+    numbers = result.outcomes[policy][0].metrics
     events = [json.loads(line) for line in log.read_text().splitlines()]
     kept = [e | {"at": round(e["at"], 1)} for e in events if e["event"] != "Reported"]
-    about = build("policy", spec).about
+    about = build_named(spec).about
     declared = [about.starves, about.idles, str(about.needs), str(about.controls), about.every]
     mark = sha256(json.dumps([declared, kept], sort_keys=True).encode()).hexdigest()[:12]
     return f"{numbers['avg_jct_h']:.4f} {numbers['makespan_h']:.4f} {mark}"
@@ -141,7 +142,8 @@ def read_golden() -> dict[str, str]:
 def every_spec() -> list[str]:
     """Every policy, with every other choice of its options that are choices, and those above."""
     specs = [spec for name in names("policy") for spec in _variants(CHEAP.get(name, name))]
-    return sorted({*specs, *NUMBERS, *TOGETHER})
+    theirs = [f"authors/{CHEAP.get(name, name)}" for name in CLASSES]
+    return sorted({*specs, *NUMBERS, *TOGETHER, *theirs})
 
 
 def _variants(spec: str) -> Iterator[str]:

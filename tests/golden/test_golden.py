@@ -19,7 +19,6 @@ VARIANTS = (
     "tiresias:knob=2",
     "tiresias:priority=gittins",
     "gavel:objective=makespan",
-    "sia:artifact=true",
 )
 # Searches and rounds of real length are no use on an hour of toy jobs.
 INSTEAD = {"pollux": "pollux:generations=10,population=20", "gavel": "gavel:round=60"}

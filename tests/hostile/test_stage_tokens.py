@@ -66,7 +66,7 @@ class Node:
     def pass_time(self, seconds: float) -> None:
         """With every look that the coordinator wishes for on the way."""
         until = self.now + seconds
-        while (at := self.coordinator.wake_at(self.now)) <= until:
+        while (at := self.coordinator.wake_at) <= until:
             self.now = max(at, self.now + 1e-3)
             self._hear(self.coordinator.tick(self.now))
         self.now = max(self.now, until)

@@ -15,11 +15,12 @@ from tests.house.sources import SRC, modules, nodes, parsed
 from weft.core.spec.registry import GROUPS
 
 PROJECT = SRC.parents[1] / "pyproject.toml"
-FOR_ALL = {"version", "frozen"}
+FOR_ALL = {"version", "frozen", "hinted"}
 PARTS = {"perf", "predict", "pieces", "traces", "store", "sim", "report"}
 ALLOWED: dict[str, set[str]] = {
     "version": set(),
     "frozen": set(),
+    "hinted": set(),
     "typed": set(),
     "core": {"typed"},
     "wire": {"typed"},

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Collection, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -58,9 +58,13 @@ async def run_jobs(driver: Driver, first: int, count: int) -> None:
         await driver.ended(name)
 
 
-def opened(store: Store, every: int = 60) -> Driver:
+@asynccontextmanager
+async def opened(store: Store, every: int = 60) -> AsyncIterator[Driver]:
     engine = SimulatedEngine("1x4:a100", speed=20_000.0, perf=Replay())
-    return Driver(engine, store, policy="fifo", knowledge=knowledge, snapshot_every=every)
+    driver = Driver(engine, store, policy="fifo", knowledge=knowledge, snapshot_every=every)
+    await driver.open()
+    yield driver
+    await driver.close()
 
 
 def read_whole(store: Store) -> Recovered:
@@ -75,15 +79,13 @@ def test_memory_and_snapshots_do_not_grow_with_the_jobs_that_ended(tmp_path: Pat
     held: list[tuple[int, int, int]] = []
 
     async def life() -> None:
-        driver = opened(store)
-        await driver.open()
-        for round_ in range(5):
-            await run_jobs(driver, 60 * round_, 60)
-            await driver._shelf.finish()
-            frozen = freeze(driver._known)
-            size = len(b"".join(frozen.parts()))
-            held.append((len(driver.ledger.jobs), len(driver.ledger.jobs.live), size))
-        await driver.close()
+        async with opened(store) as driver:
+            for round_ in range(5):
+                await run_jobs(driver, 60 * round_, 60)
+                await driver._shelf.finish()
+                frozen = freeze(driver._known)
+                size = len(b"".join(frozen.parts()))
+                held.append((len(driver.ledger.jobs), len(driver.ledger.jobs.live), size))
 
     asyncio.run(life())
     store.close()
@@ -96,8 +98,8 @@ def test_memory_and_snapshots_do_not_grow_with_the_jobs_that_ended(tmp_path: Pat
 
 def leave_as_a_crash_would(path: Path, copy: Path) -> None:
     """All that is on disk at one moment: a snapshot may be on its way there meanwhile."""
-    with closing(sqlite3.connect(path)) as one, closing(sqlite3.connect(copy)) as other:
-        one.backup(other)
+    with closing(sqlite3.connect(path)) as there, closing(sqlite3.connect(copy)) as here:
+        there.backup(here)
 
 
 @pytest.mark.parametrize("every", [40, 10_000])
@@ -108,12 +110,10 @@ def test_after_a_crash_the_table_and_the_log_agree(tmp_path: Path, every: int) -
     store = SqliteStore(tmp_path / "now" / "events.db")
 
     async def life() -> None:
-        driver = opened(store, every)
-        await driver.open()
-        await run_jobs(driver, 0, 100)
-        await driver._shelf.finish()
-        leave_as_a_crash_would(tmp_path / "now" / "events.db", tmp_path / "later" / "events.db")
-        await driver.close()
+        async with opened(store, every) as driver:
+            await run_jobs(driver, 0, 100)
+            await driver._shelf.finish()
+            leave_as_a_crash_would(tmp_path / "now" / "events.db", tmp_path / "later" / "events.db")
 
     asyncio.run(life())
     store.close()
@@ -132,10 +132,8 @@ def test_a_log_without_a_snapshot_is_read_without_holding_all_its_jobs(tmp_path:
     store = SqliteStore(tmp_path / "events.db")
 
     async def life() -> None:
-        driver = opened(store)
-        await driver.open()
-        await run_jobs(driver, 0, 100)
-        await driver.close()
+        async with opened(store) as driver:
+            await run_jobs(driver, 0, 100)
 
     asyncio.run(life())
     store.save(store.last(), b"rust")
@@ -151,16 +149,14 @@ def test_an_id_of_a_job_that_left_long_ago_is_not_given_again(tmp_path: Path) ->
     store = SqliteStore(tmp_path / "events.db")
 
     async def life() -> None:
-        driver = opened(store)
-        await driver.open()
-        await run_jobs(driver, 0, 40)
-        await driver._shelf.finish()
-        assert JobId("j0") not in driver.ledger.jobs.live
-        with pytest.raises(Exception, match="there is a job 'j0' already"):
-            await driver.submit(Job(JobId("j0")))
-        assert driver.job(JobId("j0")).state == "succeeded"
-        await driver.cancel(JobId("j0"))
-        await driver.close()
+        async with opened(store) as driver:
+            await run_jobs(driver, 0, 40)
+            await driver._shelf.finish()
+            assert JobId("j0") not in driver.ledger.jobs.live
+            with pytest.raises(Exception, match="there is a job 'j0' already"):
+                await driver.submit(Job(JobId("j0")))
+            assert driver.job(JobId("j0")).state == "succeeded"
+            await driver.cancel(JobId("j0"))
 
     asyncio.run(life())
     store.close()
@@ -188,21 +184,18 @@ def test_a_disk_that_stays_full_while_the_log_is_read_again_is_waited_for(
         reset(number, jobs)
 
     async def life() -> list[JobId]:
-        driver = opened(store, 10_000)
-        await driver.open()
-        await run_jobs(driver, 0, 40)
-        await driver._shelf.finish()
-        monkeypatch.setattr(store, "append", appended)
-        monkeypatch.setattr(store.ended, "reset", dropped)
-        with pytest.raises(EngineError, match="cannot be written"):
-            await driver.submit(Job(JobId("refused")))
-        async with asyncio.timeout(300.0):
-            while driver._unwritten is not None:
-                await asyncio.sleep(0.01)
-            await run_jobs(driver, 100, 3)
-        known = [*driver.ledger.jobs]
-        await driver.close()
-        return known
+        async with opened(store, 10_000) as driver:
+            await run_jobs(driver, 0, 40)
+            await driver._shelf.finish()
+            monkeypatch.setattr(store, "append", appended)
+            monkeypatch.setattr(store.ended, "reset", dropped)
+            with pytest.raises(EngineError, match="cannot be written"):
+                await driver.submit(Job(JobId("refused")))
+            async with asyncio.timeout(300.0):
+                while driver._unwritten is not None:
+                    await asyncio.sleep(0.01)
+                await run_jobs(driver, 100, 3)
+            return [*driver.ledger.jobs]
 
     known = asyncio.run(life())
     store.close()

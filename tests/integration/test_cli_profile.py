@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from weft.cli.main import cli
 
@@ -52,14 +53,21 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def measured(ran: Result, here: Path) -> Any:
+    """What was written; what was printed fits, and nothing else is left."""
+    assert ran.exit_code == 0, ran.output
+    assert max(map(len, ran.stdout.splitlines())) <= 80
+    assert not list(here.glob("weft-profile-*"))
+    return json.loads(Path("p.json").read_text())
+
+
 def test_a_script_is_measured_at_every_size_it_allows(here: Path) -> None:
     Path("train.py").write_text(SCRIPT)
     command = ["--cpu", "--each", "0.5", "--out", "p.json", "--", sys.executable, "train.py"]
 
     ran = CliRunner().invoke(cli, ["profile", *command])
 
-    assert ran.exit_code == 0, ran.output
-    body = json.loads(Path("p.json").read_text())
+    body = measured(ran, here)
     points = body["points"]
     assert [(p["batch"], p["per_gpu"], p["accumulate"]) for p in points] == [
         (16, 16, 1),
@@ -73,9 +81,7 @@ def test_a_script_is_measured_at_every_size_it_allows(here: Path) -> None:
         assert point["mem_gb"] > 0.05
     assert body["noise"]["noise"] > 0
     assert body["kind"] == "cpu"
-    assert max(map(len, ran.stdout.splitlines())) <= 80
     assert "gradient noise scale" in ran.stdout
-    assert not list(here.glob("weft-profile-*"))
 
 
 @pytest.mark.parametrize(
@@ -108,20 +114,17 @@ def test_scripts_are_measured_alone_and_beside_each_other(here: Path) -> None:
 
     ran = CliRunner().invoke(cli, ["profile", *command, "--", sys.executable, "train.py"])
 
-    assert ran.exit_code == 0, ran.output
-    body = json.loads(Path("p.json").read_text())
-    assert [(one["model"], one["batch"]) for one in body["alone"]] == [
+    body = measured(ran, here)
+    assert [(script["model"], script["batch"]) for script in body["alone"]] == [
         ("a", 16),
         ("b", 16),
         ("c", 16),
     ]
     assert [(pair["one"], pair["other"]) for pair in body["together"]] == [(0, 1), (0, 2), (1, 2)]
-    speeds = [pair[one] for pair in body["together"] for one in ("speed_one", "speed_other")]
+    speeds = [pair[side] for pair in body["together"] for side in ("speed_one", "speed_other")]
     assert all(0.1 < speed < 0.8 for speed in speeds), speeds  # half, on a busy machine
     assert body["sharing"] == "timeslicing"
-    assert max(map(len, ran.stdout.splitlines())) <= 80
     assert "a:16" in ran.stdout
-    assert not list(here.glob("weft-profile-*"))
 
 
 @pytest.mark.parametrize(

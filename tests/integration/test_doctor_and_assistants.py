@@ -66,8 +66,8 @@ def test_the_doctor_looks_at_the_service_and_its_nodes() -> None:
         found = {one.what: one for one in check_service(Client(str(http.base_url), ""))}
 
         assert found["service"].verdict == "ok"
-        assert found["engine"].verdict == "note"
-        assert "not: t4-2" in found["engine"].said
+        assert found["nodes"].verdict == "note"
+        assert "not: t4-2" in found["nodes"].said
     (gone,) = check_service(Client("http://127.0.0.1:1", ""))
     assert gone.verdict == "bad"
 

@@ -15,6 +15,7 @@ from weft.core.errors import EngineError
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.core.model.launch import Launch
 from weft.core.stops import PLAN
+from weft.engines.attempts import asleep as sleeping
 from weft.engines.fleet import asleep
 from weft.engines.fleet.engine import FleetEngine
 from weft.engines.fleet.port import SharedFolder
@@ -96,7 +97,7 @@ async def go_on(logs: Sequence[Path]) -> None:
 def test_a_part_that_cannot_be_frozen_leaves_the_others_awake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asleep, "FREEZE_S", 2.0)
+    monkeypatch.setattr(sleeping, "FREEZE_S", 2.0)
     state = tmp_path / "state"
 
     async def freeze() -> None:

@@ -107,14 +107,20 @@ def test_ten_thousand_messages_of_nonsense(tmp_path: Path, policy: str) -> None:
     check(tmp_path, policy, 10_000, seed=crc32(policy.encode()) % 1000)
 
 
+async def with_a_running_job(folder: Path) -> tuple[Live, JobId]:
+    """A service whose only job runs, for as long as anybody watches."""
+    service, name = live(folder, "fifo"), JobId("a")
+    await service.open()
+    await service.driver.submit(Job(name, hints={"duration_s": 1e9}))
+    while service.driver.job(name).state != "running":
+        await service.driver._changed.wait()
+    return service, name
+
+
 def test_it_is_said_once_what_could_not_be_used(tmp_path: Path) -> None:
     async def go() -> tuple[Any, int]:
-        service = live(tmp_path, "fifo")
-        await service.open()
-        driver, name = service.driver, JobId("a")
-        await driver.submit(Job(name, hints={"duration_s": 1e9}))
-        while driver.job(name).state != "running":
-            await driver._changed.wait()
+        service, name = await with_a_running_job(tmp_path)
+        driver = service.driver
         for loss in (float("nan"), float("inf"), 1e300, 0.5):
             driver._post(Reported(name, 1, Report(loss=loss, steps=3.0)))
         await driver.cancel(name)
@@ -140,12 +146,8 @@ def test_a_message_that_breaks_whoever_believes_it_is_left_out_and_others_go_on(
     monkeypatch.setattr(FittedBeliefs, "observe", observe)
 
     async def go() -> Any:
-        service = live(tmp_path, "fifo")
-        await service.open()
-        driver, name = service.driver, JobId("a")
-        await driver.submit(Job(name, hints={"duration_s": 1e9}))
-        while driver.job(name).state != "running":
-            await driver._changed.wait()
+        service, name = await with_a_running_job(tmp_path)
+        driver = service.driver
         driver._post(Reported(name, 1, Report(loss=1.0)))
         await driver.submit(Job(JobId("b"), hints={"duration_s": 1.0}))
         async with asyncio.timeout(LIMIT_S):

@@ -43,35 +43,29 @@ class Once:
             return self.trapped()
         return Fifo().decide(view)
 
-@dataclass(frozen=True)
 class Loops(Once):
     def trapped(self):
         while True:
             pass
 
-@dataclass(frozen=True)
 class Exits(Once):
     def trapped(self):
         os._exit(7)
 
-@dataclass(frozen=True)
 class Quits(Once):
     def trapped(self):
         sys.exit("enough")
 
-@dataclass(frozen=True)
 class Eats(Once):
     def trapped(self):
         hoard = []
         while True:
             hoard.append(bytearray(64 << 20))
 
-@dataclass(frozen=True)
 class Crashes(Once):
     def trapped(self):
         ctypes.string_at(0)
 
-@dataclass(frozen=True)
 class Prints(Once):
     def trapped(self):
         print("x" * 100_000)

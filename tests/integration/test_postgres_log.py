@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 from weft.core.errors import InvalidConfig, StoreError, Superseded
 from weft.core.events.event import Cancelled, Decided, Event, Started, Submitted, Woken
 from weft.core.model.job import Job, JobId
-from weft.core.state.ended_jobs import EndedJob
+from weft.core.state.ended_jobs import EndedFilter, EndedJob
 from weft.store.sqlite import SqliteStore
 
 NAMES = ["a", "B", "vision:net", "é\u6f22", "100%", "it's", 'quo"te', "back\\slash", "a?b", ":c"]
@@ -81,8 +81,11 @@ def draw(rng: random.Random) -> Callable[[Any], Any]:
             lambda store: store.ended.reset(seq, [job]),
             lambda store: store.ended.remove([job]),
             lambda store: (store.ended.get(job), dict(store.ended.counts())),
-            lambda store: store.ended.page(seq - 1, limit, tenant=tenant, outcome="failed"),
-            lambda store: (store.ended.page(-1, 99), store.ended.page(-1, 9, app="app1")),
+            lambda store: store.ended.page(seq - 1, limit, EndedFilter(tenant, "failed")),
+            lambda store: (
+                store.ended.page(-1, 99),
+                store.ended.page(-1, 9, EndedFilter(app="app1")),
+            ),
             lambda store: (store.ended.oldest(None), store.ended.oldest(limit)),
             lambda store: store.ended.named(str(job), limit, tenant=tenant),
             lambda store: store.ended.beginning(str(job)[:1], limit, tenant=tenant),

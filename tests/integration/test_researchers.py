@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 
 import weft
@@ -38,4 +42,35 @@ def test_a_workload_in_which_nobody_waits_says_so() -> None:
 
     quiet = weft.compare("philly", "fifo", "512x8:v100", jobs=30, load=0.9)
 
-    assert "nobody waits" in quiet.note
+    assert "hardly a job waits" in quiet.note
+    assert quiet.note in quiet._repr_html_()
+
+    done = replace(quiet.outcomes["fifo"][0], metrics={"avg_queue_h": 0.017, "avg_jct_h": 5.2})
+    assert replace(quiet, outcomes={"fifo": (done,)}).note  # a minute of five hours is nothing
+
+
+def test_a_notebook_shows_one_bar_that_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = list[int]()
+
+    class Bar:
+        """As IPython.display.ProgressBar: setting `progress` draws it anew."""
+
+        def __init__(self, total: int) -> None:
+            assert total == 100
+
+        def display(self) -> None:
+            shown.append(0)
+
+        def __setattr__(self, name: str, value: int) -> None:
+            shown.append(value)
+
+    display = SimpleNamespace(ProgressBar=Bar)
+    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=display))
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+
+    weft.compare("philly", "fifo", "1x4:v100", jobs=80, load=3.0, seeds=2)
+
+    assert shown[0] == 0
+    assert shown[-1] == 100
+    assert shown == sorted({*shown})  # no step twice: each is kept in the notebook's file

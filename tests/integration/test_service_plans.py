@@ -20,16 +20,18 @@ def ended(client: httpx.Client, job: str) -> bool:
     return get(client, f"/jobs/{job}")["state"] in ("succeeded", "failed")
 
 
-def train(client: httpx.Client, name: str, folder: Path) -> str:
+def train(
+    client: httpx.Client, name: str, folder: Path, plans: list[str] = PLANS, steps: int = 4
+) -> str:
     """Submit a training of two ranks; the plan that it was told."""
     submit(
         client,
         id=name,
         gpus=2,
-        command=[sys.executable, str(SCRIPT), "4"],
+        command=[sys.executable, str(SCRIPT), str(steps)],
         workdir=str(folder),
         checkpoint={"dir": str(folder / name)},
-        plans=PLANS,
+        plans=plans,
     )
     wait_until(lambda: bool(get(client, f"/jobs/{name}")["plan"]) or ended(client, name))
     plan: str = get(client, f"/jobs/{name}")["plan"]
@@ -43,10 +45,12 @@ def test_a_real_gpt_runs_the_plan_that_was_chosen(tmp_path: Path) -> None:
         wait_until(lambda: ended(client, "one"))
 
         job, log = get(client, "/jobs/one"), client.get(f"{API}/jobs/one/logs").text
+        told = {event["event"]: event for event in get(client, "/jobs/one/events")["events"]}
 
         assert job["state"] == "succeeded", log
         assert plan == "dp1-tp2"
-        assert job["plans"] == PLANS
+        assert job["plans"] == told["Submitted"]["job"]["plans"] == PLANS
+        assert told["Decided"]["changes"]["one"]["plan"] == plan
         assert "tp2" in log
 
 
@@ -69,6 +73,38 @@ def test_the_next_job_of_a_program_tries_a_plan_that_nobody_ran(
         assert (first, second) == ("dp1-tp2", "dp2-zero2")
         assert "tp2" in logs[0]
         assert "zero2" in logs[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["weft:wake_s=2", "rubick:interval=2"])
+def test_a_running_gpt_changes_its_plan_on_the_gpus_that_it_has(
+    policy: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    plans = ["ga8-gc", "zero3"]
+    with serving(LOCAL, tmp_path / "state", policy=policy) as client:
+        first = train(client, "one", tmp_path, plans, steps=1_000_000)
+        wait_until(lambda: get(client, "/jobs/one")["attempt"] == 2 or ended(client, "one"))
+        wait_until(lambda: "loss" in read_log(client, 2) or ended(client, "one"))
+        logs, events = [read_log(client, n) for n in (1, 2)], get(client, "/jobs/one/events")
+        client.delete(f"{API}/jobs/one")
+        wait_until(lambda: get(client, "/jobs/one")["state"] == "cancelled")
+
+    decided = [event for event in events["events"] if event["event"] == "Decided"][:2]
+    given = [event["changes"]["one"] for event in decided]
+    assert [on["plan"] for on in given] == [first, "dp2-zero3"] == ["dp2-ga8-gc", "dp2-zero3"]
+    assert given[0]["slices"] == given[1]["slices"]
+    why = "plan dp2-zero3 instead of dp2-ga8-gc on the same GPUs: "
+    assert decided[1]["reasons"]["one"].startswith(why)
+    assert "ga8-gc  loss" in logs[0]
+    assert "training resumes from" in logs[1]
+    assert "zero3  loss" in logs[1]
+
+
+def read_log(client: httpx.Client, attempt: int) -> str:
+    """Of the first rank; empty before it printed anything."""
+    answer = client.get(f"{API}/jobs/one/logs", params={"attempt": attempt})
+    return answer.text if answer.status_code == 200 else ""
 
 
 def test_plans_that_nobody_can_read_or_run_are_refused() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.papers.authors.antman import MuriAntman
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -141,7 +142,7 @@ def test_in_muris_model_a_gang_keeps_a_part_of_a_node_and_others_slip_in() -> No
         "1x4:v100", waiting("rg", 3, 0), waiting("gang", 4, 0), waiting("op", 4, -1), now=0.0
     )
 
-    plan = Antman(artifact=True).decide(view)
+    plan = MuriAntman().decide(view)
     held = view.after(plan)
 
     assert set(held) == {"rg", "op"}
@@ -154,7 +155,7 @@ def test_in_muris_model_a_gang_keeps_a_part_of_a_node_and_others_slip_in() -> No
 def test_muris_results_for_antman_are_met(trace: str) -> None:
     published = json.loads((MURI / "published_results.json").read_text())["avg_jct"]["AntMan"]
 
-    policy = Antman(artifact=True)
+    policy = MuriAntman()
     result = weft.simulate(MURI / "traces" / f"{trace}.csv", policy, "8x8:v100", perf="muri")
 
     ours = result.outcomes["antman"][0].avg_jct_h * 3600.0
@@ -296,7 +297,7 @@ def test_both_variants_keep_the_contract() -> None:
     trace = Trace(
         "t", tuple((waiting(f"j{i}", 1 + i % 8, i % 2, 10.0 * i), Truth(99.0)) for i in range(40))
     )
-    check_run(Antman(artifact=True), parse_cluster("2x8:v100"), trace)
+    check_run(MuriAntman(), parse_cluster("2x8:v100"), trace)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.papers.authors import named
+from benchmarks.papers.authors.astraea import AuthorsAstraea
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +27,7 @@ from weft.policies.astraea.tenants import Tenant, grant_quotas
 from weft.sim.result import Outcome
 from weft.testing.build import view_of
 
-ARTIFACT = "astraea:artifact=true"
+SIMULATOR = "authors/astraea"
 
 
 # ---- the worked examples
@@ -163,7 +165,7 @@ def test_a_job_above_its_tenants_quota_is_refused_only_as_the_authors_do() -> No
     jobs = [Job(JobId("a"), tenant="u", demand=Demand(6)), Job(JobId("b"), tenant="v")]
     view = view_of(8, *jobs)
 
-    assert set(Astraea(artifact=True).decide(view).rejected) == {"a"}
+    assert set(AuthorsAstraea().decide(view).rejected) == {"a"}
     assert Astraea().decide(view).rejected == {}
 
 
@@ -257,13 +259,14 @@ def test_it_keeps_the_contract_of_policies() -> None:
 # ---- how
 
 
-def simulated(rows: tuple[Any, ...], gpus: int, spec: str = ARTIFACT) -> Outcome:
+def simulated(rows: tuple[Any, ...], gpus: int, spec: str = SIMULATOR) -> Outcome:
     pairs = tuple(
         (Job(JobId(str(n)), float(at), Demand(size), tenant=tenant), Truth(float(length)))
         for n, tenant, size, at, length in rows
     )
     nodes = f"{gpus // 8}x8:v100"
-    return weft.simulate(Trace("x", pairs), spec, nodes, restart_cost=0.0).outcomes[spec][0]
+    result = weft.simulate(Trace("x", pairs), named(spec), nodes, restart_cost=0.0)
+    return result.outcomes[named(spec)][0]
 
 
 def referenced(rows: tuple[Any, ...], gpus: int) -> list[Ref]:
@@ -331,7 +334,7 @@ def test_who_waits_for_the_threshold_goes_before_the_less_served(starving: int) 
     jobs = [Ref(*row) for row in rows]
     Cluster(8, jobs, starving=starving).run()
 
-    ends = simulated(rows, 8, f"{ARTIFACT},starving={starving}").per_job.end_s.tolist()
+    ends = simulated(rows, 8, f"{SIMULATOR}:starving={starving}").per_job.end_s.tolist()
 
     assert ends == pytest.approx([job.end for job in jobs])
     assert ends[0] == pytest.approx(ENDS[starving])

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.core.model.job import Demand, Job, JobId
+from weft.core.events.event import Decided, Submitted
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId, Sharing, Slice
+from weft.core.plan.view import View
+from weft.core.state.state import State
 from weft.formulas.fragmentation import JobClass, fragmented, score_change
 from weft.pieces.place.fragmentation import score_nodes
 from weft.policies.compose.policy import Compose
@@ -70,3 +74,19 @@ def test_a_part_of_a_gpu_goes_beside_another_and_leaves_a_node_for_the_gang() ->
     assert set(held) == {"a", "b", "c", "d"}
     assert held[JobId("a")].devices == held[JobId("b")].devices
     assert held[JobId("c")].slices[0].node == held[JobId("a")].slices[0].node
+
+
+def test_a_part_of_a_gpu_fills_another_though_a_node_with_as_many_idle_ones_comes_first() -> None:
+    # On the first node one GPU is idle, on the second one is idle and one half claimed.
+    cluster = parse_cluster("2x2:v100")
+    first, second = (Slice(node.id, (0,)) for node in cluster.nodes)
+    state = State(cluster)
+    for name, ask in (("a", ONE), ("b", PART), ("c", PART)):
+        state.fold(0.0, Submitted(Job(JobId(name), demand=ask)))
+    running = {"a": Allocation((first,)), "b": Allocation((second,), Sharing(share=0.5))}
+    state.fold(0.0, Decided(1, {JobId(name): on for name, on in running.items()}))
+    view = View(0.0, state.table, cluster, state.free)
+
+    held = view.after(Compose(place="fgd", admit="backfill").decide(view))
+
+    assert held[JobId("c")].devices == held[JobId("b")].devices

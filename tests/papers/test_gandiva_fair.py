@@ -32,7 +32,7 @@ from weft.policies.gandiva_fair.stride import Gang, choose, choose_split
 from weft.policies.gandiva_fair.trading import trade, trade_all
 from weft.sim.asleep import Nights
 from weft.sim.driver import Driver
-from weft.sim.physics import Physics
+from weft.sim.physics import ChangeTerms, Physics
 from weft.testing import view_of
 
 ONE, TWO = NodeId("one"), NodeId("two")
@@ -231,7 +231,12 @@ def gpu_seconds(
 
     scheduler = Scheduler(policy, machines, knowledge=Knowledge(), journal=account, stops=stops)
     nights = None if stops is None or stops.memory is None else Nights(stops.memory)
-    Driver(scheduler, Physics(trace, Replay(0.0), resume_s=0.0), machines, nights=nights).run()
+    Driver(
+        scheduler,
+        Physics(trace, Replay(0.0), terms=ChangeTerms(resume_s=0.0)),
+        machines,
+        nights=nights,
+    ).run()
     for job, (start, gpus) in since.items():
         got[user[job]] += (until - start) * gpus
     return got

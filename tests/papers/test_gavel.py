@@ -8,6 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.papers.authors import named
+from benchmarks.papers.authors.gavel import (
+    AuthorsGavel,
+    bisect_makespan,
+    cheapest_sum,
+    greedy_fifo,
+    random_fifo,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,11 +35,9 @@ from weft.perf.throughputs import ThroughputBeliefs, Throughputs, load_published
 from weft.policies.gavel.accounts import Accounts
 from weft.policies.gavel.objectives import (
     OBJECTIVES,
-    bisect_makespan,
     cheapest,
     compute_isolated,
     finish_time_fairness,
-    greedy_fifo,
     hierarchical,
     in_order,
     least,
@@ -39,7 +45,6 @@ from weft.policies.gavel.objectives import (
     max_min_fairness,
     max_sum_throughput,
     normal,
-    random_fifo,
     with_deadlines,
 )
 from weft.policies.gavel.policy import Gavel, Objective
@@ -123,8 +128,8 @@ def test_e7_throughput_cost_and_deadlines() -> None:
     two, prices = problem(TWO, (1, 1)), np.array((3.0, 1.0))
     urgent = replace(two, steps=np.array((0.0, 1.5)), within=np.array((np.inf, 1.0)))
 
-    most, cheap = max_sum_throughput(two), cheapest(two, prices, surrogate=True)
-    in_time = cheapest(urgent, prices, surrogate=True)
+    most, cheap = max_sum_throughput(two), cheapest_sum(two, prices)
+    in_time = cheapest_sum(urgent, prices)
 
     assert most.value == pytest.approx(5.0)
     assert most.alone == pytest.approx(np.eye(2))
@@ -341,9 +346,9 @@ def endless(*models: str) -> Trace:
     return Trace("endless", pairs)
 
 
-@pytest.mark.parametrize("artifact", [False, True])
-def test_e11_twelve_rounds(artifact: bool) -> None:
-    policy, cluster = Gavel(artifact=artifact), "1x1:v100+1x1:p100+1x1:k80"
+@pytest.mark.parametrize("policy", [Gavel(), AuthorsGavel()])
+def test_e11_twelve_rounds(policy: Gavel) -> None:
+    cluster = "1x1:v100+1x1:p100+1x1:k80"
 
     _, log, scheduler = run(endless(*E11), policy, cluster, load_published(), rounds=12)
 
@@ -387,7 +392,7 @@ def test_the_authors_code_makes_a_newcomer_wait() -> None:
     )
 
     ours, _, _ = run(Trace("late", jobs), Gavel(), "1x4:v100", load_published())
-    theirs, _, _ = run(Trace("late", jobs), Gavel(artifact=True), "1x4:v100", load_published())
+    theirs, _, _ = run(Trace("late", jobs), AuthorsGavel(), "1x4:v100", load_published())
 
     assert ours.first_start.tolist() == [0.0, 720.0, 1080.0]
     # The reset at 720 s is the last that needs no waiting: the next is 1920 s later.
@@ -434,13 +439,13 @@ def test_every_objective_keeps_the_contract_of_a_policy(objective: Objective) ->
 @pytest.mark.parametrize(
     "policy",
     [
-        Gavel(artifact=True, round=1800.0),
-        Gavel("fifo", artifact=True, round=1800.0),
+        AuthorsGavel(round=1800.0),
+        AuthorsGavel("fifo", round=1800.0),
         Gavel(aware=False, round=1800.0),
         Gavel(packed=True, round=1800.0),
         Gavel("max-sum-throughput", solve="round", queue="all", round=1800.0),
     ],
-    ids=["artifact", "artifact-fifo", "agnostic", "packed", "sia"],
+    ids=["authors", "authors-fifo", "agnostic", "packed", "sia"],
 )
 def test_every_variant_keeps_the_contract_of_a_policy(policy: Gavel) -> None:
     check_contract(policy)
@@ -473,8 +478,8 @@ PHYSICAL = "2x4:v100+4x4:p100+6x4:k80"
 @pytest.mark.parametrize(
     ("trace", "policy", "hours"),
     [
-        ("max_min_fairness", Gavel(artifact=True), 3.82),
-        ("max_min_fairness", Gavel(artifact=True, aware=False), 5.23),
+        ("max_min_fairness", AuthorsGavel(), 3.82),
+        ("max_min_fairness", AuthorsGavel(aware=False), 5.23),
     ],
     ids=["aware", "agnostic"],
 )
@@ -493,7 +498,7 @@ def test_the_authors_makespan_is_met(data: Path) -> None:
     table = read_throughputs(data / "gavel" / "physical_cluster_throughputs.json")
     jobs = find(str(data / "gavel" / "minimize_makespan.trace"))
 
-    physics, _, _ = run(jobs, Gavel("makespan", artifact=True), PHYSICAL, table)
+    physics, _, _ = run(jobs, AuthorsGavel("makespan"), PHYSICAL, table)
 
     assert physics.ended_at.max() / 3600 == pytest.approx(17.40, rel=0.03)
 
@@ -542,7 +547,7 @@ def test_without_awareness_nobody_is_sent_to_a_kind_that_cannot_run_him() -> Non
 def test_first_come_without_awareness_ends_where_some_kinds_cannot_run_a_job() -> None:
     cluster = parse_cluster("6x4:k80+4x4:p100+2x4:v100")
     result = compare(
-        "gavel", ["gavel:artifact=true,objective=fifo,aware=false"], cluster.name, jobs=40
+        "gavel", [named("authors/gavel:objective=fifo,aware=false")], cluster.name, jobs=40
     )
 
     (outcome,) = result["policies"].values()
@@ -586,9 +591,9 @@ class CostlyRestarts(LinearBeliefs):
         return np.full(len(table), 20.0)
 
 
-@pytest.mark.parametrize(("artifact", "received"), [(True, 50.0 + 80.0), (False, 50.0 + 100.0)])
-def test_the_authors_do_not_count_a_restart_as_received(artifact: bool, received: float) -> None:
-    policy = Gavel(round=100.0, artifact=artifact, solve="round")
+@pytest.mark.parametrize(("kind", "received"), [(AuthorsGavel, 50.0 + 80.0), (Gavel, 50.0 + 100.0)])
+def test_the_authors_do_not_count_a_restart_as_received(kind: type[Gavel], received: float) -> None:
+    policy = kind(round=100.0, solve="round")
     known = Knowledge(NoPredictor(), CostlyRestarts())
     scheduler = Scheduler(policy, parse_cluster("1x1:v100"), knowledge=known)
     scheduler.step(0.0, [Submitted(Job(JobId("a")))])

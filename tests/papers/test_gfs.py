@@ -198,6 +198,20 @@ def test_the_cheapest_spot_job_gives_way_to_a_guaranteed_one() -> None:
     assert plan.numbers["promised_hours_broken"] == 1.0
 
 
+def test_one_broken_promise_costs_less_than_two_though_more_work_is_lost() -> None:
+    # Ten promises were kept. One long job on the first node: 1 of 11 hours would break, and 40
+    # GPU-hours are 5 x 40 / (8 x 31 x 24) of a month; on the second 2 of 12 hours, and 4 GPU-hours.
+    now, node = 40 * HOUR, parse_cluster("2x4:v100").nodes[0].id
+    held = [(spot("long", 4), 0, 0b1111), (spot("s1", 2), 1, 0b0011), (spot("s2", 2), 1, 0b1100)]
+    view = cluster_with(now, *held, waiting=(firm("wants", 4, now),))
+    began = {"long": now - 10 * HOUR, "s1": now - HOUR, "s2": now - HOUR}
+    kept = tuple(PromisedHour(now - HOUR, "v100", (node,), kept=True) for _ in range(10))
+
+    plan = Gfs(Fifo()).decide(replace(view, memory=replace(known(2.0, now, began), hours=kept)))
+
+    assert stopped(plan) == {"long"}
+
+
 def test_room_on_two_nodes_is_made_on_both() -> None:
     now = 40 * HOUR
     held = [(firm("f0", 2), 0, 0b0011), (spot("s0", 2), 0, 0b1100)]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.papers.authors import iadeep as authors
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,7 +74,7 @@ def test_degradation_in_both_forms(
     assert known.efficiency(batch) == pytest.approx(efficiency, abs=1e-5)
     e = known.efficiency(batch)
     assert degradation(stretch, growth, e) == pytest.approx(progress, abs=1e-4)
-    assert degradation(stretch, growth, e, artifact=True) == pytest.approx(code, abs=1e-4)
+    assert authors.degradation(stretch, growth, e) == pytest.approx(code, abs=1e-4)
 
 
 def test_degradation_at_the_initial_batch_is_the_stretch_of_the_step() -> None:
@@ -256,8 +257,10 @@ def test_no_search_asks_for_more_memory_than_there_is(
 
 
 @examples(10)
-@given(st.integers(0, 10_000), st.booleans())
-def test_memory_is_never_exceeded_and_batches_stay_in_their_range(seed: int, code: bool) -> None:
+@given(st.integers(0, 10_000), st.sampled_from([IADeep(), authors.AuthorsIADeep()]))
+def test_memory_is_never_exceeded_and_batches_stay_in_their_range(
+    seed: int, policy: IADeep
+) -> None:
     rng = np.random.default_rng(seed)
     names = sorted(MODELS)
     work = []
@@ -267,7 +270,7 @@ def test_memory_is_never_exceeded_and_batches_stay_in_their_range(seed: int, cod
     jobs = {job.id: job for job, _ in work}
     most = parse_cluster("1x1:rtx3090").nodes[0].device_gb
 
-    done = together(IADeep(artifact=code), work, "1x2:rtx3090", truth())
+    done = together(policy, work, "1x2:rtx3090", truth())
 
     largest = 0
     for state in held(done):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.papers.authors.lucid import AuthorsLucid
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,9 +24,9 @@ from weft.core.plan.view import View
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.perf.sharing.pair_table import Pairs, read_pairs
-from weft.policies.lucid.binder import Candidate, first_host
 from weft.policies.lucid.demand import Arrivals, busy
 from weft.policies.lucid.policy import Lucid
+from weft.policies.lucid.queue import Candidate, first_host
 from weft.policies.lucid.scores import label, score
 from weft.policies.srsf import Srsf
 from weft.sim.physics import Run
@@ -165,7 +166,7 @@ def pair_of(one: float, other: float) -> Colocated:
 def test_the_worked_pair_ends_when_worked_out_by_hand() -> None:
     a = job("A", model=RESNET, hints=LOUD)
     b = job("B", model=POINTNET, hints=QUIET)
-    policy = Lucid(packing="on", artifact=True, corner=0)
+    policy = AuthorsLucid(packing="on", corner=0)
 
     packed = together(policy, [(a, 100.0), (b, 50.0)], "1x1:rtx3090", pair_of(0.985, 0.9))
     serial = together(Srsf(), [(a, 100.0), (b, 50.0)], "1x1:rtx3090")
@@ -193,9 +194,9 @@ def drawn(seed: int, count: int) -> list[tuple[Job, float]]:
 
 
 @examples(12)
-@given(st.integers(0, 10_000), st.booleans())
+@given(st.integers(0, 10_000), st.sampled_from([Lucid, AuthorsLucid]))
 def test_pairs_keep_every_rule_and_nobody_is_preempted_in_the_main_cluster(
-    seed: int, artifact: bool
+    seed: int, kind: type[Lucid]
 ) -> None:
     work = drawn(seed, 60)
     by_seq = [one for one, _ in work]
@@ -203,9 +204,7 @@ def test_pairs_keep_every_rule_and_nobody_is_preempted_in_the_main_cluster(
     def speeds(group: Sequence[Profile]) -> list[float]:
         return [0.8] * len(group)
 
-    done = together(
-        Lucid(packing="on", artifact=artifact), work, "5x8:rtx3090", Colocated(profile_of, speeds)
-    )
+    done = together(kind(packing="on"), work, "5x8:rtx3090", Colocated(profile_of, speeds))
 
     runs = [r for r in done.physics.runs if r.end > r.start]
     for run in runs:
@@ -244,7 +243,7 @@ def test_without_packing_and_corner_and_with_perfect_estimates_it_is_shortest_se
     work = [(replace(one, submitted=0.0), length) for one, length in drawn(3, 40)]
     work = [(one, length) for one, length in work if one.demand.gpus <= 8]
 
-    ours = together(Lucid(packing="off", corner=0, artifact=True), work, "2x8:rtx3090")
+    ours = together(AuthorsLucid(packing="off", corner=0), work, "2x8:rtx3090")
 
     order = sorted(work, key=lambda w: w[1] * w[0].demand.gpus)
     starts = [ours.start[one.id] for one, _ in order]
@@ -288,7 +287,7 @@ def test_nothing_is_packed_before_it_was_measured() -> None:
     view = [measured(view_of("1x1:rtx3090", *(job(n, hints=QUIET) for n in "ab"))) for _ in "12"]
 
     honest = Lucid(packing="on").decide(view[0])
-    theirs = Lucid(packing="on", artifact=True).decide(view[1])
+    theirs = AuthorsLucid(packing="on").decide(view[1])
 
     assert len(view[0].after(honest)) == 1
     assert len(view[1].after(theirs)) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, product
 
@@ -24,10 +25,11 @@ from weft.core.events.event import (
 )
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster, Node
-from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing
+from weft.core.model.job import Allocation, Config, Demand, Job, JobId, NodeId, Sharing
 from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
 from weft.core.state.state import State
+from weft.core.state.table import Floats, Table
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.pieces.reclaim import (
@@ -37,12 +39,12 @@ from weft.pieces.reclaim import (
     jobs_lost,
     server_costs,
 )
-from weft.policies.lyra.flexible import choose_extra, time_saved
+from weft.policies.lyra.flexible import believed_speeds, choose_extra, time_saved
 from weft.policies.lyra.policy import Lyra
 from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
 from weft.sim.loans import Loans, Recorded
-from weft.sim.physics import Physics
+from weft.sim.physics import ChangeTerms, Physics
 from weft.testing import cluster_of, view_of
 
 
@@ -206,6 +208,7 @@ def test_ties_keep_the_size_that_is_held() -> None:
 
     assert choose_extra(alike, 1, [0, 1]) == [0, 1]
     assert choose_extra(alike, 1, [1, 0]) == [1, 0]
+    assert choose_extra([np.array([1.0, 2.0, 3.0])], 1, [3]) == [1]  # what is held fits no more
 
 
 # ---- the policy
@@ -236,6 +239,31 @@ def test_base_workers_go_to_own_machines_and_flexible_ones_to_loaned_ones() -> N
     assert nodes_of(plan.changes[JobId("b")]) == {"own-0": 2, "loan-0": 2}
 
 
+def test_the_rest_of_a_large_job_goes_to_the_node_that_it_fills_best() -> None:
+    nodes = tuple(Node(NodeId(f"own-{gpus}"), "v100", gpus, 8.0, 8.0) for gpus in (4, 3, 2))
+    view = view_of(Cluster(nodes), ("large", 6, 600.0))
+
+    plan = Lyra().decide(view)
+
+    assert nodes_of(plan.changes[JobId("large")]) == {"own-4": 4, "own-2": 2}
+
+
+class OnOneNode(LinearBeliefs):
+    """Speed of several nodes is that of one of them."""
+
+    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+        return np.tile([one.gpus / one.nodes for one in configs], (len(table), 1))
+
+
+def test_speeds_are_those_of_as_few_nodes_as_the_workers_need() -> None:
+    view = view_of(mixed(2, 0), elastic("a", 2, 8, 600.0), elastic("b", 2, 8, 600.0))
+    slow = replace(view, knowledge=replace(view.knowledge, beliefs=OnOneNode()))
+
+    assert believed_speeds(slow, "v100", 6)[0].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 2.5, 3.0]
+    held = slow.after(Lyra().decide(slow))
+    assert [on.gpus for on in held.values()] == [4, 4]  # more than a node each saves nothing
+
+
 def test_the_shortest_job_starts_and_the_long_one_waits() -> None:
     jobs = (("long", 4, 900.0), ("short", 4, 60.0))
 
@@ -256,7 +284,9 @@ class Run:
 
     def __init__(self, policy: Lyra, trace: Trace, loans: Loans) -> None:
         own = mixed(2, 0)
-        self.physics = Physics(trace, Replay(30.0), resize_s=policy.about.resize_s)
+        self.physics = Physics(
+            trace, Replay(30.0), terms=ChangeTerms(resize_s=policy.about.resize_s)
+        )
         self.log: list[tuple[float, Event]] = []
         knowledge = Knowledge(Oracle(self.physics.remaining), LinearBeliefs())
         journal = lambda at, event: self.log.append((at, event))  # noqa: E731 - a sink

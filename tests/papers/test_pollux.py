@@ -7,6 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.papers.authors.pollux import (
+    AuthorsPollux,
+    Goals,
+    compute_crowding,
+    fronts,
+    search,
+    utility,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,9 +29,7 @@ from weft.core.state.state import State
 from weft.core.state.table import Floats, Rows, Table
 from weft.perf.goodput.model import Limits, Noise, StepTime, best_batch
 from weft.policies.pollux.machines import Machines
-from weft.policies.pollux.nsga import search
-from weft.policies.pollux.pareto import Goals, compute_crowding, fronts, utility
-from weft.policies.pollux.policy import Pollux, PolluxMemory, _recall
+from weft.policies.pollux.policy import Pollux, PolluxMemory
 from weft.policies.pollux.speedups import restart_factor, speedups, worth
 from weft.solve.genetic import Matrix
 from weft.testing import view_of
@@ -242,7 +248,7 @@ def problem(jobs: int, most: float = 8.0) -> tuple[Matrix, Goals]:
     view = seen("4x4:t4", dict.fromkeys((f"j{i}" for i in range(jobs)), None), 600.0, Told(most))
     machines = Machines.of(view)
     known = speedups(view.table, Told(most), machines)
-    matrix = Pollux(artifact=True)._matrix(view, machines, known, np.arange(jobs))
+    matrix = AuthorsPollux()._matrix(view, machines, known, np.arange(jobs))
     return matrix, Goals(-1.0, known.values, machines.capacity)
 
 
@@ -334,11 +340,11 @@ def test_a_row_that_did_not_change_keeps_its_devices() -> None:
 # ---- decisions
 
 
-@pytest.mark.parametrize("artifact", [False, True])
-def test_two_equal_jobs_share_the_cluster(artifact: bool) -> None:
+@pytest.mark.parametrize("policy", [Pollux(), AuthorsPollux()])
+def test_two_equal_jobs_share_the_cluster(policy: Pollux) -> None:
     view = seen("2x4:t4", {"a": None, "b": None}, 600.0, Told())
 
-    assert sizes(view, Pollux(artifact=artifact)) == {"a": 4, "b": 4}
+    assert sizes(view, policy) == {"a": 4, "b": 4}
 
 
 def test_a_lone_job_grows_to_twice_what_it_has_run_with() -> None:
@@ -406,8 +412,8 @@ def test_the_authors_search_goes_on_from_its_pareto_set() -> None:
     view = seen("4x4:t4", {"a": None, "b": None, "c": None}, 600.0, Told())
 
     all_, front = (
-        Pollux(population=20, generations=5, artifact=artifact).decide(replace(view)).memory
-        for artifact in (False, True)
+        policy(population=20, generations=5).decide(replace(view)).memory
+        for policy in (Pollux, AuthorsPollux)
     )
 
     assert isinstance(all_, PolluxMemory)
@@ -415,7 +421,7 @@ def test_the_authors_search_goes_on_from_its_pareto_set() -> None:
     assert front.states.shape[1] < all_.states.shape[1] == 20
     machines = Machines.of(view)
     known = speedups(view.table, Told(), machines)
-    policy = Pollux(artifact=True)
+    policy = AuthorsPollux()
     order = np.array([front.jobs.index(job.id) for job in view.table.jobs])
     matrix = policy._matrix(view, machines, known, np.arange(3))
     states = front.states[order].astype(np.float32)
@@ -432,16 +438,16 @@ def test_memory_of_other_jobs_and_machines_is_no_trouble() -> None:
     assert sizes(view, Pollux()) == {"a": 8}
 
 
-@pytest.mark.parametrize(("by_rank", "expected"), [(False, [2.0, 1.0]), (True, [1.0, 2.0])])
+@pytest.mark.parametrize(
+    ("policy", "expected"), [(Pollux(), [2.0, 1.0]), (AuthorsPollux(), [1.0, 2.0])]
+)
 def test_the_authors_code_takes_one_job_for_another_when_their_order_changes(
-    by_rank: bool, expected: list[float]
+    policy: Pollux, expected: list[float]
 ) -> None:
     a, b, gone, new = (JobId(name) for name in ("a", "b", "gone", "new"))
     states = np.array([1.0, 3.0, 2.0]).reshape(3, 1, 1)  # of a, gone and b
 
-    found = _recall(
-        PolluxMemory((a, gone, b), ("p",), states), (new, b, a), ("p",), by_rank=by_rank
-    )
+    found = policy._recall(PolluxMemory((a, gone, b), ("p",), states), (new, b, a), ("p",))
 
     assert found is not None
     assert found[:, 0, 0].tolist() == [0.0, *expected]

@@ -7,6 +7,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from benchmarks.papers.authors.shockwave import CONSTANTS, AuthorsShockwave
+from benchmarks.papers.shockwave.packing import draw
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +22,7 @@ from weft.core.state.table import Bools, Floats
 from weft.formulas.training.regimes import EpochsSeen, Regimes, past_seconds, predict_remaining
 from weft.perf.training.learner import Learner
 from weft.policies.shockwave.packing import plan_rounds
-from weft.policies.shockwave.policy import ARTIFACT, Shockwave, ShockwaveMemory
+from weft.policies.shockwave.policy import Shockwave, ShockwaveMemory
 from weft.policies.shockwave.reading import Standing
 from weft.policies.shockwave.rounds import fill, mean_rounds, order_early, place_rounds
 from weft.policies.shockwave.targets import Series, share, target
@@ -28,6 +30,7 @@ from weft.policies.shockwave.welfare import (
     Counts,
     Window,
     choose_counts,
+    choose_rounds,
     find_collisions,
     log_progress,
     value,
@@ -122,9 +125,9 @@ def test_idle_gpus_go_to_the_longest_remainder_that_fits() -> None:
 
 
 def test_the_authors_constants_go_by_the_size_of_the_cluster() -> None:
-    assert ARTIFACT == {32: (1e-3, 12.0), 64: (10.0, 5.0), 128: (1e-3, 15.0), 256: (1e5, 5.0)}
-    assert Shockwave(artifact=True)._constants(64.0) == (10.0, 5.0)
-    assert Shockwave(artifact=True)._constants(48.0) == (10.0, 5.0)
+    assert CONSTANTS == {32: (1e-3, 12.0), 64: (10.0, 5.0), 128: (1e-3, 15.0), 256: (1e5, 5.0)}
+    assert AuthorsShockwave()._constants(64.0) == (10.0, 5.0)
+    assert AuthorsShockwave()._constants(48.0) == (10.0, 5.0)
     assert Shockwave(kappa=0.5)._constants(64.0) == (0.5, 12.0)
 
 
@@ -221,6 +224,48 @@ def test_gangs_that_leave_gaps_are_planned_around_them() -> None:
         assert (problem.gangs @ planned.runs <= 4.0).all()
         assert planned.worth >= value(problem, lost.sum(axis=1), 1e-9)
         assert planned.gap == pytest.approx(planned.bound - planned.worth)
+
+
+@pytest.mark.parametrize("seed", [8, 24, 27])
+def test_large_windows_lose_little_against_the_published_program(seed: int) -> None:
+    problem = draw(seed)  # gangs whose counts cannot be packed
+    counts = choose_counts(problem, 1e-5)
+    exact = choose_rounds(problem, 1e-5)
+    assert counts is not None
+    assert exact is not None
+
+    planned = plan_rounds(problem, 1e-5)
+
+    assert planned is not None
+    order = order_early(counts, problem.gangs, problem.weight)
+    lost = place_rounds(counts, problem.gangs, problem.gpus, problem.rounds, order)
+    best = value(problem, exact.sum(axis=1), 1e-5)
+    assert value(problem, lost.sum(axis=1), 1e-5) < best - 0.01 * abs(best)
+    assert planned.worth >= best - 0.003 * abs(best)
+    assert (problem.gangs @ planned.runs <= problem.gpus).all()
+
+
+def test_all_of_the_longest_jobs_keep_their_rounds_where_gangs_leave_gaps() -> None:
+    # Two of 3 GPUs on 8 have 40 rounds each to go in a window of 20: only if both run in all of
+    # them is the longest remainder shorter, and a gang of 4 that is worth more has to wait.
+    jobs = (*[(80.0, 40.0, 120.0, 4800.0, 3.0)] * 2, *[(100.0, 0.0, 12.0, 1200.0, 4.0)] * 6)
+    problem = window(jobs, 8.0, 20)
+
+    planned = plan_rounds(problem, 1.0)
+
+    assert planned is not None
+    assert planned.runs[:2].sum(axis=1).tolist() == [20, 20]
+
+
+def test_parts_of_gpus_are_packed_too() -> None:
+    jobs = (*[(20.0, 1.0, 120.0, 2280.0, 0.75)] * 4, *[(20.0, 1.0, 120.0, 2280.0, 0.5)] * 4)
+    problem = window(jobs, 1.25, 20)
+
+    planned = plan_rounds(problem, 1e-9)
+
+    assert planned is not None
+    assert (problem.gangs @ planned.runs <= 1.25).all()
+    assert planned.runs.sum() == 40  # one of each in every round
 
 
 @settings(deadline=None, max_examples=40)
@@ -424,19 +469,19 @@ def test_parameters_that_mean_nothing_are_refused(parameters: dict[str, float]) 
 
 
 def test_the_contract_holds_with_weight_on_shorter_jobs() -> None:
-    check_contract(Shockwave(window=4, round=1800.0, shorter=2.0, artifact=True))
+    check_contract(AuthorsShockwave(window=4, round=1800.0, shorter=2.0))
 
 
-@pytest.mark.parametrize(("artifact", "planned"), [(False, True), (True, False)])
+@pytest.mark.parametrize(("policy", "planned"), [(Shockwave(), True), (AuthorsShockwave(), False)])
 def test_a_job_that_goes_on_after_its_last_epoch_is_not_forgotten(
-    artifact: bool, planned: bool
+    policy: Shockwave, planned: bool
 ) -> None:
     job = Job(JobId("a"), hints=Regimes(3, {8: 60.0}).hints())
     training = Learner()
     training.observe(job, "v100", Report(epoch=3.0, batch=8.0))
     view = view_of(1, job, ("long", 1, 5000.0), now=1200.0)
 
-    plan_ = Shockwave(artifact=artifact).decide(with_knowledge(view, training=training))
+    plan_ = policy.decide(with_knowledge(view, training=training))
 
     assert isinstance(plan_.memory, ShockwaveMemory)
     assert any(JobId("a") in jobs for jobs in plan_.memory.rounds) is planned

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.papers.shockwave.replay import Outcome, run
 
 pytestmark = pytest.mark.data
-MAX_MIN = "gavel:artifact=true,reset=1000,round=120"
+MAX_MIN = "authors/gavel:reset=1000,round=120"
 
 
 def canonical(data: Path, policy: str) -> Outcome:
@@ -35,7 +35,7 @@ def test_allox_of_their_repository_is_as_in_their_simulator(data: Path) -> None:
 
 @pytest.mark.slow
 def test_shockwave_is_as_they_ship_it(data: Path) -> None:
-    found = canonical(data, "shockwave:artifact=true")
+    found = canonical(data, "authors/shockwave")
 
     assert found.makespan == pytest.approx(24_197, rel=0.05)
     assert found.jct == pytest.approx(9_958, rel=0.05)

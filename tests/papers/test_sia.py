@@ -8,6 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from benchmarks.papers.authors.sia import AuthorsSia
 
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Reported, Started, Submitted
@@ -152,7 +153,7 @@ def by_value(
 )
 def test_the_two_job_example(p: float, penalty: float, objective: float, runner_up: float) -> None:
     view = seen(GOODPUTS)
-    policy = Sia(p, penalty, artifact=True)
+    policy = AuthorsSia(p, penalty)
 
     plan = policy.decide(view)
 
@@ -164,7 +165,7 @@ def test_the_two_job_example(p: float, penalty: float, objective: float, runner_
 
 
 def test_weights_are_rounded_to_two_decimals() -> None:
-    found = weights(Sia(artifact=True), seen(GOODPUTS), [-1, -1])
+    found = weights(AuthorsSia(), seen(GOODPUTS), [-1, -1])
 
     expected = [[1, 0.82, 0.82, 0.63, 0.53], [0.91, 0.69, 1, 0.73, 0.53]]
     assert found == pytest.approx(np.array(expected))
@@ -172,7 +173,7 @@ def test_weights_are_rounded_to_two_decimals() -> None:
 
 def test_a_running_job_pays_for_every_size_but_its_own() -> None:
     view = seen(GOODPUTS, held={0: on("b-1", 0, 1)})  # age 120, restart 30: factor 0.8
-    policy = Sia(artifact=True)
+    policy = AuthorsSia()
 
     plan = policy.decide(view)
 
@@ -196,7 +197,7 @@ def test_a_decision_is_the_best_of_all(seed: int, p: float) -> None:
     matrix = np.round(rng.uniform(0.5, 4.0, (3, 5)), 1)
     matrix[rng.random(matrix.shape) < 0.15] = 0.0
     view, penalty = seen(matrix), 1.1 if p < 0 else -1.1
-    policy = Sia(p, penalty, artifact=True)
+    policy = AuthorsSia(p, penalty)
 
     held = sizes(view, policy.decide(view))
 
@@ -313,9 +314,9 @@ class Law:
     bootstrap: float
     node_gpus: int
     max_nodes: int
-    min_local: int = 16
-    max_local: int = 256
-    unit: int = 1
+    min_local = 16
+    max_local = 256
+    unit = 1
 
     def times(self, placement: Sequence[int], local: float) -> tuple[float, float]:
         step = float(self.times_of.step(len(placement), sum(placement), local))
@@ -416,10 +417,10 @@ class Watched:
             assert sum(where.gpus for where in held.values()) == view.cluster.gpus
 
 
-@pytest.mark.parametrize("artifact", [False, True])
+@pytest.mark.parametrize("policy", [Sia(), AuthorsSia()])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_whole_run_keeps_every_promise(seed: int, artifact: bool) -> None:
-    trace, watched = drawn(30, seed), Watched(Sia(artifact=artifact))
+def test_a_whole_run_keeps_every_promise(seed: int, policy: Sia) -> None:
+    trace, watched = drawn(30, seed), Watched(policy)
     physics = Physics(trace, Adaptive(MODELS))
     beliefs = FittedBeliefs(MeasuredFacts(MODELS))
     scheduler = Scheduler(watched, CLUSTER, knowledge=Knowledge(NoPredictor(), beliefs))

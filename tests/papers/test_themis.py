@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 import weft
 from tests.cheap import check_contract
 from weft.core.errors import InvalidConfig
-from weft.core.model.job import Demand, Job, JobId
+from weft.core.events.event import Decided, Submitted
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
+from weft.core.plan.view import View
+from weft.core.state.state import State
 from weft.policies.themis.apps import App, Crowd, Member
 from weft.policies.themis.auction import count_participants, divide, keep
-from weft.policies.themis.policy import Themis
+from weft.policies.themis.policy import Themis, ThemisMemory
+from weft.testing import view_of
 
 NOW, CLUSTER = 1800.0, 8
+HOUR = {"duration_s": 3600.0}
 
 
 def app(name: str, arrived: float, left: int, total: int, serial_s: float, most: int) -> App:
@@ -217,6 +223,36 @@ def test_a_running_app_bids_for_what_it_could_use_beside_what_it_holds() -> None
     assert held.bids(8, CLUSTER, 50.0).keys() == {1, 2}
     assert held.wants(1)
     assert not App("b", (Member(firm, 100.0, holds=4),), 0.0, 2.0).wants(8)
+
+
+def test_what_winners_pay_goes_to_who_can_use_it_at_once() -> None:
+    # Two equal bidders pay half of what they win: nobody waits, and no GPU may idle.
+    demand = Demand(8, min=1, max=8)
+    view = view_of(8, *(Job(JobId(name), demand=demand, hints=HOUR) for name in ("a", "b")))
+
+    held = view.after(Themis(f=0.0).decide(view))
+
+    assert sum(on.gpus for on in held.values()) == 8
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_leases_end_for_who_runs_and_could_use_more(over: bool) -> None:
+    # Nobody waits; one has 7 GPUs and the other 1. The leases end at 100 s.
+    state = State(parse_cluster("1x8:v100"))
+    for name, mask in (("rich", 0b1111111), ("poor", 0b10000000)):
+        job = Job(JobId(name), demand=Demand(8, min=1, max=8), hints=HOUR)
+        state.fold(0.0, Submitted(job))
+        state.fold(0.0, Decided(1, {job.id: Allocation((state.free.slice_of(0, mask),))}))
+    known = view_of(8, *state.table.jobs).knowledge
+    ends = {JobId("rich"): 100.0, JobId("poor"): 100.0}
+    memory = ThemisMemory(ends, Crowd().advance(0.0, ["job rich", "job poor"]))
+    now = 100.0 if over else 50.0
+    view = View(now, state.table, state.cluster, state.free, known, memory=memory)
+
+    plan = Themis(f=0.0).decide(view)
+
+    assert (view.after(plan)[JobId("poor")].gpus > 1) is over
+    assert plan.wake_at == (100.0 + Themis().lease if over else 100.0)
 
 
 def test_the_crowd_at_first_is_the_present_one() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.reports import training_report
 from weft.app.insight.explain import explain
 from weft.app.insight.present import Present
 from weft.core.errors import InvalidConfig
@@ -44,18 +45,7 @@ def job(name: str, model: str = "bert", least: int = 1, most: int = 8, **more: o
 
 
 def report(replicas: int, progress: float, step_s: float = 0.1) -> Report:
-    return Report(
-        step_s=step_s,
-        grad_s=0.9 * step_s,
-        per_gpu=64.0,
-        accumulate=1.0,
-        batch=64.0 * replicas,
-        replicas=float(replicas),
-        grad_sqr=1.0,
-        grad_var=50.0,
-        progress=progress,
-        work=1e6,
-    )
+    return training_report(replicas, progress, step_s, 0.9 * step_s, grad_var=50.0, work=1e6)
 
 
 def scheduler(*jobs: Job, policy: Weft | None = None) -> Scheduler:

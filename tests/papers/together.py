@@ -19,7 +19,7 @@ from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
-from weft.sim.physics import Physics
+from weft.sim.physics import ChangeTerms, Physics
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,12 @@ def together(
     trace = Trace("test", tuple((one, Truth(length)) for one, length in jobs))
     machines = parse_cluster(cluster)
     coupling = coupling or Colocated(profile_of)
-    physics = Physics(trace, perf or Replay(0.0), coupling=coupling, resume_s=policy.about.resume_s)
+    physics = Physics(
+        trace,
+        perf or Replay(0.0),
+        coupling=coupling,
+        terms=ChangeTerms(resume_s=policy.about.resume_s),
+    )
     log: list[tuple[float, Event]] = []
     scheduler = Scheduler(
         policy,

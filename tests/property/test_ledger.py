@@ -148,16 +148,22 @@ def test_any_sequence_of_changes_agrees_with_counting_devices(
         assert readings(free) == naive.readings()
 
 
+def take_some(data: st.DataObject, free: Capacity) -> list[Allocation]:
+    """Allocations that fitted one after the other, and are taken."""
+    held = []
+    for wanted in data.draw(st.lists(allocations(free.cluster), max_size=15)):
+        if free.fits(wanted):
+            free.take(wanted)
+            held.append(wanted)
+    return held
+
+
 @examples(60)
 @given(st.data(), st.sampled_from(CLUSTERS))
 def test_what_is_given_back_leaves_an_empty_ledger(data: st.DataObject, text: str) -> None:
     cluster = parse_cluster(text)
     free = Capacity(cluster)
-    empty, held = readings(free), []
-    for wanted in data.draw(st.lists(allocations(cluster), max_size=15)):
-        if free.fits(wanted):
-            free.take(wanted)
-            held.append(wanted)
+    empty, held = readings(free), take_some(data, free)
 
     for on in data.draw(st.permutations(held)):
         free.give(on)
@@ -172,15 +178,10 @@ def test_what_is_given_back_leaves_an_empty_ledger(data: st.DataObject, text: st
 @given(st.data(), st.sampled_from(CLUSTERS))
 def test_the_order_of_promises_does_not_matter(data: st.DataObject, text: str) -> None:
     cluster = parse_cluster(text)
-    one, other = Capacity(cluster), Capacity(cluster)
-    held = []
-    for wanted in data.draw(st.lists(allocations(cluster), max_size=15)):
-        if one.fits(wanted):
-            one.take(wanted)
-            held.append(wanted)
+    first, other = Capacity(cluster), Capacity(cluster)
 
-    for on in data.draw(st.permutations(held)):
+    for on in data.draw(st.permutations(take_some(data, first))):
         other.take(on)
 
-    assert readings(one) == readings(other)
-    assert one.room() == other.room()
+    assert readings(first) == readings(other)
+    assert first.room() == other.room()

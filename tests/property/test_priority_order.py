@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.papers.authors import named
 from tests.cheap import every_policy
 
 import weft
@@ -16,7 +17,7 @@ LOW, HIGH = -1.0, 1.0
 OWN_TIERS = {one for one in every_policy() if Controls.TIER in build("policy", one).about.controls}
 READERS = (
     "antman:loose_priority=-1",
-    "antman:artifact=true",
+    named("authors/antman"),
     "gavel:round=60",
     "gavel:round=60,objective=fifo",
 )
@@ -57,7 +58,7 @@ def test_a_higher_priority_never_hurts(policy: str) -> None:
         assert equal <= low + 1e-6
 
 
-@pytest.mark.parametrize("policy", ["antman:loose_priority=-1", "antman:artifact=true"])
+@pytest.mark.parametrize("policy", ["antman:loose_priority=-1", named("authors/antman")])
 def test_antman_lets_the_lower_one_give_way(policy: str) -> None:
     a, b = ends(policy, LOW, 0.0, shareable=True)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 
 import pytest
+from benchmarks.papers.authors import CLASSES, build_named, named
 
 from weft.app.simulate.api import simulate
 from weft.app.simulate.run import prepare
@@ -13,7 +14,7 @@ from weft.app.simulate.setup import Setup
 from weft.app.simulate.world import SHARED
 from weft.core.model.trace import Trace
 from weft.core.plan.policy import Policy
-from weft.core.spec.registry import build, find, names
+from weft.core.spec.registry import build, names
 from weft.sim.result import Outcome
 from weft.stack.backoff import Backoff
 
@@ -53,8 +54,8 @@ def specs() -> list[str]:
     for name in names("policy"):
         own = [SHORTER[name]] if name in SHORTER else []
         found.append(":".join([name, *own]))
-        if any(f.name == "artifact" for f in fields(find("policy", name))):
-            found.append(f"{name}:" + ",".join([*own, "artifact=true"]))
+        if name in CLASSES:
+            found.append(f"authors/{found[-1]}")
     return found
 
 
@@ -79,10 +80,11 @@ def run(name: str, policy: str | Policy) -> str:
 
 @pytest.mark.parametrize("spec", specs())
 def test_a_wrapper_with_nothing_to_do_gives_the_same_result(spec: str) -> None:
-    bare = run("tiny-20", spec)
+    policy = build_named(spec)
+    bare = run("tiny-20", named(spec))
 
-    wrapped = {name: run("tiny-20", f"{name}|{spec}") for name in WRAPPERS}
-    wrapped["backoff"] = run("tiny-20", Backoff(build("policy", spec)))
+    wrapped = {name: run("tiny-20", build("wrapper", name, inner=policy)) for name in WRAPPERS}
+    wrapped["backoff"] = run("tiny-20", Backoff(policy))
 
     assert wrapped == dict.fromkeys(wrapped, bare)
 
@@ -90,10 +92,13 @@ def test_a_wrapper_with_nothing_to_do_gives_the_same_result(spec: str) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("spec", specs())
 def test_all_wrappers_together_change_nothing_in_any_simulation(spec: str, name: str) -> None:
-    if build("policy", spec).about.controls & SHARED and workload(name).detail:
+    policy = build_named(spec)
+    if policy.about.controls & SHARED and workload(name).detail:
         pytest.skip("nothing is known of jobs with layers or losses that share devices")
-    bare = run(name, spec)
+    bare = run(name, named(spec))
 
-    wrapped = run(name, Backoff(build("policy", "|".join([*WRAPPERS, spec]))))
+    for wrapper in reversed(WRAPPERS):
+        policy = build("wrapper", wrapper, inner=policy)
+    wrapped = run(name, Backoff(policy))
 
     assert wrapped == bare

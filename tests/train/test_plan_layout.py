@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 
+from tests.refused import refused
+
 from weft.core.errors import InvalidConfig
 from weft.core.model.execution import read_execution
 from weft.train.errors import TrainError
@@ -25,23 +27,22 @@ def test_replicas_follow_from_the_ranks() -> None:
     assert read_layout("zero3-offload", 4) == Layout(4, zero=3, offload=True)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("tp3", "does not fit 4 ranks"),
-        ("dp2", "does not fit 4 ranks"),
-        ("tp", "cannot read 'tp'"),
-        ("tp2-tp2", "cannot read 'tp2'"),
-        ("gc2", "cannot read 'gc2'"),
-        ("tp²", "cannot read"),
-        ("tp0", "out of range"),
-        ("zero4", "out of range"),
-        ("fast", "cannot read 'fast'"),
-    ],
+@refused(
+    TrainError,
+    {
+        "tp3": "does not fit 4 ranks",
+        "dp2": "does not fit 4 ranks",
+        "tp": "cannot read 'tp'",
+        "tp2-tp2": "cannot read 'tp2'",
+        "gc2": "cannot read 'gc2'",
+        "tp²": "cannot read",
+        "tp0": "out of range",
+        "zero4": "out of range",
+        "fast": "cannot read 'fast'",
+    },
 )
-def test_plans_that_cannot_run_say_why(text: str, why: str) -> None:
-    with pytest.raises(TrainError, match=why):
-        read_layout(text, 4)
+def test_plans_that_cannot_run_say_why(text: str) -> None:
+    read_layout(text, 4)
 
 
 NUMBERS = st.sampled_from(["", "0", "1", "2", "3", "4", "12", "1000001", "12345678", "²"])

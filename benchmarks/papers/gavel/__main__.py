@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import need_data
+from benchmarks.papers.authors import build_named
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.scheduler import Scheduler
-from weft.core.spec.registry import build
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs, read_throughputs
 from weft.predict.none import NoPredictor
 from weft.sim.driver import Driver
@@ -52,7 +52,7 @@ def simulate(trace: Path, policy: str, table: Throughputs, seed: int = 0) -> dic
     jobs, cluster = find(str(trace)), parse_cluster(CLUSTER)
     physics = Physics(jobs, table)
     scheduler = Scheduler(
-        build("policy", policy),
+        build_named(policy),
         cluster,
         knowledge=Knowledge(NoPredictor(), ThroughputBeliefs(table)),
         seed=seed,

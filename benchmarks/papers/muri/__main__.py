@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import need_data
+from benchmarks.papers.authors import named
 from weft.app.simulate.run import run_one
 from weft.app.simulate.setup import Setup
 from weft.core.model.job import Demand, Job, JobId
@@ -34,7 +35,7 @@ POLICIES = {
     "SRTF": "srtf",
     "SRSF": "srsf",
     "Tiresias": "las:thresholds=3250/7200",
-    "AntMan": "antman:artifact=true",
+    "AntMan": "authors/antman",
     "Muri-S": "muri",
     "Muri-L": "muri:known=false",
 }
@@ -54,7 +55,7 @@ class Ran(NamedTuple):
 def run(trace: Path, policy: str) -> Ran:
     """One simulation that counts as the authors' simulator does."""
     began = process_time()
-    done = run_one(Setup(str(trace), policy, CLUSTER, perf="muri"))
+    done = run_one(Setup(str(trace), named(policy), CLUSTER, perf="muri"))
     hours = done.metrics
     return Ran(
         3600 * hours["avg_jct_h"],

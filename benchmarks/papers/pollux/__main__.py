@@ -18,13 +18,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import need_data
+from benchmarks.papers.authors import build_named
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
+from weft.core.plan.about import Assumes
 from weft.core.plan.policy import Policy
 from weft.core.scheduler import Scheduler
-from weft.core.spec.registry import build
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
+from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.goodput.tables import ModelTable, read_tables
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
@@ -93,11 +95,11 @@ def simulate(
 ) -> tuple[float, float]:
     """Mean completion time in hours, and CPU milliseconds of a decision."""
     jobs, machines = find(str(file)), parse_cluster(cluster)
-    policy: Policy = build("policy", spec)
+    policy = build_named(spec)
     perf = Adaptive(models, blind=blind)
     physics = Physics(jobs, perf, tick_s=policy.about.every or 60.0, free_moves=True)
-    artifact = bool(getattr(policy, "artifact", False))
-    beliefs = FittedBeliefs(models, cap_batch=artifact, early=blind)
+    capped = policy.about.assumes is not Assumes.NOTHING
+    beliefs = FittedBeliefs(MeasuredFacts(models, capped), early=blind)
     clocked = Clocked(policy, [])
     scheduler = Scheduler(clocked, machines, knowledge=Knowledge(beliefs=beliefs), seed=seed)
     Driver(scheduler, physics, machines, seed=seed).run()

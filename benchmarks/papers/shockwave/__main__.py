@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import need_data
+from benchmarks.papers.authors import build_named
 from benchmarks.papers.shockwave.packing import show_packing
 from benchmarks.papers.shockwave.replay import GROUNDS, Outcome, load, run
 from weft.core.model.job import Job
-from weft.core.spec.registry import build
 from weft.testing import view_of
 
 EXPECTED = Path(__file__).parent / "expected.toml"
 COLUMNS = ("makespan", "jct", "rho", "unfair")
 OTHERS = (
-    "gavel:artifact=true,reset=1000,round=120",
-    "gavel:artifact=true,reset=1000,round=120,objective=finish-time-fairness",
+    "authors/gavel:reset=1000,round=120",
+    "authors/gavel:reset=1000,round=120,objective=finish-time-fairness",
     "allox, as theirs",
     "gandiva_fair, as theirs",
 )
-OURS = ("shockwave:artifact=true", "shockwave", "shockwave:shorter=2")
+OURS = ("authors/shockwave", "shockwave", "shockwave:shorter=2")
 
 
 def main() -> int:
@@ -95,7 +95,7 @@ def show_decisions(folder: Path, expected: dict[str, Any]) -> int:
         for policy in OURS:
             view = view_of(cluster, *waiting, now=3600.0)
             began = time.process_time()
-            build("policy", policy).decide(view)
+            build_named(policy).decide(view)
             took = time.process_time() - began
             wrong += took > limit
             print(f"plan for {jobs:>4} jobs, {policy:<32}{took:>7.2f} s of CPU, at most {limit:g}")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.papers.authors.gavel import AuthorsGavel
 from weft.core.plan.view import View
 from weft.policies.gavel.accounts import Accounts
-from weft.policies.gavel.policy import Gavel
 from weft.policies.gavel.problem import Problem, Solution
 from weft.solve.scipy_optimize import scipy_optimize
 
@@ -21,8 +21,8 @@ LARGE = 2_000_000  # cells of a matching
 ALPHA = 0.2  # of the jobs without a machine, those who came first, take part
 
 
-@dataclass(frozen=True, slots=True)
-class EqualParts(Gavel):
+@dataclass(frozen=True)
+class EqualParts(AuthorsGavel):
     """The same part of the cluster for every job, whatever its gang."""
 
     def _find_shares(self, problem: Problem, view: View, book: Accounts) -> Solution:  # noqa: ARG002
@@ -30,8 +30,8 @@ class EqualParts(Gavel):
         return Solution(part, np.full((len(problem), 1), part), np.zeros((0, 1)))
 
 
-@dataclass(frozen=True, slots=True)
-class Matched(Gavel):
+@dataclass(frozen=True)
+class Matched(AuthorsGavel):
     """The heads of lines that minimise the sum of completion times."""
 
     def _find_shares(self, problem: Problem, view: View, book: Accounts) -> Solution:

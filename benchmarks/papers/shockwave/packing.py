@@ -28,8 +28,8 @@ def show_packing() -> int:
         lost.append((best - ours.worth) / abs(best))
     print(
         f"{WINDOWS} windows of more than {SMALL} jobs and rounds with gangs: plans are worth"
-        f" {np.mean(lost):.1%} less than by the published program on average, at most"
-        f" {np.max(lost):.1%}, more in {np.mean(np.array(lost) < 0.0):.0%};"
+        f" {np.mean(lost):.2%} less than by the published program on average, at most"
+        f" {np.max(lost):.2%}, more in {np.mean(np.array(lost) < 0.0):.0%};"
         f" {took[0]:.1f} s of CPU time against {took[1]:.1f}"
     )
     return 0

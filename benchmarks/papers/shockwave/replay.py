@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.papers.authors import build_named
 from benchmarks.papers.shockwave.others import EqualParts, Matched
 from benchmarks.papers.shockwave.rounds import (
     ROUND_S,
@@ -26,7 +27,6 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.spec.registry import build
 from weft.formulas.training.regimes import Regimes, regimes_of
 from weft.sim.driver import Driver
 from weft.sim.physics import Milestone, Physics
@@ -36,10 +36,8 @@ from weft.traces.options import Options
 
 UNFAIR = 1.05
 THEIRS: dict[str, Callable[[], Policy]] = {
-    "allox, as theirs": lambda: Matched(
-        objective="shortest-job", artifact=True, reset=1000.0, round=ROUND_S
-    ),
-    "gandiva_fair, as theirs": lambda: EqualParts(artifact=True, reset=1000.0, round=ROUND_S),
+    "allox, as theirs": lambda: Matched(objective="shortest-job", reset=1000.0, round=ROUND_S),
+    "gandiva_fair, as theirs": lambda: EqualParts(reset=1000.0, round=ROUND_S),
 }
 
 
@@ -114,7 +112,7 @@ def run(folder: Path, jobs: int, policy: str) -> Outcome:
     ground, trace = GROUNDS[jobs], load(folder, jobs)
     truth = InRounds(read_tables(folder / ground.tables), read_rows(folder / ground.trace))
     physics, cluster = Rounds(trace, truth), parse_cluster(f"1x{ground.gpus}:v100")
-    timed = Timed(THEIRS[policy]() if policy in THEIRS else build("policy", policy))
+    timed = Timed(THEIRS[policy]() if policy in THEIRS else build_named(policy))
     known = Knowledge(AtPresentSpeed(truth), StepBeliefs(truth), None, ProfiledEpochs(truth, trace))
     began = time.process_time()
     Driver(Scheduler(timed, cluster, knowledge=known), physics, cluster).run()

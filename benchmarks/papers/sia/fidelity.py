@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 
 import weft
+from benchmarks.papers.authors import named
 from benchmarks.papers.sia.retune import retuned
 from weft.sim.result import Outcome
 
-SIA = "sia:artifact=true"
+SIA = "authors/sia"
 GAVEL = "gavel:objective=max-sum-throughput,solve=round,queue=all"
 ROUND_S = {SIA: 60.0, GAVEL: 360.0}
 # Average JCT h, restarts a job, GPU-hours a job of the authors' simulator; Gavel's JCT.
@@ -41,12 +42,12 @@ def simulate_file(data: Path, file: Path, policy: str, cluster: str) -> tuple[Ou
     began = time.process_time()
     result = weft.simulate(
         str(file),
-        policy,
+        named(policy),
         cluster,
         profiles=str(data / "profiles"),
         free_moves=True,
     )
-    return result.outcomes[policy][0], time.process_time() - began
+    return result.outcomes[named(policy)][0], time.process_time() - began
 
 
 def gpu_hours(outcome: Outcome, round_s: float) -> float:

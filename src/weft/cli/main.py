@@ -28,6 +28,7 @@ COMMANDS = (
     Entry(WORK, "jobs", "List jobs: all that have not ended, and the last that have."),
     Entry(WORK, "job", "Show one job: its state, what it holds, how far it is."),
     Entry(WORK, "logs", "Print what a job prints."),
+    Entry(WORK, "wait", "Wait until jobs have ended, and exit as they did."),
     Entry(WORK, "explain", "Show why a job waits, or why it holds what it holds."),
     Entry(WORK, "cancel", "Cancel jobs; running ones get their grace time to save."),
     Entry(

@@ -18,26 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from operator import attrgetter
+from typing import Any
+
+from weft.hinted import HintedError
 
 
-class WeftError(Exception):
+class WeftError(HintedError):
     """Base of all errors raised on purpose: what happened, and a hint that fixes it."""
-
-    def __init__(self, what: str, *, hint: str = "") -> None:
-        super().__init__(what, hint)
-        self.what = what
-        self.hint = hint
-
-    def __str__(self) -> str:
-        return f"{self.what}\n  hint: {self.hint}" if self.hint else self.what
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process borders in a sweep; keyword-only arguments do not pickle by default.
-        return (_rebuild, (type(self), self.what, self.hint))
-
-
-def _rebuild(kind: type[WeftError], what: str, hint: str) -> WeftError:
-    return kind(what, hint=hint)
 
 
 class UnknownName(WeftError):  # noqa: N818 - reads better at the call site
@@ -63,6 +51,13 @@ class Superseded(StoreError):  # noqa: N818
 
 class InvalidConfig(WeftError):  # noqa: N818
     """A setting that cannot be used as it is."""
+
+
+def bad_values(name: str, part: Any, parameters: str, rule: str) -> InvalidConfig:
+    """Parameters of a policy, predictor, ... that break a rule, with the values they have."""
+    given = ((word, attrgetter(word)(part)) for word in parameters.split())
+    shown = (f"{word}={v:g}" if isinstance(v, float) else f"{word}={v}" for word, v in given)
+    return InvalidConfig(f"{name}: {', '.join(shown)}", hint=rule)
 
 
 class MakesNoSense(InvalidConfig):

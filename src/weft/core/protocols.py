@@ -107,17 +107,32 @@ DeviceSharing = Literal["timeslicing", "mps"]
 
 
 @frozen
+class DeviceHealth:
+    """How one device is: `fault` says why it should not be used, `notes` what else was seen.
+
+    `aside` says that it is not.
+    """
+
+    gpu: int
+    fault: str = ""
+    notes: tuple[str, ...] = ()
+    aside: bool = False
+
+
+@frozen
 class EngineHealth:
     """Whether an engine still hears of its jobs; `reason` says what is wrong where it is not.
 
     `out_of_use` are machines that their cluster gives no jobs, whether it is well or not; `taken`
-    are devices that jobs of others hold, as `weft.stack.windows` writes them, by node.
+    are devices that jobs of others hold, as `weft.stack.windows` writes them, by node. `devices`
+    are those of machines whose driver tells how they are.
     """
 
     ok: bool = True
     reason: str = ""
     out_of_use: tuple[OutOfUse, ...] = ()
     taken: Mapping[NodeId, str] = field(default_factory=dict)
+    devices: Mapping[NodeId, tuple[DeviceHealth, ...]] = field(default_factory=dict)
 
 
 class Sessions(Protocol):

@@ -16,31 +16,8 @@ from weft.core.asleep.align import decide_beside_sleepers
 from weft.core.asleep.choose import Stops
 from weft.core.asleep.rules import StopRules
 from weft.core.codec.columns import pack_floats, unpack_floats
+from weft.core.events import event as facts
 from weft.core.events.actions import Action, Reject, Wake
-from weft.core.events.event import (
-    Awoke,
-    Cancelled,
-    DeadlineMissed,
-    Decided,
-    Event,
-    Failed,
-    Finished,
-    Noticed,
-    Observed,
-    Refitted,
-    Reported,
-    Resizable,
-    Resized,
-    ResizeFailed,
-    Saved,
-    SleepFailed,
-    Slept,
-    Started,
-    StartedAhead,
-    Stopped,
-    Submitted,
-    Woken,
-)
 from weft.core.events.event_history import REMEMBERED, EventHistory
 from weft.core.events.report import Report
 from weft.core.growing import Growing
@@ -61,11 +38,20 @@ from weft.core.state.state import State
 from weft.core.state.table import Column
 from weft.core.stops import Rung
 
-Journal = Callable[[float, Event], None]
+Journal = Callable[[float, facts.Event], None]
 ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
 QUIET = {
-    *(Started, Stopped, Reported, Resizable, Resized),
-    *(Saved, Noticed, DeadlineMissed, Slept, SleepFailed, Awoke, StartedAhead, Refitted),
+    *(facts.Started, facts.Stopped, facts.Reported, facts.Resizable, facts.Resized),
+    *(
+        facts.Saved,
+        facts.Noticed,
+        facts.DeadlineMissed,
+        facts.Slept,
+        facts.SleepFailed,
+        facts.Awoke,
+        facts.StartedAhead,
+        facts.Refitted,
+    ),
 }  # after these there is nothing to decide
 
 
@@ -98,14 +84,14 @@ class Scheduler:
         self._asked: float | None = None
         self._early_rounds, self._decided_at = early_rounds, -math.inf
 
-    def step(self, now: float, events: Sequence[Event]) -> list[Action]:
+    def step(self, now: float, events: Sequence[facts.Event]) -> list[Action]:
         """Take in what happened at `now`; return what should happen next."""
         actions, due = self.take_in(now, events)
         if due:
             actions += self.decide(now)
         return actions + self.asks()
 
-    def take_in(self, now: float, events: Sequence[Event]) -> tuple[list[Action], bool]:
+    def take_in(self, now: float, events: Sequence[facts.Event]) -> tuple[list[Action], bool]:
         """The first half of a step: what follows from the facts alone, and whether to decide.
 
         A driver that does not `decide` at once must `put_off`.
@@ -114,7 +100,7 @@ class Scheduler:
         news = False
         round_of = now
         for event in events:
-            if isinstance(event, Woken):
+            if isinstance(event, facts.Woken):
                 if not self._expected(now):
                     self._asked = None  # too early, or for a wish since replaced: ask again
                     continue
@@ -140,24 +126,24 @@ class Scheduler:
         self._asked = self.state.wake_at
         return [Wake(self._asked)]
 
-    def recall(self, now: float, event: Event) -> list[Action]:
+    def recall(self, now: float, event: facts.Event) -> list[Action]:
         """Take in one fact, deciding nothing: how a log brings a scheduler up to date."""
-        if type(event) is Started:
+        if type(event) is facts.Started:
             return self.state.fold(now, event)
-        if isinstance(event, Failed):
+        if isinstance(event, facts.Failed):
             self._observe_failed(event)
         actions = self.state.fold(now, event)
-        if isinstance(event, (Finished, Failed, Cancelled)):
+        if isinstance(event, (facts.Finished, facts.Failed, facts.Cancelled)):
             self._learn()
-        elif isinstance(event, Submitted):
+        elif isinstance(event, facts.Submitted):
             self.knowledge.note_submitted(event.job, now)
-        elif isinstance(event, Reported):
+        elif isinstance(event, facts.Reported):
             self._observe(now, event)
-        elif isinstance(event, Observed):
+        elif isinstance(event, facts.Observed):
             self._observe_sharing(event)
-        elif isinstance(event, Refitted):
+        elif isinstance(event, facts.Refitted):
             self.knowledge.adopt_model(event.model)
-        elif isinstance(event, (Resizable, Resized, ResizeFailed)):
+        elif isinstance(event, (facts.Resizable, facts.Resized, facts.ResizeFailed)):
             self._observe_change(event)
         return actions
 
@@ -287,7 +273,7 @@ class Scheduler:
         self._decided_at = now
         if by is None:
             self.memory = plan.memory
-        decided = Decided(
+        decided = facts.Decided(
             state.decisions + 1,
             plan.changes,
             plan.rejected,
@@ -313,7 +299,7 @@ class Scheduler:
         actions: list[Action] = []
         while in_vain := self.state.dependencies.in_vain:
             job, why = next(iter(in_vain.items()))
-            cancelled = Cancelled(job, why)
+            cancelled = facts.Cancelled(job, why)
             if self._journal is not None:
                 self._journal(now, cancelled)
             actions += [*self.recall(now, cancelled), Reject(job, why)]
@@ -326,7 +312,7 @@ class Scheduler:
         following = (math.floor(now / every + EPS) + 1) * every
         return following if wake is None else min(wake, following)
 
-    def _observe(self, now: float, event: Reported) -> None:
+    def _observe(self, now: float, event: facts.Reported) -> None:
         table = self.state.table
         row = table.find(event.job)
         if row is None:
@@ -342,7 +328,7 @@ class Scheduler:
         kind = self.state.cluster.kind_of(on)
         self.knowledge.observe(table.jobs[row], kind, event.report, attempt)
 
-    def _observe_sharing(self, event: Observed) -> None:
+    def _observe_sharing(self, event: facts.Observed) -> None:
         """What a job does to a device, and its neighbours to it."""
         table, knowledge = self.state.table, self.knowledge
         row = table.find(event.job)
@@ -362,14 +348,14 @@ class Scheduler:
             beside = [table.jobs[at] for at in rows if at is not None]
             programs.observe_pace(job, kind, event.pace, beside, event.broken_s)
 
-    def _observe_failed(self, event: Failed) -> None:
+    def _observe_failed(self, event: facts.Failed) -> None:
         table, row = self.state.table, self.state.table.find(event.job)
         on = None if row is None else table.allocations[row]
         if row is not None and on is not None:
             kind = self.state.cluster.kind_of(on)
             self.knowledge.note_failed(table.jobs[row], kind, on, event)
 
-    def _observe_change(self, event: Resizable | Resized | ResizeFailed) -> None:
+    def _observe_change(self, event: facts.Resizable | facts.Resized | facts.ResizeFailed) -> None:
         """Whether a job can change its devices as it trains, and what that took."""
         table, costs = self.state.table, self.knowledge.costs
         row = table.find(event.job)
@@ -377,9 +363,9 @@ class Scheduler:
             return
         job, on = table.jobs[row], table.allocations[row]
         able = self.state.live.able.get(event.job)
-        if isinstance(event, Resizable):
+        if isinstance(event, facts.Resizable):
             costs.observe_able(job, event.state_gb)
-        elif isinstance(event, ResizeFailed):
+        elif isinstance(event, facts.ResizeFailed):
             costs.observe_unable(job)
         elif on is not None and able is not None and able.attempt == event.attempt:
             sent_gb = able.state_gb if event.prepare_s else 0.0

@@ -24,7 +24,7 @@ from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import Controls, Wants
 from weft.core.protocols import DeviceSharing, EngineHealth
-from weft.engines.attempts.asleep import SleepsByAgent, end_probes, find_suspender
+from weft.engines.attempts.asleep import SleepsHere, end_probes, find_suspender
 from weft.engines.attempts.attempt_folders import AttemptFolders
 from weft.engines.attempts.coordinators import Coordinators
 from weft.engines.attempts.listener import EVERYBODYS, Listener, mark_of
@@ -44,6 +44,7 @@ from weft.engines.attempts.warm_server import WarmServer
 from weft.engines.attempts.watch import Watched, nudge
 from weft.engines.machine.containers import check_image
 from weft.engines.machine.cores import CorePool, RankCores
+from weft.engines.machine.device_health import DeviceWatch
 from weft.engines.machine.devices import Machine, find_machine
 from weft.engines.machine.host_part import Asked, HostPart, check_host, host_part, read_asked
 from weft.engines.machine.job_environment import check_names, filter_environment
@@ -72,7 +73,7 @@ SUPPORTS = ~Controls.NOTHING  # all that there is
 
 
 @dataclass
-class LocalEngine(SleepsByAgent, AttemptFolders):
+class LocalEngine(SleepsHere, AttemptFolders):
     """Processes on this machine: its GPUs, or CPU slots where there are none.
 
     `slots` 0 means one for each core. `warm` keeps a process that has torch imported and forks
@@ -124,11 +125,11 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
         self._listener = Listener(
             self.state, self._queue.put_nowait, self._do_chores, self._cores.give
         )
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time, self._gpus = threading.Lock(), DeviceWatch(self._machine.gpus)
         self._group = f"weft-{hashlib.sha256(str(self.state).encode()).hexdigest()[:12]}"
         self._site = Site(self.state)
         self._warm: WarmServer | None = None
-        self._tokens, self._mps = Coordinators(self.state), Mps()
+        self._tokens, self._mps = Coordinators(self.state), Mps(self.state)
         self._suspender = self.suspender or find_suspender(self._machine, self.sharing)
         if self.mps and not self._mps.there:
             log.warning("mps is asked for but not installed; GPUs are shared by time slicing")
@@ -160,8 +161,8 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
 
     @property
     def health(self) -> EngineHealth:
-        """Whether it still hears of its jobs, and can end them."""
-        return self._listener.health
+        """Whether it still hears of its jobs, and can end them; how its GPUs are."""
+        return replace(self._listener.health, devices={self._machine.node.id: self._gpus.seen})
 
     async def nodes(self) -> Sequence[Node]:
         """The one machine there is."""
@@ -310,7 +311,7 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
             if (folder / SPEC).exists():
                 known.add((job, attempt))
                 watched = self._listener.watch(job, attempt, folder)
-                watched.again = True
+                watched.log.again = True
                 try:
                     end_probes(folder)
                     self._recall(watched)
@@ -389,3 +390,4 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
             self._tokens.look()
             if self._warm is not None:
                 self._warm.look()
+        self._gpus.look()

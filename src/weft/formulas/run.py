@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from weft.core.state.table import Bools, Floats, Rows
-from weft.formulas.fairness.long_term import job_ratios, quotas_of, tenant_ratios
+from weft.formulas.fairness.long_term import JobTimes, job_ratios, quotas_of, tenant_ratios
 from weft.formulas.fairness.shares import Shares, Stretches, divide_time, window_edges
 from weft.formulas.fairness.weights import weigh_owners
 from weft.formulas.fragmentation import Idle
@@ -206,16 +206,17 @@ class Run:
     @cached_property
     def job_ltgf(self) -> Floats:
         """Long-term GPU-time fairness of the finished."""
-        quotas = quotas_of(self.tenants, self.gpus, self.weights)
-        times = self.submitted, self.ended, self.need, self.gpu_s
-        return job_ratios(self.tenants, *times, quotas)[self.done]
+        return job_ratios(*self._ltgf_terms)[self.done]
 
     @cached_property
     def tenant_ltgf(self) -> Floats:
         """Long-term GPU-time fairness of tenants with a finished job."""
-        quotas = quotas_of(self.tenants, self.gpus, self.weights)
-        times = self.submitted, self.ended, self.need, self.gpu_s
-        return np.array(list(tenant_ratios(self.tenants, *times, quotas).values()))
+        return np.array(list(tenant_ratios(*self._ltgf_terms).values()))
+
+    @property
+    def _ltgf_terms(self) -> tuple[JobTimes, dict[str, float]]:
+        jobs = JobTimes(self.tenants, self.submitted, self.ended, self.need, self.gpu_s)
+        return jobs, quotas_of(self.tenants, self.gpus, self.weights)
 
     @cached_property
     def restarts(self) -> Floats:

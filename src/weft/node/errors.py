@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 
+from weft.hinted import HintedError
+
 # No space, no memory, no process or file more: not the job's doing.
 FULL = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM),
@@ -11,13 +13,5 @@ FULL = (
 )
 
 
-class NodeError(Exception):
+class NodeError(HintedError):
     """A command line or a path that cannot be used: what is wrong, and a hint that fixes it."""
-
-    def __init__(self, what: str, *, hint: str = "") -> None:
-        super().__init__(what, hint)
-        self.what = what
-        self.hint = hint
-
-    def __str__(self) -> str:
-        return f"{self.what}\n  hint: {self.hint}" if self.hint else self.what

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from math import inf, isfinite
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import bad_values
 from weft.core.model.job import Config
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
@@ -69,15 +69,16 @@ class ElasticFlow:
 
     def __post_init__(self) -> None:
         if not (self.slot > 0.0 and 0.0 < self.quantile < 1.0 and self.restarts >= 0):
-            raise InvalidConfig(
-                f"elasticflow: slot={self.slot:g}, quantile={self.quantile:g}, "
-                f"restarts={self.restarts}",
-                hint="slot is above 0, quantile between 0 and 1, restarts 0 or more",
+            raise bad_values(
+                "elasticflow",
+                self,
+                "slot quantile restarts",
+                "slot is above 0, quantile between 0 and 1, restarts 0 or more",
             )
 
     def decide(self, view: View) -> Plan:
         """Admit, fill, grow, place."""
-        if not len(view.table) or not view.cluster.nodes:
+        if view.empty:
             return Plan(memory=view.memory)
         terms = Terms(self.slot, self.quantile, self.restarts)
         book = Book(view, recall(view, PromiseMemory), terms)

@@ -9,8 +9,7 @@ Controls    how many GPUs of which kind, and where. The job tunes its own batch 
 Cost        O(jobs x sizes) for goodput and prices, then O(jobs log jobs) for placement.
 Deviations  the program is solved by prices with a certified gap of at most 0.1 %, closed
             exactly where it is larger. A job that must make room on its node pays a restart;
-            the authors' simulator moves such jobs for free. `artifact=true` rounds weights to
-            two decimals as the authors' code does, and solves to the last of them.
+            the authors' simulator moves such jobs for free.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Config, Demand
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Assumes, sizes_in_rounds
+from weft.core.plan.about import About, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
@@ -83,15 +82,13 @@ class Sia:
     penalty: float = field(default=1.1, metadata={"name": "lambda"})
     interval: float = 60.0
     max_gpus: int = 64
-    artifact: bool = False
     pooled: bool = False
 
     @property
     def about(self) -> About:
         """Decides once a round."""
         about = sizes_in_rounds("sia", "Jayaram Subramanya et al. 2023", self.interval, WHERE)
-        assumes = Assumes.BATCH_CAP if self.artifact else Assumes.NOTHING
-        return replace(about, assumes=assumes, pools=self.pooled)
+        return replace(about, pools=self.pooled)
 
     def __post_init__(self) -> None:
         if self.p == 0 or (self.p < 0) != (self.penalty > 0):
@@ -101,10 +98,11 @@ class Sia:
             )
 
     stops = True  # the program may leave anybody without GPUs
+    _gap, _step = 1e-3, 0.0  # how far from the best, and in which steps, the program is solved
 
     def decide(self, view: View) -> Plan:
         """Goodput matrix, program, placement."""
-        if not len(view.table) or not view.cluster.nodes:
+        if view.empty:
             return Plan()
         sizes = self.choose_sizes(view)
         changes = place_configs(view, sizes.wanted)
@@ -132,11 +130,12 @@ class Sia:
         level = np.where(allowed, unit * goodput / least, INVALID)
         moving = (held >= 0)[:, None] & (held[:, None] != np.arange(len(configs))[None, :])
         level = np.where(moving & allowed, level * self._restart_factor(view)[:, None], level)
-        weight = np.minimum(np.maximum(level, 1e-12) ** self.p, HEAVIEST)
-        if self.artifact:
-            weight = np.round(weight, 2)
+        weight = self._weigh(level)
         worth = self.penalty - weight if self.p < 0 else weight - self.penalty
         return np.where(allowed, worth, -np.inf)
+
+    def _weigh(self, level: Floats) -> Floats:
+        return np.minimum(np.maximum(level, 1e-12) ** self.p, HEAVIEST)
 
     def _goodputs(self, view: View, configs: tuple[Config, ...], units: Floats) -> Floats:
         """Beliefs; a job that has never run may have its smallest size of any kind it takes."""
@@ -182,8 +181,8 @@ class Sia:
         open_rows = np.flatnonzero(pick < 0)
         answer = choose(
             Problem(worth[open_rows], kind, count, room),
-            gap=0.0 if self.artifact else 1e-3,
-            step=0.01 if self.artifact else 0.0,
+            gap=self._gap,
+            step=self._step,
             start=None if last is None else last.prices,
         )
         pick[open_rows] = answer.pick

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import assert_never
 
+from weft.core.events import event as facts
 from weft.core.events.actions import (
     Action,
     Adjust,
@@ -22,22 +23,6 @@ from weft.core.events.actions import (
     Start,
     Stop,
     Wake,
-)
-from weft.core.events.event import (
-    Awoke,
-    Event,
-    Failed,
-    Finished,
-    LoanRecalled,
-    NodeDown,
-    NodeUp,
-    Reported,
-    Resizable,
-    Resized,
-    Started,
-    Stopped,
-    Submitted,
-    Woken,
 )
 from weft.core.knowledge.costs import adds_devices
 from weft.core.model.cluster import Cluster
@@ -144,37 +129,37 @@ class Driver:
             now = min(now, self._next_loan[0])
         return now
 
-    def _happening(self, now: float) -> list[Event]:
+    def _happening(self, now: float) -> list[facts.Event]:
         """Everything at `now`: ends first, then machines, arrivals, the wake-up."""
-        events: list[Event] = []
+        events: list[facts.Event] = []
         while self._ends and self._ends[0][0] <= now:
             _, order, seq, what = heapq.heappop(self._ends)
             if self._due.get(seq) == order:
                 events += self._milestone(now, seq, what)
         while self._stops and self._stops[0][0] <= now:
             _, _, job, attempt = heapq.heappop(self._stops)
-            events.append(Stopped(job, attempt))
+            events.append(facts.Stopped(job, attempt))
         if self._switches is not None:
             events += self._switch(now, self._switches)
         if self._nights is not None:
             events += self._nights.take_asleep(now)
         while self._next_outage is not None and self._next_outage[0] <= now:
             _, up, node = self._next_outage
-            events.append(NodeUp(node) if up else self._node_lost(now, node.id))
+            events.append(facts.NodeUp(node) if up else self._node_lost(now, node.id))
             self._next_outage = next(self._outages, None)
         while self._next_loan is not None and self._next_loan[0] <= now:
             events += self._lend(now, self._next_loan[1])
             self._next_loan = next(self._lent, None)
         jobs = self._physics.trace.jobs
         while self._arrived < len(jobs) and jobs[self._arrived][0].submitted <= now:
-            events.append(Submitted(jobs[self._arrived][0]))
+            events.append(facts.Submitted(jobs[self._arrived][0]))
             self._arrived += 1
         if self._wake <= now:
             self._wake = NEVER
-            events.append(Woken())
+            events.append(facts.Woken())
         return events
 
-    def _milestone(self, now: float, seq: int, what: int) -> Iterable[Event]:
+    def _milestone(self, now: float, seq: int, what: int) -> Iterable[facts.Event]:
         if what == REVIEW:
             return self._expect(self._physics.review(now, seq), seq)
         job = self._physics.trace.jobs[seq][0].id
@@ -184,12 +169,14 @@ class Driver:
             self._switches.forget(job)
         if what == DEATH:
             self._physics.die(now, seq)
-            return (Failed(job, attempt, reason="failed as in the trace or by fault", retry=True),)
+            return (
+                facts.Failed(job, attempt, reason="failed as in the trace or by fault", retry=True),
+            )
         self._physics.finish(now, seq)
         self._left -= 1
-        return (Finished(job, attempt),)
+        return (facts.Finished(job, attempt),)
 
-    def _expect(self, next_up: Milestone, seq: int) -> Iterable[Event]:
+    def _expect(self, next_up: Milestone, seq: int) -> Iterable[facts.Event]:
         """Await the next milestone of a job; whatever was awaited of it before is void."""
         self._order += 1
         self._due[seq] = self._order
@@ -197,9 +184,9 @@ class Driver:
         if next_up.report is None:
             return ()
         job = self._physics.trace.jobs[seq][0].id
-        return (Reported(job, self._attempt[job], next_up.report),)
+        return (facts.Reported(job, self._attempt[job], next_up.report),)
 
-    def _settle(self, now: float, events: list[Event]) -> None:
+    def _settle(self, now: float, events: list[facts.Event]) -> None:
         """Step until nothing more follows in this instant."""
         if self._physics.interruption is not None:
             self._physics.interrupt(now)
@@ -224,7 +211,7 @@ class Driver:
             for seq in self._physics.running():
                 self._expect(self._physics.review(now, seq), seq)
 
-    def _carry_out(self, now: float, action: Action) -> Iterable[Event]:
+    def _carry_out(self, now: float, action: Action) -> Iterable[facts.Event]:
         match action:
             case Start(job, on, attempt):
                 next_up = self._physics.start(now, job, on, self._cluster.kind_of(on))
@@ -233,7 +220,7 @@ class Driver:
                 expected = self._expect(next_up, seq)
                 if self._switches is not None and self._switches.costs_of(job).live:
                     self._switches.expect_ready(self._physics.trains_at(seq), job.id, attempt)
-                return (Started(job.id, attempt), *expected)
+                return (facts.Started(job.id, attempt), *expected)
             case Stop(job_id, attempt):
                 return self._stop(now, job_id, attempt)
             case Wake(at):
@@ -253,11 +240,11 @@ class Driver:
                 assert_never(action)
         return ()
 
-    def _stop(self, now: float, job: JobId, attempt: int) -> Iterable[Event]:
+    def _stop(self, now: float, job: JobId, attempt: int) -> Iterable[facts.Event]:
         if self._nights is not None and self._nights.end(job, attempt):
             return self._leave(now, job, attempt)
         if self._attempt.get(job) != attempt:
-            return (Stopped(job, attempt),)  # its node died under it
+            return (facts.Stopped(job, attempt),)  # its node died under it
         del self._attempt[job]
         if self._switches is not None:
             self._switches.forget(job)
@@ -267,15 +254,15 @@ class Driver:
         self.counts.preemptions += 1
         return self._leave(now, job, attempt)
 
-    def _leave(self, now: float, job: JobId, attempt: int) -> Iterable[Event]:
+    def _leave(self, now: float, job: JobId, attempt: int) -> Iterable[facts.Event]:
         if self._physics.checkpoint_s == 0.0:
-            return (Stopped(job, attempt),)
+            return (facts.Stopped(job, attempt),)
         self._order += 1
         leave = now + self._physics.checkpoint_s
         heapq.heappush(self._stops, (leave, self._order, job, attempt))
         return ()
 
-    def _sleep(self, now: float, sleep: Sleep) -> Iterable[Event]:
+    def _sleep(self, now: float, sleep: Sleep) -> Iterable[facts.Event]:
         """A run goes on later where it is; one that is gone was lost with its node."""
         assert self._nights is not None
         job, seq = self._job(sleep.job), self._physics.seq_of[sleep.job]
@@ -292,15 +279,17 @@ class Driver:
         self._nights.lie_down(now, job, sleep.attempt, sleep.rung, where)
         return self._nights.take_asleep(now)
 
-    def _go_on(self, now: float, job: Job, on: Allocation, attempt: int) -> Iterable[Event]:
+    def _go_on(self, now: float, job: Job, on: Allocation, attempt: int) -> Iterable[facts.Event]:
         assert self._nights is not None
         wake_s = self._nights.wake_s(job, on)
         next_up = self._physics.wake(now, job, on, self._cluster.kind_of(on), wake_s)
         self._attempt[job.id] = attempt
         expected = self._expect(next_up, self._physics.seq_of[job.id])
-        return (Awoke(job.id, attempt, wake_s), *expected)
+        return (facts.Awoke(job.id, attempt, wake_s), *expected)
 
-    def _adjust(self, now: float, job: JobId, attempt: int, to: Allocation) -> Iterable[Event]:
+    def _adjust(
+        self, now: float, job: JobId, attempt: int, to: Allocation
+    ) -> Iterable[facts.Event]:
         if self._attempt.get(job) != attempt:
             return ()
         seq = self._physics.seq_of[job]
@@ -320,10 +309,10 @@ class Driver:
             self._physics.prepare(now, seq, join(was, resize.to).gpus - was.gpus)
         self._switches.ask(at, resize)
 
-    def _switch(self, now: float, switches: Switches) -> list[Event]:
+    def _switch(self, now: float, switches: Switches) -> list[facts.Event]:
         """Attempts that have begun to train, and those that go on elsewhere."""
-        events: list[Event] = [
-            Resizable(job, attempt, switches.costs_of(self._job(job)).state_gb)
+        events: list[facts.Event] = [
+            facts.Resizable(job, attempt, switches.costs_of(self._job(job)).state_gb)
             for job, attempt in switches.take_ready(now)
             if self._attempt.get(job) == attempt
         ]
@@ -333,14 +322,16 @@ class Driver:
             pause_s = costs.change_s(was, resize.to)
             prepare_s = costs.prepare_s if adds_devices(was, resize.to) else 0.0
             kind = self._cluster.kind_of(resize.to)
-            events.append(Resized(resize.job.id, resize.attempt, resize.epoch, pause_s, prepare_s))
+            events.append(
+                facts.Resized(resize.job.id, resize.attempt, resize.epoch, pause_s, prepare_s)
+            )
             events += self._expect(self._physics.switch(now, seq, resize.to, kind, pause_s), seq)
         return events
 
     def _job(self, job: JobId) -> Job:
         return self._physics.trace.jobs[self._physics.seq_of[job]][0]
 
-    def _node_lost(self, now: float, node: NodeId) -> NodeDown:
+    def _node_lost(self, now: float, node: NodeId) -> facts.NodeDown:
         for seq in self._physics.running_on(node):
             self._physics.halt(now, seq, crashed=True)
             self._due.pop(seq, None)
@@ -348,32 +339,32 @@ class Driver:
             del self._attempt[job]
             if self._switches is not None:
                 self._switches.forget(job)
-        return NodeDown(node)
+        return facts.NodeDown(node)
 
-    def _sleep_nodes(self, now: float) -> list[Event]:
+    def _sleep_nodes(self, now: float) -> list[facts.Event]:
         """Nodes that come back and nodes that go, where nobody needs all of them."""
         self._now = now
         if self._sleeper is None:
             return []
-        came: list[Event] = [NodeUp(node) for node in self._sleeper.take_booted(now)]
+        came: list[facts.Event] = [facts.NodeUp(node) for node in self._sleeper.take_booted(now)]
         if came:
             return came
         turn = self._sleeper.step(now, self._scheduler.state)
-        return [NodeDown(node.id, drained=True) for node in turn.sleep]
+        return [facts.NodeDown(node.id, drained=True) for node in turn.sleep]
 
-    def _lend(self, now: float, lent: int) -> list[Event]:
+    def _lend(self, now: float, lent: int) -> list[facts.Event]:
         """So many machines are lent from now on."""
         assert self.counts.loans is not None
         here = self._scheduler.state.cluster.index
         more = lent - sum(node.id in here for node in self._loans.nodes)
         if more < 0:
-            return [LoanRecalled(-more)]
+            return [facts.LoanRecalled(-more)]
         came = [node for node in self._loans.nodes if node.id not in here][:more]
         for node in came:
             self.counts.loans.came(now, node)
-        return [NodeUp(node) for node in came]
+        return [facts.NodeUp(node) for node in came]
 
-    def _take_back(self, now: float) -> list[Event]:
+    def _take_back(self, now: float) -> list[facts.Event]:
         """Machines that go back now: those of which least is in use, the last lent first."""
         assert self.counts.loans is not None
         state = self._scheduler.state
@@ -384,7 +375,7 @@ class Driver:
         going = [node for _, node in here[: state.recalled]]
         for node in going:
             self.counts.loans.went(now, node)
-        return [NodeDown(node.id, drained=True) for node in going]
+        return [facts.NodeDown(node.id, drained=True) for node in going]
 
     def _time_decision(self, decide: Callable[[View], Plan], view: View) -> Plan:
         began = perf_counter()

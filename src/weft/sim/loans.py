@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import InvalidConfig, bad_values
 from weft.core.events.event import Event, LoanRecalled
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, JobId, NodeId
@@ -67,15 +67,14 @@ class Diurnal:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.low <= self.high <= 1.0 or self.noise < 0.0:
-            raise InvalidConfig(
-                f"loan: low={self.low:g}, high={self.high:g}, noise={self.noise:g}",
-                hint="0 <= low <= high <= 1, as parts of the machines, and noise not below 0",
+            raise bad_values(
+                "loan",
+                self,
+                "low high noise",
+                "0 <= low <= high <= 1, as parts of the machines, and noise not below 0",
             )
         if self.period_s <= 0.0 or self.interval_s <= 0.0:
-            raise InvalidConfig(
-                f"loan: period_s={self.period_s:g}, interval_s={self.interval_s:g}",
-                hint="both are above 0",
-            )
+            raise bad_values("loan", self, "period_s interval_s", "both are above 0")
 
     def over_time(self, machines: int, seed: int) -> Iterator[tuple[float, int]]:
         """For ever, interval by interval."""
@@ -103,9 +102,8 @@ class Loans:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.headroom <= 1.0 or not self.speed > 0.0:
-            raise InvalidConfig(
-                f"loan: headroom={self.headroom:g}, speed={self.speed:g}",
-                hint="headroom is a part from 0 to 1, speed is above 0",
+            raise bad_values(
+                "loan", self, "headroom speed", "headroom is a part from 0 to 1, speed is above 0"
             )
 
     def lent(self, seed: int) -> Iterator[tuple[float, int]]:

@@ -49,6 +49,27 @@ class Run:
     on: Allocation
 
 
+@frozen
+class ChangeTerms:
+    """What changes cost jobs, where that is not as `perf` has it.
+
+    `interruption` is what every decision costs every running job, for simulators that count so.
+    `resume_s` is what a suspended job pays to go on where it ran last. `saves_every` is how long a
+    job must run until it is saved, where a stop itself saves nothing. `resize_s` is what a change
+    of size costs a job that keeps some of its devices, where that is no restart. `start_s` says
+    what starts take where `perf` does not.
+    """
+
+    interruption: Interruption | None = None
+    resume_s: float | None = None
+    saves_every: float | None = None
+    resize_s: float | None = None
+    start_s: StartSeconds | None = None
+
+
+NO_TERMS = ChangeTerms()
+
+
 class Physics:
     """True progress of every job of a trace, as linear meters by submission number.
 
@@ -57,11 +78,7 @@ class Physics:
     neighbours on a device slow each other, and on other `places` where there are any; without it a
     claim gives that part of the speed.
     `neighbours` is the same for physics that share devices with others, where the first job has the
-    number `first` and whoever made them calls `repace`. `interruption` is what every decision costs
-    every running job, for simulators that count so. `resume_s` is what a suspended job pays to go
-    on where it ran last. `saves_every` is how long a job must run until it is saved, where a stop
-    itself saves nothing. `resize_s` is what a change of size costs a job that keeps some of its
-    devices, where that is no restart. `start_s` says what starts take where `perf` does not.
+    number `first` and whoever made them calls `repace`. `terms` are what changes cost beside that.
     """
 
     def __init__(
@@ -77,14 +94,10 @@ class Physics:
         places: Places | None = None,
         neighbours: Neighbours | None = None,
         first: int = 0,
-        interruption: Interruption | None = None,
-        resume_s: float | None = None,
-        saves_every: float | None = None,
-        resize_s: float | None = None,
-        start_s: StartSeconds | None = None,
+        terms: ChangeTerms = NO_TERMS,
     ) -> None:
         self.trace = trace
-        self._start_s = perf.restart if start_s is None else start_s
+        self._start_s = terms.start_s or perf.restart
         self.checkpoint_s = checkpoint_s
         self.seq_of: dict[JobId, int] = {job.id: i for i, (job, _) in enumerate(trace)}
         n = len(trace)
@@ -110,10 +123,10 @@ class Physics:
         self._first = first
         self._speed = np.ones(n)
         self.marks = Marks(trace)
-        self.interruption = interruption
-        self._saves_every = saves_every
-        self._suspension = None if resume_s is None else Suspension(resume_s)
-        self._resizing = None if resize_s is None else Resizing(resize_s, checkpoint_s)
+        self.interruption = terms.interruption
+        self._saves_every = terms.saves_every
+        self._suspension = None if terms.resume_s is None else Suspension(terms.resume_s)
+        self._resizing = None if terms.resize_s is None else Resizing(terms.resize_s, checkpoint_s)
         self._beside: dict[int, tuple[float, int]] = {}
         self.resized = np.zeros(n, dtype=np.int64)
 

@@ -17,7 +17,7 @@ from weft.formulas.statistics import mean_interval
 from weft.frozen import frozen
 
 Timing = dict[str, float | None]
-BUSY, NO_WAIT_H = 0.8, 0.01  # a load at which somebody should wait, and hours that are none
+NO_WAIT_H, LITTLE = 0.01, 0.01  # hours of waiting that are none, and the part of a job's time
 TIMINGS = ("p50", "p95", "max")
 NOTEBOOK = tuple(m.name for m in METRICS if m.heading and m.brief and "main" in m.tables)
 
@@ -200,12 +200,13 @@ class Result(Mapping[str, Any]):
     def note(self) -> str:
         """What a reader could be misled by; mostly nothing."""
         load = self.facts.get("offered_load", 0.0)
-        waits = [o.metrics.get("avg_queue_h", 0.0) for some in self.outcomes.values() for o in some]
-        if load < BUSY or not waits or max(waits) > NO_WAIT_H:
+        every = [o.metrics for some in self.outcomes.values() for o in some]
+        if any(m["avg_queue_h"] > max(NO_WAIT_H, LITTLE * m["avg_jct_h"]) for m in every):
             return ""
         return (
-            f"nobody waits: the load of {load:.2f} is of the whole span of arrivals, and the "
-            "cluster is never full; policies differ with a higher load or fewer GPUs"
+            f"hardly a job waits, so policies cannot differ: the load of {load:.2f} is of the "
+            "whole span of arrivals, and a few long jobs make up most of it; raise the load "
+            "(--load) or take fewer GPUs (--cluster)"
         )
 
     def to_frame(self, *, per_job: bool = False) -> Any:
@@ -238,7 +239,8 @@ class Result(Mapping[str, Any]):
         about = f"{self.workload} on {self.cluster}"
         if len(self.seeds) > 1:
             about += f", means of {len(self.seeds)} seeds"
-        return f"<table><caption>{escape(about)}</caption><tr>{head}</tr>{body}</table>"
+        note = f"<p>{escape(self.note)}</p>" if self.note else ""
+        return f"<table><caption>{escape(about)}</caption><tr>{head}</tr>{body}</table>{note}"
 
 
 def _over_seeds(outcomes: tuple[Outcome, ...], *, per_job: bool, timing: bool) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from weft.core.model.job import JobId
-from weft.core.state.ended_jobs import EndedJob
+from weft.core.state.ended_jobs import ALL_ENDED, EndedFilter, EndedJob
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS ended_jobs (
@@ -96,21 +97,13 @@ class EndedTable:
         rows = self._reading.ask(f"SELECT {COLUMNS} FROM ended_jobs WHERE job = ?", (job,))  # noqa: S608
         return EndedJob(*rows[0]) if rows else None
 
-    def page(
-        self,
-        after: int,
-        limit: int,
-        *,
-        tenant: str | None = None,
-        outcome: str | None = None,
-        app: str | None = None,
-    ) -> list[EndedJob]:
+    def page(self, after: int, limit: int, of: EndedFilter = ALL_ENDED) -> list[EndedJob]:
         """Rows after a number, in order."""
-        also = {"tenant": tenant, "outcome": outcome, "app": app}
+        also = asdict(of)
         words = " AND ".join(
             f'"{name}" = :{name}' for name, held in also.items() if held is not None
         )
-        words += " AND app <> ''" if app else ""
+        words += " AND app <> ''" if of.app else ""
         rows = self._reading.ask(
             f"SELECT {COLUMNS} FROM ended_jobs WHERE number > :after"  # noqa: S608 - our own words
             f"{' AND ' + words if words else ''} ORDER BY number LIMIT :limit",

@@ -19,9 +19,7 @@ async def a_gang_starts_and_finishes(subject: Subject) -> None:
     """Started, then Finished, for all ranks together."""
     job = subject.job("gang", 2)
     async with session(subject) as it:
-        await it.start(job)
-
-        assert await it.next() == Started(job.id, 1)
+        await it.begin(job)
         assert await it.next() == Finished(job.id, 1)
 
 
@@ -40,8 +38,7 @@ async def a_stop_is_obeyed(subject: Subject) -> None:
     """Stopped is told once the job has left."""
     job = subject.endless("asked", 1)
     async with session(subject) as it:
-        await it.start(job)
-        assert await it.next() == Started(job.id, 1)
+        await it.begin(job)
 
         await it.engine.stop(job.id, 1, 10.0)
         await it.engine.stop(job.id, 1, 10.0)
@@ -55,8 +52,7 @@ async def a_stop_is_enforced(subject: Subject) -> None:
         return
     job = subject.stubborn("stubborn", 2)
     async with session(subject) as it:
-        await it.start(job)
-        assert await it.next() == Started(job.id, 1)
+        await it.begin(job)
 
         await it.engine.stop(job.id, 1, 0.5)
 
@@ -67,9 +63,7 @@ async def a_failure_is_told(subject: Subject) -> None:
     """Failed says why, and leaves the decision to try again to the driver."""
     job = subject.failing("failing", 2)
     async with session(subject) as it:
-        await it.start(job)
-
-        assert await it.next() == Started(job.id, 1)
+        await it.begin(job)
         failed = await it.next()
         assert isinstance(failed, Failed)
         assert failed.reason
@@ -81,8 +75,7 @@ async def an_attempt_runs_once(subject: Subject) -> None:
     job = subject.job("once", 1)
     async with session(subject) as it:
         await it.start(job)
-        await it.start(job)
-        assert await it.next() == Started(job.id, 1)
+        await it.begin(job)
         assert await it.next() == Finished(job.id, 1)
 
         await it.start(job, attempt=2)
@@ -104,8 +97,7 @@ async def running_jobs_are_adopted(subject: Subject) -> None:
     """What ran before a restart runs on, is told again, and can be stopped."""
     job = subject.endless("adopted", 2)
     async with session(subject) as it:
-        await it.start(job)
-        assert await it.next() == Started(job.id, 1)
+        await it.begin(job)
     async with session(subject, frozenset({(job.id, 1)})) as it:
         assert await it.next() == Started(job.id, 1)
 
@@ -118,8 +110,7 @@ async def what_ended_meanwhile_is_told(subject: Subject) -> None:
     """A job that finished while nobody listened is not lost."""
     job = subject.job("meanwhile", 1)
     async with session(subject) as it:
-        await it.start(job)
-        assert await it.next() == Started(job.id, 1)
+        await it.begin(job)
         assert await it.next() == Finished(job.id, 1)
     async with session(subject, frozenset({(job.id, 1)})) as it:
         assert await it.next() == Started(job.id, 1)
@@ -172,8 +163,7 @@ async def new_terms_are_taken(subject: Subject) -> None:
     """Every field that it supports can be changed while a job runs, which goes on."""
     job = subject.endless("adjusted", 1)
     async with session(subject) as it:
-        await it.start(job)
-        assert await it.next() == Started(job.id, 1)
+        await it.begin(job)
         supports = it.engine.supports
         for control, to in changes(await it.on(1), (await it.engine.nodes())[0]).items():
             if control in supports:

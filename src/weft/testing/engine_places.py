@@ -175,8 +175,7 @@ async def a_job_is_asked_to_save_before_it_stops(subject: Subject) -> None:
     )
     job = subject.script("saves", 1, text)
     async with session(subject) as it:
-        await it.start(job)
-        assert await it.next() == Started(job.id, 1)
+        await it.begin(job)
         await it.becomes(lambda: "ready" in read_all(it.engine, job.id).get(0, ""), "ready")
 
         await it.engine.stop(job.id, 1, 15.0)

@@ -46,8 +46,7 @@ async def a_training_is_resized(subject: Subject) -> None:
         if Controls.RESIZE not in it.engine.supports:
             return
         job = replace(subject.script("resized", 1, TRAIN), demand=Demand(1, min=1, max=2))
-        await it.start(job)
-        assert await it.next() == Started(job.id, 1)
+        await it.begin(job)
         await it.told(Resizable)
         await _trains_on(it, job, 1)
 

@@ -116,6 +116,11 @@ class Session:
         """Start on as many devices as it asks for."""
         await self.engine.start(job, await self.on(job.demand.gpus), attempt)
 
+    async def begin(self, job: Job) -> None:
+        """Start it, and be told that it runs."""
+        await self.start(job)
+        assert await self.next() == Started(job.id, 1)
+
     async def next(self) -> Event:
         """The next thing told of an attempt, reports left out."""
         event: Event = await self.told((Started, *ENDS))

@@ -83,8 +83,7 @@ async def nothing_is_lost_while_the_controller_is_away(subject: Subject) -> None
     job = subject.endless("patient", 1)
     late = subject.endless("late", 1)
     async with session(subject) as it:
-        await it.start(job)
-        assert await it.next() == Started(job.id, 1)
+        await it.begin(job)
 
         subject.kill_controller()
         try:
@@ -134,8 +133,7 @@ async def what_nobody_knows_is_ended(subject: Subject) -> None:
         return
     job = subject.script("stranger", 1, WRITER)
     async with session(subject) as it:
-        await it.start(job)
-        assert await it.next() == Started(job.id, 1)
+        await it.begin(job)
         marks = _checkpoints(it.engine.logs(job.id, 1)[0]) / "marks"
         await it.becomes(marks.exists, "a first mark")
     async with session(subject) as it:

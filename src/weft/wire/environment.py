@@ -26,122 +26,16 @@ and torchrun's RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MAST
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, field, fields
+from typing import Any
 
 from weft.frozen import frozen
 from weft.wire.errors import WireError
 
 
-@frozen
-class Environment:
-    """Who a process is: its job, its place in the gang, and whom it may talk to.
-
-    Paths are empty where there is nobody to talk to.
-    """
-
-    job: str = ""
-    attempt: int = 0
-    checkpoints: str = ""
-    agent: str = ""
-    coordinator: str = ""
-    tier: str = "guaranteed"
-    weight: float = 1.0
-    phase: float = 0.0
-    devices: tuple[int, ...] = ()
-    kind: str = ""
-    nodes: int = 1
-    cpus: float = 0.0
-    gpu_mem_gb: float = 0.0
-    plan: str = ""
-    most_ranks: int = 0
-    member: int = -1
-    join: int = 0
-    rank: int = 0
-    world_size: int = 1
-    local_rank: int = 0
-    local_world_size: int = 1
-    master_addr: str = ""
-    master_port: int = 0
-
-    @classmethod
-    def read(cls, env: Mapping[str, str] | None = None) -> Environment:
-        """From `env`, or from this process's variables."""
-        env = os.environ if env is None else env
-        world = _whole(env, "WORLD_SIZE", 1)
-        rank = _whole(env, "RANK", 0)
-        if not 0 <= rank < world:
-            raise WireError(f"RANK is {rank}, expected 0 to WORLD_SIZE - 1 = {world - 1}")
-        return cls(
-            job=env.get("WEFT_JOB", ""),
-            attempt=_whole(env, "WEFT_ATTEMPT", 0),
-            checkpoints=env.get("WEFT_CHECKPOINTS", ""),
-            agent=env.get("WEFT_AGENT", ""),
-            coordinator=env.get("WEFT_COORDINATOR", ""),
-            tier=env.get("WEFT_TIER") or "guaranteed",
-            weight=_number(env, "WEFT_WEIGHT", 1.0),
-            phase=_part(env, "WEFT_PHASE"),
-            devices=_wholes(env, "WEFT_DEVICES"),
-            kind=env.get("WEFT_KIND", ""),
-            nodes=_whole(env, "WEFT_NODES", 1),
-            cpus=_number(env, "WEFT_CPUS", 0.0),
-            gpu_mem_gb=_number(env, "WEFT_GPU_MEM_GB", 0.0),
-            plan=env.get("WEFT_PLAN", ""),
-            most_ranks=_whole(env, "WEFT_MOST_RANKS", 0),
-            member=_whole(env, "WEFT_MEMBER", -1),
-            join=_whole(env, "WEFT_JOIN", 0),
-            rank=rank,
-            world_size=world,
-            local_rank=_whole(env, "LOCAL_RANK", rank),
-            local_world_size=_whole(env, "LOCAL_WORLD_SIZE", world),
-            master_addr=env.get("MASTER_ADDR", ""),
-            master_port=_whole(env, "MASTER_PORT", 0),
-        )
-
-    def variables(self) -> dict[str, str]:
-        """What `read` reads; a launcher merges it into a rank's environment."""
-        values = {
-            "WEFT_JOB": self.job,
-            "WEFT_ATTEMPT": str(self.attempt),
-            "WEFT_CHECKPOINTS": self.checkpoints,
-            "WEFT_AGENT": self.agent,
-            "WEFT_COORDINATOR": self.coordinator,
-            "WEFT_TIER": self.tier,
-            "WEFT_WEIGHT": str(self.weight),
-            "WEFT_PHASE": str(self.phase) if self.phase else "",
-            "WEFT_DEVICES": ",".join(map(str, self.devices)),
-            "WEFT_KIND": self.kind,
-            "WEFT_NODES": str(self.nodes),
-            "WEFT_CPUS": f"{self.cpus:g}" if self.cpus else "",
-            "WEFT_GPU_MEM_GB": f"{self.gpu_mem_gb:g}" if self.gpu_mem_gb else "",
-            "WEFT_PLAN": self.plan,
-            "WEFT_MOST_RANKS": str(self.most_ranks or ""),
-            "WEFT_MEMBER": str(self.member) if self.member >= 0 else "",
-            "WEFT_JOIN": str(self.join or ""),
-            "RANK": str(self.rank),
-            "WORLD_SIZE": str(self.world_size),
-            "LOCAL_RANK": str(self.local_rank),
-            "LOCAL_WORLD_SIZE": str(self.local_world_size),
-            "MASTER_ADDR": self.master_addr,
-            "MASTER_PORT": str(self.master_port or ""),
-        }
-        return {name: value for name, value in values.items() if value}
-
-    @property
-    def number(self) -> int:
-        """What the agent knows this process by: the rank that it was started with."""
-        return self.member if self.member >= 0 else self.rank
-
-    @property
-    def device(self) -> int:
-        """The node's number of this rank's device; its local rank if nobody said."""
-        return self.gang_devices[self.local_rank]
-
-    @property
-    def gang_devices(self) -> tuple[int, ...]:
-        """The node's numbers of the devices of this job's ranks on this node, by local rank."""
-        if len(self.devices) >= self.local_world_size:
-            return self.devices
-        return tuple(range(self.local_world_size))
+def _text(env: Mapping[str, str], name: str, default: str) -> str:
+    return env.get(name) or default
 
 
 def _whole(env: Mapping[str, str], name: str, default: int) -> int:
@@ -167,10 +61,10 @@ def _number(env: Mapping[str, str], name: str, default: float) -> float:
     return number
 
 
-def _part(env: Mapping[str, str], name: str) -> float:
+def _part(env: Mapping[str, str], name: str, default: float) -> float:
     text = env.get(name, "")
     try:
-        part = float(text) if text else 0.0
+        part = float(text) if text else default
     except ValueError as error:
         raise WireError(f"{name} is {text!r}, expected a number") from error
     if not 0.0 <= part < 1.0:
@@ -178,9 +72,106 @@ def _part(env: Mapping[str, str], name: str) -> float:
     return part
 
 
-def _wholes(env: Mapping[str, str], name: str) -> tuple[int, ...]:
+def _wholes(env: Mapping[str, str], name: str, default: tuple[int, ...]) -> tuple[int, ...]:
     text = env.get(name, "")
     try:
-        return tuple(int(part) for part in text.split(",")) if text else ()
+        return tuple(int(part) for part in text.split(",")) if text else default
     except ValueError as error:
         raise WireError(f"{name} is {text!r}, expected whole numbers like 0,1") from error
+
+
+def _variable(
+    name: str,
+    default: Any,
+    read: Callable[[Mapping[str, str], str, Any], Any] = _text,
+    write: Callable[[Any], str] = str,
+    *,
+    always: bool = False,
+) -> Any:
+    """A field with the variable that it is read from; at its default it is left out.
+
+    With `always` it is written whatever it is.
+    """
+    return field(
+        default=default,
+        metadata={"variable": name, "read": read, "write": write, "always": always},
+    )
+
+
+def _commas(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers))
+
+
+@frozen
+class Environment:
+    """Who a process is: its job, its place in the gang, and whom it may talk to.
+
+    Paths are empty where there is nobody to talk to.
+    """
+
+    job: str = _variable("WEFT_JOB", "")
+    attempt: int = _variable("WEFT_ATTEMPT", 0, _whole, always=True)
+    checkpoints: str = _variable("WEFT_CHECKPOINTS", "")
+    agent: str = _variable("WEFT_AGENT", "")
+    coordinator: str = _variable("WEFT_COORDINATOR", "")
+    tier: str = _variable("WEFT_TIER", "guaranteed", always=True)
+    weight: float = _variable("WEFT_WEIGHT", 1.0, _number, always=True)
+    phase: float = _variable("WEFT_PHASE", 0.0, _part)
+    devices: tuple[int, ...] = _variable("WEFT_DEVICES", (), _wholes, _commas)
+    kind: str = _variable("WEFT_KIND", "")
+    nodes: int = _variable("WEFT_NODES", 1, _whole, always=True)
+    cpus: float = _variable("WEFT_CPUS", 0.0, _number, "{:g}".format)
+    gpu_mem_gb: float = _variable("WEFT_GPU_MEM_GB", 0.0, _number, "{:g}".format)
+    plan: str = _variable("WEFT_PLAN", "")
+    most_ranks: int = _variable("WEFT_MOST_RANKS", 0, _whole)
+    member: int = _variable("WEFT_MEMBER", -1, _whole)
+    join: int = _variable("WEFT_JOIN", 0, _whole)
+    rank: int = _variable("RANK", 0, _whole, always=True)
+    world_size: int = _variable("WORLD_SIZE", 1, _whole, always=True)
+    local_rank: int = _variable("LOCAL_RANK", 0, _whole, always=True)
+    local_world_size: int = _variable("LOCAL_WORLD_SIZE", 1, _whole, always=True)
+    master_addr: str = _variable("MASTER_ADDR", "")
+    master_port: int = _variable("MASTER_PORT", 0, _whole)
+
+    @classmethod
+    def read(cls, env: Mapping[str, str] | None = None) -> Environment:
+        """From `env`, or from this process's variables."""
+        env = os.environ if env is None else env
+        rank, world = _whole(env, "RANK", 0), _whole(env, "WORLD_SIZE", 1)
+        if not 0 <= rank < world:
+            raise WireError(f"RANK is {rank}, expected 0 to WORLD_SIZE - 1 = {world - 1}")
+        alone = {"local_rank": rank, "local_world_size": world}  # all ranks are on one node
+        return cls(
+            **{
+                each.name: each.metadata["read"](
+                    env, each.metadata["variable"], alone.get(each.name, each.default)
+                )
+                for each in fields(cls)
+            }
+        )
+
+    def variables(self) -> dict[str, str]:
+        """What `read` reads; a launcher merges it into a rank's environment."""
+        values = asdict(self)
+        return {
+            each.metadata["variable"]: each.metadata["write"](values[each.name])
+            for each in fields(self)
+            if each.metadata["always"] or values[each.name] != each.default
+        }
+
+    @property
+    def number(self) -> int:
+        """What the agent knows this process by: the rank that it was started with."""
+        return self.member if self.member >= 0 else self.rank
+
+    @property
+    def device(self) -> int:
+        """The node's number of this rank's device; its local rank if nobody said."""
+        return self.gang_devices[self.local_rank]
+
+    @property
+    def gang_devices(self) -> tuple[int, ...]:
+        """The node's numbers of the devices of this job's ranks on this node, by local rank."""
+        if len(self.devices) >= self.local_world_size:
+            return self.devices
+        return tuple(range(self.local_world_size))

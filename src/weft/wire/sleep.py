@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.frozen import frozen
 from weft.wire.attempt import read_json
 from weft.wire.errors import WireError
 
+T = TypeVar("T")
 SLEEP, ASLEEP = "sleep.json", "asleep.json"
 AWAKE, FROZEN, SUSPENDED = "awake", "frozen", "suspended"
 DEPTH = {AWAKE: 0, FROZEN: 1, SUSPENDED: 2}
@@ -68,16 +69,13 @@ def write_request(folder: Path, request: SleepRequest) -> None:
 
 def read_request(folder: Path) -> SleepRequest | None:
     """What was asked for last; None if nothing ever was."""
-    body = read_json(folder / SLEEP)
-    if body is None:
-        return None
-    try:
-        wanted = {str(who): _state(state) for who, state in body["wanted"].items()}
-        times = float(body["air_s"]), float(body["alone_s"])
-        beat = int(body.get("beat", 0))
-        return SleepRequest(int(body["number"]), wanted, *times, beat)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise WireError(f"{SLEEP} is not a request: {error!r}") from error
+    return _read(folder / SLEEP, _request, "a request")
+
+
+def _request(body: Any) -> SleepRequest:
+    wanted = {str(who): _state(state) for who, state in body["wanted"].items()}
+    times = float(body["air_s"]), float(body["alone_s"])
+    return SleepRequest(int(body["number"]), wanted, *times, int(body.get("beat", 0)))
 
 
 def write_state(folder: Path, state: SleepState) -> None:
@@ -87,19 +85,27 @@ def write_state(folder: Path, state: SleepState) -> None:
 
 def read_state(folder: Path) -> SleepState | None:
     """What the agent said last; None if it never was asked."""
-    body = read_json(folder / ASLEEP)
+    return _read(folder / ASLEEP, _reported, "an agent's")
+
+
+def _reported(body: Any) -> SleepState:
+    return SleepState(
+        int(body["number"]),
+        _state(body["state"]),
+        str(body["reason"])[:2_000],
+        float(body["took_s"]),
+        float(body["host_gb"]),
+    )
+
+
+def _read(path: Path, made_of: Callable[[Any], T], what: str) -> T | None:
+    body = read_json(path)
     if body is None:
         return None
     try:
-        return SleepState(
-            int(body["number"]),
-            _state(body["state"]),
-            str(body["reason"])[:2_000],
-            float(body["took_s"]),
-            float(body["host_gb"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise WireError(f"{ASLEEP} is not an agent's: {error!r}") from error
+        return made_of(body)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise WireError(f"{path.name} is not {what}: {error!r}") from error
 
 
 def _state(value: Any) -> str:

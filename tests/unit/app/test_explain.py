@@ -221,6 +221,27 @@ def test_an_outlook_from_now_tells_when_each_job_starts_and_ends() -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Keeper:
+    """Starts nobody, as a quota may."""
+
+    about = About("keeper", "nowhere")
+
+    def decide(self, view: View) -> Plan:
+        return Plan({})
+
+
+def test_a_job_that_is_kept_back_beside_free_gpus_is_not_told_that_it_starts_now() -> None:
+    present = replace(live("fifo", "1x4:a100", job("runs", 4), job("mine", 1)), policy=Keeper())
+    present = present.having(Node(NodeId("more"), "a100", 4))
+
+    why = explain(present, JobId("mine"), purse=Purse(0.0))
+
+    assert why.start is not None
+    assert why.start.quantile(0.5) is None
+    assert not why.start.counted
+
+
+@dataclass(frozen=True, slots=True)
 class Restless:
     """First in, first out, and a look every second whether anything is different."""
 

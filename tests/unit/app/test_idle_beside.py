@@ -66,6 +66,20 @@ def test_a_job_of_a_strict_queue_is_counted_and_told_that_the_policy_keeps_it_ba
     play("fifo", people)
 
 
+def test_the_log_names_them_once_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def people(live: Live) -> None:
+        for one in (job("hold", 1), job("big", 16), *(job(f"small-{i}", 1) for i in range(9))):
+            await live.driver.submit(one)
+        await asyncio.sleep(300.0)
+
+    play("fifo", people)
+
+    assert [r.message for r in caplog.records if "beside" in r.message] == [
+        "9 jobs have waited for a minute beside GPUs that are free for them, under policy 'fifo': "
+        "small-0, small-1 and 7 more; `weft explain` says why"
+    ]
+
+
 def test_while_a_decision_is_made_nobody_is_said_to_be_kept_back() -> None:
     async def people(live: Live) -> None:
         for one in (job("hold", 1), job("big", 16), job("small", 1)):
@@ -74,7 +88,7 @@ def test_while_a_decision_is_made_nobody_is_said_to_be_kept_back() -> None:
 
         why = told(live, "small")
         assert why is not None
-        assert why.text == "waits for the next decision, in 0 s; 1 GPU is free for it"
+        assert why.text == "waits for the decision that is being made; 1 GPU is free for it"
         await asyncio.sleep(100.0)
         assert live.idle_beside.counts == {"turn": 1}
 

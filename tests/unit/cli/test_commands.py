@@ -14,6 +14,7 @@ from tests.unit.cli.jobs import CLUSTER, NODES, PAGE, QUEUE, job
 from tests.unit.cli.stand_in import StandIn, stand_in
 from typer.testing import CliRunner, Result
 
+from weft.cli.commands.jobs.explain import interval
 from weft.cli.main import cli
 from weft.service.responses.answers import (
     Ahead,
@@ -268,6 +269,7 @@ def test_explain_reads_as_sentences(service: StandIn) -> None:
     assert "right (1 GPU), left (2 GPUs, running)" in " ".join(out.split())
     assert "likely in 3.33 min (60 s to 15 min)" in out
     assert "ask for 1 GPU: it would start now" in out
+    assert interval(Start(p10=1e-6, p50=1e-6, p90=1e-6, simulations=12)) == "likely at once"
 
 
 def test_plan_says_whether_a_job_would_start(service: StandIn) -> None:
@@ -287,6 +289,20 @@ def test_plan_says_whether_a_job_would_start(service: StandIn) -> None:
     assert "a: would start now" in out
     assert "ada:3" in out
     assert "left" in out
+
+    assert "a job: would start now" in weft("plan", "--gpus", "4").stdout
+    assert service.asked[-1].body["gpus"] == 4
+
+
+@pytest.mark.parametrize("group", ["state", "token", "quota", "reserve", "webhook"])
+def test_a_group_of_commands_offers_its_commands_and_nothing_else(group: str) -> None:
+    assert "completion" not in weft(group, "--help").stdout
+
+
+def test_a_check_of_the_state_has_no_marks_of_colour_in_its_words(tmp_path: Path) -> None:
+    told = weft("state", "check", "--state", str(tmp_path / "none"), code=1).stdout
+
+    assert told.splitlines()[0] == f"   error  {tmp_path / 'none'} is not a folder"
 
 
 @pytest.mark.parametrize(("forget", "code"), [("main.forget_caught_interrupts()", 0), ("", -2)])

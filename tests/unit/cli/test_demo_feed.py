@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from tests.unit.cli.jobs import job
+import pytest
+from tests.unit.cli.jobs import CLUSTER, job
 from tests.unit.cli.stand_in import stand_in
 
-from weft.cli.commands.cluster.demo import what_next
+from weft.cli.commands.cluster.demo import Show, what_next
 from weft.cli.connect.client import Client
+from weft.cli.job_files import demo_jobs
 from weft.cli.job_files.demo_feed import MOST, feed
 from weft.service.responses.answers import JobList, Made
 
@@ -53,3 +55,21 @@ def test_the_last_lines_say_what_to_try() -> None:
     assert "export WEFT_URL=http://127.0.0.1:7878" in told
     assert "weft job pictures-1a" in told
     assert "weft what-if --policy fifo" in told
+
+
+def test_jobs_that_people_add_to_the_demo_are_none_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(demo_jobs, "WORKLOAD", demo_jobs.WORKLOAD[:1])
+    jobs = [job("mine", "succeeded"), job("theirs", "failed"), job("endless", "running")]
+    answers = {
+        "POST /jobs": (201, Made(id="mine")),
+        "GET /jobs": (200, JobList(jobs=jobs, next=None)),
+        "GET /cluster": (200, CLUSTER),
+    }
+    with stand_in(answers) as service:
+        show = Show(Client(service.url, ""), attended=False, fixed=True)
+        show.play()
+        show.final()
+
+    assert show.good

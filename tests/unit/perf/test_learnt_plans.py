@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from weft.core.events.event import Decided, Reported, Started, Submitted
+from weft.core.events.event import Decided, Reported, Started, Stopped, Submitted
 from weft.core.events.report import Report
 from weft.core.knowledge.costs import Attempt
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.execution import Execution
 from weft.core.model.job import Allocation, Config, Demand, Job, JobId, NodeId, Slice
+from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.state.state import State
+from weft.perf.linear import LinearBeliefs
 from weft.perf.plans.learnt import LearntPlans
 from weft.pieces.size.plans import find_better_plans
 from weft.pieces.wrap.restart_costs import speed_ratio
+from weft.policies.arena.policy import Arena
+from weft.policies.rubick.policy import Rubick
+from weft.policies.weft.policy import Weft
 
 DP, ZERO, TP = Execution(), Execution(zero=2), Execution(tensor=2)
 KIND = "v100"
@@ -104,25 +110,49 @@ def test_what_was_learnt_survives_a_restart_of_the_service() -> None:
     assert again.choices(JOB, Config(KIND, 1, 2)) == plans.choices(JOB, Config(KIND, 1, 2))
 
 
-def test_a_running_job_changes_its_plan_where_that_pays() -> None:
+def on_a_slow_plan(starts: int = 1) -> tuple[View, Allocation]:
+    """The job runs by one plan for hours, and another is known to be four times as fast."""
     plans = LearntPlans()
     tell(plans, 2, DP, 1.0)
     tell(plans, 2, TP, 0.25)
     tell(plans, 2, ZERO, 1.0)
-    state = State(parse_cluster(f"1x4:{KIND}"))
+    state = State(parse_cluster(f"1x2:{KIND}"))
     held = Allocation((state.free.slice_of(0, 0b11),), plan=Execution(2))
-    events = (
-        Submitted(JOB),
-        Decided(1, {JOB.id: held}),
-        Started(JOB.id, 1),
-        Reported(JOB.id, 1, Report(step_s=1.0)),
-    )
-    for event in events:
-        state.fold(0.0, event)
-    view = View(10_000.0, state.table, state.cluster, state.free, Knowledge(plans=plans))
+    state.fold(0.0, Submitted(JOB))
+    for number in range(1, starts + 1):
+        if number > 1:
+            state.fold(0.0, Decided(2 * number, {JOB.id: None}))
+            state.fold(0.0, Stopped(JOB.id, number - 1))
+        state.fold(0.0, Decided(2 * number + 1, {JOB.id: held}))
+        state.fold(0.0, Started(JOB.id, number))
+    state.fold(0.0, Reported(JOB.id, starts, Report(step_s=1.0)))
+    known = Knowledge(beliefs=LinearBeliefs(), plans=plans)
+    return View(10_000.0, state.table, state.cluster, state.free, known), held
+
+
+def test_a_running_job_changes_its_plan_where_that_pays() -> None:
+    view, held = on_a_slow_plan()
 
     better = find_better_plans(view, ())
 
     assert {row: to.plan for row, to in better.items()} == {0: Execution(1, 2)}
     assert speed_ratio(view, 0, held, better[0], pooled=False) == pytest.approx(0.25)
     assert find_better_plans(view, {0}) == {}
+
+
+@pytest.mark.parametrize("policy", [Rubick(), Weft(), Arena()])
+def test_policies_change_a_plan_on_the_same_gpus_and_say_why(policy: Policy) -> None:
+    view, held = on_a_slow_plan()
+
+    plan = policy.decide(view)
+
+    assert plan.changes == {JOB.id: replace(held, plan=Execution(1, 2))}
+    words = "plan dp1-tp2 instead of dp2 on the same GPUs: 4.00 times as fast"
+    assert plan.reasons[JOB.id] == words
+
+
+@pytest.mark.parametrize(("gate", "changes"), [(0.5, True), (0.97, False)])
+def test_rubick_leaves_alone_who_was_changed_too_often(gate: float, changes: bool) -> None:
+    view, _ = on_a_slow_plan(starts=12)
+
+    assert bool(Rubick(gate=gate).decide(view).changes) == changes

@@ -15,6 +15,7 @@ from weft.core.state.state import State
 from weft.core.state.table import Column
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
+from weft.perf.throughputs import ThroughputBeliefs, Throughputs
 from weft.pieces.share import pair_choices
 from weft.pieces.share.partners import find_partners
 from weft.policies.weft.policy import Weft
@@ -58,6 +59,7 @@ def test_two_that_gain_share_a_gpu_and_are_told_what_to_expect() -> None:
     assert a.sharing.share == b.sharing.share == 0.5
     assert "shares its devices with b" in plan.reasons[JobId("a")]
     assert plan.numbers["pairs"] == 1.0
+    assert plan.numbers["gap"] == 0.0  # no more than this was to be had, with or without pairs
 
 
 @pytest.mark.parametrize(
@@ -84,6 +86,19 @@ def test_two_that_do_not_fit_into_memory_do_not_share() -> None:
     plan = SHARES.decide(view(job("a", "gpt2", **large), job("b", "gpt2", **large), cluster=small))
 
     assert len([on for on in plan.changes.values() if on is not None]) == 1
+
+
+@pytest.mark.parametrize(("together", "pairs"), [(0.4, 0), (0.7, 1)])
+def test_measured_speeds_decide_who_shares(together: float, pairs: int) -> None:
+    # Two that do 0.4 of their speed beside each other do less together than one alone.
+    key = ("resnet18-cifar", 1)
+    both = (2.0 * together, 2.0 * together)
+    table = Throughputs({"h200": {key: 2.0}}, {"h200": {(key, key): both}})
+    before = with_knowledge(view(job("a"), job("b")), beliefs=ThroughputBeliefs(table))
+
+    plan = SHARES.decide(before)
+
+    assert plan.numbers.get("pairs", 0.0) == pairs
 
 
 def test_who_is_left_has_all_of_its_devices_again_where_it_is() -> None:

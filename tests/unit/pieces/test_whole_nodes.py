@@ -12,11 +12,24 @@ from hypothesis import strategies as st
 from weft.core.events.event import Decided, Submitted
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster, parse_cluster
-from weft.core.model.job import Allocation, Config, Demand, Job, JobId, NodeId, Slice
+from weft.core.model.job import (
+    EXCLUSIVE,
+    Allocation,
+    Config,
+    Demand,
+    Job,
+    JobId,
+    NodeId,
+    Sharing,
+    Slice,
+)
 from weft.core.plan.view import View
+from weft.core.state.releasing import devices_of
 from weft.core.state.state import State
 from weft.perf.learnt_costs import LearntCosts
+from weft.pieces.place.pairs import place_pairs
 from weft.pieces.place.whole_nodes import place_configs
+from weft.pieces.share.partners import NO_PARTNERS
 
 SMALL = parse_cluster("3x4:t4")
 
@@ -84,6 +97,28 @@ def test_a_job_that_can_shrinks_and_grows_on_devices_that_it_has() -> None:
 
 
 # ---- few moves
+
+
+def test_a_job_on_shared_devices_that_shrinks_leaves_them_to_the_other() -> None:
+    name = SMALL.nodes[0].id
+    half = replace(on((name, (0, 1))), sharing=Sharing(0.5))
+    view = live_view(half, half)
+
+    changes = place_configs(view, {0: Config("t4", 1, 1), 1: Config("t4", 1, 2)})
+
+    assert set(changes) == {0}
+    assert changes[0] is not None
+    assert changes[0].sharing == EXCLUSIVE
+    assert set(devices_of(changes[0])).isdisjoint(devices_of(half))
+
+
+def test_who_finds_no_place_beside_pairs_is_stopped_and_who_waits_is_not_named() -> None:
+    name = SMALL.nodes[0].id
+    view = seen(SMALL, on((name, (0, 1))), on((name, (2, 3))), None)
+
+    changes = place_pairs(view, {1: Config("t4", 1, 2)}, (), NO_PARTNERS)
+
+    assert changes == {0: None}
 
 
 def test_who_asks_for_a_part_of_a_gpu_is_given_that_part() -> None:

@@ -160,6 +160,26 @@ def test_the_estimate_of_a_job_that_outlives_all_others_grows_with_it() -> None:
     assert left[2] > 4e6
 
 
+def test_the_first_of_many_alike_is_worth_what_it_tells_of_the_others() -> None:
+    predictor, plain = Alike(point="first"), Alike()
+    for i in range(60):  # one of ten is very long
+        for learner in (predictor, plain):
+            learner.learn(ended(job(f"e{i}", 8), 1e5 if i % 10 == 0 else 5.0))
+
+    def waiting(count: int) -> Table:
+        return table_of(*[(job(f"w{i}", 8), 0.0) for i in range(count)])
+
+    few, some, many = (predictor.remaining(waiting(n), 0.0) for n in (1, 10, 300))
+    mean = plain.remaining(waiting(1), 0.0)[0]
+    assert few[0] == pytest.approx(mean)
+    assert mean / 12.0 < some.max() < mean / 6.0
+    assert 5.0 < many.max() < 50.0
+    assert many.min() == many.max()
+    # Who runs is told of by itself, and others are not alike.
+    mixed = table_of((job("r", 8), 600.0), (job("other", 1), 0.0), (job("w", 8), 0.0))
+    assert predictor.remaining(mixed, 0.0) == pytest.approx(plain.remaining(mixed, 0.0))
+
+
 def test_a_time_limit_bounds_what_is_left() -> None:
     predictor = Alike()
     predictor.learn(ended(job("a"), 5000.0))

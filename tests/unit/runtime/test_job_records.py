@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from weft.core.events.event import Cancelled, Decided, Event, Finished, Started, Stopped, Submitted
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.core.model.launch import Launch
-from weft.core.state.ended_jobs import EndedInMemory, EndedJobs
+from weft.core.state.ended_jobs import EndedFilter, EndedInMemory, EndedJobs
 from weft.runtime.records.job_records import ALL, ENDED, JobRecord, JobRecords, row_of
 from weft.runtime.records.ledger import Ledger
 from weft.store.sqlite import SqliteStore
@@ -138,7 +138,7 @@ def test_what_is_asked_of_ended_jobs_is_answered_by_an_index(tmp_path: Path) -> 
     store.ended.get(JobId("x"))
     for tenant in (None, "t"):
         for outcome in (None, "failed"):
-            store.ended.page(3, 5, tenant=tenant, outcome=outcome)
+            store.ended.page(3, 5, EndedFilter(tenant, outcome))
         store.ended.named("x", 3, tenant=tenant)
         store.ended.beginning("x", 3, tenant=tenant)
         for user in (None, "u"):

@@ -66,6 +66,20 @@ def test_a_job_that_does_not_say_how_it_restarts_is_not_stopped_for_others() -> 
     assert asked.preemptible
 
 
+FOLDERS = (
+    "../../other",
+    "a\0b",
+    "s3://",
+    "s3:///run",
+    "s3://bucket/../other",
+    "s3://bucket/run?versionId=3",
+    "s3://me:password@bucket/run",
+    "file://host/run",
+    "memory://run",
+    "S3 x://run",
+)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -85,16 +99,7 @@ def test_a_job_that_does_not_say_how_it_restarts_is_not_stopped_for_others() -> 
         {"workdir": "../up"},
         {"workdir": "/data/../etc"},
         {"workdir": "/data\n"},
-        {"checkpoint": {"dir": "../../other"}},
-        {"checkpoint": {"dir": "a\0b"}},
-        {"checkpoint": {"dir": "s3://"}},
-        {"checkpoint": {"dir": "s3:///run"}},
-        {"checkpoint": {"dir": "s3://bucket/../other"}},
-        {"checkpoint": {"dir": "s3://bucket/run?versionId=3"}},
-        {"checkpoint": {"dir": "s3://me:password@bucket/run"}},
-        {"checkpoint": {"dir": "file://host/run"}},
-        {"checkpoint": {"dir": "memory://run"}},
-        {"checkpoint": {"dir": "S3 x://run"}},
+        *({"checkpoint": {"dir": folder}} for folder in FOLDERS),
         {"env": {"A=B": "c"}},
         {"env": {"": "c"}},
         {"env": {"A": "nul\0"}},

@@ -15,7 +15,7 @@ from weft.core.protocols import Resident
 from weft.perf.replay import Replay
 from weft.perf.sharing.colocation import Colocated
 from weft.sim.neighbours import Neighbours
-from weft.sim.physics import END, Physics
+from weft.sim.physics import END, ChangeTerms, Physics
 
 SEQ = np.arange(3.0)
 
@@ -117,7 +117,9 @@ def test_other_terms_take_effect_where_the_job_is() -> None:
 
 def test_an_event_may_cost_everybody_a_pause() -> None:
     physics = Physics(
-        jobs(100.0, 100.0), Replay(0.0), interruption=lambda job, _: 3.0 if job.id == "j0" else 30.0
+        jobs(100.0, 100.0),
+        Replay(0.0),
+        terms=ChangeTerms(interruption=lambda job, _: 3.0 if job.id == "j0" else 30.0),
     )
     start(physics, 0.0, 0, on(0, share=1.0))
     start(physics, 0.0, 1, on(1, share=1.0))

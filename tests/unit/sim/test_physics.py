@@ -11,7 +11,7 @@ from weft.core.model.trace import Trace, Truth
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.replay import Replay
 from weft.perf.restart import restart_s
-from weft.sim.physics import DEATH, END, Physics
+from weft.sim.physics import DEATH, END, ChangeTerms, Physics
 
 ELASTIC = Job(JobId("e"), demand=Demand(2, min=1, max=8))
 BERT = Job(JobId("b"), model="BERT")
@@ -63,7 +63,9 @@ def test_a_first_start_that_was_cut_off_begins_anew() -> None:
     job = Job(JobId("a"), model="toy")
     trace = Trace("t", ((job, Truth(1000.0)),))
     world = Physics(
-        trace, Adaptive({"toy": toy()}), start_s=lambda _, *, first: 100.0 if first else 1.0
+        trace,
+        Adaptive({"toy": toy()}),
+        terms=ChangeTerms(start_s=lambda _, *, first: 100.0 if first else 1.0),
     )
     world.start(0.0, job, on(0), "t4")
     world.halt(50.0, 0)

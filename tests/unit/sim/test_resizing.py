@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.model.trace import Trace, Truth
 from weft.perf.replay import Replay
-from weft.sim.physics import Physics
+from weft.sim.physics import ChangeTerms, Physics
 
 NODE, OTHER = NodeId("a"), NodeId("b")
 
@@ -19,7 +19,7 @@ def physics(resize_s: float | None, checkpoint_s: float = 0.0) -> tuple[Physics,
     made = Physics(
         Trace("one", ((job, Truth(100.0)),)),
         Replay(30.0),
-        resize_s=resize_s,
+        terms=ChangeTerms(resize_s=resize_s),
         checkpoint_s=checkpoint_s,
     )
     made.start(0.0, job, on(NODE, 0, 1), "v100")

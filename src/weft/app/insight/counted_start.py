@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from weft.app.insight.present import BOUNDLESS, SIMULATIONS, TINY_S, Estimate, Present
+from weft.app.insight.present import BOUNDLESS, SIMULATIONS, Estimate, Present
 from weft.app.insight.purse import Purse
 from weft.core.model.job import JobId
 from weft.core.state.table import Floats
@@ -19,13 +19,15 @@ LEAST = 2
 def count_start(
     present: Present, order: Sequence[JobId], purse: Purse = BOUNDLESS
 ) -> Estimate | None:
-    """When the last of `order` starts, with other remaining times each time; None: never.
+    """When the last of `order` starts, with other remaining times each time; None: not known.
 
+    Never, that is, or at once: it waits beside what is free for it, for something else than GPUs.
     Some are counted in any case, more while less than half of `purse` is spent.
     """
     starts: list[float] = []
     while len(starts) < LEAST or (len(starts) < SIMULATIONS and purse.left_s >= purse.cpu_s / 2):
-        if (start := _count(present, order, seed=len(starts))) is None:
+        start = _count(present, order, seed=len(starts))
+        if not start:
             return None
         starts.append(start)
     return Estimate(tuple(starts), counted=True)
@@ -49,7 +51,7 @@ def _count(present: Present, order: Sequence[JobId], seed: int) -> float | None:
         end = start + float(remaining[row]) * demand.share
         at = bisect_left(times, end)
         times[at:at] = [end] * need
-    return None if start is None else max(start, TINY_S)
+    return start
 
 
 def _when_free(present: Present, remaining: Floats) -> dict[str, list[float]]:

@@ -115,7 +115,7 @@ def what_if(
         note += f"; {older} older jobs are left out, to answer within {cpu_s:g} s of CPU time"
     guessed = len(guesses & {job.id for job, _ in trace})
     if guessed:
-        note += f"; {guessed} have not finished, their lengths are guessed"
+        note += f"; {guessed} have not finished, their lengths are predicted"
     metrics = {
         name: {} if simulated is None else dict(simulated.metrics)
         for name, simulated in ran.items()

@@ -8,6 +8,7 @@ Predictors learn from the ends of this replay, so nothing is known before it hap
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -86,13 +87,16 @@ class Queue:
         self._keys = keys or (lambda rows, now: predictor.remaining(rows, now) * rows.need)
         self._fixed = keys is not None
         self._jobs: dict[int, Job] = {}
+        self._alike: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
         self._order: list[tuple[float, int]] = []
         self._looked_at = -np.inf
 
     def add(self, job: Job, seq: int, now: float) -> None:
-        """A job that came."""
+        """A job that came; its key may depend on how many alike wait."""
         self._jobs[seq] = job
-        heapq.heappush(self._order, (self._of([seq], now)[0], seq))
+        alike = self._alike[_who(job)]
+        alike.append(seq)
+        heapq.heappush(self._order, (self._of(alike, now)[-1], seq))
 
     def look_again(self, now: float) -> None:
         """Make all keys again, if it is time."""
@@ -117,7 +121,11 @@ class Queue:
     def remove_first(self) -> None:
         """It starts."""
         _, seq = heapq.heappop(self._order)
-        del self._jobs[seq]
+        self._alike[_who(self._jobs.pop(seq))].remove(seq)
+
+
+def _who(job: Job) -> tuple[object, ...]:
+    return job.tenant, job.user, job.model, job.app, job.demand.gpus
 
 
 class _Running:

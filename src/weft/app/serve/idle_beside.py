@@ -16,7 +16,7 @@ from weft.app.serve.rules import Quotas
 from weft.core.events.event import Woken
 from weft.core.model.job import Job, JobId
 from weft.core.plan.about import Controls
-from weft.core.plan.reasons import Blocker
+from weft.core.plan.reasons import Blocker, name_some
 from weft.pieces.place.gangs import fewest_nodes
 from weft.runtime.deciding.waiting import waits_of, why_waits
 from weft.runtime.loop.background import Repeated
@@ -73,8 +73,13 @@ class IdleBeside(Repeated):
         speed = driver.engine.speed
         waited = {job: (now - since) / speed for job, since in self._since.items()}
         late = {job: beside[job] for job, seconds in waited.items() if seconds >= LATE_S}
-        for job in late.keys() - driver.decisions.doubted:
-            log.warning("job=%s waits beside what it could use: told %s", job, late[job].value)
+        if more := [job for job in late if job not in driver.decisions.doubted]:
+            log.warning(
+                "%d job%s waited for a minute beside GPUs that are free for %s, under policy %r: "
+                "%s; `weft explain` says why",
+                *(len(more), *((" has", "it") if len(more) == 1 else ("s have", "them"))),
+                *(driver.scheduler.policy.about.name, name_some(more)),
+            )
         driver.decisions.doubted = frozenset(late)
         self.counts = Counter(blocker.value for blocker in late.values())
         again = {job for job, seconds in waited.items() if seconds >= AGAIN_S} - self._asked

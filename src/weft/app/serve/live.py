@@ -14,6 +14,7 @@ from weft.app.engine import build_engine, colocate_on
 from weft.app.policy_file import check_machines
 from weft.app.serve.bad_nodes import BadNodes
 from weft.app.serve.configuration import Configuration
+from weft.app.serve.device_faults import ASIDE, DeviceFaults
 from weft.app.serve.hinted_or_alike import HintedOrAlike
 from weft.app.serve.idle_beside import IdleBeside
 from weft.app.serve.idle_watch import IdleWatch
@@ -64,7 +65,7 @@ log = logging.getLogger(__name__)
 QUOTA_FILE = "quotas.json"
 # Of `weft serve`; the first with all that the engine sees and can honour.
 DEFAULT_POLICY = ("weft:strangers=true", "weft")
-DRAIN, ASIDE = "drain:", "aside:"  # names of windows that no person wrote
+DRAIN = "drain:"  # names of windows that no person wrote
 
 SLOWDOWN = 1.3  # that jobs may have beside others while they run, unless they ask for another
 
@@ -175,6 +176,7 @@ class Live:
         self.idle_beside = IdleBeside(self.driver, lambda: self.quotas)
         self.idle_watch = IdleWatch(self.driver, settings.stop_idle_s)
         self._taken = TakenDevices(engine, lambda: self.quotas, self.set_quotas)
+        self.device_faults = DeviceFaults(engine, lambda: self.quotas, self.set_quotas, folder)
 
     @property
     def isolation(self) -> Literal["users", "none", ""]:
@@ -216,6 +218,7 @@ class Live:
                 self.sleep_nodes.open()
             self.idle_watch.open()
             self._taken.open()
+            self.device_faults.open()
         except BaseException:
             await self._leading.close()
             self.store.close()
@@ -249,6 +252,7 @@ class Live:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
         await self._taken.close()
+        await self.device_faults.close()
         await self._refits.close()
         await self._deadlines.close()
         await self.idle_beside.close()
@@ -298,6 +302,7 @@ class Live:
             and name.removeprefix(DRAIN).removeprefix(ASIDE).partition(":")[0] == node
         ]
         self.bad_nodes.forget(node)
+        self.device_faults.forgive(node)
         if names:
             await self.set_quotas(self.quotas.without_windows(*names))
         if self.sleep_nodes is None or not await self.sleep_nodes.wake(node):

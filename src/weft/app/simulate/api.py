@@ -55,7 +55,7 @@ def compare(
 
     `keep` is a folder for runs that have ended: what is there is read, not run again.
 
-    `progress` is told the part done of each run; notebooks show a line without it.
+    `progress` is told the part done of each run; notebooks show a bar without it.
     More `processes` (None: one a core) need a script whose own work is under
     `if __name__ == "__main__":`, as for any Python program that starts processes.
     """
@@ -67,17 +67,25 @@ def compare(
     if not every:
         raise InvalidConfig("there is no seed to simulate with", hint="seeds=3, or a list of them")
     setups = [replace(base, policy=p, seed=s) for p in chosen for s in every]
-    shown = progress or (_show_line if "ipykernel" in sys.modules else None)
+    shown = progress or (_show_bar() if "ipykernel" in sys.modules else None)
     run = KeptRuns(expand(keep)) if keep else None
     return run_all(setups, processes=processes, progress=shown, run=run)
 
 
-def _show_line(done: Sequence[float]) -> None:
-    """How far all runs are, in one line that is written over."""
-    part = sum(done) / max(len(done), 1)
-    end = "\n" if part >= 1.0 else ""
-    sys.stderr.write(f"\r{len(done)} runs: {part:4.0%}{end}")
-    sys.stderr.flush()
+def _show_bar() -> Progress:
+    """How far all runs are: a bar of the notebook, drawn anew at each part in a hundred."""
+    from IPython.display import ProgressBar
+
+    bar, reached = ProgressBar(100), 0
+    bar.display()
+
+    def show(done: Sequence[float]) -> None:
+        nonlocal reached
+        part = int(100 * sum(done) / max(len(done), 1))
+        if part > reached:
+            bar.progress = reached = part
+
+    return show
 
 
 def _several(

@@ -31,7 +31,7 @@ from weft.sim.driver import Driver, Progress
 from weft.sim.faults import Faults
 from weft.sim.fork import Fork
 from weft.sim.loans import Loans
-from weft.sim.physics import Physics
+from weft.sim.physics import ChangeTerms, Physics
 from weft.sim.result import Outcome
 from weft.stack.eligible_jobs import EligibleJobs
 
@@ -103,11 +103,13 @@ def wire(
         free_moves=free_moves,
         coupling=world.coupling,
         places=world.places,
-        interruption=world.interruption,
-        resume_s=about.resume_s,
-        saves_every=about.saves_every,
-        resize_s=about.resize_s,
-        start_s=None if live is None or live.restart_s is None else costs.start_s,
+        terms=ChangeTerms(
+            world.interruption,
+            about.resume_s,
+            about.saves_every,
+            about.resize_s,
+            None if live is None or live.restart_s is None else costs.start_s,
+        ),
     )
     default = "oracle" if Needs.REMAINING in about.needs else "none"
     known = build_simulated_predictor(predictor or default, physics, seed)
@@ -160,9 +162,8 @@ def wire_from(
     """
     about = policy.about
     trace = Trace("now", tuple(zip(table.jobs, map(Truth, left), strict=True)))
-    physics = Physics(
-        trace, perf, tick_s=about.every or TICK_S, resume_s=about.resume_s, resize_s=about.resize_s
-    )
+    terms = ChangeTerms(resume_s=about.resume_s, resize_s=about.resize_s)
+    physics = Physics(trace, perf, tick_s=about.every or TICK_S, terms=terms)
     scheduler = Scheduler(policy, cluster, knowledge=copy.deepcopy(knowledge))
     scheduler.memory = memory
     return Fork(scheduler, physics, cluster, table, now)

@@ -174,9 +174,9 @@ def _beside(state: Path, db: sqlite3.Connection) -> Iterator[Finding]:
             + ", ".join(strange[:SHOWN]),
             "the log is older than they are; look at them, then remove those folders by hand",
         )
-    yield Finding(
-        "ok", f"{len(job_folders(state))} jobs' folders, {len(live_marks(state))} attempts may run"
-    )
+    folders, marks = len(job_folders(state)), len(live_marks(state))
+    some = f"{marks} attempt{'s' * (marks != 1)} may run"
+    yield Finding("ok", f"{folders} folder{'s' * (folders != 1)} of jobs, {some}")
 
 
 def _find_submitted(db: sqlite3.Connection) -> Iterator[Submitted]:

@@ -2,6 +2,7 @@
 
 events.db       the log, its snapshots, and what was set aside
 tokens.json     hashes of tokens; quotas.json, webhooks.json: rules and receivers
+faults.json     why devices were set aside
 jobs/           a folder for each job: output, checkpoints, what agents write
 live/           a mark for each attempt that may run
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 from weft.core.errors import InvalidConfig
 
 LOG, JOBS, LIVE = "events.db", "jobs", "live"
-SETTINGS = ("tokens.json", "quotas.json", "webhooks.json", "configuration.json")
+SETTINGS = ("tokens.json", "quotas.json", "webhooks.json", "configuration.json", "faults.json")
 OURS = frozenset((LOG, JOBS, LIVE, *SETTINGS))
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 

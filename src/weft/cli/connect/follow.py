@@ -44,13 +44,20 @@ class Follower:
     def until_the_end(self) -> JobAnswer:
         """Follow until the job has ended; the job as it then is."""
         while True:
-            job = self._patiently(lambda: self.client.get(JobAnswer, at("jobs", self.job)))
-            self._tell(job)
+            job = self._look()
             grew = self.catch_up(job.attempt)
             if job.state in ENDED:
                 return job
             if not grew:
                 time.sleep(POLL_S)
+
+    def until_ended(self, by: float) -> JobAnswer | None:
+        """Wait without its output; the job as it ended, or None once time.monotonic() is `by`."""
+        while (job := self._look()).state not in ENDED:
+            if time.monotonic() >= by:
+                return None
+            time.sleep(POLL_S)
+        return job
 
     def catch_up(self, attempt: int) -> bool:
         """Write all there is up to this attempt; whether there was anything new."""
@@ -91,12 +98,14 @@ class Follower:
                 return b""  # it has not begun to write
             raise
 
-    def _tell(self, job: JobAnswer) -> None:
+    def _look(self) -> JobAnswer:
+        job = self._patiently(lambda: self.client.get(JobAnswer, at("jobs", self.job)))
         self._say(state_line(job))
         for notice in job.notices:
             if notice.at > self._noticed:
                 self._noticed = notice.at
                 self.note(f"{notice.level}: {notice.text}")
+        return job
 
     def _say(self, text: str) -> None:
         if text != self._told:

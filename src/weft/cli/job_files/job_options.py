@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from weft.cli.job_files.flag_values import (
     batch_of,
     gpus_of,
@@ -22,12 +20,13 @@ from weft.cli.job_files.flag_values import (
     split_names,
 )
 from weft.cli.job_files.sweep_flags import sweep_of
+from weft.cli.options.shared import panel
 from weft.frozen import frozen
 
-JOB = "Job (the fields of a job file)"
-ORDER = "Order, sweeps and arrays"
-WHERE = "Where and as what it runs"
-TIME = "Time, failures and stops"
+JOB = panel("Job (the fields of a job file)")
+ORDER = panel("Order, sweeps and arrays")
+WHERE = panel("Where and as what it runs")
+TIME = panel("Time, failures and stops")
 
 
 @frozen
@@ -35,244 +34,125 @@ class Flags:
     """What was typed; None or empty where nothing was."""
 
     name: Annotated[
-        str | None,
-        typer.Option(
-            "--name", help="What to call it; default: the script's name.", rich_help_panel=JOB
-        ),
+        str | None, JOB("--name", help="What to call it; default: the script's name.")
     ] = None
     gpus: Annotated[
         str | None,
-        typer.Option(
-            "--gpus",
-            "-g",
-            help="GPUs: a number, 0 for none, or 1-4 for an elastic job.",
-            rich_help_panel=JOB,
-        ),
+        JOB("--gpus", "-g", help="GPUs: a number, 0 for none, or 1-4 for an elastic job."),
     ] = None
     nodes: Annotated[
         int | None,
-        typer.Option(
-            "--nodes",
-            help="Nodes: exactly so many, with the same number of GPUs on each.",
-            rich_help_panel=JOB,
-        ),
+        JOB("--nodes", help="Nodes: exactly so many, with the same number of GPUs on each."),
     ] = None
     kinds: Annotated[
-        str | None,
-        typer.Option(
-            "--kinds", help="Kinds of GPU that will do, joined by commas.", rich_help_panel=JOB
-        ),
+        str | None, JOB("--kinds", help="Kinds of GPU that will do, joined by commas.")
     ] = None
     batch: Annotated[
         str | None,
-        typer.Option(
-            "--batch",
-            help="Batch sizes it may train with: FIRST-LARGEST, and :MOST for one GPU.",
-            rich_help_panel=JOB,
-        ),
+        JOB("--batch", help="Batch sizes it may train with: FIRST-LARGEST, and :MOST for one GPU."),
     ] = None
     processes: Annotated[
-        str | None,
-        typer.Option(
-            "--processes", help="Processes: 1 a node, per-gpu, or auto.", rich_help_panel=WHERE
-        ),
+        str | None, WHERE("--processes", help="Processes: 1 a node, per-gpu, or auto.")
     ] = None
     share: Annotated[
         str | None,
-        typer.Option(
-            "--share",
-            help="allowed, never, slowdown=1.3,memory_gb=20, or a part of one GPU: 0.5.",
-            rich_help_panel=JOB,
+        JOB(
+            "--share", help="allowed, never, slowdown=1.3,memory_gb=20, or a part of one GPU: 0.5."
         ),
     ] = None
-    no_share: Annotated[
-        bool | None,
-        typer.Option("--no-share", help="The same as --share never.", rich_help_panel=JOB),
-    ] = None
+    no_share: Annotated[bool | None, JOB("--no-share", help="The same as --share never.")] = None
     tenant: Annotated[
-        str | None,
-        typer.Option(
-            "--tenant", help="The tenant whose quota it counts against.", rich_help_panel=JOB
-        ),
+        str | None, JOB("--tenant", help="The tenant whose quota it counts against.")
     ] = None
     priority: Annotated[
-        str | None,
-        typer.Option(
-            "--priority", help="guaranteed, normal, spot or opportunistic.", rich_help_panel=JOB
-        ),
+        str | None, JOB("--priority", help="guaranteed, normal, spot or opportunistic.")
     ] = None
     plans: Annotated[
         str | None,
-        typer.Option(
-            "--plans",
-            help="Execution plans that it can run, its own first: dp,zero2,tp2-gc.",
-            rich_help_panel=JOB,
-        ),
+        JOB("--plans", help="Execution plans that it can run, its own first: dp,zero2,tp2-gc."),
     ] = None
     workdir: Annotated[
-        Path | None,
-        typer.Option(
-            "--workdir",
-            help="Folder it runs in; default: the current folder.",
-            rich_help_panel=WHERE,
-        ),
+        Path | None, WHERE("--workdir", help="Folder it runs in; default: the current folder.")
     ] = None
     env: Annotated[
         Sequence[str],
-        typer.Option(
-            "--env",
-            "-e",
-            help="KEY=VALUE for it; KEY alone takes the value it has here.",
-            rich_help_panel=WHERE,
-        ),
+        WHERE("--env", "-e", help="KEY=VALUE for it; KEY alone takes the value it has here."),
     ] = ()
     env_file: Annotated[
-        Sequence[Path],
-        typer.Option("--env-file", help="File of KEY=VALUE lines for it.", rich_help_panel=WHERE),
+        Sequence[Path], WHERE("--env-file", help="File of KEY=VALUE lines for it.")
     ] = ()
     time_limit: Annotated[
-        str | None,
-        typer.Option(
-            "--time-limit",
-            help="How long it may run: 90s, 30m, 2h, 1-12:00:00.",
-            rich_help_panel=TIME,
-        ),
+        str | None, TIME("--time-limit", help="How long it may run: 90s, 30m, 2h, 1-12:00:00.")
     ] = None
     deadline: Annotated[
         str | None,
-        typer.Option(
-            "--deadline",
-            help="How soon it should be done: 30m, 8h, 2d; reported if missed.",
-            rich_help_panel=TIME,
-        ),
+        TIME("--deadline", help="How soon it should be done: 30m, 8h, 2d; reported if missed."),
     ] = None
     deadline_or: Annotated[
         str | None,
-        typer.Option(
+        TIME(
             "--deadline-or",
             help="If the deadline cannot be promised: decline the job, or run it late and warn.",
-            rich_help_panel=TIME,
         ),
     ] = None
     idle_timeout: Annotated[
         str | None,
-        typer.Option(
+        TIME(
             "--idle-timeout",
             help="When a terminal that nobody uses ends: 30m, 8h, 0 for never; default: 1h.",
-            rich_help_panel=TIME,
         ),
     ] = None
     venv: Annotated[
-        str | None,
-        typer.Option(
-            "--venv", help="Virtual environment that it runs in: a folder.", rich_help_panel=WHERE
-        ),
+        str | None, WHERE("--venv", help="Virtual environment that it runs in: a folder.")
     ] = None
-    conda: Annotated[
-        str | None,
-        typer.Option("--conda", help="Conda environment that it runs in.", rich_help_panel=WHERE),
-    ] = None
+    conda: Annotated[str | None, WHERE("--conda", help="Conda environment that it runs in.")] = None
     uv: Annotated[
         str | None,
-        typer.Option(
-            "--uv",
-            help="Folder with pyproject.toml, or requirements, that uv installs.",
-            rich_help_panel=WHERE,
-        ),
+        WHERE("--uv", help="Folder with pyproject.toml, or requirements, that uv installs."),
     ] = None
     secret: Annotated[
-        Sequence[str],
-        typer.Option(
-            "--secret", help="Variable whose value is never shown.", rich_help_panel=WHERE
-        ),
+        Sequence[str], WHERE("--secret", help="Variable whose value is never shown.")
     ] = ()
     checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            "--checkpoint",
-            help="Folder of its checkpoints, or s3://bucket/folder.",
-            rich_help_panel=TIME,
-        ),
+        str | None, TIME("--checkpoint", help="Folder of its checkpoints, or s3://bucket/folder.")
     ] = None
     grace_s: Annotated[
         float | None,
-        typer.Option(
-            "--grace-s",
-            help="Seconds it has to save a checkpoint when asked to stop.",
-            rich_help_panel=TIME,
-        ),
+        TIME("--grace-s", help="Seconds it has to save a checkpoint when asked to stop."),
     ] = None
-    cpus: Annotated[
-        float | None, typer.Option("--cpus", help="CPU cores.", rich_help_panel=JOB)
-    ] = None
-    mem_gb: Annotated[
-        float | None, typer.Option("--mem-gb", help="Memory in GB.", rich_help_panel=JOB)
-    ] = None
+    cpus: Annotated[float | None, JOB("--cpus", help="CPU cores.")] = None
+    mem_gb: Annotated[float | None, JOB("--mem-gb", help="Memory in GB.")] = None
     retries: Annotated[
-        int | None,
-        typer.Option(
-            "--retries", help="How often it is started again after a failure.", rich_help_panel=TIME
-        ),
+        int | None, TIME("--retries", help="How often it is started again after a failure.")
     ] = None
     sweep: Annotated[
         Sequence[str],
-        typer.Option(
+        ORDER(
             "--sweep",
             help="NAME=VALUE,VALUE,...: a job for each value, and each combination of several.",
-            rich_help_panel=ORDER,
         ),
     ] = ()
     array: Annotated[
-        str | None,
-        typer.Option(
-            "--array",
-            help="A job for each number, as in Slurm: 0-9, 1-9:2, 0-9%4.",
-            rich_help_panel=ORDER,
-        ),
+        str | None, ORDER("--array", help="A job for each number, as in Slurm: 0-9, 1-9:2, 0-9%4.")
     ] = None
     max_parallel: Annotated[
-        int | None,
-        typer.Option(
-            "--max-parallel",
-            help="How many jobs of a sweep or app may run at once.",
-            rich_help_panel=ORDER,
-        ),
+        int | None, ORDER("--max-parallel", help="How many jobs of a sweep or app may run at once.")
     ] = None
     app: Annotated[
         str | None,
-        typer.Option(
-            "--app",
-            help="What it is a part of; `weft jobs APP` shows them together.",
-            rich_help_panel=ORDER,
-        ),
+        ORDER("--app", help="What it is a part of; `weft jobs APP` shows them together."),
     ] = None
     after_ok: Annotated[
-        Sequence[str],
-        typer.Option(
-            "--after-ok", help="Start it once this job has succeeded.", rich_help_panel=ORDER
-        ),
+        Sequence[str], ORDER("--after-ok", help="Start it once this job has succeeded.")
     ] = ()
     after_any: Annotated[
-        Sequence[str],
-        typer.Option(
-            "--after-any",
-            help="Start it once this job has ended, in any way.",
-            rich_help_panel=ORDER,
-        ),
+        Sequence[str], ORDER("--after-any", help="Start it once this job has ended, in any way.")
     ] = ()
     after_not_ok: Annotated[
-        Sequence[str],
-        typer.Option(
-            "--after-not-ok", help="Start it once this job has failed.", rich_help_panel=ORDER
-        ),
+        Sequence[str], ORDER("--after-not-ok", help="Start it once this job has failed.")
     ] = ()
     job_id: Annotated[
-        str | None,
-        typer.Option(
-            "--id",
-            help="An id of your choice; submitting it twice makes one job.",
-            rich_help_panel=JOB,
-        ),
+        str | None, JOB("--id", help="An id of your choice; submitting it twice makes one job.")
     ] = None
 
     def body(self) -> dict[str, Any]:

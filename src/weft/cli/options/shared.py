@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 if TYPE_CHECKING:
     from weft.traces.options import Options
 
-FILE, OUT = "Workload files", "Output"
+
+def panel(title: str) -> Callable[..., Any]:
+    """What makes options that `--help` shows under a title."""
+    return partial(typer.Option, rich_help_panel=title)
+
+
+FILE, OUT = panel("Workload files"), panel("Output")
 
 Cluster = Annotated[
     str,
@@ -24,14 +31,13 @@ Cluster = Annotated[
 Seed = Annotated[int, typer.Option(help="Same seed, same result.", min=0)]
 TraceOption = Annotated[
     list[str] | None,
-    typer.Option(
+    FILE(
         "--trace-option",
         "-o",
         help="Any other loader option as KEY=VALUE, e.g. scale_arrivals=2, attempts=span.",
-        rich_help_panel=FILE,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUT)]
+AsJson = Annotated[bool, OUT("--json", help="Print one JSON object.")]
 Columns = Literal["main", "fairness"]
 
 

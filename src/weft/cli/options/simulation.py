@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
     from weft.app.simulate.setup import Setup
     from weft.core.spec.registry import Described
 
-SIM = "Simulation"
+SIM = o.panel("Simulation")
+# Options that the simulation takes as they were typed.
+AS_TYPED = {
+    *("workload", "cluster", "seed", "predictor", "jobs", "load", "restart_cost", "profiles"),
+    *("free_moves", "perf", "sharing", "pairs", "sleep_nodes", "boot_s", "resize", "stops"),
+}
 
 
 @frozen
@@ -38,154 +44,117 @@ class SimulationOptions:
     ] = None
     predictor: Annotated[
         str,
-        typer.Option(
+        SIM(
             help="Where policies get remaining times from: oracle (the default), noisy:sigma=0.5, "
-            "hinted, alike, history.",
-            rich_help_panel=SIM,
+            "hinted, alike, history."
         ),
     ] = ""
     profiles: Annotated[
         str,
-        typer.Option(
+        SIM(
             help="Measured speeds as the truth: a folder of profiles with models.json beside it, "
             "a Gavel throughput file (.json) or a table of your own (.csv). By default what ships "
-            "with the package.",
-            rich_help_panel=SIM,
+            "with the package."
         ),
     ] = ""
     perf: Annotated[
         str,
-        typer.Option(
+        SIM(
             help="Another truth about speeds (`weft list perf`): muri counts as Muri's simulator "
-            "does.",
-            rich_help_panel=SIM,
+            "does."
         ),
     ] = ""
     sharing: Annotated[
         str,
-        typer.Option(
+        SIM(
             "--sharing",
             help="How a GPU serves jobs that share it: timeslicing (the driver's) or mps.",
-            rich_help_panel=SIM,
         ),
     ] = "timeslicing"
     pairs: Annotated[
         str,
-        typer.Option(
+        SIM(
             "--pairs",
             help="Measured speeds of jobs beside each other: what `weft profile --beside` wrote.",
             metavar="FILE",
-            rich_help_panel=SIM,
         ),
     ] = ""
     restart_cost: Annotated[
         float | None,
-        typer.Option(
+        SIM(
             help="Seconds a stop and restart costs; 0 makes preemption free. By default the job's "
             "model says.",
             min=0.0,
-            rich_help_panel=SIM,
         ),
     ] = None
     free_moves: Annotated[
         bool,
-        typer.Option(
-            "--free-moves",
-            help="A job that changes nodes but keeps its shape pays no restart.",
-            rich_help_panel=SIM,
-        ),
+        SIM("--free-moves", help="A job that changes nodes but keeps its shape pays no restart."),
     ] = False
     checkpoint_cost: Annotated[
-        float,
-        typer.Option(help="Seconds a job needs to leave its GPUs.", min=0.0, rich_help_panel=SIM),
+        float, SIM(help="Seconds a job needs to leave its GPUs.", min=0.0)
     ] = 0.0
     weights: Annotated[
         str,
-        typer.Option(
+        SIM(
             "--weights",
             help="What users and tenants are entitled to against each other: vision=3/nlp=1. Who "
             "is not named has 1.",
             metavar="NAME=NUMBER/...",
-            rich_help_panel=SIM,
         ),
     ] = ""
     loan: Annotated[
         str,
-        typer.Option(
+        SIM(
             "--loan",
             help="Machines that come and go: 8x8:v100,low=0.3,high=0.95 are lent while their "
             "owner, with a day's rhythm, does not need them; 8x8:v100,trace=FILE tells when.",
             metavar="NODESxGPUS:KIND,KEY=VALUE...",
-            rich_help_panel=SIM,
         ),
     ] = ""
     resize: Annotated[
         str,
-        typer.Option(
+        SIM(
             "--resize",
             help="How running jobs change their GPUs: restart, from a checkpoint; or live, with "
             "one pause and new processes started beside training: "
             "live:pause_s=0.05,pause_gb_s=0.7, and prepare_s unless that is as long as a restart; "
             "restart_s and restart_gb_s unless stopped jobs come back as slowly as published.",
             metavar="restart|live",
-            rich_help_panel=SIM,
         ),
     ] = "restart"
     stops: Annotated[
         str,
-        typer.Option(
+        SIM(
             "--stops",
             help="How running jobs can be put to sleep besides being stopped: freeze, suspend or "
             "both. They go on where they were; what does not fit in device or host memory is "
             "stopped.",
             metavar="freeze,suspend",
-            rich_help_panel=SIM,
         ),
     ] = ""
     sleep_nodes: Annotated[
         int | None,
-        typer.Option(
+        SIM(
             help="Put idle nodes to sleep that nobody will need (CES), but for so many to spare.",
             min=0,
-            rich_help_panel=SIM,
         ),
     ] = None
-    boot_s: Annotated[
-        float,
-        typer.Option(
-            help="Seconds a node that slept takes to come back.", min=0.0, rich_help_panel=SIM
-        ),
-    ] = 300.0
+    boot_s: Annotated[float, SIM(help="Seconds a node that slept takes to come back.", min=0.0)] = (
+        300.0
+    )
     node_mtbf_h: Annotated[
-        float,
-        typer.Option(
-            help="Mean hours between failures of one node; 0: never.", min=0.0, rich_help_panel=SIM
-        ),
+        float, SIM(help="Mean hours between failures of one node; 0: never.", min=0.0)
     ] = 0.0
-    repair_h: Annotated[
-        float,
-        typer.Option(help="Mean hours a failed node is away.", min=0.001, rich_help_panel=SIM),
-    ] = 1.0
+    repair_h: Annotated[float, SIM(help="Mean hours a failed node is away.", min=0.001)] = 1.0
     job_mtbf_h: Annotated[
-        float,
-        typer.Option(
-            help="Mean hours a job runs before it dies and is retried; 0: never.",
-            min=0.0,
-            rich_help_panel=SIM,
-        ),
+        float, SIM(help="Mean hours a job runs before it dies and is retried; 0: never.", min=0.0)
     ] = 0.0
     max_gpus: Annotated[
-        int | None,
-        typer.Option(help="Leave out jobs that ask for more GPUs.", min=1, rich_help_panel=o.FILE),
+        int | None, o.FILE(help="Leave out jobs that ask for more GPUs.", min=1)
     ] = None
-    sample: Annotated[
-        int | None,
-        typer.Option(help="Keep this many jobs, at random.", min=1, rich_help_panel=o.FILE),
-    ] = None
-    window: Annotated[
-        str,
-        typer.Option(help="Keep jobs submitted in START:END seconds.", rich_help_panel=o.FILE),
-    ] = ""
+    sample: Annotated[int | None, o.FILE(help="Keep this many jobs, at random.", min=1)] = None
+    window: Annotated[str, o.FILE(help="Keep jobs submitted in START:END seconds.")] = ""
     trace_option: o.TraceOption = None
 
     def setup(self, policy: Described, **more: Any) -> Setup:
@@ -195,28 +164,13 @@ class SimulationOptions:
         from weft.sim.faults import Faults
 
         return Setup(
-            workload=self.workload,
+            **{name: value for name, value in asdict(self).items() if name in AS_TYPED},
             policy=policy,
-            cluster=self.cluster,
-            seed=self.seed,
-            predictor=self.predictor,
-            jobs=self.jobs,
-            load=self.load,
-            restart_cost=self.restart_cost,
             checkpoint_s=self.checkpoint_cost,
             faults=Faults(self.node_mtbf_h, self.repair_h, self.job_mtbf_h),
             options=o.trace_options(self.max_gpus, self.sample, self.window, self.trace_option),
-            profiles=self.profiles,
-            free_moves=self.free_moves,
-            perf=self.perf,
-            sharing=self.sharing,
-            pairs=self.pairs,
             weights=read_weights(self.weights),
             loans=read_loans(self.loan),
-            sleep_nodes=self.sleep_nodes,
-            boot_s=self.boot_s,
-            resize=self.resize,
-            stops=self.stops,
             **more,
         )
 
@@ -226,28 +180,16 @@ class OutputOptions:
     """How a result is shown."""
 
     as_json: o.AsJson = False
-    per_job: Annotated[
-        bool, typer.Option("--per-job", help="With --json: one row per job.", rich_help_panel=o.OUT)
-    ] = False
+    per_job: Annotated[bool, o.OUT("--per-job", help="With --json: one row per job.")] = False
     timing: Annotated[
         bool,
-        typer.Option(
-            "--timing",
-            help="With --json: decision and wall times, which differ from run to run.",
-            rich_help_panel=o.OUT,
+        o.OUT(
+            "--timing", help="With --json: decision and wall times, which differ from run to run."
         ),
     ] = False
-    report: Annotated[
-        Path | None,
-        typer.Option("--report", help="Write an HTML report here.", rich_help_panel=o.OUT),
-    ] = None
-    columns: Annotated[
-        o.Columns,
-        typer.Option("--columns", help="Which numbers the table has.", rich_help_panel=o.OUT),
-    ] = "main"
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress bar.", rich_help_panel=o.OUT)
-    ] = False
+    report: Annotated[Path | None, o.OUT("--report", help="Write an HTML report here.")] = None
+    columns: Annotated[o.Columns, o.OUT("--columns", help="Which numbers the table has.")] = "main"
+    quiet: Annotated[bool, o.OUT("--quiet", "-q", help="No progress bar.")] = False
 
 
 def read_weights(text: str) -> dict[str, float]:

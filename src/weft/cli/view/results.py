@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from weft.sim.result import Result
 
 
-NOBODY_WAITS_S = 60.0  # waiting less than this on average is no queue
-
-
 def check_output(output: OutputOptions) -> None:
     """Refuse options that would change nothing."""
     if (output.per_job or output.timing) and not output.as_json:
@@ -63,13 +60,7 @@ def _remarks(result: Result) -> list[str]:
             "the jobs of a file are the same for every seed: seeds change only what is drawn, such "
             "as failures, noisy predictions and --sample"
         )
-    waits = [result.mean(policy, "avg_queue_h") for policy in result.outcomes]
-    if len(waits) > 1 and max(waits) * 3600.0 < NOBODY_WAITS_S:
-        remarks.append(
-            "hardly a job waited, so policies cannot differ: raise --load (a few long jobs make up "
-            "most of it), or take a smaller --cluster"
-        )
-    return remarks
+    return [*remarks, *([result.note] if result.note and len(result.outcomes) > 1 else ())]
 
 
 def _headline(result: Result) -> Text:

@@ -13,6 +13,7 @@ from weft.cli.view.sweeps import fold_sweeps
 from weft.cli.view.tables import MOST_NAME, Column, details, fit_columns
 from weft.report.units import number
 from weft.service.responses.answers import ClusterAnswer, JobAnswer, NodeAnswer, Notice
+from weft.service.responses.gpu_health import GpuHealth
 
 DEVICES_SHOWN = 8
 NODE_WIDTH, DEVICE_WIDTH = 16, 24  # characters at most
@@ -124,6 +125,18 @@ def nodes_table(nodes: Iterable[NodeAnswer], jobs: Sequence[JobAnswer], width: i
     if any(node.reason for node in rows):
         columns.append(Column("reason", lambda node: words.plain(node.reason), drop=4, most=60))
     return fit_columns(columns, rows, width)
+
+
+def health_table(nodes: Iterable[NodeAnswer], width: int) -> Table:
+    """A row a GPU that its driver tells something of."""
+    columns: list[Column[tuple[str, GpuHealth]]] = [
+        Column("node", lambda row: row[0], most=32),
+        Column("gpu", lambda row: str(row[1].gpu), right=True),
+        Column("state", lambda row: _gpu_state(row[1])),
+        Column("seen", lambda row: ", ".join(map(words.plain, row[1].notes)), drop=1),
+        Column("fault", lambda row: words.plain(row[1].fault), rest=True),
+    ]
+    return fit_columns(columns, [(node.id, gpu) for node in nodes for gpu in node.health], width)
 
 
 def label(job: JobAnswer) -> str:
@@ -251,6 +264,11 @@ def _on(node: str, jobs: Sequence[JobAnswer]) -> list[JobAnswer]:
     return [
         job for job in jobs if any(part.node == node and part.gpus for part in job.allocation or ())
     ]
+
+
+def _gpu_state(gpu: GpuHealth) -> Text:
+    word = "set aside" if gpu.aside else "used again" if gpu.fault else "well"
+    return Text(word, style={"well": "green", "used again": "yellow"}.get(word, "bold red"))
 
 
 def _node_state(node: NodeAnswer) -> Text:

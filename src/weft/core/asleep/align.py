@@ -23,6 +23,10 @@ from weft.core.state.releasing import devices_of
 Device = tuple[str, int]
 
 
+Changes = dict[JobId, Allocation | None]
+Held = dict[Device, list[JobId]]  # who holds each device
+
+
 def align(view: View, plan: Plan, about: About) -> Plan:
     """The same plan, with sleepers back on their own devices as far as that changes nothing else.
 
@@ -127,11 +131,9 @@ def _misplaced(view: View, plan: Plan) -> dict[JobId, Sleeping]:
     return misplaced
 
 
-def _held_after(
-    view: View, changes: Mapping[JobId, Allocation | None]
-) -> dict[Device, list[JobId]]:
+def _held_after(view: View, changes: Mapping[JobId, Allocation | None]) -> Held:
     """Who holds each device once these changes are made."""
-    held: dict[Device, list[JobId]] = {}
+    held: Held = {}
     for job, on in zip(view.table.jobs, view.table.allocations, strict=True):
         to = changes.get(job.id, on)
         for device in devices_of(to) if to is not None else ():
@@ -139,13 +141,7 @@ def _held_after(
     return held
 
 
-def _go_home(
-    view: View,
-    job: JobId,
-    home: Allocation,
-    changes: dict[JobId, Allocation | None],
-    held: dict[Device, list[JobId]],
-) -> None:
+def _go_home(view: View, job: JobId, home: Allocation, changes: Changes, held: Held) -> None:
     """Exchange what a job was given for its home, or do nothing."""
     to = changes[job]
     assert to is not None
@@ -179,13 +175,7 @@ def _go_home(
         _swap_inside(job, other, home, changes, held)
 
 
-def _swap_inside(
-    job: JobId,
-    other: JobId,
-    home: Allocation,
-    changes: dict[JobId, Allocation | None],
-    held: dict[Device, list[JobId]],
-) -> None:
+def _swap_inside(job: JobId, other: JobId, home: Allocation, changes: Changes, held: Held) -> None:
     """Exchange single devices with a job that starts on the same node."""
     to, given = changes[job], changes[other]
     assert to is not None
@@ -212,9 +202,7 @@ def _is_up(view: View, home: Allocation) -> bool:
     return all(part.node in view.cluster.index for part in home.slices)
 
 
-def _move(
-    held: dict[Device, list[JobId]], ours: list[Device], theirs: list[Device], job: JobId
-) -> None:
+def _move(held: Held, ours: list[Device], theirs: list[Device], job: JobId) -> None:
     for device in ours:
         held.pop(device, None)
     for device in theirs:

@@ -108,7 +108,7 @@ WORDS: Mapping[Blocker, str] = {
     Blocker.MEMORY: "waits for {asks} with {need:g} GB of host memory; GPUs are free, but the "
     "memory beside them is taken",
     Blocker.CLASS: "waits behind {job}, which has a higher priority and waits for {asks}",
-    Blocker.ROUND: "waits for the next decision, in {seconds:.0f} s; {asks} {are} free for it",
+    Blocker.ROUND: "waits for {when}; {asks} {are} free for it",
     Blocker.FALLBACK: "waits its turn; {asks} {are} free for it, but the safe order that stands in "
     "keeps it back ({trouble})",
     Blocker.TURN: "waits its turn; {asks} {are} free for it, but {why}; looked at again {when}",

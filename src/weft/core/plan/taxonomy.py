@@ -6,8 +6,10 @@ declare what they bring, and leave the rest to what they are joined with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import Flag, auto
+
+from weft.frozen import frozen_by_name
 
 
 class Objective(Flag):
@@ -98,7 +100,7 @@ class Preemption(Flag):
     MOVES = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Taxonomy:
     """One place in the field; None leaves an answer to what it is joined with.
 

@@ -129,6 +129,11 @@ class View:
         return self.knowledge.beliefs
 
     @property
+    def empty(self) -> bool:
+        """Whether there is nothing to decide: no job, or nowhere to run one."""
+        return not len(self.table) or not self.cluster.nodes
+
+    @property
     def beliefs(self) -> Beliefs | None:
         """The same, for policies that can do without."""
         return self.knowledge.beliefs

@@ -30,6 +30,26 @@ class EndedJob:
     data: bytes
 
 
+@frozen
+class EndedFilter:
+    """Which of them: of a tenant, of an app, and that ended so; None for any."""
+
+    tenant: str | None = None
+    outcome: str | None = None
+    app: str | None = None
+
+    def passes(self, row: EndedJob) -> bool:
+        """Whether a row is among them."""
+        return (
+            self.tenant in (None, row.tenant)
+            and self.outcome in (None, row.outcome)
+            and self.app in (None, row.app)
+        )
+
+
+ALL_ENDED = EndedFilter()
+
+
 class EndedJobs(Protocol):
     """A table of ended jobs. Reading is for any thread, and holds up nobody who appends."""
 
@@ -49,16 +69,8 @@ class EndedJobs(Protocol):
         """The row of one job."""
         ...
 
-    def page(
-        self,
-        after: int,
-        limit: int,
-        *,
-        tenant: str | None = None,
-        outcome: str | None = None,
-        app: str | None = None,
-    ) -> list[EndedJob]:
-        """Rows after a number, in order: of a tenant, of an app, and that ended so, or all."""
+    def page(self, after: int, limit: int, of: EndedFilter = ALL_ENDED) -> list[EndedJob]:
+        """Rows after a number that a filter lets through, in order."""
         ...
 
     def first_since(self, at: float) -> int | None:
@@ -121,25 +133,10 @@ class EndedInMemory:
         """The row of one job."""
         return self._rows.get(job)
 
-    def page(
-        self,
-        after: int,
-        limit: int,
-        *,
-        tenant: str | None = None,
-        outcome: str | None = None,
-        app: str | None = None,
-    ) -> list[EndedJob]:
+    def page(self, after: int, limit: int, of: EndedFilter = ALL_ENDED) -> list[EndedJob]:
         """Rows after a number, in order."""
-        ended_jobs = (
-            ended_job
-            for ended_job in self._ordered()
-            if ended_job.number > after
-            and tenant in (None, ended_job.tenant)
-            and outcome in (None, ended_job.outcome)
-            and app in (None, ended_job.app)
-        )
-        return [ended_job for ended_job, _ in zip(ended_jobs, range(limit), strict=False)]
+        rows = (row for row in self._ordered() if row.number > after and of.passes(row))
+        return [row for row, _ in zip(rows, range(limit), strict=False)]
 
     def first_since(self, at: float) -> int | None:
         """The first submitted then or later."""

@@ -72,8 +72,7 @@ class State:
         self.reports: dict[JobId, Reported] = {}
         self.releasing = Releasing()
         self.live = LiveChanges(self.releasing)
-        self.asleep, self.dependencies = Asleep(), Dependencies()
-        self.story = EventHistory()
+        self.asleep, self.dependencies, self.story = Asleep(), Dependencies(), EventHistory()
 
     def fold(self, now: float, event: Event) -> list[Action]:
         """Take in one fact; return what follows from it without any decision.

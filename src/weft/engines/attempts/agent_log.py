@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,37 +40,42 @@ Line = dict[str, Any]
 
 @dataclass(slots=True)
 class AgentLog:
-    """`events.jsonl` in `folder`; `more` says that it was not read to its end."""
+    """`events.jsonl` in `folder`; `more` says that it was not read to its end.
+
+    `again` is for one that was read before a restart: of its reports and of its checkpoints only
+    the last is told.
+    """
 
     folder: Path
+    again: bool = False
     more: bool = False
     offset: int = 0
     _rest: bytes = b""
     _held: tuple[Line, ...] = ()
 
-    def read(self) -> list[Line]:
-        """The lines since the last call."""
+    def events(self, read: Callable[[Line], Iterable[Event]]) -> list[Event]:
+        """What `read` makes of each line since the last call.
+
+        WireError for a line that no agent wrote; where it comes to an OSError, all is read again.
+        """
+        before = self.offset, self._rest, self.again, self._held
+        try:
+            return read_lines(self._read_again() if self.again else self._read(), read)
+        except OSError:
+            self.offset, self._rest, self.again, self._held = before
+            raise
+
+    def _read(self) -> list[Line]:
         return [_parse(self.folder, line) for line in self._lines()]
 
-    def read_again(self) -> list[Line]:
-        """The same of a log that was read before a restart.
-
-        Of reports and of checkpoints it has the last alone, once it is read to its end.
-        """
-        lines = keep_latest([*self._held, *self.read()])
+    def _read_again(self) -> list[Line]:
+        """Of reports and of checkpoints the last alone, once it is read to its end."""
+        lines = keep_latest([*self._held, *self._read()])
         held = [line for line in lines if self.more and line["event"] in REPEATED]
         self._held = tuple(held)
-        return [line for line in lines if line not in held]
-
-    @contextmanager
-    def again_after_trouble(self) -> Iterator[None]:
-        """What is read inside is read again where that came to an OSError."""
-        before = self.offset, self._rest
-        try:
-            yield
-        except OSError:
-            self.offset, self._rest = before
-            raise
+        left = [line for line in lines if line not in held]
+        self.again = self.more or not left
+        return left
 
     def _lines(self) -> list[bytes]:
         try:

@@ -1,4 +1,7 @@
-"""Asks agents to freeze, suspend and wake the processes of attempts, and awaits the answer."""
+"""Asks agents to freeze, suspend and wake the processes of attempts, and awaits the answer.
+
+An attempt may have several parts, each with an agent: all of them sleep, or none.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from weft.core.errors import EngineError
@@ -44,7 +48,52 @@ TIMEOUTS = {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": 1.0, "DEEPSPEED_TIMEOUT": 60.0}
 
 
 class SleepsByAgent:
-    """What an engine whose agents run on this machine can do; see `weft.core.protocols.Engine`."""
+    """What an engine whose attempts have agents can do; see `weft.core.protocols.Engine`."""
+
+    _wake_s = SUSPEND_S  # for whoever sleeps to run again
+
+    @property
+    def stops(self) -> frozenset[Rung]:
+        """Which of freezing and suspending are possible."""
+        raise NotImplementedError
+
+    async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:
+        """The whole tree of processes; acknowledged within milliseconds."""
+        parts = self._running((job, attempt), Rung.FREEZE, FROZEN)
+        await _put_all_to_sleep(parts, by, FROZEN, FREEZE_S)
+
+    async def suspend(self, job: JobId, attempt: int, *, by: str) -> float:
+        """With the device's driver; takes as long as the copy does."""
+        parts = self._running((job, attempt), Rung.SUSPEND, SUSPENDED)
+        answers = await _put_all_to_sleep(parts, by, SUSPENDED, SUSPEND_S)
+        return sum(answer.host_gb for answer in answers)
+
+    async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
+        """An attempt that is over is not asleep."""
+        if wrong := await _wake_all(self._parts((job, attempt)), by, self._wake_s):
+            raise wrong
+
+    def _sleepers(self, key: tuple[JobId, int]) -> list[Attempt]:
+        """The parts of an attempt that may sleep; none if it does not run."""
+        raise NotImplementedError
+
+    def _parts(self, key: tuple[JobId, int]) -> list[Attempt]:
+        try:
+            return self._sleepers(key)
+        except (OSError, WireError) as error:
+            raise EngineError(f"attempt {key[1]} of job {key[0]!r}: {error}") from error
+
+    def _running(self, key: tuple[JobId, int], rung: Rung, state: str) -> list[Attempt]:
+        job, attempt = key
+        if rung not in self.stops:
+            raise EngineError(f"attempt {attempt} of job {job!r} cannot be {state} by this engine")
+        if parts := self._parts(key):
+            return parts
+        raise EngineError(f"attempt {attempt} of job {job!r} does not run")
+
+
+class SleepsHere(SleepsByAgent):
+    """The same of an engine whose agents run on this machine."""
 
     _listener: Listener
     _suspender: tuple[str, ...]
@@ -58,26 +107,12 @@ class SleepsByAgent:
             return frozenset()
         return frozenset(SLEEPS if self._suspender else (Rung.FREEZE,))
 
-    async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:
-        """The whole tree of processes; acknowledged within milliseconds."""
-        await put_to_sleep(self._sleeping(job, attempt), by, FROZEN, FREEZE_S)
-
-    async def suspend(self, job: JobId, attempt: int, *, by: str) -> float:
-        """With the device's driver; takes as long as the copy does."""
-        return (await put_to_sleep(self._sleeping(job, attempt), by, SUSPENDED, SUSPEND_S)).host_gb
-
-    async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
-        """An attempt that is over is not asleep."""
-        if (job, attempt) in self._listener.watched:
-            await wake(self._sleeping(job, attempt), by, SUSPEND_S)
-
-    def _sleeping(self, job: JobId, attempt: int) -> Attempt:
-        key, watched = (job, attempt), self._listener.watched
+    def _sleepers(self, key: tuple[JobId, int]) -> list[Attempt]:
+        watched = self._listener.watched
         if key not in watched:
-            raise EngineError(f"attempt {attempt} of job {job!r} does not run")
-        folder = watched[key].folder
-        alone_s, air_s = self.wake_alone_s, find_air_s(folder)
-        return Attempt(job, attempt, folder, lambda: key in watched, alone_s, air_s)
+            return []
+        folder, there = watched[key].folder, partial(watched.__contains__, key)
+        return [Attempt(*key, folder, there, self.wake_alone_s, find_air_s(folder))]
 
 
 def find_air_s(folder: Path) -> float:
@@ -138,6 +173,29 @@ class Attempt:
         return f"attempt {self.number} of job {self.job!r}"
 
 
+async def _put_all_to_sleep(
+    parts: Sequence[Attempt], by: str, state: str, within_s: float
+) -> list[SleepState]:
+    """Every part in a state, or EngineError and none."""
+    asked = (put_to_sleep(part, by, state, within_s) for part in parts)
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    if wrong := _first_wrong(answers):
+        if len(parts) > 1:
+            await _wake_all(parts, by, within_s)
+        raise wrong
+    return [answer for answer in answers if isinstance(answer, SleepState)]
+
+
+async def _wake_all(parts: Sequence[Attempt], by: str, within_s: float) -> BaseException | None:
+    """Take back what somebody wanted of every part; what went wrong with the first that cannot."""
+    asked = (wake(part, by, within_s) for part in parts)
+    return _first_wrong(await asyncio.gather(*asked, return_exceptions=True))
+
+
+def _first_wrong(answers: Sequence[object]) -> BaseException | None:
+    return next((answer for answer in answers if isinstance(answer, BaseException)), None)
+
+
 async def put_to_sleep(attempt: Attempt, by: str, state: str, within_s: float) -> SleepState:
     """Have an attempt in a state on behalf of somebody; EngineError if that could not be had."""
     answer = SleepState(0)
@@ -172,13 +230,14 @@ async def _ask(attempt: Attempt, by: str, state: str, within_s: float) -> SleepS
         raise EngineError(f"{attempt} cannot be asked to be {state}: {error}") from error
 
 
-def end_probes(folder: Path) -> None:
-    """A service that begins anew has no probe under way, and leaves nothing frozen by one."""
+def end_probes(folder: Path) -> bool:
+    """A service that begins anew has no probe under way; whether the attempt was to sleep."""
     request = read_request(folder)
     if request is not None and PROBE in request.wanted:
         wanted = {who: state for who, state in request.wanted.items() if who != PROBE}
         write_request(folder, replace(request, number=time.time_ns(), wanted=wanted))
         nudge(folder)
+    return request is not None and bool(request.wanted)
 
 
 def find_state(folder: Path) -> str:

@@ -23,6 +23,7 @@ from weft.core.events.event import Event
 from weft.core.model.job import JobId
 from weft.core.protocols import EngineHealth
 from weft.engines.attempts.clearing import end_all
+from weft.engines.attempts.rounds import AGAIN_S, Rounds, pause
 from weft.engines.attempts.spawn import reap
 from weft.engines.attempts.watch import Watched
 from weft.wire.attempt import AGENT_LOG, CLAIM, EVENTS, SPEC, short_path
@@ -34,14 +35,12 @@ log = logging.getLogger(__name__)
 POLL_S = 0.5  # agents poke; this is for those whose poke was lost
 SHORTEST_PAUSE_S = 0.005
 CHORES_S = 1.0
-AGAIN_S = 1.0  # after a turn that failed
 LINGER_S = 10.0  # what an agent may take to be gone after its last word
 END_S = 10.0  # for all processes of an attempt to be gone after SIGKILL, before a person is told
 # What is not the doing of one attempt: no space, too many open files, no memory, a broken disk.
 EVERYBODYS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO}
 )
-LISTENING = "listening"
 
 Key = tuple[JobId, int]
 T = TypeVar("T")
@@ -59,13 +58,11 @@ class Listener:
     chores: Callable[[], None]
     left: Callable[[Key], None]
     watched: dict[Key, Watched] = field(default_factory=dict)
-    _troubles: dict[str, str] = field(default_factory=dict)
+    _rounds: Rounds = field(default_factory=Rounds)
     _leaving: list[int] = field(default_factory=list)
     _lingering: list[tuple[Watched, float]] = field(default_factory=list)
     _poke: asyncio.Event = field(default_factory=asyncio.Event)
     _bell: socket.socket | None = None
-    _task: asyncio.Task[None] | None = None
-    _endings: set[asyncio.Task[None]] = field(default_factory=set)
     _chored: float = 0.0
 
     def __post_init__(self) -> None:
@@ -74,7 +71,8 @@ class Listener:
     @property
     def health(self) -> EngineHealth:
         """Whether everything is heard and every process that should go has gone."""
-        return EngineHealth(not self._troubles, "; ".join(self._troubles.values()))
+        troubles = self._rounds.troubles
+        return EngineHealth(not troubles, "; ".join(troubles.values()))
 
     async def run(self, what: Callable[[], T]) -> T:
         """Off the event loop, in threads that nobody else waits for."""
@@ -94,14 +92,11 @@ class Listener:
 
     def begin(self) -> None:
         """Look at the attempts from now on."""
-        self._task = asyncio.create_task(self._listen())
+        self._rounds.begin("listen to its jobs", self._turn)
 
     async def close(self) -> None:
         """Stop listening; agents go on."""
-        tasks = [task for task in (self._task, *self._endings) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._rounds.close()
         if self._bell is not None:
             asyncio.get_running_loop().remove_reader(self._bell)
             self._bell.close()
@@ -120,7 +115,7 @@ class Listener:
         """It is over: nothing more is told of it."""
         if watched.pid is not None:
             self._leaving.append(watched.pid)
-        self._troubles.pop(_name(watched), None)
+        self._rounds.troubles.pop(_name(watched), None)
         if self.watched.pop((watched.job, watched.attempt), None) is not None:
             self.left((watched.job, watched.attempt))
         self._lingering.append((watched, time.monotonic() + LINGER_S))
@@ -174,24 +169,11 @@ class Listener:
 
     # ---- the loop
 
-    async def _listen(self) -> None:
-        """For ever: what goes wrong in a turn is told in `health` and tried again."""
-        while True:
-            try:
-                await self._turn()
-            except Exception as error:
-                log.exception("the engine cannot listen; trying again")
-                self._troubles[LISTENING] = f"the engine cannot listen to its jobs: {error}"
-                await asyncio.sleep(AGAIN_S)
-            else:
-                self._troubles.pop(LISTENING, None)
-
     async def _turn(self) -> None:
-        if not any(watched.more for watched in self.watched.values()):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S):  # wait_for may swallow a cancellation
-                    await self._poke.wait()
-        self._poke.clear()
+        if any(watched.more for watched in self.watched.values()):
+            self._poke.clear()
+        else:
+            await pause(self._poke, POLL_S)
         looked = [watched for watched in self.watched.values() if watched.ending is None]
         wrong: OSError | None = None
         seen = await self.run(lambda: [_look(watched) for watched in looked])
@@ -226,9 +208,7 @@ class Listener:
 
     def _end(self, watched: Watched, event: Event, *, aside: bool = False) -> None:
         watched.ending = event
-        task = asyncio.create_task(self._see_gone(watched, event, aside=aside))
-        self._endings.add(task)
-        task.add_done_callback(self._endings.discard)
+        self._rounds.spawn(self._see_gone(watched, event, aside=aside))
 
     async def _see_gone(self, watched: Watched, event: Event, *, aside: bool) -> None:
         """Tell an end once the last process of the attempt is gone, however long that takes."""
@@ -243,14 +223,14 @@ class Listener:
                 if not left and aside:
                     await self.run(lambda: set_aside(self.state, watched.folder))
             except Exception as error:
-                self._troubles[_name(watched)] = f"{_name(watched)} cannot be ended: {error}"
+                self._rounds.troubles[_name(watched)] = f"{_name(watched)} cannot be ended: {error}"
                 log.warning("attempt=%s cannot be ended, trying again: %s", _name(watched), error)
                 await asyncio.sleep(AGAIN_S)
                 continue
             if not left:
                 break
             shown = ", ".join(map(str, left[:5]))
-            self._troubles[_name(watched)] = (
+            self._rounds.troubles[_name(watched)] = (
                 f"processes {shown} of {_name(watched)} cannot be killed"
             )
             log.error("attempt=%s pids=%s cannot be killed; its devices stay held", watched, shown)

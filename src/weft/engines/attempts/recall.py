@@ -19,7 +19,7 @@ class Recalled:
     group: Path | None
 
 
-def recall(folder: Path, groups: str) -> Recalled:
+def recall(folder: Path, groups: str = "") -> Recalled:
     """Of the attempt in `folder`, where groups are in one called `groups`.
 
     WireError or OSError if its files are not as they were left.

@@ -31,7 +31,6 @@ from weft.engines.attempts.agent_log import (
     AgentLog,
     read_end,
     read_line,
-    read_lines,
     read_resize,
 )
 from weft.engines.attempts.clearing import Footprint, Process
@@ -62,8 +61,6 @@ RANK_LOG = re.compile(r"rank-(\d{1,7})\.log")
 class Watched:
     """An attempt whose end has not been told yet.
 
-    `again` is for one that was watched before a restart: only the last of its reports and of its
-    checkpoints is told.
     `silent` is for one of nobody: nothing of it is told. `ending` is what to tell once its last
     process is gone; `over` that it has been told. `trouble` is why it cannot be watched at all.
     """
@@ -73,7 +70,6 @@ class Watched:
     folder: Path
     pid: int | None = None
     spawned: float = 0.0
-    again: bool = False
     silent: bool = False
     trouble: str = ""
     asked: Asked = NOTHING_ASKED
@@ -81,7 +77,7 @@ class Watched:
     over: bool = False
     ending: Event | None = None
     deadline: float = inf
-    _log: AgentLog = field(init=False)
+    log: AgentLog = field(init=False)
     _looked: float = 0.0
     _claim: Process | None = None
     _ranks: dict[str, Process] = field(default_factory=dict)
@@ -92,12 +88,12 @@ class Watched:
     _seen: float = inf
 
     def __post_init__(self) -> None:
-        self._log = AgentLog(self.folder)
+        self.log = AgentLog(self.folder)
 
     @property
     def more(self) -> bool:
         """Whether its agent's log was not read to its end."""
-        return self._log.more
+        return self.log.more
 
     @property
     def pids(self) -> dict[int, int]:
@@ -134,15 +130,7 @@ class Watched:
         """What its agent wrote down since the last call; afterwards it may be `over`."""
         if self.trouble:
             return []
-        with self._log.again_after_trouble():  # when files can be opened again
-            if not self.again:
-                return self._events(self._log.read())
-            lines = self._log.read_again()
-            self.again = self.more or not lines
-            return self._events(lines)
-
-    def _events(self, lines: list[dict[str, Any]]) -> list[Event]:
-        return read_lines(lines, self._read)
+        return self.log.events(self._read)
 
     def _read(self, line: dict[str, Any]) -> Iterator[Event]:
         job, attempt = self.job, self.attempt
@@ -175,7 +163,7 @@ class Watched:
         if body is None:
             if not self.folder.is_dir():
                 raise WireError("its folder was removed")
-            if self._claim is not None or self._log.offset:
+            if self._claim is not None or self.log.offset:
                 raise WireError(f"{CLAIM} was removed")
             return None
         try:
@@ -243,18 +231,27 @@ class Watched:
 
     def ask_to_stop(self, grace_s: float) -> bool:
         """Leave a request for the agent; True if none will ever come and all is over."""
-        present = read_json(self.folder / STOP)
-        if present is None or not grace_s >= _grace(present):
-            write_whole(self.folder / STOP, {"grace_s": grace_s})
+        over = ask_to_stop(self.folder, grace_s)
         self.deadline = min(self.deadline, time.monotonic() + grace_s + OVERDUE_S)
-        if self.revoke():
-            return True
-        nudge(self.folder)
-        return False
+        return over
 
     def revoke(self) -> bool:
         """Claim the attempt so that no agent can; False if one has or had it."""
         return revoke(self.folder)
+
+
+def ask_to_stop(folder: Path, grace_s: float) -> bool:
+    """Ask an agent to end its ranks within `grace_s`, unless it was asked to sooner.
+
+    True if no agent has the attempt in `folder`, and none ever will.
+    """
+    present = read_json(folder / STOP)
+    if present is None or not grace_s >= _grace(present):
+        write_whole(folder / STOP, {"grace_s": grace_s})
+    if revoke(folder):
+        return True
+    nudge(folder)
+    return False
 
 
 def _grace(request: dict[str, Any]) -> float:

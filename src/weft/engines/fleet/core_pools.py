@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from weft.core.model.job import Allocation, NodeId, Slice
+from weft.engines.attempts.recall import recall
 from weft.engines.fleet.port import Gang, Key, Part
 from weft.engines.fleet.requests import Cores, Site, part_of_host
 from weft.engines.machine.cores import CorePool
 from weft.engines.machine.devices import split_cores
 from weft.engines.machine.host_part import Asked
-from weft.wire.attempt import ADJUST, SPEC, AttemptSpec, read_json
+from weft.wire.attempt import SPEC, AttemptSpec
 
 
 @dataclass(slots=True)
@@ -45,11 +46,9 @@ class CorePools:
     def recall(self, gang: Gang, site: Site) -> None:
         """Take down what an attempt has had since before a restart."""
         for part in gang.parts:
-            spec = AttemptSpec.read(part.folder / SPEC)
-            since = read_json(part.folder / ADJUST) or {}
-            cores = [core for rank in since.get("cores", spec.cores) for core in rank]
-            if cores and part.node in site.machines:
-                self._pool(part.node, site).note(gang.key, cores, spec.cpus)
+            had = recall(part.folder)
+            if had.cores and part.node in site.machines:
+                self._pool(part.node, site).note(gang.key, had.cores, had.spec.cpus)
 
     def _take(self, key: Key, part: Part, cpus: float, site: Site) -> Cores:
         pool = self._pool(part.node, site)

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from weft.core.engine_bases import NoLiveResize, NoSleep
+from weft.core.engine_bases import NoLiveResize
 from weft.core.errors import EngineError, InvalidConfig, WeftError
 from weft.core.events.event import Event, StartFailed, Stopped
 from weft.core.knowledge.measured import Measured, Sees
@@ -22,11 +22,10 @@ from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import Controls, Wants
 from weft.core.protocols import DeviceSharing, EngineHealth
-from weft.core.stops import Rung
-from weft.engines.attempts.job_folders import remove_jobs, stored_bytes
+from weft.engines.attempts.attempt_folders import AttemptFolders
 from weft.engines.attempts.listener import find_attempts, mark_of
 from weft.engines.attempts.request import check_launch
-from weft.engines.fleet.asleep import FleetSleep
+from weft.engines.fleet.asleep import SleepsOnNodes
 from weft.engines.fleet.attempts import Run
 from weft.engines.fleet.core_pools import CorePools
 from weft.engines.fleet.fleet_loop import FleetLoop
@@ -54,7 +53,7 @@ PATIENCE_S = 60.0  # for a controller that is away when the service begins
 SUBMITTING = 8  # requests at once
 
 
-class FleetEngine(NoLiveResize, NoSleep):
+class FleetEngine(NoLiveResize, SleepsOnNodes, AttemptFolders):
     """What `weft.core.protocols.Engine` asks for, on whatever `manager` runs agents with.
 
     `what` is the controller in words for people. With `users` ranks run as their tenants' users,
@@ -74,16 +73,16 @@ class FleetEngine(NoLiveResize, NoSleep):
     ) -> None:
         self._users = users or {}
         self._manager, self._what = manager, what
-        self._root = Path(state).absolute()
+        self.state = Path(state).absolute()
         self._channel: Channel = channel or SharedFolder()
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._cores = CorePools()
         self._slots = asyncio.Semaphore(SUBMITTING)
         self._opened = False
         self._rounds = FleetLoop(
-            manager, self._channel, self._root, what, self._queue.put_nowait, self._cores.give
+            manager, self._channel, self.state, what, self._queue.put_nowait, self._cores.give
         )
-        self._sleep = FleetSleep(self._channel, self._rounds.runs, self._rounds.poke)
+        self._asleep = set()
 
     # ---- what it is
 
@@ -140,18 +139,13 @@ class FleetEngine(NoLiveResize, NoSleep):
         gpus = any(one.node.kind != CPU for one in self._rounds.machines.values())
         return Sees.STEPS | Sees.HOST | (Sees.DEVICE if gpus else Sees.NOTHING)
 
-    @property
-    def stops(self) -> frozenset[Rung]:
-        """Freezing, where others may use the devices of who is frozen."""
-        return frozenset((Rung.FREEZE,) if self._manager.abilities.sleeps else ())
-
     def measured(self, job: JobId, attempt: int) -> Measured:
         """What its agents saw lately, as far as the files have come here."""
-        return measured_of(folder_of(self._root, job, attempt))
+        return measured_of(folder_of(self.state, job, attempt))
 
     def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
         """Each rank's file, by its number in the whole gang."""
-        return logs_of(folder_of(self._root, job, attempt))
+        return logs_of(folder_of(self.state, job, attempt))
 
     # ---- life
 
@@ -160,13 +154,13 @@ class FleetEngine(NoLiveResize, NoSleep):
         if self._opened:
             return
         for folder in ("jobs", "live"):
-            (self._root / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.state / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._users:
-            let_through(self._root)
+            let_through(self.state)
         until = time.monotonic() + PATIENCE_S
         while not self._opened:
             try:
-                await self._manager.open(find_owner(self._root))
+                await self._manager.open(find_owner(self.state))
                 self._rounds.note_machines(await self._manager.nodes(), tell=False)
                 self._opened = True
             except Away as error:
@@ -177,25 +171,25 @@ class FleetEngine(NoLiveResize, NoSleep):
 
     def running(self) -> set[Key]:
         """Attempts with a mark that they may run."""
-        gangs = (open_gang(folder) for folder in find_attempts(self._root))
+        gangs = (open_gang(folder) for folder in find_attempts(self.state))
         return {gang.key for gang in gangs if gang is not None}
 
     async def adopt(self, attempts: Collection[Key]) -> set[Key]:
         """Watch these again and end every other one, as they are found."""
         await self._open()
         known = await asyncio.to_thread(self._take_up, attempts)
-        self._rounds.begin({"keep attempts asleep": self._sleep.renew})
+        self._rounds.begin({"keep attempts asleep": self._renew_sleepers})
         return known
 
     def _take_up(self, attempts: Collection[Key]) -> set[Key]:
         known = set()
         for key in attempts:
-            gang = open_gang(folder_of(self._root, *key))
+            gang = open_gang(folder_of(self.state, *key))
             if gang is not None:
                 known.add(key)
                 self._watch(gang, again=True)
-                self._sleep.take_up(gang)
-        for folder in find_attempts(self._root):
+                self._take_up_sleeper(gang)
+        for folder in find_attempts(self.state):
             gang = open_gang(folder)
             if gang is not None and gang.key not in known:
                 log.warning("attempt=%s is nobody's; ending it", folder)
@@ -217,14 +211,6 @@ class FleetEngine(NoLiveResize, NoSleep):
             log.warning("job=%s attempt=%d has lost its description: %s", *gang.key, error)
         return run
 
-    async def forget(self, jobs: Collection[JobId]) -> None:
-        """Remove their folders."""
-        await asyncio.to_thread(remove_jobs, self._root, jobs)
-
-    def stored_bytes(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
-        """The size of each job's folder."""
-        return stored_bytes(self._root, jobs)
-
     async def close(self) -> None:
         """Stop listening; agents go on."""
         await self._rounds.close()
@@ -240,11 +226,11 @@ class FleetEngine(NoLiveResize, NoSleep):
 
     async def start(self, job: Job, on: Allocation, attempt: int) -> None:
         """Write what its agents are told, and have the manager start them; once for an attempt."""
-        key, folder = (job.id, attempt), folder_of(self._root, job.id, attempt)
+        key, folder = (job.id, attempt), folder_of(self.state, job.id, attempt)
         run = self._rounds.runs.get(key)
         if run is None:
             gang = await asyncio.to_thread(open_gang, folder)
-            if gang is not None and not mark_of(self._root, folder).exists():
+            if gang is not None and not mark_of(self.state, folder).exists():
                 return  # it ran, and its end was told
             gang = gang or await self._prepare(job, on, attempt)
             run = self._rounds.runs[key] = Run(GangWatch(gang))
@@ -260,16 +246,16 @@ class FleetEngine(NoLiveResize, NoSleep):
         user = user_of(self._users, job)
         specs = [replace(spec, user=user) for spec in make_specs(job, on, gang, site, cores)]
         try:
-            files = await asyncio.to_thread(prepare, self._root, gang, specs)
+            files = await asyncio.to_thread(prepare, self.state, gang, specs)
         except OSError as error:
             self._cores.give(gang.key)
-            folder = folder_of(self._root, job.id, attempt)
+            folder = folder_of(self.state, job.id, attempt)
             raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
         try:
             await self._channel.send(files)
         except EngineError:
             self._cores.give(gang.key)
-            mark_of(self._root, folder_of(self._root, *gang.key)).unlink(missing_ok=True)
+            mark_of(self.state, folder_of(self.state, *gang.key)).unlink(missing_ok=True)
             raise
         return gang
 
@@ -318,15 +304,5 @@ class FleetEngine(NoLiveResize, NoSleep):
             raise EngineError(f"cannot write for {job!r}: {error.strerror}") from error
         await self._channel.send(files)
 
-    async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:
-        """All of its ranks, on all of its nodes."""
-        if not self.stops:
-            await super().freeze(job, attempt, by=by)
-        await self._sleep.freeze(job, attempt, by)
-
-    async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
-        """The same back."""
-        await self._sleep.thaw(job, attempt, by)
-
     def _site(self) -> Site:
-        return Site(self._root, self._rounds.machines, self._manager.abilities)
+        return Site(self.state, self._rounds.machines, self._manager.abilities)

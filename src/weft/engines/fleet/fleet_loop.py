@@ -21,6 +21,7 @@ from weft.core.model.cluster import Node, OutOfUse
 from weft.core.model.job import NodeId
 from weft.core.protocols import EngineHealth
 from weft.engines.attempts.listener import mark_of
+from weft.engines.attempts.rounds import Rounds, Turn, pause
 from weft.engines.fleet.attempts import PEERS_GRACE_S, Run, next_step
 from weft.engines.fleet.folders import ask_to_stop
 from weft.engines.fleet.port import Away, Channel, Health, Key, Machine, Manager, Observation, Phase
@@ -32,8 +33,6 @@ log = logging.getLogger(__name__)
 READ_S = 0.2  # between two looks into the folders
 LOOK_S = 1.0  # between two questions to the manager
 HURRY_S = 0.25  # the same while only its word is missing
-AGAIN_S = 1.0
-Turn = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass
@@ -54,15 +53,14 @@ class FleetLoop:
     _seen: Mapping[Key, Observation] = field(default_factory=dict)
     _asked: float = -1.0  # when the question began that `_seen` answers
     _away: tuple[float, str] | None = None
-    _troubles: dict[str, str] = field(default_factory=dict)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _rounds: Rounds = field(default_factory=Rounds)
     _hurry: asyncio.Event = field(default_factory=asyncio.Event)
     _poke: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def health(self) -> EngineHealth:
         """Whether the controller answers and the folders can be read."""
-        troubles = [*self._troubles.values()]
+        troubles = [*self._rounds.troubles.values()]
         if self._away is not None:
             since, why = self._away
             troubles.append(f"no word from {self.what} for {time.monotonic() - since:.0f} s: {why}")
@@ -95,40 +93,20 @@ class FleetLoop:
         """Go round from now on; `more` are further rounds, by what they do."""
         rounds = {"read what agents write": self._read_all, f"ask {self.what}": self._ask_manager}
         for what, turn in {**rounds, **more}.items():
-            self.spawn(self._for_ever(what, turn))
+            self._rounds.begin(what, turn)
 
     def spawn(self, what: Coroutine[Any, Any, None]) -> None:
         """As a task that ends with the engine."""
-        task = asyncio.create_task(what)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._rounds.spawn(what)
 
     async def close(self) -> None:
         """Go round no more."""
-        tasks = [*self._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _for_ever(self, what: str, turn: Turn) -> None:
-        """What goes wrong in a turn is told in `health` and tried again."""
-        while True:
-            try:
-                await turn()
-            except Exception as error:
-                log.exception("cannot %s; trying again", what)
-                self._troubles[what] = f"the engine cannot {what}: {error}"
-                await asyncio.sleep(AGAIN_S)
-            else:
-                self._troubles.pop(what, None)
+        await self._rounds.close()
 
     # ---- through the folders
 
     async def _read_all(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(READ_S):
-                await self._poke.wait()
-        self._poke.clear()
+        await pause(self._poke, READ_S)
         runs = [*self.runs.values()]
         if not runs:
             return
@@ -211,10 +189,7 @@ class FleetLoop:
 
     async def _ask_manager(self) -> None:
         await asyncio.sleep(HURRY_S)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S - HURRY_S):
-                await self._hurry.wait()
-        self._hurry.clear()
+        await pause(self._hurry, LOOK_S - HURRY_S)
         began = time.monotonic()
         try:
             seen = await self.manager.look()

@@ -11,7 +11,8 @@ from weft.core.knowledge.measured import Measured
 from weft.core.model.job import Allocation, Discipline, NodeId
 from weft.engines.attempts.listener import mark_of
 from weft.engines.attempts.request import adjustment
-from weft.engines.attempts.watch import nudge, rank_logs, revoke
+from weft.engines.attempts.watch import ask_to_stop as ask_agent_to_stop
+from weft.engines.attempts.watch import nudge, rank_logs
 from weft.engines.fleet.port import Gang
 from weft.engines.fleet.requests import Cores, Site, coordinator_of, read_gang, write_gang
 from weft.engines.machine.measuring import join_measured, read_measured
@@ -92,15 +93,9 @@ def ask_to_stop(gang: Gang, grace_s: float) -> AskedToStop:
     """Ask every agent to leave within `grace_s`, unless it was asked for sooner."""
     files, unclaimed = [], []
     for part in gang.parts:
-        file = part.folder / STOP
-        present = read_json(file)
-        if present is None or not grace_s >= float(present.get("grace_s", float("inf"))):
-            write_whole(file, {"grace_s": grace_s})
-        files.append(file)
-        if revoke(part.folder):
+        if ask_agent_to_stop(part.folder, grace_s):
             unclaimed.append(part.node)
-        else:
-            nudge(part.folder)
+        files.append(part.folder / STOP)
     return AskedToStop(tuple(files), tuple(unclaimed))
 
 

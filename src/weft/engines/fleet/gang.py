@@ -10,13 +10,14 @@ import errno
 import os
 import signal
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from weft.core.events.event import Event, Failed, Finished, Started, StartFailed, Stopped
 from weft.core.model.job import NodeId
-from weft.engines.attempts.agent_log import AgentLog, read_end, read_line, read_lines
+from weft.engines.attempts.agent_log import AgentLog, read_end, read_line
 from weft.engines.attempts.listener import EVERYBODYS as OF_THIS_MACHINE
 from weft.engines.fleet.port import Gang, Part
 from weft.wire.attempt import BEAT, CLAIM
@@ -33,10 +34,12 @@ End = Finished | Stopped | Failed
 class PartWatch:
     """One part: what its agent said, and when it last gave a sign of life.
 
-    `lost` is why no word of it is expected any more; `node_lost` that its node is gone with it.
+    `again` is for one that was watched before a restart. `lost` is why no word of it is expected
+    any more; `node_lost` that its node is gone with it.
     """
 
     part: Part
+    again: InitVar[bool] = False
     log: AgentLog = field(init=False)
     claimed: bool = False
     started: bool = False
@@ -47,8 +50,8 @@ class PartWatch:
     heard: float = 0.0
     _beat: bytes = b""
 
-    def __post_init__(self) -> None:
-        self.log = AgentLog(self.part.folder)
+    def __post_init__(self, again: bool) -> None:
+        self.log = AgentLog(self.part.folder, again)
 
     @property
     def over(self) -> bool:
@@ -85,9 +88,8 @@ class GangWatch:
 
     def __init__(self, gang: Gang, *, again: bool = False) -> None:
         self.gang = gang
-        self.parts = [PartWatch(part) for part in gang.parts]
+        self.parts = [PartWatch(part, again) for part in gang.parts]
         self.started = False  # told
-        self._again = again
         self._failed_first = False
 
     @property
@@ -122,14 +124,11 @@ class GangWatch:
                 continue
             try:
                 watch.listen(now)
-                with watch.log.again_after_trouble():
-                    lines = watch.log.read_again() if self._again else watch.log.read()
-                    events += self._take(watch, lines)
+                events += watch.log.events(partial(self._read, watch))
             except (WireError, OSError) as error:
                 if isinstance(error, OSError) and error.errno in EVERYBODYS:
                     raise
                 watch.end = Failed(self.gang.job, self.gang.attempt, f"quarantined: {error}")
-        self._again = self._again and any(watch.log.more for watch in self.parts)
         return [*self._begin(), *events]
 
     def _begin(self) -> list[Event]:
@@ -137,9 +136,6 @@ class GangWatch:
             return []
         self.started = True
         return [Started(self.gang.job, self.gang.attempt)]
-
-    def _take(self, watch: PartWatch, lines: list[dict[str, Any]]) -> list[Event]:
-        return read_lines(lines, lambda line: self._read(watch, line))
 
     def _read(self, watch: PartWatch, line: dict[str, Any]) -> Iterator[Event]:
         job, attempt = self.gang.key

@@ -1,15 +1,18 @@
 """NVIDIA's Multi-Process Service: kernels of several processes on one GPU at the same time.
 
 There is a daemon for each GPU, so that a fault of one client ends only those that share its GPU. A
-process is the client of one daemon, so only jobs of one GPU are. The daemons are this user's own:
-their pipes are in a folder of his. They outlive the engine, because running jobs are their clients,
-and are ended when the engine closes and no job is left.
+process is the client of one daemon, so only jobs of one GPU are. Each engine has daemons of its
+own, with their pipes in a folder of its own: one that was asked to quit still answers and takes no
+client, and a job that finds no GPU may train on the CPU without a word. Daemons outlive the engine,
+because running jobs are their clients; the next engine of the same service asks them to quit, which
+they do when their last client has ended.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import secrets
 import shutil
 import stat
 import subprocess
@@ -27,10 +30,16 @@ PRIVATE = 0o700
 
 
 class Mps:
-    """The daemons of this user, each started when its GPU is first asked for."""
+    """The daemons of an engine, each started when its GPU is first asked for.
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or Path(f"/tmp/weft-mps-{os.getuid()}")  # noqa: S108 - short, and 0700
+    `state` is the engine's folder, where the next one finds what these have left. Pipes are below
+    `base`, because their paths have to be short.
+    """
+
+    def __init__(self, state: Path, base: Path | None = None) -> None:
+        self._base = base or Path(f"/tmp/weft-mps-{os.getuid()}")  # noqa: S108 - short, and 0700
+        self._folder = self._base / secrets.token_hex(4)
+        self._note = state / "mps"
         self._control = shutil.which(CONTROL)
         self._started: set[int] = set()
 
@@ -48,7 +57,7 @@ class Mps:
             return {}
         if gpu not in self._started:
             self._start(gpu)
-        return {**self._pipes(gpu), "CUDA_VISIBLE_DEVICES": "0"}
+        return {**_pipes(self._folder, gpu), "CUDA_VISIBLE_DEVICES": "0"}
 
     def env_of(self, machine: Machine, on: Allocation) -> dict[str, str]:
         """The same for a job of one GPU; jobs of several are no clients."""
@@ -60,20 +69,15 @@ class Mps:
         for gpu in self._started:
             self._run(gpu, [], text="quit\n")
         self._started.clear()
-
-    def _pipes(self, gpu: int) -> dict[str, str]:
-        return {
-            "CUDA_MPS_PIPE_DIRECTORY": str(self._folder / f"pipe-{gpu}"),
-            "CUDA_MPS_LOG_DIRECTORY": str(self._folder / f"log-{gpu}"),
-        }
+        self._note.unlink(missing_ok=True)
 
     def _start(self, gpu: int) -> None:
-        make_own(self._folder)
-        for folder in self._pipes(gpu).values():
+        if not self._started:
+            self._succeed()
+        for folder in _pipes(self._folder, gpu).values():
             Path(folder).mkdir(exist_ok=True)
         done = self._run(gpu, ["-d"])
-        # A daemon of an earlier engine serves as well; it says so and the new one leaves.
-        if done.returncode != 0 and "already running" not in (done.stdout + done.stderr).lower():
+        if done.returncode != 0:
             raise EngineError(
                 f"the MPS daemon does not start: {(done.stderr or done.stdout).strip()[:300]}",
                 hint=f"see {self._folder}/log-{gpu}, or leave sharing to the driver with mps=false",
@@ -81,8 +85,17 @@ class Mps:
         self._started.add(gpu)
         log.info("mps=%s gpu=%d started", self._folder, gpu)
 
+    def _succeed(self) -> None:
+        """Make a folder for these daemons, and ask those of the engine before to quit."""
+        make_own(self._base)
+        make_own(self._folder)
+        before = Path(self._note.read_text()) if self._note.exists() else None
+        self._note.write_text(str(self._folder))
+        for pipe in before.glob("pipe-*") if before is not None else ():
+            self._run(int(pipe.name.removeprefix("pipe-")), [], text="quit\n", folder=before)
+
     def _run(
-        self, gpu: int, arguments: list[str], text: str = ""
+        self, gpu: int, arguments: list[str], text: str = "", folder: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         assert self._control is not None
         return subprocess.run(  # noqa: S603 - the driver's own tool
@@ -92,8 +105,19 @@ class Mps:
             text=True,
             timeout=LIMIT_S,
             check=False,
-            env={**os.environ, **self._pipes(gpu), "CUDA_VISIBLE_DEVICES": str(gpu)},
+            env={
+                **os.environ,
+                **_pipes(folder or self._folder, gpu),
+                "CUDA_VISIBLE_DEVICES": str(gpu),
+            },
         )
+
+
+def _pipes(folder: Path, gpu: int) -> dict[str, str]:
+    return {
+        "CUDA_MPS_PIPE_DIRECTORY": str(folder / f"pipe-{gpu}"),
+        "CUDA_MPS_LOG_DIRECTORY": str(folder / f"log-{gpu}"),
+    }
 
 
 def make_own(folder: Path) -> None:

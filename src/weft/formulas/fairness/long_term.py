@@ -8,6 +8,7 @@ Below 0.95 sharing was a loss, above 1.05 a gain.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,15 +27,19 @@ def quotas_of(
     return {tenant: gpus * named.get(tenant, 1.0) / total for tenant in known}
 
 
-def job_ratios(
-    tenants: Sequence[str],
-    submitted: Floats,
-    ended: Floats,
-    need: Floats,
-    used: Floats,
-    quotas: Mapping[str, float],
-) -> Floats:
-    """LTGF of each job; `used` is its GPU time. NaN for jobs that never ended."""
+class JobTimes(NamedTuple):
+    """Of each job: whose it is, when it came and ended, GPUs it asked for, GPU time it used."""
+
+    tenants: Sequence[str]
+    submitted: Floats
+    ended: Floats
+    need: Floats
+    used: Floats
+
+
+def job_ratios(jobs: JobTimes, quotas: Mapping[str, float]) -> Floats:
+    """LTGF of each job. NaN for jobs that never ended."""
+    tenants, submitted, ended, need, used = jobs
     ratio = np.full(len(submitted), np.nan)
     for rows, quota in _by_tenant(tenants, quotas):
         done = rows[~np.isnan(ended[rows])]
@@ -49,15 +54,9 @@ def job_ratios(
     return ratio
 
 
-def tenant_ratios(
-    tenants: Sequence[str],
-    submitted: Floats,
-    ended: Floats,
-    need: Floats,
-    used: Floats,
-    quotas: Mapping[str, float],
-) -> dict[str, float]:
+def tenant_ratios(jobs: JobTimes, quotas: Mapping[str, float]) -> dict[str, float]:
     """LTGF of each tenant over its finished jobs; 1 for one that deserved nothing."""
+    tenants, submitted, ended, need, used = jobs
     ratios: dict[str, float] = {}
     for (rows, quota), tenant in zip(_by_tenant(tenants, quotas), quotas, strict=True):
         done = rows[~np.isnan(ended[rows])]

@@ -7,23 +7,10 @@ from math import isfinite
 
 from weft.node.tokens.disciplines import NEVER, Discipline
 from weft.node.tokens.members import MOST_TOKENS, Grant, Key, Member, Request, TokenState
+from weft.wire import tokens as wire
 from weft.wire.errors import WireError
-from weft.wire.tokens import (
-    ALIVE_S,
-    Alive,
-    Ask,
-    Expired,
-    Free,
-    FromCoordinator,
-    FromMember,
-    Granted,
-    Join,
-    Look,
-    Recall,
-    Seen,
-)
 
-Out = list[tuple[Key, FromCoordinator]]
+Out = list[tuple[Key, wire.FromCoordinator]]
 
 LEASE_S = 1.0  # how long a lease without end may be used before it is asked for again
 FIRST_S = 60.0  # patience with a member whose stages nobody has seen yet, and with anybody
@@ -41,18 +28,19 @@ class Coordinator:
         self._joined = 0
         self._began: float | None = None
         self._alive_at = NEVER
+        self._turned = 0.0
 
-    def handle(self, now: float, key: Key, message: FromMember) -> Out:
+    def handle(self, now: float, key: Key, message: wire.FromMember) -> Out:
         """A member said something."""
         self._began = now if self._began is None else self._began
-        if isinstance(message, Look):
+        if isinstance(message, wire.Look):
             return self._seen(now, key)
-        if isinstance(message, Join):
+        if isinstance(message, wire.Join):
             self._join(now, key, message)
             return []
         if key not in self.book.members:
             raise WireError(f"{type(message).__name__.lower()} before join")
-        if isinstance(message, Ask):
+        if isinstance(message, wire.Ask):
             return self._ask(now, key, message)
         return self._free(now, key, message)
 
@@ -71,18 +59,23 @@ class Coordinator:
         for grant in [g for g in self.book.grants.values() if g.until <= now]:
             self.book.members[grant.request.key].expired += 1
             self.book.freed(grant, now, now - grant.at, 1)
-            out.append((grant.request.key, Expired(grant.request.stage)))
+            out.append((grant.request.key, wire.Expired(grant.request.stage)))
         if now >= self._alive_at:
-            out += [(key, Alive()) for key in {request.key for request in self.book.waiting}]
-            self._alive_at = now + ALIVE_S if self.book.waiting else NEVER
+            out += [(key, wire.Alive()) for key in {request.key for request in self.book.waiting}]
+            self._alive_at = now + wire.ALIVE_S if self.book.waiting else NEVER
         return out + self._turns(now)
 
-    def wake_at(self, now: float) -> float:
-        """When `tick` must be called next."""
-        ends = [grant.until for grant in self.book.grants.values()]
-        return min([*ends, self._alive_at, self._discipline.wake_at(now, self.book)])
+    @property
+    def wake_at(self) -> float:
+        """When `tick` must be called next: at once where it is past.
 
-    def _join(self, now: float, key: Key, message: Join) -> None:
+        The discipline is asked as of its last turn. What it waits for may have come since then, and
+        a later time would take it for done.
+        """
+        ends = [grant.until for grant in self.book.grants.values()]
+        return min([*ends, self._alive_at, self._discipline.wake_at(self._turned, self.book)])
+
+    def _join(self, now: float, key: Key, message: wire.Join) -> None:
         self._joined += 1
         meant = isfinite(message.weight) and message.weight > 0
         weight = min(max(message.weight, LIGHTEST), HEAVIEST) if meant else 1.0
@@ -99,17 +92,17 @@ class Coordinator:
             seen=now,
         )
 
-    def _ask(self, now: float, key: Key, message: Ask) -> Out:
+    def _ask(self, now: float, key: Key, message: wire.Ask) -> Out:
         if not message.tokens:
             raise WireError("an ask names no tokens")
         if why := self.book.too_much(key, message.stage, message.tokens):
             raise WireError(why)
         self.book.asked(Request(key, message.stage, message.tokens, now))
         if self._alive_at == NEVER:
-            self._alive_at = now + ALIVE_S
+            self._alive_at = now + wire.ALIVE_S
         return self._turns(now)
 
-    def _free(self, now: float, key: Key, message: Free) -> Out:
+    def _free(self, now: float, key: Key, message: wire.Free) -> Out:
         grant = self.book.grants.get((key, message.stage))
         if grant is None:
             return []  # it had expired
@@ -118,18 +111,19 @@ class Coordinator:
 
     def _turns(self, now: float) -> Out:
         out: Out = []
+        self._turned = now
         while (request := self._discipline.next(now, self.book)) is not None:
             out.append((request.key, self._grant(now, request)))
         for key in self._discipline.recalls(now, self.book):
             for grant in self._leases(key):
                 grant.recalled = True
-                out.append((key, Recall(grant.request.stage)))
+                out.append((key, wire.Recall(grant.request.stage)))
         for grant in self._crossed():
             grant.recalled = True
-            out.append((grant.request.key, Recall(grant.request.stage)))
+            out.append((grant.request.key, wire.Recall(grant.request.stage)))
         return out
 
-    def _grant(self, now: float, request: Request) -> Granted:
+    def _grant(self, now: float, request: Request) -> wire.Granted:
         pace = self.book.members[request.key].pace(request.tokens)
         iterations = self._discipline.iterations(request, now, self.book)
         patience = max(TIMES * pace.longest_s, LEAST_S) if pace.longest_s else FIRST_S
@@ -137,7 +131,7 @@ class Coordinator:
         expected = 2.0 * iterations * (pace.stage_s + pace.gap_s)
         for_s = LEASE_S if iterations == 0 else min(max(expected, LEASE_S), FIRST_S)
         self.book.granted(request, now, now + for_s + patience, endless=iterations == 0)
-        return Granted(request.stage, iterations, for_s)
+        return wire.Granted(request.stage, iterations, for_s)
 
     def _leases(self, key: Key) -> list[Grant]:
         """A member's endless leases that were not called back yet."""
@@ -171,7 +165,7 @@ class Coordinator:
             }
             values |= {f"used_s.{token}": s for token, s in member.used_s.items()}
             values |= {f"held_s.{token}": s for token, s in member.held_s.items()}
-            out.append((key, Seen(member.job, member.rank, values)))
+            out.append((key, wire.Seen(member.job, member.rank, values)))
         up_s = now - (self._began if self._began is not None else now)
         end = {"members": float(len(self.book.members)), "up_s": up_s}
-        return [*out, (key, Seen("", 0, end))]
+        return [*out, (key, wire.Seen("", 0, end))]

@@ -77,7 +77,10 @@ class WorkConserving:
 
 @dataclass(slots=True)
 class Paced:
-    """Guaranteed jobs first; opportunistic ones use a token at most `duty` of the time."""
+    """Guaranteed jobs first; opportunistic ones use a token no more of the time than their weight.
+
+    Beside a guaranteed job that is at most `duty`.
+    """
 
     duty: float = 0.5
     _inner: WorkConserving = field(default_factory=WorkConserving)
@@ -93,7 +96,7 @@ class Paced:
         for request in sorted(book.waiting, key=lambda r: self._order(r, book)):
             member = book.members[request.key]
             held_back = member.opportunistic and (
-                now < self._earliest(member, request) or not wanted.isdisjoint(request.tokens)
+                now < self._earliest(request, now, book) or not wanted.isdisjoint(request.tokens)
             )
             if not held_back and book.fits(request.tokens):
                 return request
@@ -109,18 +112,21 @@ class Paced:
 
     def wake_at(self, now: float, book: TokenState) -> float:
         """When an opportunistic job has paused for long enough."""
-        pauses = [self._earliest(book.members[r.key], r) for r in book.waiting]
+        pauses = [self._earliest(request, now, book) for request in book.waiting]
         return min((at for at in pauses if at > now), default=NEVER)
 
     def _order(self, request: Request, book: TokenState) -> tuple[bool, tuple[float, float, int]]:
         return book.members[request.key].opportunistic, _used(request, book)
 
-    def _earliest(self, member: Member, request: Request) -> float:
-        """After a stage it pauses until the stage was `duty` of the time."""
+    def _earliest(self, request: Request, now: float, book: TokenState) -> float:
+        """After a stage it pauses until the stage was no more than its part of the time."""
+        member = book.members[request.key]
         pace = member.pace(request.tokens)
         if not member.opportunistic or not pace.freed:
             return 0.0
-        return pace.freed + pace.stage_s * (1.0 / self.duty - 1.0)
+        beside = any(not rival.opportunistic for rival in book.rivals(request, now))
+        part = min(member.weight, self.duty if beside else 1.0)
+        return pace.freed + pace.stage_s * (1.0 / part - 1.0)
 
 
 @dataclass(slots=True)

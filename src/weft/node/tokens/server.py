@@ -134,9 +134,9 @@ class Server:
         while True:
             self._changed.clear()
             now = time.monotonic()
-            pause = self._coordinator.wake_at(now) - now
+            pause = self._coordinator.wake_at - now
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), min(max(pause, 0.0), 3600.0))
             now = time.monotonic()
-            if now >= self._coordinator.wake_at(now):
+            if now >= self._coordinator.wake_at:
                 self._send(self._coordinator.tick(now))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from weft.perf.goodput.model import (
     candidates,
     steps_of,
 )
+from weft.perf.goodput.tables import Source
 
 Ints = NDArray[np.intp]
 
@@ -64,19 +65,6 @@ def by_kind(configs: Sequence[Config]) -> dict[str, Sizes]:
             np.array([float(configs[i].gpus) for i in columns]),
         )
     return grouped
-
-
-class Source(Protocol):
-    """The kind that a model of step times was fitted on."""
-
-    @property
-    def min_local(self) -> int: ...  # noqa: D102
-    @property
-    def max_local(self) -> int: ...  # noqa: D102
-    @property
-    def node_gpus(self) -> int: ...  # noqa: D102
-    @property
-    def unit(self) -> int: ...  # noqa: D102
 
 
 class Steps(NamedTuple):

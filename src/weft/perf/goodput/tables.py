@@ -29,11 +29,10 @@ TRAINED = ("progress", "grad_sqr", "grad_var")
 Curve = tuple[Floats, Floats, Floats]
 
 
-class KindFacts(Protocol):
-    """One job on one GPU kind: limits of the batch of a replica, and how fast it is alone.
+class Source(Protocol):
+    """The kind that a model of step times was fitted on: limits of the batch of a replica.
 
-    `bootstrap` is the speed on one GPU, to compare kinds by; `unit` the GPUs of a replica: 1,
-    or the stages of a pipeline.
+    `unit` is the GPUs of a replica: 1, or the stages of a pipeline.
     """
 
     @property
@@ -41,13 +40,18 @@ class KindFacts(Protocol):
     @property
     def max_local(self) -> int: ...  # noqa: D102
     @property
-    def bootstrap(self) -> float: ...  # noqa: D102
-    @property
     def node_gpus(self) -> int: ...  # noqa: D102
     @property
-    def max_nodes(self) -> float: ...  # noqa: D102
-    @property
     def unit(self) -> int: ...  # noqa: D102
+
+
+class KindFacts(Source, Protocol):
+    """One job on one GPU kind; `bootstrap` is the speed on one GPU, to compare kinds by."""
+
+    @property
+    def bootstrap(self) -> float: ...  # noqa: D102
+    @property
+    def max_nodes(self) -> float: ...  # noqa: D102
 
 
 class KindModel(KindFacts, Protocol):

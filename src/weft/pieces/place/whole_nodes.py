@@ -17,6 +17,7 @@ from weft.core.state.capacity import Capacity
 from weft.pieces.place.resize import resize
 
 Nodes = dict[int, int]  # node to devices taken there
+Held = Mapping[int, Allocation]  # by row
 NOWHERE: frozenset[int] = frozenset()
 
 
@@ -121,7 +122,7 @@ def _build(
     return Allocation(tuple(slices), EXCLUSIVE if share == 1.0 else Sharing(share=share))
 
 
-def _survey(view: View, held: Mapping[int, Allocation]) -> dict[str, KindNodes]:
+def _survey(view: View, held: Held) -> dict[str, KindNodes]:
     kinds = {kind: KindNodes(view.cluster.node_size(kind)) for kind in view.cluster.kinds}
     for i, node in enumerate(view.cluster.nodes):
         kinds[node.kind].set_free(i, view.free.on(i))
@@ -139,12 +140,7 @@ def _survey(view: View, held: Mapping[int, Allocation]) -> dict[str, KindNodes]:
     return kinds
 
 
-def _assign(
-    view: View,
-    wanted: Mapping[int, Config],
-    held: Mapping[int, Allocation],
-    homes: Mapping[int, Allocation],
-) -> dict[int, Nodes]:
+def _assign(view: View, wanted: Mapping[int, Config], held: Held, homes: Held) -> dict[int, Nodes]:
     """Nodes for every row that starts, and for those it pushes aside; at `homes` if they can."""
     kinds = _survey(view, held)
     near = {
@@ -181,10 +177,7 @@ def _assign(
 
 
 def _aside(
-    view: View,
-    held: Mapping[int, Allocation],
-    where: dict[int, Nodes],
-    pushed: tuple[int, int],
+    view: View, held: Held, where: dict[int, Nodes], pushed: tuple[int, int]
 ) -> tuple[int, int]:
     """A row must leave one node: what it takes there looks for another place."""
     row, node = pushed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,21 +10,26 @@ import numpy as np
 from weft.core.knowledge.plans import Plans
 from weft.core.model.execution import Execution
 from weft.core.model.gang_nodes import count_large_nodes
-from weft.core.model.job import Allocation, Config, Demand
+from weft.core.model.job import Allocation, Config, Demand, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.configs import find_acceptable
-from weft.pieces.wrap.restart_costs import restart_seconds, seconds_left
+from weft.pieces.wrap.restart_costs import restart_seconds, seconds_left, speed_ratio
 
 MARGIN = 2.0  # times what a restart costs must be saved by another plan
 
 
-def place_plans(view: View, wanted: Mapping[int, Config]) -> Plan:
-    """Every row on devices of the size it is to have, with the best plan there."""
+def place_plans(view: View, wanted: Mapping[int, Config], firm: Collection[int] = ()) -> Plan:
+    """Every row on devices of the size it is to have, with the best plan there.
+
+    Who stays where it is changes its plan where that pays, unless it is one of `firm`.
+    """
     changes = attach_plans(view, place_configs(view, wanted))
-    return Plan({view.job(row).id: on for row, on in changes.items()})
+    better = find_better_plans(view, {*changes, *firm})
+    changed = {view.job(row).id: on for row, on in {**changes, **better}.items()}
+    return Plan(changed, reasons=explain_plans(view, better))
 
 
 def overlay_plans(view: View, configs: tuple[Config, ...], goodput: Floats) -> tuple[Floats, Bools]:
@@ -105,6 +110,20 @@ def find_better_plans(view: View, changed: Container[int]) -> dict[int, Allocati
         if found and rate and left[row] * (1.0 - rate / found[0].rate) > MARGIN * cost[row]:
             better[row] = replace(on, plan=found[0].plan)
     return better
+
+
+def explain_plans(view: View, better: Mapping[int, Allocation]) -> dict[JobId, str]:
+    """A sentence for each row that changes nothing but its plan."""
+    return {view.job(row).id: _explain(view, row, to) for row, to in better.items()}
+
+
+def _explain(view: View, row: int, to: Allocation) -> str:
+    was = view.allocation(row)
+    assert was is not None and to.plan is not None
+    before = was.plan or view.job(row).plans[0].on(was.gpus)
+    faster = 1.0 / speed_ratio(view, row, was, to, pooled=False)
+    name = "its own" if before is None else before.text
+    return f"plan {to.plan.text} instead of {name} on the same GPUs: {faster:.2f} times as fast"
 
 
 def find_fitting(view: View, configs: tuple[Config, ...]) -> Bools:

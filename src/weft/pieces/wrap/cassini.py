@@ -36,7 +36,7 @@ from typing import Literal
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import bad_values
 from weft.core.model.job import Allocation, JobId, TimeShift
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties
@@ -74,13 +74,9 @@ class Cassini(Wrapper):
 
     def __post_init__(self) -> None:
         if self.candidates < 1:
-            raise InvalidConfig(
-                f"cassini: candidates={self.candidates}", hint="1 shifts jobs where they are"
-            )
+            raise bad_values("cassini", self, "candidates", "1 shifts jobs where they are")
         if not 0.0 <= self.headroom <= 1.0:
-            raise InvalidConfig(
-                f"cassini: headroom={self.headroom:g}", hint="a part of an iteration, such as 0.01"
-            )
+            raise bad_values("cassini", self, "headroom", "a part of an iteration, such as 0.01")
 
     @property
     def about(self) -> About:

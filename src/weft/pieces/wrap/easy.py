@@ -16,7 +16,7 @@ from math import ceil, inf
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import bad_values
 from weft.core.model.job import Job, NodeId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, may_idle
@@ -60,12 +60,9 @@ class Easy(Wrapper):
 
     def __post_init__(self) -> None:
         if self.patience_s < 0.0:
-            raise InvalidConfig(f"easy: patience_s={self.patience_s:g}", hint="it is 0 or more")
+            raise bad_values("easy", self, "patience_s", "it is 0 or more")
         if not (0.0 < self.reserve < 1.0 and 0.0 < self.backfill < 1.0):
-            raise InvalidConfig(
-                f"easy: reserve={self.reserve:g}, backfill={self.backfill:g}",
-                hint="both are quantiles between 0 and 1",
-            )
+            raise bad_values("easy", self, "reserve backfill", "both are quantiles between 0 and 1")
 
     @property
     def about(self) -> About:

@@ -13,7 +13,7 @@ from math import ceil
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import bad_values
 from weft.core.model.job import Job
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, may_idle
@@ -41,9 +41,8 @@ class Locality(Wrapper):
 
     def __post_init__(self) -> None:
         if not self.relax_s > 0.0 or self.rounds < 1:
-            raise InvalidConfig(
-                f"locality: relax_s={self.relax_s:g}, rounds={self.rounds}",
-                hint="relax_s is above 0, rounds 1 or more",
+            raise bad_values(
+                "locality", self, "relax_s rounds", "relax_s is above 0, rounds 1 or more"
             )
 
     @property

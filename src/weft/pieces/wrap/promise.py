@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import bad_values
 from weft.core.model.job import Allocation, Job, JobId, Or
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs, may_idle
@@ -50,10 +50,11 @@ class KeepPromises(Wrapper):
 
     def __post_init__(self) -> None:
         if not (self.slot > 0.0 and 0.0 < self.quantile < 1.0 and self.restarts >= 0):
-            raise InvalidConfig(
-                f"promise: slot={self.slot:g}, quantile={self.quantile:g}, "
-                f"restarts={self.restarts}",
-                hint="slot is above 0, quantile between 0 and 1, restarts 0 or more",
+            raise bad_values(
+                "promise",
+                self,
+                "slot quantile restarts",
+                "slot is above 0, quantile between 0 and 1, restarts 0 or more",
             )
 
     @property

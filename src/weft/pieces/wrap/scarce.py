@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import bad_values
 from weft.core.model.job import Job
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, may_idle
@@ -38,9 +38,8 @@ class Scarce(Wrapper):
 
     def __post_init__(self) -> None:
         if self.patience_s < 0.0 or not 0.0 <= self.busy <= 1.0:
-            raise InvalidConfig(
-                f"scarce: patience_s={self.patience_s:g}, busy={self.busy:g}",
-                hint="patience_s is 0 or more, busy from 0 to 1",
+            raise bad_values(
+                "scarce", self, "patience_s busy", "patience_s is 0 or more, busy from 0 to 1"
             )
 
     @property

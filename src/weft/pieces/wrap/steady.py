@@ -98,10 +98,11 @@ class Steady(Wrapper):
         )
         plan, wished = self._settle(view, fresh)
         waits = fresh.stop & view.running()
-        if waits.any() and view.waiting().any():
+        wakes = [at for at in (plan.wake_at, wished.wake_at) if at is not None]
+        if waits.any() and (view.waiting().any() or plan is not wished):
             until = np.where(fresh.live, calm, self.min_run_s)
-            thaw = view.now + float((until - age)[waits].min())
-            plan = replace(plan, wake_at=thaw if plan.wake_at is None else min(plan.wake_at, thaw))
+            wakes.append(view.now + float((until - age)[waits].min()))
+        plan = replace(plan, wake_at=min(wakes, default=None))
         return self._wrapped(view, plan, self._held_back(view, plan, wished), since, kept)
 
     def _settle(self, view: View, fresh: Fresh) -> tuple[Plan, Plan]:

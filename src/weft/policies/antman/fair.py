@@ -14,9 +14,10 @@ from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
-from weft.policies.antman.artifact import Device, opportunistic
 from weft.policies.antman.control import dial_under, turn_dial
 from weft.policies.antman.memory import AntmanMemory, Dial
+
+Device = tuple[int, int]
 
 
 @frozen
@@ -255,3 +256,15 @@ class Round:
 
 def _use(profile: Profile) -> float:
     return min(profile.busy_s / profile.step_s, 1.0)
+
+
+def opportunistic(
+    view: View, devices: Sequence[Device], sharing: model.Sharing
+) -> model.Allocation:
+    """An allocation on these devices that takes nothing of the host."""
+    parts: dict[model.NodeId, list[int]] = {}
+    for node, gpu in sorted(devices):
+        parts.setdefault(view.cluster.nodes[node].id, []).append(gpu)
+    return model.Allocation(
+        tuple(model.Slice(n, tuple(gpus)) for n, gpus in parts.items()), sharing
+    )

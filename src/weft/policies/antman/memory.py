@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from weft.core.model.job import JobId, NodeId, Slice
+from weft.core.model.job import JobId
 from weft.frozen import frozen
 
 
@@ -24,21 +24,7 @@ class Dial:
 
 
 @frozen
-class Counted:
-    """A job that runs, with the load that is booked for it on each device of its slices."""
-
-    slices: tuple[Slice, ...]
-    load: float
-
-
-@frozen
 class AntmanMemory:
-    """Devices kept for gangs that are not whole yet, and the dials of opportunistic jobs.
+    """The dials of opportunistic jobs."""
 
-    `loads` of the devices of each node, and for which jobs, are booked by the artifact alone.
-    """
-
-    kept: Mapping[JobId, tuple[Slice, ...]] = field(default_factory=dict)
-    loads: Mapping[NodeId, tuple[float, ...]] = field(default_factory=dict)
-    counted: Mapping[JobId, Counted] = field(default_factory=dict)
     dials: Mapping[JobId, Dial] = field(default_factory=dict)

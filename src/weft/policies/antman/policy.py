@@ -10,8 +10,7 @@ Deviations  the paper's local coordinator is not published: shares rise by 5 poi
             below what was too much until the jobs above change. Gangs of guaranteed jobs start in
             order of submission and never hold a part: all free devices of a kind wait for the
             first gang that can use it, and opportunistic jobs may use them meanwhile. One
-            opportunistic job to a device. `artifact` is the baseline in Muri's simulator, which
-            keeps parts of gangs and knows no shares (Zhao et al., SIGCOMM 2022).
+            opportunistic job to a device.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
-from weft.policies.antman.artifact import as_in_muri
 from weft.policies.antman.fair import Round, Terms
 
 WHERE = tax.classify(
@@ -48,8 +46,7 @@ class Antman:
     opportunistic. `promote` moves such a job to devices of its own when its turn comes. Jobs of
     at most `loose_priority` are opportunistic as well, whatever their tier. `epoch` is how often
     shares are looked at, in seconds; a device that is `busy` or has `used_gb` of its memory
-    taken gets no opportunistic job; `margin_gb` stays between the two. `artifact` does as
-    Muri's simulator does.
+    taken gets no opportunistic job; `margin_gb` stays between the two.
     """
 
     quota: Mapping[str, float] = field(default_factory=dict)
@@ -59,7 +56,6 @@ class Antman:
     busy: float = 0.8
     used_gb: float = 16.0
     margin_gb: float = 0.5
-    artifact: bool = False
 
     about = About(
         "antman",
@@ -83,8 +79,6 @@ class Antman:
 
     def decide(self, view: View) -> Plan:
         """Start what may start, then set the shares of those in the gaps."""
-        if self.artifact:
-            return as_in_muri(view, self._loose(view, -1.0))
         terms = Terms(self.quota, self.promote, self.epoch, self.busy, self.used_gb, self.margin_gb)
         return Round(view, self._loose(view, self.loose_priority), terms).plan()
 

@@ -72,7 +72,7 @@ class Arena:
 
     def decide(self, view: View) -> Plan:
         """Speeds, steps, placement, plans."""
-        if not len(view.table) or not view.cluster.nodes:
+        if view.empty:
             return Plan()
         return place_plans(view, self.choose_sizes(view).wanted)
 

@@ -14,7 +14,6 @@ import numpy as np
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
 from weft.frozen import frozen
-from weft.policies.astraea.running_list import Runner
 
 HOUR = 3600.0
 
@@ -83,7 +82,7 @@ NO_ROWS = Rows(NONE, NONE, NONE, NOBODY, NONE, NONE, NONE, NONE, NONE, NOBODY)
 class Accounts:
     """The memory: rows at the last decision, rates of tenants since, their hours, ended jobs.
 
-    `due` is when the next decision was asked for, `line` the authors' list of running jobs.
+    `due` is when the next decision was asked for.
     """
 
     at: float
@@ -92,7 +91,6 @@ class Accounts:
     rates: Mapping[str, Rate] = field(default_factory=dict)
     hours: Hours = field(default_factory=dict)
     lengths: Lengths = field(default_factory=dict)
-    line: tuple[Runner, ...] = ()
 
 
 def advance(kept: Accounts, view: View, lease: float | None, check: float = 0.0) -> Rows:

@@ -11,11 +11,7 @@ Deviations  decisions are at multiples of `check` seconds, those without consequ
             A job that a new one of its tenant displaces early in its lease keeps its progress,
             quotas are not cut to whole GPUs, a job above its tenant's quota may run where nobody
             else needs the GPUs, of tenants that hold equally little the one that had less goes
-            first, and the hour under way counts in a tenant's past:
-            `artifact=true` is the authors' simulator in all five and agrees with it in every
-            job: a new job displaces by the quota alone and whether or not it then finds a
-            place, and who follows one taken off the list of running jobs is looked at the next
-            time. Tenants are those with
+            first, and the hour under way counts in a tenant's past. Tenants are those with
             a weight of the policy's and those that had a job within `history` hours. A job that
             deserves nothing yet counts as not served. Elastic jobs are rigid. The authors' other
             quota rules (hard, and up to 1.2 times) are left out.
@@ -23,7 +19,8 @@ Deviations  decisions are at multiples of `check` seconds, those without consequ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from math import ceil, floor
 from typing import Literal
@@ -52,8 +49,7 @@ from weft.policies.astraea.accounts import (
     sum_hours,
 )
 from weft.policies.astraea.order import classify, reward
-from weft.policies.astraea.running_list import Runner, Walked, walk
-from weft.policies.astraea.tenants import SLACK, Tenant, grant_quotas
+from weft.policies.astraea.tenants import Tenant, grant_quotas
 from weft.policies.astraea.turn import Leases, Turn, tenant_of
 
 EPS = 1e-6
@@ -88,7 +84,6 @@ class Astraea:
     low_share: float = 0.2
     history: int = 24
     weights: Mapping[str, float] = field(default_factory=dict)
-    artifact: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("lease", self.lease), ("check", self.check)):
@@ -100,13 +95,10 @@ class Astraea:
 
     @property
     def about(self) -> About:
-        """The authors' jobs are saved when a lease ends, and only then."""
-        saves = self._whole_lease if self.artifact else None
+        """It weighs tenants; gangs that do not fit leave GPUs idle."""
         return About(
             "astraea",
             "Ye et al. 2022",
-            saves_every=saves,
-            resume_s=0.0 if self.artifact else None,
             weighs=True,
             idles="the jobs of a tenant wait behind the first that does not fit",
             taxonomy=WHERE,
@@ -121,6 +113,12 @@ class Astraea:
         """The first time to look from `at` on."""
         return ceil(at / self.check - EPS) * self.check
 
+    # Ties between tenants go to the first; a look follows although nobody waits; the hour that has
+    # not ended counts; who places the jobs of a tenant.
+    _in_order = _always_looks = False
+    _counts_open_hour = True
+    _turn = Turn
+
     def decide(self, view: View) -> Plan:
         """Account for the past, take back ended leases, choose tenants, then their jobs."""
         kept = view.memory if isinstance(view.memory, Accounts) else Accounts(view.now)
@@ -128,63 +126,58 @@ class Astraea:
         if tick - view.now > EPS and view.now < kept.due - EPS:
             due = min(tick, kept.due)
             return Plan(wake_at=due, memory=replace(kept, due=due))
-        rows = advance(kept, view, None if self.artifact else self._whole_lease, self.check)
-        walked = self._walk(view, kept, rows) if self.artifact else Walked()
-        ahead = self.check if self.artifact else 0.0
-        hours = count_hours(kept, view.now, self.history, ahead=ahead)
+        rows = self._advance(kept, view)
+        hours = self._count_hours(kept, view.now)
         lengths = count_lengths(kept, view, self.lease) if self.order == "reward" else {}
         quotas = self._quotas(view, kept, hours)
         rejected = self._too_large(view, quotas)
-        lease = self._look(view, rows, lengths, rejected, walked)
+        lease = self._look(view, rows, lengths, rejected)
         for row in np.flatnonzero(lease.ended).tolist():
             if (on := view.allocation(row)) is not None:
                 view.free.give(on)
         waiting, spare = _by_tenant(view, lease.order), _by_tenant(view, lease.early)
-        tenants = self._tenants(view, rows, lease, quotas, hours, waiting, walked)
+        tenants = self._tenants(view, rows, lease, quotas, hours, waiting)
         allowed, _ = grant_quotas(
-            view.free.room(), tenants, self.lease, self.low_share, in_order=self.artifact
+            view.free.room(), tenants, self.lease, self.low_share, in_order=self._in_order
         )
-        turn = Turn(view, lease, block=self.block, by_quota=self.artifact)
+        turn = self._turn(view, lease, block=self.block)
         for tenant in tenants:
             name = tenant.name
             turn.start(waiting.get(name, ()), spare.get(name, ()), tenant.used, allowed[name])
-        plan = Plan.target(view, turn.target())
-        if self.artifact:  # what was done is saved when a lease ends, also where the next follows
-            renewed = {view.job(r).id: on for r, on in turn.started.items() if lease.ended[r]}
-            plan = Plan({**plan.changes, **renewed})
-        memory = self._remember(view, rows, lease, turn, quotas, hours, lengths, walked)
-        wake = self._next_look(view, memory.rows, rejected, walked)
+        plan = self._plan(view, lease, turn)
+        memory = self._remember(view, rows, lease, turn, quotas, hours, lengths)
+        wake = self._next_look(view, memory.rows, rejected)
         memory = replace(memory, due=np.inf if wake is None else wake)
         return replace(plan, rejected=rejected, wake_at=wake, memory=memory)
 
-    def _walk(self, view: View, kept: Accounts, rows: Rows) -> Walked:
-        """The authors' list of running jobs after they looked through it."""
-        known = {runner.job for runner in kept.line}
-        others = [
-            Runner(job.id, tenant_of(job), on)
-            for job, on in zip(view.table.jobs, view.table.allocations, strict=True)
-            if on is not None and job.id not in known
-        ]
-        return walk((*kept.line, *others), view, self._expired(view, rows))
+    def _advance(self, kept: Accounts, view: View) -> Rows:
+        return advance(kept, view, self._whole_lease, self.check)
 
-    def _expired(self, view: View, rows: Rows) -> Bools:
+    def _count_hours(self, kept: Accounts, now: float) -> Hours:
+        return count_hours(kept, now, self.history)
+
+    def _plan(self, view: View, lease: Leases, turn: Turn) -> Plan:  # noqa: ARG002 - others renew
+        return Plan.target(view, turn.target())
+
+    def _ended(self, view: View, rows: Rows) -> Bools:
+        """Rows whose lease is over."""
         in_lease = rows.ran - rows.leased
         return rows.running & view.preemptible() & (in_lease >= self.lease - EPS)
 
-    def _next_look(
-        self, view: View, rows: Rows, rejected: Mapping[JobId, str], walked: Walked
-    ) -> float | None:
+    def _follows(self, now: float) -> float:
+        """The next time to look."""
+        return (floor(now / self.check + EPS) + 1) * self.check
+
+    def _next_look(self, view: View, rows: Rows, rejected: Mapping[JobId, str]) -> float | None:
         """When somebody who waits may get a place although nothing happens; None if nobody does."""
         waiting = ~rows.running
         waiting[[view.table.row(job) for job in rejected]] = False
-        follows = (floor(view.now / self.check + EPS) + 1) * self.check
+        follows = self._follows(view.now)
         in_lease = (rows.ran - rows.leased)[rows.running & view.preemptible()]
-        if walked.ghosts or (in_lease >= self.lease - EPS).any():
+        if (in_lease >= self.lease - EPS).any():
             return follows  # somebody was passed over
-        if not waiting.any() and not (self.artifact and rows.running.any()):
+        if not waiting.any() and not (self._always_looks and rows.running.any()):
             return None
-        if self.artifact and waiting.any() and view.free.room() > SLACK:
-            return follows  # the order changes with time
         until = [self.lease - in_lease]
         if (view.table.started[waiting] == np.inf).any():
             until.append(np.where(in_lease < SETTLED_S - EPS, SETTLED_S - in_lease, np.inf))
@@ -200,18 +193,15 @@ class Astraea:
         names = dict.fromkeys((*self.weights, *(n for n in kept.rates if n in lately), *there))
         weights = {**view.weights, **self.weights}
         total = sum(weights.get(name, 1.0) for name in names)
-        quotas = {n: view.cluster.gpus * weights.get(n, 1.0) / total for n in names}
-        return {n: float(int(q)) for n, q in quotas.items()} if self.artifact else quotas
+        return {n: view.cluster.gpus * weights.get(n, 1.0) / total for n in names}
 
-    def _too_large(self, view: View, quotas: Mapping[str, float]) -> dict[JobId, str]:
-        """Jobs that the authors' simulator refuses: above the quota of their tenant."""
-        if not self.artifact:
-            return {}
-        return {
-            job.id: f"asks for more GPUs than the quota of its tenant, {quotas[tenant_of(job)]:g}"
-            for job, on in zip(view.table.jobs, view.table.allocations, strict=True)
-            if on is None and job.demand.gpus * job.demand.share > quotas[tenant_of(job)] + SLACK
-        }
+    def _too_large(
+        self,
+        view: View,  # noqa: ARG002 - some refuse by it
+        quotas: Mapping[str, float],  # noqa: ARG002
+    ) -> dict[JobId, str]:
+        """Jobs that are refused: none, however little their tenant may have."""
+        return {}
 
     def _look(
         self,
@@ -219,13 +209,11 @@ class Astraea:
         rows: Rows,
         lengths: Lengths,
         rejected: Mapping[JobId, str],
-        walked: Walked,
     ) -> Leases:
         """Whose lease is over, who is early in one, and in which order jobs wait."""
         table, in_lease = view.table, rows.ran - rows.leased
         free_to_go = rows.running & view.preemptible()
-        ended = self._expired(view, rows)
-        ended &= ~walked.passed_over(view, ended)
+        ended = self._ended(view, rows)
         settled = rows.renewed | (in_lease >= SETTLED_S - EPS)
         early = free_to_go & ~ended & settled & (in_lease < self.delay - EPS)
         waiting = ~rows.running | ended
@@ -244,19 +232,17 @@ class Astraea:
             in_lease,
             starving,
             [row for row in ranked.tolist() if waiting[row]],
-            self._best_served(view, rows, early, walked)
-            if self.artifact
-            else [row for row in ranked[::-1].tolist() if early[row]],
+            self._best_served(view, rows, [r for r in ranked[::-1].tolist() if early[r]]),
         )
 
-    def _best_served(self, view: View, rows: Rows, early: Bools, walked: Walked) -> list[int]:
-        """Rows to displace first, by their fairness without the lease that they would lose."""
-        saved = rows.fairness_of(rows.executed - (rows.ran - rows.leased))
-        if self.order == "reward":
-            saved = classify(saved)
-        line = [view.table.row(runner.job) for runner in walked.line if runner.job in view.table]
-        spare = [row for row in line if early[row]]
-        return sorted(spare, key=lambda row: (-saved[row], -view.table.submitted[row]))
+    def _best_served(
+        self,
+        view: View,  # noqa: ARG002 - some rank anew
+        rows: Rows,  # noqa: ARG002
+        early: list[int],
+    ) -> list[int]:
+        """Rows early in a lease, who is displaced first first."""
+        return early
 
     def _tenants(
         self,
@@ -266,16 +252,12 @@ class Astraea:
         quotas: Mapping[str, float],
         hours: Hours,
         waiting: Mapping[str, Sequence[int]],
-        walked: Walked,
     ) -> list[Tenant]:
         """The tenants with their past and what they want to start."""
-        now = int(view.now // HOUR)
-        before = now if self.artifact else now + 1
-        held = dict.fromkeys(quotas, 0.0)
-        for row in np.flatnonzero(rows.running & ~lease.ended).tolist():
-            held[tenant_of(view.job(row))] += float(rows.gpus[row])
-        for ghost in walked.ghosts:
-            held[ghost.tenant] = held.get(ghost.tenant, 0.0) + ghost.gpus
+        before = int(view.now // HOUR) + self._counts_open_hour
+        held: dict[str, float] = defaultdict(float)
+        for name, gpus, runs in self._jobs(view, rows, rows.running & ~lease.ended):
+            held[name] += gpus * runs
         tenants = []
         for name, quota in quotas.items():
             past = sum_hours(hours, name, before)
@@ -292,7 +274,6 @@ class Astraea:
         quotas: Mapping[str, float],
         hours: Hours,
         lengths: Lengths,
-        walked: Walked,
     ) -> Accounts:
         """What the next decision must know, with the rates that hold until then."""
         running = rows.running & ~lease.ended
@@ -301,34 +282,30 @@ class Astraea:
         begun = np.zeros(len(running), dtype=bool)
         begun[list(turn.started)] = True
         stopped = rows.running & ~running
-        lost = np.zeros(len(running))
-        if self.artifact:
-            displaced = list(turn.displaced)
-            lost[displaced] = lease.in_lease[displaced]
-        names = [tenant_of(job) for job in view.table.jobs]
-        counts: dict[str, int] = {}
-        asked, used = dict.fromkeys(quotas, 0.0), dict.fromkeys(quotas, 0.0)
-        for name, gpus, runs in zip(names, rows.gpus.tolist(), running.tolist(), strict=True):
-            counts[name] = counts.get(name, 0) + 1
+        counts: dict[str, int] = defaultdict(int)
+        asked: dict[str, float] = defaultdict(float)
+        used: dict[str, float] = defaultdict(float)
+        for name, gpus, runs in self._jobs(view, rows, running):
+            counts[name] += 1
             asked[name] += gpus
             used[name] += gpus * runs
-        for ghost in walked.ghosts:
-            counts[ghost.tenant] = counts.get(ghost.tenant, 0) + 1
-            asked[ghost.tenant] = asked.get(ghost.tenant, 0.0) + ghost.gpus
-            used[ghost.tenant] = used.get(ghost.tenant, 0.0) + ghost.gpus
+        names = [tenant_of(job) for job in view.table.jobs]
         part = np.array([quotas[name] / counts[name] for name in names])
         rates = {n: Rate(used[n], min(asked[n], q), q) for n, q in quotas.items()}
         fresh = replace(
             rows,
             running=running,
             rate=np.minimum(rows.gpus, part) if len(part) else rows.rate,
-            lost=rows.lost + lost,
             leased=np.where(begun, rows.ran, rows.leased),
             parked=np.where(stopped, view.now, rows.parked),
             renewed=rows.renewed | lease.ended,
         )
-        line = turn.line_up(walked.line) if self.artifact else ()
-        return Accounts(view.now, rows=fresh, rates=rates, hours=hours, lengths=lengths, line=line)
+        return Accounts(view.now, rows=fresh, rates=rates, hours=hours, lengths=lengths)
+
+    def _jobs(self, view: View, rows: Rows, running: Bools) -> Iterator[tuple[str, float, bool]]:
+        """The tenant of each job, its GPUs, and whether it runs."""
+        names = (tenant_of(job) for job in view.table.jobs)
+        yield from zip(names, rows.gpus.tolist(), running.tolist(), strict=True)
 
 
 def _by_tenant(view: View, rows: Sequence[int]) -> dict[str, list[int]]:

@@ -11,7 +11,6 @@ from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
-from weft.policies.astraea.running_list import Runner
 from weft.policies.astraea.tenants import SLACK
 
 
@@ -32,11 +31,10 @@ class Leases:
 class Turn:
     """The second phase: jobs of each tenant are placed within what it was granted."""
 
-    def __init__(self, view: View, lease: Leases, *, block: bool, by_quota: bool) -> None:
+    def __init__(self, view: View, lease: Leases, *, block: bool) -> None:
         self._view = view
         self._lease = lease
         self._block = block
-        self._by_quota = by_quota
         self.started: dict[int, Allocation] = {}
         self.displaced: set[int] = set()
 
@@ -47,28 +45,15 @@ class Turn:
         view = self._view
         patient = not self._block and not any(self._lease.starving[row] for row in waiting)
         for row in waiting:
-            gpus, new = float(view.table.need[row]), view.table.started[row] == np.inf
-            if new and self._by_quota:
-                used -= self._make_way(spare, used + gpus - allowed)
-            fits = used + gpus <= allowed + SLACK
-            on = self._place(row) if fits else None
-            if on is None and new and not self._by_quota:
-                on, freed = self._displace(row, spare, used + gpus - allowed)
-                used -= freed
+            gpus = float(view.table.need[row])
+            on, freed = self._seat(row, spare, used + gpus, allowed)
+            used -= freed
             if on is not None:
                 view.free.take(on)
                 self.started[row] = on
                 used += gpus
             elif not patient:
                 return
-
-    def line_up(self, line: Sequence[Runner]) -> tuple[Runner, ...]:
-        """The authors' list of running jobs: without the displaced, the started last."""
-        view = self._view
-        gone = {view.job(row).id for row in self.displaced}
-        begun = [(view.job(row), on) for row, on in self.started.items()]
-        more = (Runner(job.id, tenant_of(job), on) for job, on in begun)
-        return (*(runner for runner in line if runner.job not in gone), *more)
 
     def target(self) -> dict[JobId, Allocation]:
         """What jobs hold from now on."""
@@ -80,6 +65,18 @@ class Turn:
         }
         return {view.job(row).id: on for row, on in {**held, **self.started}.items()}
 
+    def _seat(
+        self, row: int, spare: Sequence[int], used: float, allowed: float
+    ) -> tuple[Allocation | None, float]:
+        """A place for a job with which so much is used, and the GPUs of those who made way."""
+        on = self._place(row) if used <= allowed + SLACK else None
+        if on is None and self._is_new(row):
+            return self._displace(row, spare, used - allowed)
+        return on, 0.0
+
+    def _is_new(self, row: int) -> bool:
+        return bool(self._view.table.started[row] == np.inf)
+
     def _place(self, row: int) -> Allocation | None:
         """Where it ran until now if that is free, else on the fewest nodes."""
         view = self._view
@@ -87,19 +84,6 @@ class Turn:
         if before is not None and view.free.fits(before):
             return before
         return fewest_nodes(view.job(row), view.free)
-
-    def _make_way(self, spare: Sequence[int], over: float) -> float:
-        """Send jobs back to wait until the quota is kept, wherever they were; GPUs given up."""
-        freed = 0.0
-        for victim in [row for row in spare if row not in self.displaced]:
-            if freed >= over - SLACK:
-                break
-            held = self._view.allocation(victim)
-            assert held is not None
-            self._view.free.give(held)
-            self.displaced.add(victim)
-            freed += float(self._view.table.need[victim])
-        return freed
 
     def _displace(
         self, row: int, spare: Sequence[int], over: float

@@ -88,7 +88,7 @@ def _decide_rigid(view: View, parts: Joined) -> Plan:
 
 def _decide_sizes(view: View, parts: Joined) -> Plan:
     """Who takes part, in which sizes, where."""
-    if not len(view.table) or not view.cluster.nodes:
+    if view.empty:
         return Plan()
     kept = recall(view, ComposeMemory)
     later, everybody = Later(), np.ones(len(view.table), dtype=bool)

@@ -48,6 +48,8 @@ from weft.policies.gandiva_fair.trading import trade_all
 
 EPS = 1e-6
 TINY = 1e-3  # tickets of a job whose user is entitled to nothing there: it runs on leftovers
+Due = Mapping[str, Mapping[str, float]]  # GPUs by user and kind
+Passes = tuple[dict[JobId, float], dict[NodeId, float]]  # of jobs, and of servers
 WHERE = tax.classify(
     tax.Objective.FAIRNESS,
     tax.Knowledge.SPEEDS,
@@ -125,23 +127,17 @@ class GandivaFair:
         if self.balance:
             self._rebalance(view, homes, jobs, moved, bound)
         service = dict(zip(jobs, view.service().tolist(), strict=True))
-        passed, servers = self._passes(kept, homes, service)
+        passes = self._passes(kept, homes, service)
         over = view.now >= kept.ends - EPS
-        chosen = self._choose(view, homes, bound, passed, servers, over=over)
+        chosen = self._choose(view, homes, bound, passes, over=over)
         ends = view.now + self.quantum if over else kept.ends
-        memory = GandivaFairMemory(homes.home, passed, servers, service, moved, ends)
+        memory = GandivaFairMemory(homes.home, *passes, service, moved, ends)
         target = allocate(view, homes, bound, chosen)
         plan = Plan.target(view, target)
         waiting = len(target) < len(jobs)
         return Plan(plan.changes, wake_at=ends if waiting else None, memory=memory)
 
-    def _settle(
-        self,
-        view: View,
-        homes: Homes,
-        jobs: Mapping[JobId, Job],
-        due: Mapping[str, Mapping[str, float]],
-    ) -> None:
+    def _settle(self, view: View, homes: Homes, jobs: Mapping[JobId, Job], due: Due) -> None:
         """Homes for newcomers: the kind where their user has most left, the least loaded server."""
         held: dict[tuple[str, str], float] = {}
         for settled, home in homes.home.items():
@@ -192,7 +188,7 @@ class GandivaFair:
 
     def _passes(
         self, kept: GandivaFairMemory, homes: Homes, service: Mapping[JobId, float]
-    ) -> tuple[dict[JobId, float], dict[NodeId, float]]:
+    ) -> Passes:
         """Passes after what was attained since; newcomers start at the least one."""
         passed: dict[JobId, float] = {}
         used: dict[NodeId, float] = {}
@@ -224,16 +220,10 @@ class GandivaFair:
         }
 
     def _choose(
-        self,
-        view: View,
-        homes: Homes,
-        bound: Bindings,
-        passed: Mapping[JobId, float],
-        servers: Mapping[NodeId, float],
-        *,
-        over: bool,
+        self, view: View, homes: Homes, bound: Bindings, passes: Passes, *, over: bool
     ) -> list[JobId]:
         """Who runs now. In the middle of a quantum those who run go on; others fill the gaps."""
+        passed, servers = passes
         held, order = view.held(), {job.id: i for i, job in enumerate(view.table.jobs)}
         gangs = [
             Gang(
@@ -256,7 +246,7 @@ def _by_room(
     kinds: Sequence[str],
     job: Job,
     held: Mapping[tuple[str, str], float],
-    due: Mapping[str, Mapping[str, float]],
+    due: Due,
 ) -> Sequence[str]:
     """The kinds that a job may use, the one first where its user has most left."""
     user, gpus, wanted = job.owner, job.demand.gpus, job.demand.kinds
@@ -338,9 +328,7 @@ def _trade(view: View, due: dict[str, dict[str, float]]) -> None:
     trade_all(due, sorted(kinds, key=lambda kind: speed[kind]), own)
 
 
-def _tickets(
-    homes: Homes, jobs: Mapping[JobId, Job], due: Mapping[str, Mapping[str, float]]
-) -> dict[JobId, float]:
+def _tickets(homes: Homes, jobs: Mapping[JobId, Job], due: Due) -> dict[JobId, float]:
     """GPUs each job is entitled to where it lives; what a user cannot use goes to the others."""
     here: dict[str, list[tuple[JobId, str, int]]] = {}
     for job, home in homes.home.items():

@@ -42,13 +42,6 @@ class Accounts:
     round_at: float = 0.0
     reset_at: float = 0.0
 
-    def in_round(self, view: View, length: float) -> bool:
-        """Whether the round that began last is not over: its time is not up and somebody runs."""
-        if view.now >= self.round_at + length * (1.0 - 1e-12):
-            return False
-        ran = {job for unit, on in zip(self.units, self.on, strict=True) if on >= 0 for job in unit}
-        return any(job in ran for job in view.held())
-
 
 def open_accounts(jobs: Sequence[str], kinds: tuple[str, ...], credit: float) -> Accounts:
     """An account for every job, with nothing but the credit."""

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from weft.core.state.table import Bools, Floats
-from weft.policies.gavel.filling import water_filling
 from weft.policies.gavel.problem import (
     Problem,
     Program,
@@ -25,8 +24,6 @@ from weft.solve.linear_program import NoSolution, Sparse, maximise
 
 PRECISION = 1e-7
 ITERATIONS = 60
-HALVED_S = (100.0, 1_000_000.0)
-HALVED_GAP = 1.05
 
 
 def normal(problem: Problem) -> Floats:
@@ -59,36 +56,6 @@ def makespan(problem: Problem) -> Solution:
     solution, _ = highest_level(Program(small), small.steps)
     solution = replace(solution, value=1.0 / solution.value if solution.value > 0.0 else np.inf)
     return unfold(small, solution, problem, group)
-
-
-def bisect_makespan(problem: Problem) -> Solution:
-    """As the authors' code: any shares that finish in a time within 5 % of the least.
-
-    The time is what halving from 100 s to 1,000,000 s arrives at, ten times further where that
-    is too little; the shares are from the middle of those that meet it.
-    """
-    program = Program(problem)
-    solution, _ = highest_level(program, problem.steps)
-    if solution.value <= 0.0:
-        return replace(solution, value=np.inf)
-    reached = _halve(1.0 / solution.value, *HALVED_S)
-    floor = np.where(program.best() > 0.0, problem.steps / reached, 0.0)
-    return replace(greatest_sum(program, np.zeros(program.n), floor), value=reached)
-
-
-def _halve(least_s: float, low: float, high: float) -> float:
-    """The last time at or above `least_s` that bisection between two times asks for."""
-    limit = high
-    while True:
-        reached = 0.0
-        while HALVED_GAP * low < high:
-            middle = (low + high) / 2.0
-            low, high = (low, middle) if middle >= least_s else (middle, high)
-            reached = high if middle >= least_s else reached
-        if reached:
-            return reached
-        low, high = limit, limit * 10.0
-        limit = high
 
 
 def finish_time_fairness(problem: Problem) -> Solution:
@@ -129,61 +96,19 @@ def in_order(problem: Problem) -> Solution:
     return greatest_sum(program, worth.astype(float))
 
 
-def greedy_fifo(problem: Problem) -> Solution:
-    """As the authors' code: in order, the fastest kind with room; nobody overtakes."""
-
-    def fastest(rates: Floats, fits: Bools) -> int:
-        return int(np.where(fits, rates, -1.0).argmax())
-
-    return _in_turn(problem, np.zeros_like(problem.rates), fastest)
-
-
-def random_fifo(problem: Problem, kept: Floats, rng: np.random.Generator) -> Solution:
-    """As the authors' code without awareness: in order, any kind with room, kept to the end.
-
-    `kept` are the fractions so far: who has a kind keeps it.
-    """
-
-    def any_usable(rates: Floats, fits: Bools) -> int:
-        usable = np.flatnonzero(fits & (rates > 0.0))
-        return int(rng.choice(usable)) if len(usable) else 0
-
-    return _in_turn(problem, kept, any_usable)
-
-
-def _in_turn(problem: Problem, kept: Floats, choose: Callable[[Floats, Bools], int]) -> Solution:
-    alone = np.where((kept > 0.0) & (problem.rates > 0.0), 1.0, 0.0)
-    room = problem.gpus - problem.gangs @ alone
-    for job in np.argsort(problem.rank, kind="stable"):
-        if alone[job].any():
-            continue
-        fits = room >= problem.gangs[job]
-        if not fits.any():
-            break
-        kind = choose(problem.rates[job], fits)
-        if problem.rates[job, kind] > 0.0 and fits[kind]:
-            alone[job, kind] = 1.0
-            room[kind] -= problem.gangs[job]
-    return Solution(float(alone.sum()), alone, np.zeros(problem.pairs.rates.shape[:2]))
-
-
-def cheapest(problem: Problem, prices: Floats, *, surrogate: bool = False) -> Solution:
+def cheapest(problem: Problem, prices: Floats) -> Solution:
     """The most steps per dollar; with deadlines, the most that keeps them.
 
     A ratio of linear forms, solved by the substitution of Charnes and Cooper; among equal
-    ratios the one with most throughput. `surrogate` maximises the sum of steps per dollar of
-    each job and kind instead, as the authors' code does.
+    ratios the one with most throughput.
     """
     small, group = fold(problem, "gangs", *_deadlines(problem), *_models(problem))
     program = Program(small)
     gain = program.throughput()
-    if surrogate:
-        solution = _in_time(program, gain / prices[program.on])
-        return unfold(small, solution, problem, group)
     bill = prices[program.on] * program.gang
     ratio = _best_ratio(program, gain, bill)
     # Nothing is lost to rounding: a ratio a little less than the best admits the best itself.
-    solution = _in_time(program, gain - (1.0 - PRECISION) * ratio * bill)
+    solution = within_deadlines(program, gain - (1.0 - PRECISION) * ratio * bill)
     return unfold(small, replace(solution, value=ratio), problem, group)
 
 
@@ -191,7 +116,7 @@ def with_deadlines(problem: Problem) -> Solution:
     """The most throughput that meets every deadline; if none can, as if there were none."""
     small, group = fold(problem, "gangs", *_deadlines(problem), *_models(problem))
     program = Program(small)
-    return unfold(small, _in_time(program, program.throughput()), problem, group)
+    return unfold(small, within_deadlines(program, program.throughput()), problem, group)
 
 
 def hierarchical(problem: Problem, shares: Mapping[int, float], in_turn: set[int]) -> Solution:
@@ -259,7 +184,8 @@ def _best_ratio(program: Program, gain: Floats, bill: Floats) -> float:
     return maximise(np.append(gain / scale, 0.0), whole, limits).value * scale
 
 
-def _in_time(program: Program, worth: Floats) -> Solution:
+def within_deadlines(program: Program, worth: Floats) -> Solution:
+    """The most worth that meets every deadline; if none can, as if there were none."""
     floor = _floors(program.problem)
     if floor is None:
         return greatest_sum(program, worth)
@@ -287,3 +213,57 @@ def _models(problem: Problem) -> tuple[str, ...]:
 
 def _row(values: Floats) -> Sparse:
     return Sparse.of(values[None, :])
+
+
+# ---- water filling: raise everybody together, hold whoever cannot rise, go on (paper 4.3)
+# The result is lexicographically fair: no job can get more without one at a lower level losing.
+
+
+EPS = 1e-7
+
+
+def water_filling(
+    problem: Problem, norm: Floats, shares: Mapping[int, float], in_turn: set[int]
+) -> Solution:
+    """Levels of normalised throughput; the value is the lowest.
+
+    A job whose row has a dual above 0 is a bottleneck: by complementary slackness nothing can
+    raise it while the others hold their levels. Every program has one, so there are at most as
+    many programs as classes.
+    """
+    program = Program(problem)
+    level = np.zeros(len(problem))
+    held = norm <= 0.0
+    solution = program.solution(0.0, np.zeros(program.n))
+    while (weight := _weights(problem, held, shares, in_turn)).any():
+        rise = weight / problem.gangs
+        # (s_m / w_m) (thr / norm - c_m) >= z, and nobody falls below c_m
+        solution, duals = highest_level(program, rise * norm, _below(level) * norm)
+        level = level + max(solution.value, 0.0) * rise
+        stuck = (weight > 0.0) & (duals > EPS * duals.max(initial=0.0))
+        held = held | (stuck if stuck.any() else weight > 0.0)
+    return Solution(float(level[norm > 0.0].min(initial=np.inf)), solution.alone, solution.paired)
+
+
+def _below(level: Floats) -> Floats:
+    """A hair less than a level, so that rounding never makes the next program infeasible."""
+    return level * (1.0 - 1e-9)
+
+
+def _weights(
+    problem: Problem, held: Bools, shares: Mapping[int, float], in_turn: set[int]
+) -> Floats:
+    """A tenant's weight divided among its jobs that can still rise, or given to the first."""
+    weight = np.zeros(len(problem))
+    for tenant in np.unique(problem.tenant):
+        mine = (problem.tenant == tenant) & ~held
+        if not mine.any():
+            continue
+        whole = shares.get(int(tenant), 1.0)
+        if int(tenant) in in_turn:
+            first = np.flatnonzero(mine)[problem.rank[mine].argmin()]
+            weight[first] = whole
+        else:
+            own = np.where(mine, problem.weights, 0.0)
+            weight += whole * own / (own * problem.counts).sum()
+    return weight

@@ -18,11 +18,7 @@ Deviations  shares are solved again at the first round with news; the authors' c
             is one linear program, 5 % better than the authors' bisection. First come first
             served and shortest first weigh jobs by rank. A gang costs its size times the price
             of a GPU. Running jobs keep their devices before anybody else is placed. Elastic
-            jobs are rigid; jobs that may not be stopped are left alone. `artifact` follows the
-            authors' code: its rounds end with their last task, a restart is no received time,
-            of equally good solutions it takes one from the middle, as interior-point solvers
-            do, makespan is bisected to 5 %, and first come first served without awareness draws
-            a kind and keeps it.
+            jobs are rigid; jobs that may not be stopped are left alone.
 """
 
 from __future__ import annotations
@@ -43,11 +39,8 @@ from weft.frozen import frozen
 from weft.policies.gavel.accounts import Accounts, carry_forward, reset
 from weft.policies.gavel.objectives import (
     OBJECTIVES,
-    bisect_makespan,
     cheapest,
-    greedy_fifo,
     hierarchical,
-    random_fifo,
 )
 from weft.policies.gavel.problem import Problem, Solution
 from weft.policies.gavel.reading import (
@@ -60,7 +53,6 @@ from weft.policies.gavel.reading import (
 from weft.policies.gavel.rounds import (
     Turn,
     all_at_once,
-    by_kind,
     choose_turns,
     due_first,
     fill_turns,
@@ -86,7 +78,6 @@ PREFER = {
     "slo": "a stream of jobs with deadlines",
     "shortest-job": "a stream of shorter jobs",
 }
-ARTIFACT_RESET_S = 1920.0
 PRICES = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
 WHERE = tax.classify(
     tax.Objective.FAIRNESS,
@@ -102,7 +93,7 @@ class Gavel:
     """Time on each kind by linear program, in rounds of `round` seconds.
 
     `aware=false` pretends that all kinds are equally fast. `reset` is the least time between two
-    solutions (none: whenever jobs came or left; 1920 s with `artifact`); `solve=round` solves
+    solutions (none: whenever jobs came or left); `solve=round` solves
     in every round and forgets no received time. `queue` fills kinds one by one (`kinds`) or by
     priority over all (`all`). `prices` and `shares` are `name=number` joined by `/`: dollars an
     hour of a GPU, and weights of tenants; tenants named in `in_turn` serve first come first.
@@ -115,22 +106,20 @@ class Gavel:
     reset: float | None = None
     solve: Literal["news", "round"] = "news"
     queue: Literal["kinds", "all"] = "kinds"
-    artifact: bool = False
     prices: Mapping[str, float] = field(default_factory=lambda: dict(PRICES))
     shares: Mapping[str, float] = field(default_factory=dict)
     in_turn: tuple[str, ...] = ()
 
     @property
     def about(self) -> About:
-        """The authors' rounds end with their last task, ours at multiples of their length."""
+        """Rounds end at multiples of their length."""
         return About(
             "gavel",
             "Narayanan et al. 2020",
             needs=Needs.REMAINING if self.objective in TIMED else Needs.NOTHING,
             controls=Controls.SHARE if self.packed else Controls.NOTHING,
-            every=None if self.artifact else self.round,
+            every=self.round,
             starves=PREFER.get(self.objective, ""),
-            idles="the authors' code leaves gaps in a round" if self.artifact else "",
             taxonomy=WHERE,
         )
 
@@ -138,11 +127,11 @@ class Gavel:
         if self.round <= 0:
             raise InvalidConfig(f"gavel: round={self.round:g} must be above 0 seconds")
 
+    _counts_restarts = _fills = True  # as received time; what gangs without a place leave
+
     def decide(self, view: View) -> Plan:
         """Account for the last round, solve if there is news, fill the next round."""
         old = view.memory if isinstance(view.memory, Accounts) else None
-        if self.artifact and old is not None and old.in_round(view, self.round):
-            return Plan(wake_at=old.round_at + self.round, memory=old)
         if (fixed := view.running() & ~view.preemptible()).any():
             view = view.without(fixed)
         if not len(view.table) or not view.cluster.kinds:
@@ -153,7 +142,7 @@ class Gavel:
         gpus = np.array(view.free.idle_by_kind(), dtype=float)
         problem = read_problem(view, kinds, gpus, packed=self.packed)
         book = carry_forward(
-            old, view, problem, kinds, self.round / 2.0, restarts=not self.artifact
+            old, view, problem, kinds, self.round / 2.0, restarts=self._counts_restarts
         )
         problem = add_standing(problem, book, view, timed=self.objective in TIMED)
         if due := self._due(book, gpus, view.now):
@@ -172,8 +161,7 @@ class Gavel:
             return True
         if jobs == set(book.solved) and tuple(gpus.tolist()) == book.gpus:
             return False
-        wait = ARTIFACT_RESET_S if self.reset is None and self.artifact else self.reset or 0.0
-        return now - book.reset_at >= wait or book.reset_at == 0.0
+        return now - book.reset_at >= (self.reset or 0.0) or book.reset_at == 0.0
 
     def _solve(self, book: Accounts, problem: Problem, view: View) -> Accounts:
         """New shares; received time starts again, unless every round is solved."""
@@ -185,37 +173,33 @@ class Gavel:
         return reset(book, problem, solution, view.now, self.round / 2.0, forget=forget)
 
     def _blur(self, problem: Problem) -> Problem:
-        """Without awareness every kind that can run a job runs it at its best speed.
-
-        The authors' linear programs forget that some kinds cannot.
-        """
-        problem = replace(problem, interior=self.artifact)
+        """Without awareness every kind that can run a job runs it at its best speed."""
         if self.aware:
             return problem
         best = problem.rates.max(axis=1, keepdims=True)
-        runs = (problem.rates > 0.0) | (self.artifact and self.objective != "fifo")
-        return replace(problem, rates=np.where(runs, best, 0.0))
+        return replace(problem, rates=np.where(problem.rates > 0.0, best, 0.0))
 
-    def _find_shares(self, problem: Problem, view: View, book: Accounts) -> Solution:
+    def _find_shares(
+        self,
+        problem: Problem,
+        view: View,
+        book: Accounts,  # noqa: ARG002 - for objectives that go on from the last shares
+    ) -> Solution:
         if self.objective == "cost":
-            prices = np.array([self.prices.get(kind, 1.0) for kind in view.cluster.kinds])
-            return cheapest(problem, prices, surrogate=self.artifact)
+            return cheapest(problem, self._prices(view))
         if self.objective == "hierarchical":
             tenants = sorted({job.tenant for job in view.table.jobs})
             shares = {i: self.shares.get(tenant, 1.0) for i, tenant in enumerate(tenants)}
             in_turn = {i for i, tenant in enumerate(tenants) if tenant in self.in_turn}
             return hierarchical(problem, shares, in_turn)
-        if self.objective == "fifo" and self.artifact:
-            if self.aware:
-                return greedy_fifo(problem)
-            return random_fifo(problem, book.share[: len(problem)], view.rng)
-        if self.objective == "makespan" and self.artifact:
-            return bisect_makespan(problem)
         if self.objective == "shortest-job":
             alone = problem.steps / np.maximum(problem.rates.max(axis=1), 1e-300)
             rank = np.argsort(np.argsort(alone, kind="stable"), kind="stable")
             problem = replace(problem, rank=rank.astype(float))
         return OBJECTIVES[self.objective](problem)
+
+    def _prices(self, view: View) -> Floats:
+        return np.array([self.prices.get(kind, 1.0) for kind in view.cluster.kinds])
 
     # ---- the round
 
@@ -234,12 +218,7 @@ class Gavel:
         order = self._order(view, problem)
         if self.queue == "all":
             return all_at_once(priority, order)
-        if not self.artifact:
-            return due_first(book, priority, order)
-        queue = by_kind(book, priority, order)
-        if self.objective != "fifo":
-            return queue
-        return ((unit, kind) for unit, kind in queue if priority[unit, kind] > 0.0)
+        return due_first(book, priority, order)
 
     def _order(self, view: View, problem: Problem) -> Sequence[int]:
         if not self.aware:
@@ -249,11 +228,10 @@ class Gavel:
     def _plan(self, view: View, book: Accounts, problem: Problem, turns: list[Turn]) -> Plan:
         gangs, runs = units_of(book, problem)
         given = place_turns(view, turns, gangs, book.kinds)
-        if not self.artifact and view.free.idle():
+        if self._fills and view.free.idle():
             fill_turns(view, book, runs, self._queue(book, problem, view), given)
         everything = {job: on for part in given.values() for job, on in part.items()}
         where = {turn.unit: turn.kind for turn in given}
         on = tuple(where.get(unit, -1) for unit in range(len(book.units)))
-        wake = view.now + self.round if self.artifact else None
         plan = Plan.target(view, everything)
-        return replace(plan, wake_at=wake, memory=replace(book, on=on, round_at=view.now))
+        return replace(plan, memory=replace(book, on=on, round_at=view.now))

@@ -40,16 +40,9 @@ def rank_units(book: Accounts, runs: Bools) -> Floats:
     return np.where(runs & known[:, None] & (book.share > 0.0), due, 0.0)
 
 
-def by_kind(book: Accounts, priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """All units for the first kind, best first, then for the next: as the authors' code."""
-    for kind in order:
-        for unit in _best_first(book, priority, kind):
-            yield int(unit), kind
-
-
 def due_first(book: Accounts, priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Every kind to those with a share of it; then what is left to anybody."""
-    queues = [(kind, _best_first(book, priority, kind)) for kind in order]
+    queues = [(kind, best_first(book, priority, kind)) for kind in order]
     for kind, queue in queues:
         yield from ((int(u), kind) for u in queue if priority[u, kind] > 0.0)
     for kind, queue in queues:
@@ -119,7 +112,7 @@ def fill_turns(
             taken.update(jobs)
 
 
-def _best_first(book: Accounts, priority: Floats, kind: int) -> Rows:
+def best_first(book: Accounts, priority: Floats, kind: int) -> Rows:
     """By priority, deficit, share; ties to the earlier job."""
     keys = (-book.share[:, kind], -book.deficit[:, kind], -priority[:, kind])
     return np.lexsort(keys)

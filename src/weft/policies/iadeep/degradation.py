@@ -16,16 +16,13 @@ def noise_scale(batch: int, small: float, large: float) -> float:
     return noise / signal
 
 
-def degradation(
-    stretch: float, growth: float, efficiency: float, *, artifact: bool = False
-) -> float:
+def degradation(stretch: float, growth: float, efficiency: float) -> float:
     """Progress alone at the initial batch over progress now; 1 is no loss.
 
     `stretch` is the step time now over the one alone at the initial batch, `growth` the batch
-    over the initial one, `efficiency` the progress of a sample. The authors' code multiplies
-    by the efficiency where it must divide, which rewards large batches twice.
+    over the initial one, `efficiency` the progress of a sample.
     """
-    return stretch / growth * (efficiency if artifact else 1.0 / efficiency)
+    return stretch / growth / efficiency
 
 
 def interference(stretches: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ Deviations  the search is the usual one with real measurements: a Gaussian proce
             exponential kernel over the joint grid of all tunable jobs of the device, lower
             confidence bound, memory-feasible points only, and the best measured point at
             the end; the authors' code feeds a linear model its own bounds and tunes the newcomer
-            alone. Degradation is in its progress form; `artifact=true` takes the code's. Where no
+            alone. Degradation is in its progress form. Where no
             past co-location of the same models is on record, the scheduler's interference
             model predicts instead of a random forest. Idle devices come first in the whole
             cluster, then the least interference anywhere; the authors choose a node first. Jobs
@@ -71,7 +71,6 @@ class IADeep:
     """
 
     tune: bool = True
-    artifact: bool = False
     probes: int = 10
     patience: int = 4
     probe_s: float = 5.0
@@ -92,6 +91,10 @@ class IADeep:
                 f"{self.residents} and probe_s {self.probe_s:g} must be positive",
                 hint="for example iadeep:probes=10,probe_s=5",
             )
+
+    def degrade(self, devices: Devices, job: JobId, stretch: float) -> float:  # noqa: ARG002
+        """A job's degradation: in its progress form what was measured is all there is to it."""
+        return stretch
 
     def decide(self, view: View) -> Plan:
         """Take in what was measured, place newcomers, and see to groups that changed."""
@@ -231,11 +234,4 @@ class _Book:
         return {job: 1.0 / pace for job, pace in paces.items() if pace}
 
     def _objective(self, stretches: Mapping[JobId, float]) -> float:
-        """Sum of degradations: in its progress form what was measured is all there is to it."""
-        total = 0.0
-        for job, stretch in stretches.items():
-            known = self._devices.tunable(job) if self._policy.artifact else None
-            # The code multiplies by the efficiency that progress was divided by.
-            twice = 1.0 if known is None else known.efficiency(self._devices.size(job)) ** 2
-            total += stretch * twice
-        return total
+        return sum(self._policy.degrade(self._devices, *seen) for seen in stretches.items())

@@ -8,12 +8,10 @@ Needs       an estimate of each job's remaining time; what a job does with a dev
 Controls    who runs, where, and which two share devices.
 Cost        O(n log n) for n active jobs, then O(hosts) for each job of the queue.
 Deviations  profiling is charged: a job enters the main queue when its `limit_s` in the corner are
-            over, or without metrics after `patience` seconds of waiting for the corner;
-            `artifact=true` is the authors' simulator, where metrics are known at submission
-            and only jobs that end in time (as predicted) visit the corner. A profiled job goes
-            on from a checkpoint where the authors discard the profiling run. The corner is the
-            last `corner` nodes (one, for jobs of up to 8 GPUs; the authors have two of 135 nodes
-            for the same sizes), and none in clusters below four nodes or while a job needs
+            over, or without metrics after `patience` seconds of waiting for the corner. A profiled
+            job goes on from a checkpoint where the authors discard the profiling run. The corner is
+            the last `corner` nodes (one, for jobs of up to 8 GPUs; the authors have two of 135
+            nodes for the same sizes), and none in clusters below four nodes or while a job needs
             them; it is not resized. Priority is the configured predictor's, not an explainable
             boosting machine's. The forecast of submissions is the mean of the last five
             ten-minute bins, and its threshold grows with the cluster. A job that was never
@@ -36,7 +34,7 @@ from weft.core.plan.about import About, Controls, Needs, Ties
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.policies.lucid.demand import Arrivals, busy
 from weft.policies.lucid.profiler_nodes import Corner
@@ -80,7 +78,6 @@ class Lucid:
     patience: float = 600.0
     packing: Literal["auto", "on", "off"] = "auto"
     quiet: float = 2.0
-    artifact: bool = False
 
     about = About(
         "lucid",
@@ -108,12 +105,11 @@ class Lucid:
         left = view.remaining()
         corner = Corner(view, self.corner, self.factor * self.corner, self.limit_s, kept.corner)
         waiting = corner.release()
-        newcomers = self._unprofiled(view, left, corner, waiting)
+        newcomers = self._unprofiled(view, corner, waiting)
         corner.admit(newcomers)
         main = [row for row in waiting if row not in newcomers]
         corner.close()
-        measured = (view.ran() >= self.limit_s - EPS) | self.artifact | _watched(view)
-        draft = Main(view, left * view.table.gpus, measured, kept.started, corner)
+        draft = Main(view, left * view.table.gpus, self._measured(view), kept.started, corner)
         on = self.packing == "on" or (
             self.packing == "auto" and busy(arrivals.bins(view.now), self._quiet(view))
         )
@@ -127,14 +123,14 @@ class Lucid:
     def _quiet(self, view: View) -> float:
         return self.quiet * view.cluster.gpus / VENUS_GPUS
 
-    def _unprofiled(
-        self, view: View, left: Floats, corner: Corner, waiting: list[int]
-    ) -> list[int]:
+    def _measured(self, view: View) -> Bools:
+        """Rows whose use of a device is known."""
+        return np.asarray((view.ran() >= self.limit_s - EPS) | _watched(view))
+
+    def _unprofiled(self, view: View, corner: Corner, waiting: list[int]) -> list[int]:
         """Rows that go through the corner first."""
         rows = [row for row in waiting if corner.takes(row)]
-        if self.artifact:
-            return [row for row in rows if left[row] <= self.limit_s + EPS]
-        known = (view.ran() >= self.limit_s - EPS) | _watched(view)
+        known = self._measured(view)
         fresh = [row for row in rows if not known[row]]
         return [r for r in fresh if view.now < view.job(r).submitted + self.patience]
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
 from weft.core.model.job import Allocation, JobId, Sharing
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
+from weft.frozen import frozen
 from weft.pieces.place.gangs import Placer, consolidate, fewest_nodes
-from weft.policies.lucid.binder import LARGEST, Candidate, first_host
 from weft.policies.lucid.profiler_nodes import Corner
-from weft.policies.lucid.scores import JUMBO, score
+from weft.policies.lucid.scores import JUMBO, MOST, score
 
 
 class Main:
@@ -154,3 +155,38 @@ class Main:
 
 def _devices(on: Allocation) -> list[tuple[str, int]]:
     return [(part.node, gpu) for part in on.slices for gpu in part.gpus]
+
+
+# ---- which running job may share its devices with a newcomer
+
+
+LARGEST = 8  # gangs above one node are never packed
+SPAN = 2.0  # a newcomer may be at most this much longer than its host
+
+
+@frozen
+class Candidate:
+    """A job as the binder sees it: size, sharing score, peak memory, predicted GPU-seconds.
+
+    `device_gb` is the memory of each device that a host is on.
+    """
+
+    id: JobId
+    gpus: int
+    score: int
+    mem_gb: float
+    gpu_s: float
+    device_gb: float = inf
+
+
+def first_host(new: Candidate, hosts: Iterable[Candidate]) -> Candidate | None:
+    """The first host, in order of start, that passes every rule; None if there is none."""
+    for host in hosts:
+        if (
+            new.gpus == host.gpus <= LARGEST
+            and new.mem_gb + host.mem_gb < host.device_gb
+            and new.score + host.score <= MOST
+            and new.gpu_s <= SPAN * host.gpu_s
+        ):
+            return host
+    return None

@@ -75,7 +75,7 @@ class Lyra:
 
     def decide(self, view: View) -> Plan:
         """Give back what is wanted, start by base demand, hand out the rest."""
-        if not len(view.table) or not view.cluster.nodes:
+        if view.empty:
             return Plan()
         desk = Allocator(view, estimates=self.order == "sjf")
         if view.recalled:

@@ -10,14 +10,11 @@ Cost        O(generations x population x jobs x nodes), after O(jobs x GPUs) for
 Deviations  one objective, not a Pareto set: only fitness decides in the end. The search ends
             after `patience` generations without gain. What jobs hold is always among the states
             to start from, so that a search never makes fitness worse, and so is everybody at the
-            smallest size. `artifact=true` does none of these: it breeds as the authors' code does,
-            and clears a node on which jobs that span nodes meet for the first of them; jobs and
-            beliefs then fit one model over all kinds, and stop early, as theirs do. Kinds of GPUs
-            are not told apart, as in the simulator of Sia (SOSP 2023): machines are shown in
-            parts of the size of the smallest, a job is given at most the GPUs of the smallest
-            kind, and one that spans kinds keeps the kind with most. A job that asks for a part
-            of a GPU has one for itself. Without beliefs, sizes are bounded by what jobs ask for.
-            The cluster is not resized.
+            smallest size. Kinds of GPUs are not told apart, as in the simulator of Sia (SOSP
+            2023): machines are shown in parts of the size of the smallest, a job is given at most
+            the GPUs of the smallest kind, and one that spans kinds keeps the kind with most. A job
+            that asks for a part of a GPU has one for itself. Without beliefs, sizes are bounded by
+            what jobs ask for. The cluster is not resized.
 """
 
 from __future__ import annotations
@@ -26,18 +23,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import bad_values
 from weft.core.model.job import JobId
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Assumes, sizes_in_rounds
+from weft.core.plan.about import About, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats, Rows
 from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.policies.pollux.machines import Machines
-from weft.policies.pollux.nsga import search
-from weft.policies.pollux.pareto import Goals
 from weft.policies.pollux.speedups import TIE, Speedups, restart_factor, speedups, worth
 from weft.solve.genetic import Counts, Matrix, evolve
 
@@ -67,9 +62,8 @@ class Pollux:
     `p` tempers fairness (more negative is fairer), `interval` is the length of a round.
     `population` and `generations` bound the search, which ends after `patience` generations
     without gain. A job that can do with fewer uses at most `max_nodes` nodes. `kinds` says which
-    kind a job keeps that was given as many GPUs of several. With `artifact` the search is the
-    authors': a Pareto set of fitness and utility, from the last one on, in all its generations.
-    `pooled` asks for beliefs from all jobs of a model, running and ended.
+    kind a job keeps that was given as many GPUs of several. `pooled` asks for beliefs from all
+    jobs of a model, running and ended.
     """
 
     p: float = -1.0
@@ -79,7 +73,6 @@ class Pollux:
     patience: int = 20
     max_nodes: int = 16
     kinds: tuple[str, ...] = FASTEST_FIRST
-    artifact: bool = False
     pooled: bool = False
 
     @property
@@ -87,15 +80,12 @@ class Pollux:
         """Decides once a round."""
         waits = "a gang waits while its GPUs are worth more to several smaller jobs"
         about = sizes_in_rounds("pollux", "Qiao et al. 2021", self.interval, WHERE, starves=waits)
-        assumes = Assumes.ONE_KIND if self.artifact else Assumes.NOTHING
-        return replace(about, assumes=assumes, pools=self.pooled)
+        return replace(about, pools=self.pooled)
 
     def __post_init__(self) -> None:
         if min(self.population, self.generations, self.max_nodes) < 1:
-            raise InvalidConfig(
-                f"pollux: population={self.population}, generations={self.generations}, "
-                f"max_nodes={self.max_nodes}",
-                hint="all of them are at least 1",
+            raise bad_values(
+                "pollux", self, "population generations max_nodes", "all of them are at least 1"
             )
 
     def decide(self, view: View) -> Plan:
@@ -110,6 +100,7 @@ class Pollux:
         return Plan({view.job(row).id: on for row, on in placed.items()}, memory=memory)
 
     stops = True  # a job's GPUs may be worth more to others
+    _tie, _clear = TIE, False  # what a replica is worth at equal speed; see `Matrix`
 
     def choose_sizes(self, view: View) -> Sizes:
         """The same search; its nodes are forgotten, its sizes and kinds are not."""
@@ -129,18 +120,25 @@ class Pollux:
         matrix = self._matrix(view, machines, known, order)
         names = tuple(part.name for part in machines.parts)
         jobs = tuple(view.job(row).id for row in order)
-        last = _recall(view.memory, jobs, names, by_rank=self.artifact)
-        if self.artifact:
-            goals = Goals(self.p, known.values[order], machines.capacity)
-            states, best = self._search(matrix, last, view.rng, goals)
-        else:
-            states, best = self._evolve(matrix, machines, last, view.rng)
+        last = self._recall(view.memory, jobs, names)
+        states, best = self._search(matrix, machines, last, view.rng, known.values[order])
         wanted = np.empty_like(held)
         wanted[order] = self._on_one_kind(machines, matrix, states[:, best])
         return wanted, PolluxMemory(jobs, names, states.astype(float))
 
-    def _evolve(
-        self, matrix: Matrix, machines: Machines, last: Counts | None, rng: np.random.Generator
+    def _recall(
+        self, memory: object, jobs: tuple[JobId, ...], parts: tuple[str, ...]
+    ) -> Counts | None:
+        """The last population in terms of the jobs and machines there are now."""
+        return _translate(memory, jobs, parts) if isinstance(memory, PolluxMemory) else None
+
+    def _search(
+        self,
+        matrix: Matrix,
+        machines: Machines,
+        last: Counts | None,
+        rng: np.random.Generator,
+        values: Floats,  # noqa: ARG002 - for searches with a second objective
     ) -> tuple[Counts, int]:
         """The last population, and which of it is best."""
         evolved = evolve(
@@ -152,20 +150,6 @@ class Pollux:
             patience=self.patience,
         )
         return evolved.states, int(evolved.score.argmax())
-
-    def _search(
-        self, matrix: Matrix, last: Counts | None, rng: np.random.Generator, goals: Goals
-    ) -> tuple[Counts, int]:
-        """The Pareto set of the authors' search, from the last one, and which of it is best."""
-        bred = search(
-            matrix,
-            matrix.held[:, None] if last is None else last,
-            rng,
-            goals,
-            population=self.population,
-            generations=self.generations,
-        )
-        return bred.states, int(bred.goals[0].argmax())
 
     def _matrix(self, view: View, machines: Machines, known: Speedups, order: Rows) -> Matrix:
         """The problem of this round, jobs in order of precedence."""
@@ -181,9 +165,9 @@ class Pollux:
             np.where(pinned, held.sum(axis=1), known.most)[order],
             machines.allowed(view)[order],
             pinned[order],
-            worth(known.values, factor, scale, self.p, 0.0 if self.artifact else TIE)[order],
+            worth(known.values, factor, scale, self.p, self._tie)[order],
             max(self.max_nodes, int(known.least.max())),
-            clear=self.artifact,
+            clear=self._clear,
         )
 
     def _on_one_kind(self, machines: Machines, matrix: Matrix, state: Counts) -> Counts:
@@ -196,24 +180,13 @@ class Pollux:
         return wanted
 
 
-def _recall(
-    memory: object, jobs: tuple[JobId, ...], parts: tuple[str, ...], *, by_rank: bool = False
-) -> Counts | None:
-    """The last population in terms of the jobs and machines there are now.
-
-    With `by_rank` the first of the jobs that are still there gets the row of whoever was the
-    first of them, and so on: the authors' code loses track of jobs whose precedence changed.
-    """
-    if not isinstance(memory, PolluxMemory):
-        return None
+def _translate(memory: PolluxMemory, jobs: tuple[JobId, ...], parts: tuple[str, ...]) -> Counts:
     states = np.zeros((len(jobs), memory.states.shape[1], len(parts)), dtype=np.float32)
     job_at = {job: i for i, job in enumerate(memory.jobs)}
     part_at = {part: i for i, part in enumerate(memory.parts)}
     rows = [i for i, job in enumerate(jobs) if job in job_at]
     columns = [i for i, part in enumerate(parts) if part in part_at]
-    old_rows = np.array([job_at[jobs[i]] for i in rows], dtype=np.intp)
-    if by_rank:
-        old_rows.sort()
+    old_rows = [job_at[jobs[i]] for i in rows]
     old_columns = [part_at[parts[i]] for i in columns]
     if rows and columns:
         kept = memory.states[old_rows][:, :, old_columns]

@@ -65,9 +65,10 @@ class Rubick:
 
     def decide(self, view: View) -> Plan:
         """Curves, slopes, placement, plans."""
-        if not len(view.table) or not view.cluster.nodes:
+        if view.empty:
             return Plan()
-        return place_plans(view, self.choose_sizes(view).wanted)
+        firm = np.flatnonzero(~self._movable(view)).tolist()
+        return place_plans(view, self.choose_sizes(view).wanted, firm)
 
     def choose_sizes(self, view: View) -> Sizes:
         """A rung for every row."""

@@ -2,21 +2,30 @@
 
 The program over counts knows the room of all rounds together. Where its counts cannot be packed, a
 small window is solved again with a variable for each job and round, as the authors' program has
-them; in a large one the jobs that lost rounds are held to what they found, and it is solved again.
+them; in a large one each round is given, one after the other and as long as that helps, to those
+who are worth most in it beside what the other rounds give them.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from weft.core.state.table import Bools, Floats
+from weft.core.state.table import Bools, Floats, Rows
 from weft.frozen import frozen
 from weft.policies.shockwave.rounds import order_early, place_rounds
-from weft.policies.shockwave.welfare import GAP, Counts, Window, choose_counts, choose_rounds, value
+from weft.policies.shockwave.welfare import (
+    GAP,
+    Counts,
+    Window,
+    choose_counts,
+    choose_rounds,
+    log_progress,
+    value,
+)
 
 SMALL = 120  # jobs times rounds
-REPAIRS = 4
-MORE = 0.05  # of what a plan is worth, for which one that matters less early is taken
+PASSES = 8
+PARTS = 100  # of a GPU, where gangs are not whole
 
 
 @frozen
@@ -39,97 +48,102 @@ def plan_rounds(window: Window, kappa: float, *, strict: bool = True) -> Packed 
     if counts is None:
         return None
     bound = value(window, counts, kappa)
-    best = _pack(window, counts, kappa)
-    if bound - value(window, best.sum(axis=1), kappa) > GAP * abs(bound) or _misses(window, best):
+    best = _place(window, counts)
+    if best.sum() < counts.sum():
         exact = choose_rounds(window, kappa) if counts.size * window.rounds <= SMALL else None
-        if exact is not None:
-            best = _early(window, exact)
-        else:
-            best = _better(
-                window, best, _early(window, _repair(window, counts, best, kappa)), kappa
-            )
-    if strict and _misses(window, best):
+        best = _early(window, _search(window, counts, kappa) if exact is None else exact)
+    if strict and _missing(window, best.sum(axis=1)).any():
         return None
     return Packed(best, value(window, best.sum(axis=1), kappa), bound)
 
 
-def _repair(window: Window, counts: Counts, best: Bools, kappa: float) -> Bools:
-    """Hold those that lost rounds to what they found, and let the others have the rest."""
-    most, tried = np.full(len(window), window.rounds), best
-    for _ in range(REPAIRS):
-        placed = tried.sum(axis=1)
-        lost = placed < counts
-        if not lost.any():
+def _place(window: Window, counts: Counts, order: Rows | None = None) -> Bools:
+    """Rounds for counts, those first that matter most early; fewer where gangs find no room."""
+    if order is None:
+        order = order_early(counts, window.gangs, window.weight)
+    return place_rounds(counts, window.gangs, window.gpus, window.rounds, order)
+
+
+def _search(window: Window, counts: Counts, kappa: float) -> Bools:
+    """The best of what exchanges make of some orders; the first where others hardly add to it."""
+    longest = float((window.left_s - window.run_s(counts)).max(initial=0.0))
+    bound, gangs = value(window, counts, kappa), window.gangs
+    slack = GAP * abs(bound)
+    best, rank = _place(window, counts), (-np.inf, -np.inf)
+    for order in (None, np.lexsort((-counts, -gangs)), np.argsort(-counts * gangs, kind="stable")):
+        if rank > (0.0, bound - slack):
             break
-        most = np.where(lost, np.minimum(most, placed), most)
-        again = choose_counts(window, kappa, most=most)
-        if again is None:
-            break
-        counts, tried = again, _pack(window, again, kappa)
-        best = _better(window, best, tried, kappa)
+        runs = _exchange(window, _place(window, counts, order), kappa, longest)
+        missing = -float(_missing(window, runs.sum(axis=1)).sum())
+        new = (missing, value(window, runs.sum(axis=1), kappa))
+        if new > (rank[0], rank[1] + slack):
+            best, rank = runs, new
     return best
 
 
-def _better(window: Window, early: Bools, other: Bools, kappa: float) -> Bools:
-    """Another plan, if it is worth much more; else the one in which those who matter come early."""
-    (kept, worth), (keeps, more) = _rank(window, early, kappa), _rank(window, other, kappa)
-    if kept != keeps:
-        return other if keeps else early
-    return other if more > worth + MORE * abs(worth) else early
+def _missing(window: Window, counts: Counts) -> Floats:
+    """Seconds of what each job must be run, beyond these rounds."""
+    short = window.least_s - window.run_s(counts)
+    return np.asarray(np.where(short > 1e-6, short, 0.0))
 
 
-def _rank(window: Window, runs: Bools, kappa: float) -> tuple[bool, float]:
-    return not _misses(window, runs), value(window, runs.sum(axis=1), kappa)
+def _exchange(window: Window, runs: Bools, kappa: float, longest: float) -> Bools:
+    """Each round to those who are worth most in it, as long as that helps.
+
+    The last rounds change first: early ones are those that come to pass before the next plan.
+    """
+    runs, changed = runs.copy(), True
+    for _ in range(PASSES):
+        if not changed:
+            break
+        changed = False
+        for at in reversed(range(window.rounds)):
+            others = runs.sum(axis=1) - runs[:, at]
+            gain = _gains(window, others, kappa, longest)
+            chosen = _fit_best(gain, window.gangs, window.gpus)
+            if gain[chosen].sum() > gain[runs[:, at]].sum() * (1.0 + 1e-9) + 1e-12:
+                runs[:, at], changed = chosen, True
+    return runs
 
 
-def _misses(window: Window, runs: Bools) -> bool:
-    return bool((window.run_s(runs.sum(axis=1)) < window.least_s - 1e-6).any())
+def _gains(window: Window, counts: Counts, kappa: float, longest: float) -> Floats:
+    """What one round more of each job is worth, beyond all else where it must be run.
+
+    Every job with more than `longest` seconds left counts, not the one with the most alone: no
+    single one of several could make that shorter.
+    """
+    run, more = window.run_s(counts), window.run_s(counts + 1)
+    done = [log_progress((window.over + s / window.epoch_s) / window.epochs) for s in (run, more)]
+    gain = window.weight * (done[1] - done[0]) / (len(window) * window.rounds)
+    left = [np.maximum(window.left_s - s - longest, 0.0) for s in (run, more)]
+    gain += kappa * (left[0] - left[1])
+    must = _missing(window, counts) - _missing(window, counts + 1)
+    return np.asarray(gain + must * (gain.sum() + 1.0))
 
 
-def _pack(window: Window, counts: Counts, kappa: float) -> Bools:
-    """Rounds for counts: those that matter most early; in other orders where some find no room."""
-    gangs, rounds = window.gangs, window.rounds
-    orders = (
-        order_early(counts, gangs, window.weight),
-        np.lexsort((-counts, -gangs)),
-        np.argsort(-counts * gangs, kind="stable"),
-    )
-    best: Bools | None = None
-    for order in orders:
-        runs = place_rounds(counts, gangs, window.gpus, rounds, order)
-        if best is None and runs.sum() == counts.sum():
-            return runs
-        runs = _fill(window, runs, kappa)
-        best = runs if best is None else _better(window, best, _early(window, runs), kappa)
-    assert best is not None
-    return best
-
-
-def _fill(window: Window, runs: Bools, kappa: float) -> Bools:
-    """Rounds that gangs could not use, to whoever is worth most there."""
-    runs = runs.copy()
-    while True:
-        room = window.gpus - window.gangs @ runs
-        counts = runs.sum(axis=1)
-        now = value(window, counts, kappa)
-        gains = [
-            (value(window, counts + (np.arange(len(counts)) == job), kappa) - now, -job)
-            for job in range(len(counts))
-            if (~runs[job] & (room >= window.gangs[job] - 1e-9)).any()
-        ]
-        gain, job = max(gains, default=(0.0, 0))
-        if gain <= 1e-12:
-            return runs
-        free = ~runs[-job] & (room >= window.gangs[-job] - 1e-9)
-        runs[-job, int(np.flatnonzero(free)[0])] = True
+def _fit_best(gain: Floats, gangs: Floats, gpus: float) -> Bools:
+    """Those who are worth the most together and fit beside each other."""
+    parts = 1 if (gangs % 1.0 == 0.0).all() else PARTS
+    need = np.ceil(gangs * parts - 1e-6).astype(int)
+    room = int(gpus * parts + 1e-6)
+    best, taken = np.zeros(room + 1), []
+    some = np.flatnonzero((gain > 0.0) & (need <= room)).tolist()
+    for job in some:
+        with_it = best[: room + 1 - need[job]] + gain[job]
+        take = np.zeros(room + 1, dtype=bool)
+        take[need[job] :] = with_it > best[need[job] :]
+        best[need[job] :] = np.maximum(best[need[job] :], with_it)
+        taken.append(take)
+    chosen = np.zeros(len(gain), dtype=bool)
+    for job, take in zip(reversed(some), reversed(taken), strict=True):
+        if take[room]:
+            chosen[job] = True
+            room -= need[job]
+    return chosen
 
 
 def _early(window: Window, runs: Bools) -> Bools:
-    """As many rounds for each, those first that matter most early."""
+    """As many rounds for each, those first that matter most early; as it is where that fails."""
     counts = runs.sum(axis=1)
-    order = order_early(counts, window.gangs, window.weight)
-    again = place_rounds(counts, window.gangs, window.gpus, window.rounds, order)
-    if again.sum() == counts.sum():
-        return again
-    worth: Floats = window.weight / np.maximum(counts * window.gangs, 1e-9)
-    return runs[:, np.argsort(-(worth @ runs), kind="stable")]
+    again = _place(window, counts)
+    return again if again.sum() == counts.sum() else runs

@@ -25,7 +25,7 @@ from dataclasses import field
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import bad_values
 from weft.core.model.job import Allocation, JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties
@@ -84,15 +84,16 @@ class Singularity:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.standard <= self.premium <= 1.0 or min(self.window, self.review) <= 0.0:
-            raise InvalidConfig(
-                f"singularity: premium={self.premium:g}, standard={self.standard:g}, "
-                f"window={self.window:g}, review={self.review:g}",
-                hint="0 <= standard <= premium <= 1, and times are above 0",
+            raise bad_values(
+                "singularity",
+                self,
+                "premium standard window review",
+                "0 <= standard <= premium <= 1, and times are above 0",
             )
 
     def decide(self, view: View) -> Plan:
         """Deficits, sizes, places."""
-        if not len(view.table) or not view.cluster.nodes:
+        if view.empty:
             return Plan()
         memory = recall(view, SingularityMemory)
         held = self._account(view, memory)

@@ -25,7 +25,7 @@ from dataclasses import field, replace
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import InvalidConfig, bad_values
 from weft.core.model.job import Allocation, Config, JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
@@ -53,7 +53,7 @@ from weft.pieces.size.choice_reasons import (
 )
 from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
 from weft.pieces.size.hold_times import HoldTimes, key_of
-from weft.pieces.size.plans import attach_plans, find_better_plans
+from weft.pieces.size.plans import attach_plans, explain_plans, find_better_plans
 from weft.policies.weft.plain import decide_plain, is_all_plain
 from weft.policies.weft.program import Choice, Start, choose_alone
 from weft.policies.weft.sharing import choose_shared
@@ -136,7 +136,7 @@ class Weft:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.shape < 1.0:
-            raise InvalidConfig(f"weft: shape={self.shape:g}", hint="shape is between 0 and 1")
+            raise bad_values("weft", self, "shape", "shape is between 0 and 1")
         if self.share and self.strangers:
             raise InvalidConfig(
                 "weft: share and strangers are two ways to share a GPU",
@@ -153,7 +153,7 @@ class Weft:
 
     def _decide(self, view: View) -> Plan:
         """Speeds, values, program, placement, batches."""
-        if not len(view.table) or not view.cluster.nodes:
+        if view.empty:
             return Plan()
         last = view.memory if isinstance(view.memory, LastDecision) else None
         if not self.share and is_all_plain(view):
@@ -216,17 +216,19 @@ class Weft:
         view, configs, answer = values.view, values.configs, choice.answer
         changes, pairs = choice.changes, choice.pairs
         parts = start_parts(view, changes, fewest_nodes)
+        better = find_better_plans(view, changes)
         waiting: Bools = answer.pick < 0
         waiting[[*parts]] = False
         explained = np.zeros(0) if last is None else last.waiting
         return Plan(
-            self._with_batches(values, choice)
+            self._with_batches(values, choice, better)
             | {view.job(row).id: on for row, on in parts.items()},
             wake_at=float((np.floor(view.now / self.wake_s) + 1.0) * self.wake_s),
             reasons={
                 **clear_reasons(view, waiting, explained),
                 **explain_changes(view, configs, choice.worth.speed, answer, changes),
                 **explain_pairs(view, pairs, changes),
+                **explain_plans(view, better),
                 **show_figures(view, configs, choice.worth.value, answer),
             },
             blockers=gave_way(view, changes),
@@ -241,8 +243,10 @@ class Weft:
             | find_parted(view, changes),
         )
 
-    def _with_batches(self, values: Values, choice: Choice) -> dict[JobId, Allocation | None]:
-        """The changes, with the batch that a job is best to begin with.
+    def _with_batches(
+        self, values: Values, choice: Choice, better: dict[int, Allocation]
+    ) -> dict[JobId, Allocation | None]:
+        """The changes, with the batch that a job is best to begin with, and `better` plans.
 
         Once it has reported, it tunes itself.
         """
@@ -253,8 +257,7 @@ class Weft:
             on = view.allocation(row)
             if on is not None and on.batch is not None and row not in changes:
                 planned[view.job(row).id] = replace(on, batch=None)
-        for row, better in find_better_plans(view, changes).items():
-            planned[view.job(row).id] = better
+        planned |= {view.job(row).id: on for row, on in better.items()}
         for row, on in changes.items():
             job = view.job(row)
             stays = self.share and on is not None and _is_there(view, row, on)

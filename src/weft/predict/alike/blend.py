@@ -174,13 +174,32 @@ class Blend:
         wide._prior = np.repeat(self._prior, times, 0)
         return wide
 
+    def mean_of_many(self, counts: Floats) -> Floats:
+        """Expected seconds a job where so many alike wait, none has run, and the first tells.
+
+        One of each is tried; the others follow at once unless it outlives the best of the horizons.
+        """
+        reach = _reach(self.attained)
+        ending, length = (
+            column.reshape(reach.shape)
+            for column in self._repeat(len(HORIZONS))._ends_within(reach.ravel())
+        )
+        mean, many = self.mean_left()[:, None], counts[:, None]
+        tried = (many * length + mean - length) / (many * ending + 1.0 - ending)
+        return np.asarray(np.minimum(tried.min(axis=1), mean[:, 0]))
+
     def _within(self, reach: Floats) -> tuple[Floats, Floats]:
         """The chance to end by then, and the seconds that are used until then on average."""
+        chance, length = self._ends_within(reach)
+        used = length - chance * self.attained + (1.0 - chance) * (reach - self.attained)
+        return chance, used
+
+    def _ends_within(self, reach: Floats) -> tuple[Floats, Floats]:
+        """The chance to end by then, and this chance times the mean length of those that do."""
         inside = self._between(reach)
         chance = (self._per_weight * inside.w).sum(axis=1)
         length = (self._per_weight * inside.wx).sum(axis=1)
         by_then = self._prior <= reach[:, None]
         chance += self.prior_part * by_then.mean(axis=1)
         length += self.prior_part * np.where(by_then, self._prior, 0.0).mean(axis=1)
-        used = length - chance * self.attained + (1.0 - chance) * (reach - self.attained)
-        return chance, used
+        return chance, length

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import bad_values
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.prediction import INTERVAL, LEAST_S, Basis, Calibration, Risk
 from weft.core.knowledge.predictor import Asks
@@ -29,14 +29,16 @@ class Alike:
     Groups from the narrowest (same user, command and GPUs) to all jobs keep their last `ring` ends,
     of which every `half` ends a sample loses half its weight. A group with n ends worth counts
     n / (n + `shrink`), the rest is left to the next wider one. What jobs have outlived is dropped
-    first. `point` is what `remaining` says, mean or median. Before the first end it is infinite
-    (`unknown=last`), the mean of a prior (`prior`) or 1 s (`first`). At most `groups` are kept.
+    first. `point` is what `remaining` says: the mean, the median, or `first`, for orders that stop
+    nobody: the mean a job of all that wait and are alike, if one of them runs first and the others
+    are put off where it proves long. Before the first end it is infinite (`unknown=last`), the mean
+    of a prior (`prior`) or 1 s (`first`). At most `groups` are kept.
     """
 
     ring: int = 200
     half: float = 20.0
     shrink: float = 4.0
-    point: Literal["mean", "median"] = "mean"
+    point: Literal["mean", "median", "first"] = "mean"
     unknown: Literal["first", "prior", "last"] = "last"
     groups: int = 50_000
 
@@ -46,15 +48,9 @@ class Alike:
 
     def __post_init__(self) -> None:
         if self.ring < 2 or self.groups < 10:
-            raise InvalidConfig(
-                f"alike: ring={self.ring}, groups={self.groups}",
-                hint="ring is 2 or more, groups 10 or more",
-            )
+            raise bad_values("alike", self, "ring groups", "ring is 2 or more, groups 10 or more")
         if not (self.half > 0.0 and self.shrink >= 0.0):
-            raise InvalidConfig(
-                f"alike: half={self.half:g}, shrink={self.shrink:g}",
-                hint="half is above 0, shrink is 0 or more",
-            )
+            raise bad_values("alike", self, "half shrink", "half is above 0, shrink is 0 or more")
         self._rings, self._scores = Rings(self.ring, self.groups), Scoreboard()
         self._noted: dict[JobId, Predicted] = {}
         self._state = 0
@@ -76,9 +72,12 @@ class Alike:
     # ---- what is asked
 
     def remaining(self, table: Table, now: float) -> Floats:
-        """The mean or the median of each row's time left."""
+        """What `point` says of each row's time left."""
         if self.point == "mean" or self._knows_nothing:
             return self.mean(table, now)
+        if self.point == "first":
+            left = np.minimum(self.mean(table, now), self._many.mean_of_first(table, now))
+            return np.maximum(left, LEAST_S)
         return self.quantiles(table, now, (0.5,))[:, 0]
 
     @property

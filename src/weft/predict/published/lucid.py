@@ -14,7 +14,6 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from weft.core.errors import InvalidConfig
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.fits import Fit
 from weft.core.model.job import Job
@@ -37,10 +36,8 @@ class Lucid(Fitted):
     label = "lucid"
 
     def __post_init__(self) -> None:
-        if not self.refresh_days > 0.0:
-            raise InvalidConfig(f"lucid: refresh_days={self.refresh_days:g} must be above 0")
         super().__init__()
-        self._past = PastEnds(self.refresh_days)
+        self._past = PastEnds(self.refresh_days, self.label)
         self._model: tuple[Encoding, Shapes] | None = None
 
     @property

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import bad_values
 from weft.core.events.job_end import Ended
 from weft.core.model.job import Job
 from weft.predict.published.by_job import ByJob
@@ -28,7 +28,7 @@ class PaiHistory(ByJob):
     def __post_init__(self) -> None:
         super().__init__()
         if self.window < 1:
-            raise InvalidConfig(f"pai-history: window={self.window}", hint="it is 1 or more")
+            raise bad_values("pai-history", self, "window", "it is 1 or more")
         self._sums: dict[str, list[float]] = {}
         self._recent: dict[str, deque[float]] = {}
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job, name_of
 from weft.core.state.table import Floats
 
@@ -62,10 +63,12 @@ class Encoding:
 
 
 class PastEnds:
-    """The newest ends, and whether it is time to fit again."""
+    """The newest ends, and whether it is time to fit again; `label` is whose they are."""
 
-    def __init__(self, every_days: float) -> None:
-        self._every_s = every_days * DAY_S
+    def __init__(self, refresh_days: float, label: str = "") -> None:
+        if not refresh_days > 0.0:
+            raise InvalidConfig(f"{label}: refresh_days={refresh_days:g} must be above 0")
+        self._every_s = refresh_days * DAY_S
         self._rows: list[Row] = []
         self._seen = 0  # ends
         self._fitted = (0, 0.0)  # ends at the last fit, and when that was

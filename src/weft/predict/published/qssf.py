@@ -16,7 +16,6 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from weft.core.errors import InvalidConfig
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.fits import Fit
 from weft.core.model.job import Job
@@ -56,10 +55,8 @@ class Qssf(Fitted):
     label = "qssf"
 
     def __post_init__(self) -> None:
-        if not self.refresh_days > 0.0:
-            raise InvalidConfig(f"qssf: refresh_days={self.refresh_days:g} must be above 0")
         super().__init__()
-        self._past = PastEnds(self.refresh_days)
+        self._past = PastEnds(self.refresh_days, self.label)
         self._model: tuple[Encoding, Trees] | None = None
         self._ends: dict[tuple[str, str, str], list[float]] = {}  # user, name, gpus: count, sum
         self._names: dict[str, None] = {}

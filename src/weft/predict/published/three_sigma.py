@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import bad_values
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.prediction import INTERVAL, LEAST_S
 from weft.core.model.job import Job, JobId
@@ -72,7 +72,7 @@ class ThreeSigma(ByJob):
     def __post_init__(self) -> None:
         super().__init__()
         if not self.cycle_s > 0.0:
-            raise InvalidConfig(f"three-sigma: cycle_s={self.cycle_s:g}", hint="it is above 0")
+            raise bad_values("three-sigma", self, "cycle_s", "it is above 0")
         self._known: dict[str, Attribute] = {}
         self._chosen: dict[JobId, Attribute | None] = {}
 

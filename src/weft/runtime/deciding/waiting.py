@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 DOWN = "down"
 SOON_S = 2.0  # until the policy is asked again: nobody is kept back for that
+DECIDING = "the decision that is being made"
 FITS = (Blocker.TURN, Blocker.ROUND, Blocker.FALLBACK)  # said of jobs that what is free is for
 
 
@@ -263,7 +264,8 @@ class Waits:
             return Reason(Blocker.FALLBACK, {**values, "trouble": self.failing})
         seconds = math.inf if self.wake_at is None else max(self.wake_at - self.now, 0.0)
         if seconds <= SOON_S or (self.about.every is not None and self.wake_at is not None):
-            return Reason(Blocker.ROUND, {**values, "seconds": seconds})
+            when = f"the next decision, in {seconds:.0f} s" if seconds >= 1.0 else DECIDING
+            return Reason(Blocker.ROUND, {**values, "when": when})
         why = f"policy {self.policy!r} has not given {'it' if single else 'them'} out yet"
         if self.idles:
             why = f"under policy {self.policy!r} {self.idles}"

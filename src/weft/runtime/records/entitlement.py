@@ -12,6 +12,8 @@ from weft.runtime.records.usage import Usage
 
 Terms = tuple[Mapping[str, float], float, Mapping[str, float]]
 
+ByTenant = Mapping[str, float]
+
 
 class Entitlement:
     """GPUs that each tenant is entitled to now, and since when.
@@ -41,12 +43,7 @@ class Entitlement:
             _ = self.rates
 
     def renew(
-        self,
-        at: float,
-        usage: Usage,
-        wanted: Mapping[str, float],
-        room: float,
-        weights: Mapping[str, float],
+        self, at: float, usage: Usage, wanted: ByTenant, room: float, weights: ByTenant
     ) -> None:
         """Count what was due until `at`; from there on tenants want so much of so many GPUs.
 

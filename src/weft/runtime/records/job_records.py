@@ -20,7 +20,7 @@ from weft.core.codec.plain_values import decode, encode
 from weft.core.events.report import NO_REPORT, Report
 from weft.core.model.job import Allocation, Job, JobId, Meter, Tier, name_of
 from weft.core.plan.reasons import Blocker
-from weft.core.state.ended_jobs import EndedInMemory, EndedJob, EndedJobs
+from weft.core.state.ended_jobs import EndedFilter, EndedInMemory, EndedJob, EndedJobs
 from weft.frozen import frozen
 
 ALL = "*"  # no tenant and no outcome is called so
@@ -178,7 +178,7 @@ class JobRecords(Mapping[JobId, JobRecord]):
 
         def read() -> list[JobRecord]:
             first = after if not since else self._before(since, after)
-            rows = self.ended.page(first, limit, tenant=whose, outcome=how, app=app)
+            rows = self.ended.page(first, limit, EndedFilter(whose, how, app))
             both: dict[int, JobRecord | EndedJob] = {
                 ended_job.number: ended_job for ended_job in rows
             }

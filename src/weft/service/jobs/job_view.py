@@ -6,11 +6,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, cast
 
-from weft.app.serve.live import ASIDE, Live
+from weft.app.serve.device_faults import ASIDE
+from weft.app.serve.live import Live
 from weft.core.codec.plain_values import encode
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, name_of
 from weft.core.plan.reasons import Reason
+from weft.core.protocols import DeviceHealth
 from weft.runtime.deciding.waiting import waits_of, why_waits
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.idle_jobs import describe_idle
@@ -19,6 +21,7 @@ from weft.runtime.records.status import JobStatus
 from weft.service.access.redaction import mask, mask_all, secrets_of
 from weft.service.requests.job_file import priority_word
 from weft.service.responses.answers import JobAnswer, NodeAnswer, Notice, Part
+from weft.service.responses.gpu_health import GpuHealth
 from weft.service.responses.job_row import GpuRange
 from weft.service.responses.measurements import measurements_of
 from weft.service.responses.state_words import NodeWord, StateWord
@@ -169,7 +172,12 @@ def state_word(status: JobStatus) -> StateWord:
 
 
 def node_answer(
-    node: Node, state: str, held: set[int], kept: Sequence[Window] = (), reason: str = ""
+    node: Node,
+    state: str,
+    held: set[int],
+    kept: Sequence[Window] = (),
+    reason: str = "",
+    devices: Sequence[DeviceHealth] = (),
 ) -> NodeAnswer:
     """One machine; `kept` are the windows that are in force."""
     mask, why = 0, ""
@@ -193,6 +201,10 @@ def node_answer(
         drained_gpus=drained,
         links="" if node.topology is None else node.topology.summary,
         reason=reason,
+        health=[
+            GpuHealth(gpu=one.gpu, fault=one.fault, aside=one.aside, notes=[*one.notes])
+            for one in devices
+        ],
     )
 
 
@@ -214,7 +226,8 @@ def node_answers(live: Live) -> list[NodeAnswer]:
         why = out_of_use.get(node.id) if word != "up" else None
         state = "drained" if why is not None and why.drained else word
         reason = "" if why is None else why.reason
-        answers.append(node_answer(node, state, held[node.id], kept, reason))
+        devices = live.device_faults.devices(node.id)
+        answers.append(node_answer(node, state, held[node.id], kept, reason, devices))
     return answers
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from weft.frozen import frozen_by_name
 from weft.service.responses.state_words import RoleWord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class TokenAnswer:
     """A token without its secret."""
 
@@ -21,21 +22,21 @@ class TokenAnswer:
     expires: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class NewToken(TokenAnswer):
     """A token with its secret, shown this once."""
 
     token: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class TokenList:
     """Every token."""
 
     tokens: list[TokenAnswer]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class AuditEntry:
     """One request. `token` is empty where there are none, or it was not known."""
 
@@ -51,14 +52,14 @@ class AuditEntry:
     status: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class AuditAnswer:
     """Requests that changed something or were refused to, oldest first."""
 
     requests: list[AuditEntry]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class HookAnswer:
     """Where state changes are told; the secret is not shown."""
 
@@ -70,21 +71,21 @@ class HookAnswer:
     format: Literal["weft", "slack", "mail"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class NewHook(HookAnswer):
     """A hook with the secret its messages are signed with, shown this once."""
 
     secret: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class HookList:
     """Every hook."""
 
     webhooks: list[HookAnswer]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class QuotaAnswer:
     """GPUs held at once (`tenant` or `tenant@kind`) and weights, with what is held now.
 
@@ -102,7 +103,7 @@ class QuotaAnswer:
     min_run_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Reservation:
     """Devices that are kept; times in seconds since the epoch, null where there is no edge."""
 
@@ -115,7 +116,7 @@ class Reservation:
     in_force: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class ReservationList:
     """All that are not over."""
 

@@ -5,16 +5,18 @@ Plain dataclasses: a command that shows a job should not have to load a web fram
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from weft.core.spec.part_spec import PartSpec
+from weft.frozen import frozen_by_name
+from weft.service.responses.gpu_health import GpuHealth
 from weft.service.responses.job_row import JobRow
 from weft.service.responses.measurements import Measurements
 from weft.service.responses.state_words import NodeWord, RoleWord, StateWord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Problem:
     """What went wrong and what fixes it."""
 
@@ -23,7 +25,7 @@ class Problem:
     field: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Health:
     """Whether the service is ready."""
 
@@ -35,7 +37,7 @@ class Health:
     isolation: Literal["users", "none", ""] = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Me:
     """Who asks. `everywhere` sees the jobs of all; without `signed_in` nobody needs a token."""
 
@@ -46,14 +48,14 @@ class Me:
     signed_in: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Liveness:
     """Whether a restart is not needed."""
 
     alive: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class HealthCheck:
     """One part of the service, and what is wrong with it."""
 
@@ -62,7 +64,7 @@ class HealthCheck:
     said: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Readiness:
     """Whether everything is well."""
 
@@ -70,7 +72,7 @@ class Readiness:
     checks: list[HealthCheck]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Made:
     """The id of a job that is on disk; of a sweep also those of its `jobs`.
 
@@ -82,14 +84,14 @@ class Made:
     warning: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class MadeAll:
     """The ids of the jobs of a batch that are on disk, in the order of the request."""
 
     jobs: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Part:
     """Devices of one node."""
 
@@ -100,7 +102,7 @@ class Part:
     cpus: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Notice:
     """Something a person should read."""
 
@@ -109,7 +111,7 @@ class Notice:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class JobAnswer(JobRow):
     """One job; times in seconds since the epoch.
 
@@ -146,7 +148,7 @@ class JobAnswer(JobRow):
     plan: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class JobList:
     """A page of jobs in order of submission; `next` is what `after` continues from."""
 
@@ -154,14 +156,14 @@ class JobList:
     next: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Events:
     """Events of the log."""
 
     events: list[dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Start:
     """Seconds from now until a start, from simulations of the present state.
 
@@ -174,7 +176,7 @@ class Start:
     simulations: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Ahead:
     """A job in front. Names of other tenants' jobs are not told."""
 
@@ -185,7 +187,7 @@ class Ahead:
     gpus: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Change:
     """What would start a job now, tried on a copy of the present state."""
 
@@ -193,7 +195,7 @@ class Change:
     fields: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Explanation:
     """Why a job waits, or holds what it holds; `blocked_by` is the one thing in a word.
 
@@ -214,12 +216,13 @@ class Explanation:
     left_out: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class NodeAnswer:
     """One machine; `held_gpus` are in use, by whoever, and `drained_gpus` are not to be used.
 
     `links` is how its GPUs are joined, in a word; empty where nobody knows. `reason` is why its
     cluster gives it no jobs, in the words of whoever drained it; empty where it gives it some.
+    `health` is what the driver of its GPUs tells.
     """
 
     id: str
@@ -234,16 +237,17 @@ class NodeAnswer:
     drained_gpus: list[int] = field(default_factory=list)
     links: str = ""
     reason: str = ""
+    health: list[GpuHealth] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Nodes:
     """Every machine."""
 
     nodes: list[NodeAnswer]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Done:
     """What was done; `changed` is false where all was so before."""
 
@@ -251,7 +255,7 @@ class Done:
     changed: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class PolicyAnswer:
     """What decides: as people write it, and as fields; `trouble` is what is wrong with it."""
 
@@ -260,7 +264,7 @@ class PolicyAnswer:
     trouble: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Counts:
     """Devices of one kind."""
 
@@ -268,7 +272,7 @@ class Counts:
     held: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class ClusterAnswer:
     """The whole; `held` counts devices, `goodput` useful samples a second."""
 
@@ -289,7 +293,7 @@ class ClusterAnswer:
     warnings: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Outlook:
     """When a job starts and ends from now, as things are and `then`, if something is changed."""
 
@@ -301,7 +305,7 @@ class Outlook:
     end_then: Start | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class NeverStarts:
     """So many jobs never start, for this reason; `jobs` are the first of them."""
 
@@ -310,7 +314,7 @@ class NeverStarts:
     jobs: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Comparison:
     """Jobs simulated as things are and with a change; metrics as in `docs/reference/result.md`.
 
@@ -326,7 +330,7 @@ class Comparison:
     never: dict[str, list[NeverStarts]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Used:
     """What one job used."""
 
@@ -342,7 +346,7 @@ class Used:
     gpu_seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Tenant:
     """What one tenant used, and how many jobs it submitted.
 
@@ -358,7 +362,7 @@ class Tenant:
     received: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class TenantShare:
     """GPUs of one tenant on average in each window: in use, and what it was entitled to."""
 
@@ -368,7 +372,7 @@ class TenantShare:
     entitled_gpus: list[float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class SharesOverTime:
     """What tenants received against their entitlement, in windows of `window_s` seconds.
 
@@ -381,7 +385,7 @@ class SharesOverTime:
     tenants: list[TenantShare]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Accounts:
     """GPU time by tenant and by job, up to `now`; `next` is what `after` continues from.
 

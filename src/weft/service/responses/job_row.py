@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from weft.frozen import frozen_by_name
 from weft.service.responses.state_words import PriorityWord, StateWord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class JobName:
     """Which job it is, and whose."""
 
@@ -16,7 +15,7 @@ class JobName:
     tenant: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class GpuRange:
     """What a job asks for."""
 
@@ -25,7 +24,7 @@ class GpuRange:
     max: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class JobRow(JobName):
     """What every description of a job has; times in seconds since the epoch."""
 

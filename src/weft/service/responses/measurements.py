@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.core.events.report import Report
+from weft.frozen import frozen_by_name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Measurements:
     """As of its last report; null where nothing tells.
 

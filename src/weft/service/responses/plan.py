@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from weft.frozen import frozen_by_name
 from weft.service.responses.answers import Ahead, Part, Start
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Moved:
     """A running job that would go elsewhere, and what that costs and gains."""
 
@@ -16,7 +17,7 @@ class Moved:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Planned:
     """What would happen to a job now."""
 

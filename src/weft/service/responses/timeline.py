@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from weft.frozen import frozen_by_name
 from weft.service.responses.watch import Place
 
 EndWord = Literal["", "finished", "preempted", "failed", "cancelled", "suspended", "resized"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class HeldSpan:
     """A job on devices from `start` to `end`, null while it is there. Others' jobs have no name.
 
@@ -30,7 +31,7 @@ class HeldSpan:
     lost_gpu_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class TimelineAnswer:
     """Spans that reach into a window; `left_out` short ones where there are very many.
 
@@ -46,7 +47,7 @@ class TimelineAnswer:
     left_out: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class MoveAnswer:
     """A job whose devices a decision changed; of others' jobs only the numbers."""
 
@@ -58,7 +59,7 @@ class MoveAnswer:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class DecisionAnswer:
     """One decision; `took_s` and `numbers` (a gap, prices by kind) where they are still known."""
 
@@ -73,7 +74,7 @@ class DecisionAnswer:
     numbers: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class DecisionList:
     """The last decisions that changed something, newest first."""
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from weft.frozen import frozen_by_name
 from weft.service.responses.answers import NodeAnswer
 from weft.service.responses.job_row import JobRow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Place:
     """Devices of one node."""
 
@@ -17,7 +18,7 @@ class Place:
     gpus: list[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class WatchedJob(JobRow):
     """One job in short; times in seconds since the epoch. `GET /jobs/ID` tells more.
 
@@ -34,7 +35,7 @@ class WatchedJob(JobRow):
     suspended: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class ClusterPulse:
     """The whole in a few numbers; `held` counts devices."""
 
@@ -49,7 +50,7 @@ class ClusterPulse:
     seq: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Watched:
     """What a message holds: all there is in a `snapshot`, what changed in an `update`.
 
@@ -66,7 +67,7 @@ class Watched:
     jobs: list[WatchedJob] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Waiting:
     """A waiting job: its place among all, and seconds until its start in parts of simulations.
 
@@ -80,7 +81,7 @@ class Waiting:
     p90: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Queue:
     """Waiting jobs; it is worth to ask again after `again_s` seconds."""
 
@@ -88,7 +89,7 @@ class Queue:
     again_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class LogRanks:
     """Ranks of an attempt that have a log."""
 
@@ -96,7 +97,7 @@ class LogRanks:
     ranks: list[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class JobText:
     """A job as fields of a job file, and as its text."""
 
@@ -104,7 +105,7 @@ class JobText:
     yaml: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class PolicyEntry:
     """One policy: what it is for, where it comes from, its parameters with their defaults.
 
@@ -120,7 +121,7 @@ class PolicyEntry:
     refused: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class PolicyEntries:
     """Every policy there is, and which one decides."""
 

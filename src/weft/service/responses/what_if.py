@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from weft.app.insight import never_starts
 from weft.app.insight.present import Ahead
 from weft.app.insight.what_if import Simulated, SimulatedBar
 from weft.core.model.job import Job, JobId, name_of
+from weft.frozen import frozen_by_name
 from weft.report.tables import COLUMNS
 from weft.service.responses.answers import Comparison, NeverStarts, Problem
 from weft.service.responses.timeline import HeldSpan
@@ -20,7 +21,7 @@ POINTS = 300  # of a distribution
 MOST_SPANS = 4_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Progress:
     """How far the simulation of one side is, 0 to 1."""
 
@@ -28,7 +29,7 @@ class Progress:
     part: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class MetricColumn:
     """A number of `policies`: what it is called, how it is written, and which way is better."""
 
@@ -38,7 +39,7 @@ class MetricColumn:
     better: Literal["less", "more"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class Sides:
     """One side in detail: hours from submission to end and to start, sorted, of its jobs.
 
@@ -52,7 +53,7 @@ class Sides:
     spans: list[HeldSpan] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_by_name
 class WhatIfLine:
     """One line of the answer: progress, or the result, or what went wrong."""
 

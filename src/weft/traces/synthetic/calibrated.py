@@ -6,14 +6,14 @@ reshuffle the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from weft.core.errors import InvalidConfig
-from weft.traces.draft import demand
+from weft.traces.draft import Workload, demand
 from weft.traces.draw.arrivals import Ints, bursts, times
 from weft.traces.draw.durations import Lengths
 from weft.traces.draw.params import Family, Floats, family
@@ -101,19 +101,20 @@ ITP = Recipe(
     "itp", "calibrated to Microsoft ITP (Gu et al., ASPLOS'23)", "8x8:v100", _itp
 ).workload()
 
+
+def _week(name: str, drawn: Callable[[Want], Drawn], jobs: int, load: float) -> Workload:
+    """A week of one of Helios' clusters."""
+    about, where = f"a week {_HELIOS.format(name)}", name.lower()
+    return Recipe(f"{where}-syn-week", about, where, drawn, jobs, load).workload()
+
+
 # Standard workloads: fixed sizes and clusters, so that results can be compared.
 PHILLY_160 = Recipe(
     "philly-syn-160", f"160 jobs {_PHILLY}", "16x4:v100", _philly, 160, 0.9, 16
 ).workload()
-SATURN_WEEK = Recipe(
-    "saturn-syn-week", f"a week {_HELIOS.format('Saturn')}", "saturn", _saturn, 29_416, 0.854
-).workload()
-URANUS_WEEK = Recipe(
-    "uranus-syn-week", f"a week {_HELIOS.format('Uranus')}", "uranus", _uranus, 13_440, 0.88
-).workload()
-EARTH_WEEK = Recipe(
-    "earth-syn-week", f"a week {_HELIOS.format('Earth')}", "earth", _earth, 22_302, 0.87
-).workload()
+SATURN_WEEK = _week("Saturn", _saturn, 29_416, 0.854)
+URANUS_WEEK = _week("Uranus", _uranus, 13_440, 0.88)
+EARTH_WEEK = _week("Earth", _earth, 22_302, 0.87)
 SCALE_1M = Recipe(
     "scale-1m", f"a million jobs {_HELIOS.format('Saturn')}", "saturn", _saturn, 1_000_000, 0.85
 ).workload()

@@ -7,6 +7,7 @@ is read at the next, so nobody waits for it, and everybody acts on it at the sam
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -170,10 +171,21 @@ def _split_chunks(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor
         yield held
 
 
+def _check_no_gpu_is_meant(env: Environment) -> None:
+    """Raise TrainError where training on the CPU would hold a GPU for nothing."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if env.kind not in ("", "cpu") and given and torch.version.cuda is not None:
+        raise TrainError(
+            f"this job was given GPU {given} of kind {env.kind}, and CUDA finds none",
+            hint="look at `nvidia-smi` on that node; `weft doctor` checks the driver and MPS",
+        )
+
+
 def _choose_device(env: Environment, asked: str | None) -> torch.device:
     if asked is not None:
         return torch.device(asked)
     if env.kind == "cpu" or not torch.cuda.is_available():
+        _check_no_gpu_is_meant(env)
         return torch.device("cpu")
     # A launcher that shows each rank one GPU leaves only number 0 to choose.
     number = env.local_rank % torch.cuda.device_count()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.refused import refused
 
 from weft.core.codec.plain_values import decode, encode
 from weft.core.errors import InvalidConfig
@@ -75,20 +76,19 @@ def test_traffic_crosses_what_is_above_some_of_its_nodes_and_not_above_all() -> 
     assert names("v100-1", "v100-2") == ["v100-1", "rack-0", "v100-2", "rack-1"]
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("2x8:v100@dgx-1x", "did you mean 'dgx-1v'"),
-        ("2x4:v100@dgx-1v", "a dgx-1v has 8 GPUs, not 4"),
-        ("2x8:v100/nic=0", "gbps is 0"),
-        ("2x8:v100/nic=1.2.3", "nic='1.2.3' is not a number"),
-        ("2x8:v100/rack=0:10", "rack=0 nodes"),
-        ("2x8:v100/nick=3", "is not NODESxGPUS:KIND"),
-    ],
+@refused(
+    InvalidConfig,
+    {
+        "2x8:v100@dgx-1x": "did you mean 'dgx-1v'",
+        "2x4:v100@dgx-1v": "a dgx-1v has 8 GPUs, not 4",
+        "2x8:v100/nic=0": "gbps is 0",
+        "2x8:v100/nic=1.2.3": "nic='1.2.3' is not a number",
+        "2x8:v100/rack=0:10": "rack=0 nodes",
+        "2x8:v100/nick=3": "is not NODESxGPUS:KIND",
+    },
 )
-def test_a_wrong_part_of_a_cluster_string_is_named(text: str, told: str) -> None:
-    with pytest.raises(InvalidConfig, match=told):
-        parse_cluster(text)
+def test_a_wrong_part_of_a_cluster_string_is_named(text: str) -> None:
+    parse_cluster(text)
 
 
 @given(

@@ -186,11 +186,12 @@ def test_taking_nothing_away_from_a_waiting_job_is_no_action() -> None:
     assert World().decide(a=None) == []
 
 
-def test_the_news_that_an_older_attempt_stopped_changes_nothing() -> None:
+@pytest.mark.parametrize("news", [facts.Stopped(A, 7), facts.Finished(A, 9)])
+def test_the_news_that_an_older_attempt_ended_changes_nothing(news: facts.Event) -> None:
     world = World()
     world.running(A, on(0, 1))
 
-    assert world.tell(facts.Stopped(A, 7)) == []
+    assert world.tell(news) == []
 
     assert world.stage(A) is model.Stage.RUNNING
 
@@ -399,15 +400,6 @@ def test_a_moving_job_that_finishes_gives_its_next_place_back() -> None:
 
     assert world.idle == 8
     assert world.tell(facts.Stopped(A, 1)) == []
-
-
-def test_the_news_that_an_older_attempt_finished_changes_nothing() -> None:
-    world = World()
-    world.running(A, on(0, 1))
-
-    assert world.tell(facts.Finished(A, 9)) == []
-
-    assert world.stage(A) is model.Stage.RUNNING
 
 
 def test_a_cancelled_job_that_finishes_instead_of_stopping_vacates_its_devices() -> None:

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from tests.reports import training_report
 
 from weft.core.events.event import Decided, Reported, Started, Submitted
 from weft.core.events.report import Report
@@ -35,19 +36,8 @@ def job(name: str, model: str = "bert", tenant: str = "", user: str = "") -> Job
 
 def report(replicas: int, progress: float = 0.0, factor: float = 1.0) -> Report:
     """What `weft.train` says of a job whose true step times are known."""
-    step = factor * float(TRUTH.step(1, replicas, 64))
-    return Report(
-        step_s=step,
-        grad_s=factor * float(TRUTH.grad(64)),
-        per_gpu=64.0,
-        accumulate=1.0,
-        batch=64.0 * replicas,
-        replicas=float(replicas),
-        grad_sqr=1.0,
-        grad_var=20.0,
-        progress=progress,
-        work=100_000.0,
-    )
+    step_s, grad_s = (factor * float(s) for s in (TRUTH.step(1, replicas, 64), TRUTH.grad(64)))
+    return training_report(replicas, progress, step_s, grad_s, grad_var=20.0, work=100_000.0)
 
 
 def table(*jobs: Job) -> Table:

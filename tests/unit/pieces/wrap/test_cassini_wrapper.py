@@ -239,7 +239,23 @@ def test_a_hundredth_of_an_iteration_is_what_jobs_wait_for_their_beat() -> None:
     assert periods == pytest.approx([0.202, 0.202])
 
 
+@pytest.mark.parametrize(("period_s", "together"), [(0.18, True), (0.17, False)])
+def test_nobody_waits_long_for_a_beat_that_it_could_share(period_s: float, together: bool) -> None:
+    # Half of each iteration is traffic: in step with 0.2 s they would never meet. To wait for that
+    # makes 0.18 s a ninth longer, which pays, and 0.17 s by more than a job is asked to wait.
+    other = Traffic(period_s, 0.5, 4.0, phases=(Phase(period_s / 2, period_s / 2, 40.0),))
+    view = view_with(RACKS, {}, job("a"), job("b", other))
+    wished = Plan({JobId("a"): on(0, 2), JobId("b"): on(1, 3)})
+
+    plan = Cassini(Says(wished), candidates=1, headroom=0.0).decide(view)
+
+    beats = [where.time_shift for where in plan.changes.values() if where is not None]
+    periods = {round(beat.period_s, 6) for beat in beats if beat is not None}
+    assert (periods == {0.2}) is together
+
+
 def test_what_it_declares_is_the_hosts_and_that_it_shifts() -> None:
+    assert Cassini(Fifo()).candidates == 10  # as published
     about = Cassini(Themis()).about
 
     assert about == replace(Themis.about, controls=Controls.COUNT | Controls.SHIFT)

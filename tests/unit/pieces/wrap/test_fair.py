@@ -8,14 +8,16 @@ import pytest
 
 import weft
 from weft.core.errors import InvalidConfig
-from weft.core.model.job import Job, JobId
+from weft.core.events.job_end import Ended
+from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.about import Needs
 from weft.core.plan.plan import Plan
 from weft.core.spec.registry import build
 from weft.pieces.wrap.tenants.fair import Fair
 from weft.policies.fifo import Fifo
-from weft.testing.build import view_of
+from weft.predict.alike.predictor import Alike
+from weft.testing.build import view_of, with_knowledge
 
 
 def started(plan: Plan) -> list[str]:
@@ -60,6 +62,22 @@ def test_whoever_is_better_off_makes_room_and_nobody_else() -> None:
 
     assert bare.metrics["worst_ftf"] > 2.4
     assert bound.metrics["worst_ftf"] < 2.1  # 1.5 for everybody is more than there is
+
+
+def test_a_job_that_may_be_short_is_not_taken_for_the_mean_of_all() -> None:
+    # Half of such jobs take a minute: after ten minutes it is late, whatever the mean says.
+    alike = Alike()
+    for i in range(60):
+        for gpus, ran in ((1, 60.0 if i % 2 else 36_000.0), (2, 30.0)):
+            alike.learn(Ended(Job(JobId(f"e{i}"), demand=Demand(gpus)), ran, ran * gpus, True))
+    old, new = Job(JobId("old"), 0.0), Job(JobId("new"), 599.0, Demand(2))
+
+    def first(policy: str) -> list[str]:
+        view = with_knowledge(replace(view_of(2, old, new), now=600.0), predictor=alike)
+        return started(build("policy", policy).decide(view))
+
+    assert first("srtf") == ["new"]
+    assert first("fair:bound=1.5|srtf") == ["old"]
 
 
 def test_a_job_that_may_not_be_stopped_keeps_its_place() -> None:

@@ -89,6 +89,24 @@ def test_a_job_that_just_started_is_left_alone_and_who_waits_for_it_is_decided_l
     assert "left alone for 60 s after they start or change" in plan.reasons[B]
 
 
+@dataclass(frozen=True, slots=True)
+class Soon(Equal):
+    """The same, and asks to be asked again."""
+
+    def decide(self, view: View) -> Plan:
+        plan = Equal.decide(self, view)
+        return replace(plan, wake_at=view.now + 5.0) if len(view.table) else plan
+
+
+def test_who_is_left_alone_is_looked_at_again_though_nobody_waits() -> None:
+    state = running(A, gpus=2)
+
+    plan, soon = (Steady(inner).decide(view(state, 10.0)) for inner in (Equal(), Soon()))
+
+    assert (plan.changes, plan.wake_at) == ({}, 60.0)
+    assert (soon.changes, soon.wake_at) == ({}, 15.0)
+
+
 @pytest.mark.parametrize(("now", "gives_way"), [(59.0, False), (61.0, True)])
 def test_a_minute_is_what_is_left_unless_told_otherwise(now: float, gives_way: bool) -> None:
     state = running(A, gpus=4)

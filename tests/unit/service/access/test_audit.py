@@ -37,6 +37,12 @@ def test_entries_are_found_over_files_put_aside_and_the_oldest_go(tmp_path: Path
     assert all(one.stat().st_size <= 600 for one in tmp_path.iterdir())
 
 
+def test_a_folder_that_it_makes_is_closed_to_others(tmp_path: Path) -> None:
+    AuditLog(tmp_path / "state" / "log.jsonl").record(entry(1))
+
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
+
+
 def test_it_is_appended_to_after_a_restart(tmp_path: Path) -> None:
     first = AuditLog(tmp_path / "log")
     first.record(entry(1))

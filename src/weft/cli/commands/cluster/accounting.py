@@ -15,9 +15,7 @@ LINES = 24  # windows that a screen shows
 
 
 def accounting(
-    csv: Annotated[
-        bool, typer.Option("--csv", help="One row per job, as CSV.", rich_help_panel=o.OUT)
-    ] = False,
+    csv: Annotated[bool, o.OUT("--csv", help="One row per job, as CSV.")] = False,
     since: Annotated[
         str, typer.Option(help="From this day on (UTC): 2026-11-01.", metavar="DAY")
     ] = "",

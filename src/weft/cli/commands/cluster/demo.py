@@ -101,6 +101,7 @@ class Show:
         self._to_come = list(WORKLOAD)
         self._began = time.monotonic()
         self._states: dict[str, str] = {}
+        self._own: set[str] = set()
         self._stories: dict[str, str] = {}
         self.good = True
 
@@ -121,7 +122,7 @@ class Show:
         from weft.cli.view.screen import console
         from weft.cli.view.status import jobs_table
 
-        jobs = list(every_job(self.client))
+        jobs = [job for job in every_job(self.client) if job.id in self._own]  # people add theirs
         self.good = all(job.state == "succeeded" for job in jobs)
         screen = console()
         now = self.client.get(ClusterAnswer, "/cluster").now
@@ -135,7 +136,7 @@ class Show:
     @property
     def _over(self) -> bool:
         ended = ("succeeded", "failed", "cancelled")
-        return not self._to_come and all(state in ended for state in self._states.values())
+        return not self._to_come and all(self._states[job] in ended for job in self._own)
 
     def _jobs(self) -> list[JobAnswer]:
         """Submit what is due, then all jobs as they are."""
@@ -146,6 +147,7 @@ class Show:
             self._choose(coming=1)
             made = self.client.post(Made, "/jobs", later.body(self._scripts))
             self._states[made.id] = "pending"
+            self._own.add(made.id)
         jobs = list(every_job(self.client))
         self._states |= {job.id: job.state for job in jobs}
         self._choose()

@@ -94,7 +94,7 @@ def check_service(client: Client) -> Iterator[Finding]:
     down = [node.id for node in nodes if node.state != "up"]
     text = f"{len(nodes) - len(down)} of {len(nodes)} up"
     text += f"; not: {', '.join(down)}" if down else ""
-    yield Finding("engine", "note" if down else "ok", f"{health.engine}: {text}")
+    yield Finding("nodes", "note" if down else "ok", f"{health.engine}: {text}")
 
 
 def _port(url: str) -> Finding:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from weft.cli.connect.client import Client
 
 PROTOCOL = "2025-06-18"
+MOST = 100  # jobs that a list tells, the last submitted
+TOLD = ("id", "name", "tenant", "user", "state", "reason", "gpus", "kinds", "submitted", "started")
 NO_METHOD, BAD_PARAMS = -32601, -32602
 JOB = {"job": {"type": "string", "description": "A job's id, name or unique beginning."}}
 FILE = {"file": {"type": "object", "description": "The fields of a job file: command, gpus, ..."}}
@@ -94,9 +96,12 @@ def _call(client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
     from weft.core.errors import WeftError
     from weft.service.responses.json_values import plain
 
-    tool, arguments = TOOLS.get(params.get("name", "")), params.get("arguments") or {}
-    if tool is None or any(name not in arguments for name in tool.needs):
-        return {"error": {"code": BAD_PARAMS, "message": "no such tool, or arguments are missing"}}
+    name, arguments = params.get("name", ""), params.get("arguments") or {}
+    tool = TOOLS.get(name)
+    if tool is None:
+        return _refuse(f"there is no tool {name!r}; there are {', '.join(TOOLS)}")
+    if missing := [need for need in tool.needs if need not in arguments]:
+        return _refuse(f"{name} needs {', '.join(missing)}")
     try:
         text, failed = json.dumps(tool.do(client, arguments), default=plain), False
     except WeftError as error:
@@ -104,10 +109,16 @@ def _call(client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
     return {"result": {"content": [{"type": "text", "text": text}], "isError": failed}}
 
 
-def _list(client: Client, arguments: Mapping[str, Any]) -> Any:
-    from weft.service.responses.answers import JobList
+def _refuse(text: str) -> dict[str, Any]:
+    return {"error": {"code": BAD_PARAMS, "message": text}}
 
-    return client.get(JobList, "/jobs", state=arguments.get("state"), limit=100).jobs
+
+def _list(client: Client, arguments: Mapping[str, Any]) -> Any:
+    from weft.cli.commands.jobs.jobs import select_jobs
+    from weft.service.responses.json_values import plain
+
+    jobs = select_jobs(client, arguments.get("state") or "", "", everything=False)
+    return [{field: plain(job)[field] for field in TOLD} for job in jobs[-MOST:]]
 
 
 def _explain(client: Client, arguments: Mapping[str, Any]) -> Any:
@@ -140,7 +151,7 @@ def _submit(client: Client, arguments: Mapping[str, Any]) -> Any:
 
 TOOLS: Mapping[str, Tool] = {
     "list_jobs": Tool(
-        "Jobs with their state and why they wait.",
+        f"Jobs with their state and why they wait: the last {MOST}, few that have ended.",
         {"state": {"type": "string", "description": "Such as running or pending."}},
         (),
         _list,

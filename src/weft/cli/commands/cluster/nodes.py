@@ -13,12 +13,17 @@ from weft.service.responses.answers import ClusterAnswer, Done, Nodes
 NodeId = Annotated[str, typer.Argument(help="A machine (`weft nodes`).", metavar="NODE")]
 
 
-def nodes(as_json: o.AsJson = False) -> None:
+def nodes(
+    health: Annotated[
+        bool, typer.Option("--health", help="How their GPUs are, and which are set aside and why.")
+    ] = False,
+    as_json: o.AsJson = False,
+) -> None:
     """List the machines, what they have, and who is on them."""
     from weft.cli.connect.client import Client
     from weft.cli.connect.pages import active_jobs
     from weft.cli.view.screen import console, print_json
-    from weft.cli.view.status import nodes_table, trouble
+    from weft.cli.view.status import health_table, nodes_table, trouble
 
     with user_errors():
         client = Client()
@@ -29,6 +34,12 @@ def nodes(as_json: o.AsJson = False) -> None:
         print_json(answer)
         return
     screen = console()
+    if health and any(node.health for node in answer.nodes):
+        screen.print(health_table(answer.nodes, screen.width))
+        return
+    if health:
+        screen.print("no machine tells how its GPUs are: none has a driver that the engine can ask")
+        return
     screen.print(*troubles, nodes_table(answer.nodes, held, screen.width), sep="\n")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,8 +16,11 @@ from weft.service.responses.admin import QuotaAnswer
 if TYPE_CHECKING:
     from weft.cli.connect.client import Client
 
-quota = typer.Typer(help="Limits and weights of tenants (admins).", no_args_is_help=True)
+quota = typer.Typer(
+    help="Limits and weights of tenants (admins).", no_args_is_help=True, add_completion=False
+)
 
+GPUS = partial(typer.Option, metavar="N")
 RULES = ("limits", "weights", "guaranteed", "own", "parents")
 Whose = Annotated[
     str, typer.Argument(help="A tenant, or TENANT@KIND for GPUs of one kind.", metavar="TENANT")
@@ -36,25 +40,17 @@ def list_quotas(as_json: o.AsJson = False) -> None:
 @quota.command("set")
 def set_quota(
     tenant: Whose,
-    gpus: Annotated[
-        float | None, typer.Option(help="GPUs it may hold at once.", metavar="N")
-    ] = None,
+    gpus: Annotated[float | None, GPUS(help="GPUs it may hold at once.")] = None,
     weight: Annotated[
         float | None, typer.Option(help="Its part beside others; 1 without a rule.", metavar="W")
     ] = None,
     guaranteed: Annotated[
         float | None,
-        typer.Option(
-            help="GPUs that its users' jobs of priority guaranteed may ask for together.",
-            metavar="N",
-        ),
+        GPUS(help="GPUs that its users' jobs of priority guaranteed may ask for together."),
     ] = None,
     own: Annotated[
         float | None,
-        typer.Option(
-            help="GPUs of its own: lent while idle, and taken back when its jobs need them.",
-            metavar="N",
-        ),
+        GPUS(help="GPUs of its own: lent while idle, and taken back when its jobs need them."),
     ] = None,
     parent: Annotated[
         str | None,

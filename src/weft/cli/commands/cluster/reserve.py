@@ -13,7 +13,9 @@ from weft.service.responses.admin import Reservation, ReservationList
 from weft.service.responses.answers import ClusterAnswer
 
 reserve = typer.Typer(
-    help="Reserve machines or GPUs for a tenant, or for maintenance (admins).", no_args_is_help=True
+    help="Reserve machines or GPUs for a tenant, or for maintenance (admins).",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 Name = Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")]

@@ -12,7 +12,9 @@ from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
 
 state = typer.Typer(
-    help="Check, back up, restore and prune what the service keeps.", no_args_is_help=True
+    help="Check, back up, restore and prune what the service keeps.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 Folder = Annotated[Path, typer.Option("--state", help="The service's folder.")]
 HERE = Path("weft-state")
@@ -34,10 +36,10 @@ def check(folder: Folder = HERE, as_json: o.AsJson = False) -> None:
     else:
         screen = console()
         for finding in findings:
-            screen.print(f"[{MARKS[finding.level]}]{finding.level:>8}[/]  ", end="")
-            screen.print(finding.what, markup=False, soft_wrap=True)
+            screen.print(f"{finding.level:>8}  ", style=MARKS[finding.level], end="")
+            screen.print(finding.what, soft_wrap=True)
             if finding.do:
-                screen.print(f"          {finding.do}", markup=False, soft_wrap=True, style="dim")
+                screen.print(f"          {finding.do}", soft_wrap=True, style="dim")
     if any(finding.level == "error" for finding in findings):
         raise typer.Exit(1)
 

@@ -12,7 +12,9 @@ from weft.cli.options.spans import seconds
 from weft.cli.view.errors import user_errors
 from weft.service.responses.admin import NewToken, TokenAnswer, TokenList
 
-token = typer.Typer(help="Make, list and revoke tokens (admins).", no_args_is_help=True)
+token = typer.Typer(
+    help="Make, list and revoke tokens (admins).", no_args_is_help=True, add_completion=False
+)
 
 
 @token.command()
@@ -116,14 +118,19 @@ def revoke(
     as_json: o.AsJson = False,
 ) -> None:
     """Revoke tokens at once."""
+    delete_each("tokens", ids, "revoked", as_json=as_json)
+
+
+def delete_each(what: str, ids: list[str], done: str, *, as_json: bool) -> None:
+    """Delete each of `what` at the service, and say that it is done."""
     from weft.cli.connect.client import Client, at
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
         client = Client()
-        for token in ids:
-            client.delete(at("tokens", token))
+        for each in ids:
+            client.delete(at(what, each))
     if as_json:
-        print_json({"revoked": ids})
+        print_json({done: ids})
     else:
-        console().print(f"revoked {', '.join(ids)}")
+        console().print(f"{done} {', '.join(ids)}")

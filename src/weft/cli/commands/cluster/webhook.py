@@ -6,11 +6,16 @@ from typing import Annotated
 
 import typer
 
+from weft.cli.commands.cluster.token import delete_each
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
 from weft.service.responses.admin import HookAnswer, HookList, NewHook
 
-webhook = typer.Typer(help="Notify other services of state changes (admins).", no_args_is_help=True)
+webhook = typer.Typer(
+    help="Notify other services of state changes (admins).",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 
 @webhook.command("list")
@@ -80,14 +85,4 @@ def remove(
     as_json: o.AsJson = False,
 ) -> None:
     """Stop notifying them."""
-    from weft.cli.connect.client import Client, at
-    from weft.cli.view.screen import console, print_json
-
-    with user_errors():
-        client = Client()
-        for hook in ids:
-            client.delete(at("webhooks", hook))
-    if as_json:
-        print_json({"removed": ids})
-    else:
-        console().print(f"removed {', '.join(ids)}")
+    delete_each("webhooks", ids, "removed", as_json=as_json)

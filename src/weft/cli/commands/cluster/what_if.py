@@ -15,53 +15,33 @@ if TYPE_CHECKING:
     from weft.cli.connect.what_if import Report
     from weft.service.responses.answers import Comparison
 
-CHANGE = "What is different"
+CHANGE = o.panel("What is different")
 Limits = Annotated[
     list[str] | None,
-    typer.Option(
-        "--limit",
-        help="GPUs that a tenant may hold at once; repeatable.",
-        metavar="TENANT=GPUS",
-        rich_help_panel=CHANGE,
+    CHANGE(
+        "--limit", help="GPUs that a tenant may hold at once; repeatable.", metavar="TENANT=GPUS"
     ),
 ]
 Weights = Annotated[
     list[str] | None,
-    typer.Option(
-        "--weight",
-        help="A tenant's part beside others; repeatable.",
-        metavar="TENANT=WEIGHT",
-        rich_help_panel=CHANGE,
-    ),
+    CHANGE("--weight", help="A tenant's part beside others; repeatable.", metavar="TENANT=WEIGHT"),
 ]
 MORE_NODES: Any = {
     "help": "More machines, written as a cluster.",
     "metavar": "NODESxGPUS:KIND",
-    "rich_help_panel": CHANGE,
 }
 
 
 def what_if(
     policy: Annotated[
-        str | None,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="A policy (`weft list policy`), with parameters.",
-            rich_help_panel=CHANGE,
-        ),
+        str | None, CHANGE("--policy", "-p", help="A policy (`weft list policy`), with parameters.")
     ] = None,
     limit: Limits = None,
     weight: Weights = None,
-    nodes: Annotated[str, typer.Option("--add-nodes", "--nodes", **MORE_NODES)] = "",
+    nodes: Annotated[str, CHANGE("--add-nodes", "--nodes", **MORE_NODES)] = "",
     job: Annotated[
         list[str] | None,
-        typer.Option(
-            "--job",
-            help="A job with another number of GPUs; repeatable.",
-            metavar="ID=GPUS",
-            rich_help_panel=CHANGE,
-        ),
+        CHANGE("--job", help="A job with another number of GPUs; repeatable.", metavar="ID=GPUS"),
     ] = None,
     now: Annotated[
         bool, typer.Option("--now", help="Start from what runs and waits now, not from the past.")

@@ -116,7 +116,7 @@ def interval(start: Start | None) -> str:
 
     if start is None or start.p50 is None:
         return ""
-    text = f"likely in {words.seconds(start.p50)}"
+    text = f"likely in {words.seconds(start.p50)}" if start.p50 >= 1.0 else "likely at once"
     if start.p10 is not None and start.p90 is not None:
         low, high = words.seconds(start.p10), words.seconds(start.p90)
         text += f" ({low} to {high})" if low != high else ""

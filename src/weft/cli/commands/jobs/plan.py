@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weft.cli.commands.cluster.what_if import CHANGE, MORE_NODES, Limits, Weights
-from weft.cli.commands.jobs.submit import What, bodies, send
+from weft.cli.commands.jobs.submit import WHAT, bodies, send
 from weft.cli.job_files.job_options import Flags
 from weft.cli.options import shared as o
 from weft.cli.options.from_fields import options_from_fields
@@ -17,24 +17,23 @@ from weft.service.responses.plan import Planned
 if TYPE_CHECKING:
     from weft.cli.connect.client import Client
 
+ANYTHING = ("true",)  # a command that every machine has
+
 
 @options_from_fields
 def plan(
-    what: What,
     flags: Flags,
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(help=f"{WHAT}; without one any job as the options say.", metavar="FILE..."),
+    ] = None,
     if_policy: Annotated[
         str | None,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="Assume that this policy decides.",
-            rich_help_panel=CHANGE,
-            metavar="NAME",
-        ),
+        CHANGE("--policy", "-p", help="Assume that this policy decides.", metavar="NAME"),
     ] = None,
     if_limit: Limits = None,
     if_weight: Weights = None,
-    add_nodes: Annotated[str, typer.Option("--add-nodes", **MORE_NODES)] = "",
+    add_nodes: Annotated[str, CHANGE("--add-nodes", **MORE_NODES)] = "",
     as_json: o.AsJson = False,
 ) -> None:
     """Show what would happen to a job now.
@@ -49,7 +48,9 @@ def plan(
     with user_errors():
         client = Client()
         change = read_changes(if_policy, if_limit, if_weight, add_nodes)
-        jobs = bodies(what, flags)
+        jobs = bodies(what or ANYTHING, flags)
+        if not what:
+            jobs = [("a job", body) for _, body in jobs]
         answers = [_ask(client, path, body, change) for path, body in jobs]
     if as_json:
         print_json(answers[0] if len(answers) == 1 else answers)

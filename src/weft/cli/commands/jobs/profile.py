@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
-PAIRS = "Beside others"
+PAIRS = o.panel("Beside others")
 
 
 def profile(
@@ -36,34 +36,23 @@ def profile(
     ] = False,
     beside: Annotated[
         list[str] | None,
-        typer.Option(
+        PAIRS(
             "--beside",
             help="Measure on the same GPUs as this command; may be given again.",
             metavar="COMMAND",
-            rich_help_panel=PAIRS,
         ),
     ] = None,
     every_pair: Annotated[
-        bool,
-        typer.Option(
-            "--every-pair", help="Also measure pairs without this script.", rich_help_panel=PAIRS
-        ),
+        bool, PAIRS("--every-pair", help="Also measure pairs without this script.")
     ] = False,
-    mps: Annotated[
-        bool,
-        typer.Option("--mps", help="Share GPUs by MPS, not time slices.", rich_help_panel=PAIRS),
-    ] = False,
+    mps: Annotated[bool, PAIRS("--mps", help="Share GPUs by MPS, not time slices.")] = False,
     name: Annotated[
         list[str] | None,
-        typer.Option(
-            "--name",
-            help="The `model` of this script's jobs; again for each --beside, in order.",
-            rich_help_panel=PAIRS,
+        PAIRS(
+            "--name", help="The `model` of this script's jobs; again for each --beside, in order."
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write the JSON here too.", rich_help_panel=o.OUT)
-    ] = None,
+    out: Annotated[Path | None, o.OUT("--out", help="Write the JSON here too.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Measure a training script, alone or beside others.

@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-What = Annotated[
-    list[str],
-    typer.Argument(
-        help="Job files (.yaml, .json), a Slurm script, or a command after `--`.", metavar="FILE..."
-    ),
-]
+WHAT = "Job files (.yaml, .json), a Slurm script, or a command after `--`"
+What = Annotated[list[str], typer.Argument(help=f"{WHAT}.", metavar="FILE...")]
 
 
 @options_from_fields

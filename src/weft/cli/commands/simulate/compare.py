@@ -81,5 +81,3 @@ def compare(
     for text, why in left_out.items():
         typer.echo(f"left out {text}: {why}", err=True)
     show_result(result, output)
-    if result.note:
-        typer.echo(f"note: {result.note}", err=True)

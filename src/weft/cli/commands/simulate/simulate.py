@@ -28,10 +28,7 @@ def simulate(
         ),
     ] = "tiresias",
     options: SimulationOptions,
-    events: Annotated[
-        Path | None,
-        typer.Option(help="Write every event as a line of JSON here.", rich_help_panel=o.OUT),
-    ] = None,
+    events: Annotated[Path | None, o.OUT(help="Write every event as a line of JSON here.")] = None,
     output: OutputOptions,
 ) -> None:
     """Replay WORKLOAD in virtual time and report completion times."""

@@ -14,11 +14,19 @@ from . import counting
 FRACTION = "WEFT_GPU_MEMORY_FRACTION"  # of a device's memory that torch may use
 
 
-def on_torch_optimizers(module: Any) -> None:
+def counted(hook: Callable[[Any, Any], None]) -> Callable[[Any], None]:
+    """A hook that is given the counter, where there is one."""
+
+    def on_import(module: Any) -> None:
+        if counting.COUNTER is not None:
+            hook(module, counting.COUNTER)
+
+    return on_import
+
+
+@counted
+def on_torch_optimizers(module: Any, counter: Any) -> None:
     """Every optimizer's step is followed by a hook that torch offers for all of them."""
-    counter = counting.COUNTER
-    if counter is None:
-        return
     compiling, count, step = _compiling(), counter.quick, counter.step
 
     def after_step(*_: Any) -> None:
@@ -57,13 +65,11 @@ def on_torch_cuda(module: Any) -> None:
         module._lazy_call(lambda: module.set_per_process_memory_fraction(fraction))
 
 
-def on_cuda_graphs(module: Any) -> None:
+@counted
+def on_cuda_graphs(module: Any, counter: Any) -> None:
     """Whole steps may be replays of one graph."""
-    counter = counting.COUNTER
     graph = module.CUDAGraph
     replay = graph.replay
-    if counter is None:
-        return
     count = counter.replay
 
     @functools.wraps(replay)
@@ -75,13 +81,11 @@ def on_cuda_graphs(module: Any) -> None:
     graph.replay = wrapped
 
 
-def on_data_loader(module: Any) -> None:
+@counted
+def on_data_loader(module: Any, counter: Any) -> None:
     """How long training waits for its loader."""
-    counter = counting.COUNTER
     iterator = module._BaseDataLoaderIter
     following = iterator.__next__
-    if counter is None:
-        return
     waited, clock = counter.waited, time.perf_counter
 
     @functools.wraps(following)
@@ -94,13 +98,11 @@ def on_data_loader(module: Any) -> None:
     iterator.__next__ = timed
 
 
-def on_transformers(module: Any) -> None:
+@counted
+def on_transformers(module: Any, counter: Any) -> None:
     """Hugging Face's trainer knows its steps when it begins."""
-    counter = counting.COUNTER
     handler = module.CallbackHandler
     begin = handler.on_train_begin
-    if counter is None:
-        return
     known: dict[str, float] = {}
 
     @functools.wraps(begin)
@@ -116,13 +118,11 @@ def on_transformers(module: Any) -> None:
     counter.totals.insert(0, lambda _: known.get("total"))
 
 
-def on_lightning(module: Any) -> None:
+@counted
+def on_lightning(module: Any, counter: Any) -> None:
     """Lightning's trainer estimates its steps."""
-    counter = counting.COUNTER
     trainer = module.Trainer
     fit = trainer.fit
-    if counter is None:
-        return
     running: dict[str, Any] = {}
 
     @functools.wraps(fit)
@@ -147,11 +147,11 @@ def on_lightning(module: Any) -> None:
     counter.totals.insert(0, total)
 
 
-def on_keras(module: Any) -> None:
+@counted
+def on_keras(module: Any, counter: Any) -> None:
     """Keras tells its callbacks of every batch, and how many there are."""
-    counter = counting.COUNTER
     callbacks = getattr(module, "CallbackList", None)
-    if counter is None or callbacks is None or hasattr(callbacks, "_weft_watched"):
+    if callbacks is None or hasattr(callbacks, "_weft_watched"):
         return
     callbacks._weft_watched = True
     after, begin = callbacks.on_train_batch_end, callbacks.on_train_begin

@@ -24,7 +24,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import InvalidConfig, bad_values
 from weft.core.model.job import EXCLUSIVE, Allocation, JobId, Tier
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties, may_idle
@@ -71,9 +71,11 @@ class Gfs(Wrapper):
 
     def __post_init__(self) -> None:
         if not (0.5 <= self.promise < 1.0 and 1 <= self.hours <= 24 and self.interval > 0.0):
-            raise InvalidConfig(
-                f"gfs: promise={self.promise:g}, hours={self.hours}, interval={self.interval:g}",
-                hint="promise is from 0.5 to below 1, hours from 1 to 24, interval above 0",
+            raise bad_values(
+                "gfs",
+                self,
+                "promise hours interval",
+                "promise is from 0.5 to below 1, hours from 1 to 24, interval above 0",
             )
         if self.forecast not in FORECASTERS:
             raise InvalidConfig(

@@ -2,9 +2,10 @@
 
 The finish-time fairness rho of a job is its completion time over that alone on an equal part of
 the cluster. Every decision predicts it: the time since submission and the time left, if the job
-ran from now on. Jobs at the bound are served first, the worst of all before the others, in the
-places of those that are better off; the rest is the policy's to decide. With `of=tenants` that
-of a tenant counts: what its jobs take together, over what they would take on its part.
+ran from now on; where only a distribution is known, if it were among the shortest tenth of its
+like. Jobs at the bound are served first, the worst of all before the others, in the places of
+those that are better off; the rest is the policy's to decide. With `of=tenants` that of a tenant
+counts: what its jobs take together, over what they would take on its part.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper, WrapperMemory
 
 EPS = 1e-6
+SHORT = 0.1  # the quantile of what is left that counts where a distribution is all there is
 NONE = np.zeros(0)
 
 
@@ -43,6 +45,7 @@ NONE = np.zeros(0)
 class FairMemory(WrapperMemory):
     """The inner policy's memory; per job its length and the crowd's integral at its arrival.
 
+    Where only a distribution is known, the length is what a job ran and may still need by now.
     `area` is the integral of the number of jobs until `at`, when there were `count`. For tenants,
     `saw` is the integral of who shared the cluster with a job, and `rate` how many do now.
     """
@@ -94,8 +97,8 @@ class Fair(Wrapper):
         if self.bound is None:
             return ask(self.inner, view)
         known = view.memory if isinstance(view.memory, FairMemory) else FairMemory(at=view.now)
-        left = np.nan_to_num(view.remaining(), posinf=1e12)
-        kept = _follow(known, view, left)
+        left, vague = _seconds_left(view)
+        kept = _follow(known, view, left, vague)
         mark_at = self.bound - self.margin * max(self.bound - 1.0, 0.0)
         if self.of == "tenants":
             tenants = read_tenants(view)
@@ -133,8 +136,26 @@ class Fair(Wrapper):
         return wake if np.isfinite(wake) else None
 
 
-def _follow(kept: FairMemory, view: View, left: Floats) -> FairMemory:
-    """The memory of now: lengths of newcomers, and the crowd until now."""
+def _seconds_left(view: View) -> tuple[Floats, Bools]:
+    """Seconds left of each row; where only a distribution is known, what nine of ten such exceed.
+
+    By the mean no job would ever be late that may be short. The rows that this holds for come with
+    it.
+    """
+    left = view.remaining()
+    predictor = view.predictor()
+    vague: Bools = np.isfinite(left) & ~np.isfinite(predictor.known_lengths(view.table, view.now))
+    for job in view.knowledge.counted:
+        if (row := view.table.find(job)) is not None:
+            vague[row] = False
+    if vague.any():
+        least = predictor.quantiles(view.table, view.now, (SHORT,))[:, 0]
+        left = np.where(vague, least, left)
+    return np.nan_to_num(left, posinf=1e12), vague
+
+
+def _follow(kept: FairMemory, view: View, left: Floats, vague: Bools) -> FairMemory:
+    """The memory of now: lengths of newcomers and of the vague, and the crowd until now."""
     seq, n = view.table.seq, len(view.table)
     area = kept.area + kept.count * (view.now - kept.at)
     length, seen = left.copy(), np.full(n, area)
@@ -142,6 +163,7 @@ def _follow(kept: FairMemory, view: View, left: Floats) -> FairMemory:
         at = np.minimum(np.searchsorted(kept.seq, seq), len(kept.seq) - 1)
         old = kept.seq[at] == seq
         length[old], seen[old] = kept.length[at[old]], kept.seen[at[old]]
+    length = np.where(vague, view.service() / np.maximum(view.table.need, EPS) + left, length)
     return FairMemory(kept.inner, {}, view.now, area, n, seq.copy(), length, seen)
 
 

@@ -321,8 +321,7 @@ class _Turn:
         view, table = self._view, self._view.table
         runs = table.column(Column.RAN_RATE) > 0.0
         age = np.where(runs, view.now - table.column(Column.RAN_SINCE), 0.0)
-        victims = []
-        over = self._over(level)
+        victims, over = [], self._over(level)
         may = view.running() & view.preemptible() & ~self._is_promised()
         for row in map(int, np.flatnonzero(may)):
             job = view.job(row)

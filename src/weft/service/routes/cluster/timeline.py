@@ -12,13 +12,7 @@ from weft.core.model.job import JobId
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Service, find_job
 from weft.service.http.json_body import Json
-from weft.service.responses.timeline import (
-    DecisionAnswer,
-    DecisionList,
-    HeldSpan,
-    MoveAnswer,
-    TimelineAnswer,
-)
+from weft.service.responses import timeline as responses
 from weft.service.responses.watch import Place
 from weft.service.streams.timeline import Decision, Span, Timeline, longest
 
@@ -29,7 +23,7 @@ WITHIN_S = 1.5
 Time = Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False)]
 
 
-@router.get("/timeline", response_model=TimelineAnswer)
+@router.get("/timeline", response_model=responses.TimelineAnswer)
 async def timeline(
     service: Service,
     who: Anyone,
@@ -45,7 +39,7 @@ async def timeline(
     spans = await service.read(partial(line.between, since, until, after, only))
     chosen = longest(spans, limit, service.driver.now)
     return Json(
-        TimelineAnswer(
+        responses.TimelineAnswer(
             now=service.driver.now,
             begun=line.begun,
             part_read=service.timeline.part_read,
@@ -56,7 +50,7 @@ async def timeline(
     )
 
 
-@router.get("/decisions", response_model=DecisionList)
+@router.get("/decisions", response_model=responses.DecisionList)
 async def decisions(
     service: Service, who: Anyone, limit: Annotated[int, Query(ge=1, le=500)] = 50
 ) -> Json:
@@ -64,7 +58,7 @@ async def decisions(
     line = await service.timeline.ready(WITHIN_S)
     last = [*line.decisions][: -limit - 1 : -1]
     answers = [_decision(service, line, who, decision) for decision in last]
-    return Json(DecisionList(decisions=answers, part_read=service.timeline.part_read))
+    return Json(responses.DecisionList(decisions=answers, part_read=service.timeline.part_read))
 
 
 def _mine(timeline: Timeline, who: Caller, job: JobId) -> bool:
@@ -72,9 +66,9 @@ def _mine(timeline: Timeline, who: Caller, job: JobId) -> bool:
     return known is not None and (who.everywhere or known.tenant == who.tenant)
 
 
-def _span(timeline: Timeline, who: Caller, span: Span) -> HeldSpan:
+def _span(timeline: Timeline, who: Caller, span: Span) -> responses.HeldSpan:
     mine = _mine(timeline, who, span.job)
-    return HeldSpan(
+    return responses.HeldSpan(
         job=span.job if mine else "",
         name=timeline.names[span.job].name if mine else "",
         tenant=timeline.names[span.job].tenant if mine else "",
@@ -90,10 +84,10 @@ def _span(timeline: Timeline, who: Caller, span: Span) -> HeldSpan:
 
 def _decision(
     service: Context, timeline: Timeline, who: Caller, decision: Decision
-) -> DecisionAnswer:
+) -> responses.DecisionAnswer:
     known = service.driver.decisions.recent.get(decision.number)
     moves = [
-        MoveAnswer(
+        responses.MoveAnswer(
             job=move.job,
             name=timeline.names[move.job].name,
             before_gpus=move.before,
@@ -104,7 +98,7 @@ def _decision(
         for move in decision.moves
         if _mine(timeline, who, move.job)
     ]
-    return DecisionAnswer(
+    return responses.DecisionAnswer(
         number=decision.number,
         at=decision.at,
         moves=moves,

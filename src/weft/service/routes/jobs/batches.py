@@ -20,13 +20,7 @@ from weft.service.http.refusals import Refused
 from weft.service.requests.job_file import GUARANTEED, JobFile, priority_word
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import MadeAll
-from weft.service.routes.jobs.jobs import (
-    active_of,
-    check_guaranteed,
-    check_user_known,
-    is_known,
-    read_jobs,
-)
+from weft.service.routes.jobs import jobs as single
 
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)
 
@@ -46,7 +40,7 @@ async def submit_batch(body: JobBatch, request: Request, service: Service, who: 
 
     A job that was submitted before, with the same id and body, is not submitted again.
     """
-    check_user_known(service)
+    single.check_user_known(service)
     for number, asked in enumerate(body.jobs):
         if asked.sweep is not None:
             raise Refused(422, "a sweep in a batch", "submit it by itself", f"jobs.{number}.sweep")
@@ -63,8 +57,8 @@ async def submit_batch(body: JobBatch, request: Request, service: Service, who: 
     for tenant, group in groupby(sorted(fresh, key=by_tenant), by_tenant):
         theirs = list(group)
         first = [job for job in theirs if priority_word(job) == GUARANTEED]
-        check_guaranteed(first, service, who)
-        check_jobs(service.limits, theirs, active_of(service.driver, tenant), who)
+        single.check_guaranteed(first, service, who)
+        check_jobs(service.limits, theirs, single.active_of(service.driver, tenant), who)
     if fresh:
         await service.driver.submit(*fresh)
     return Json(MadeAll(jobs=[job.id for job in jobs]), status_code=201)
@@ -73,8 +67,8 @@ async def submit_batch(body: JobBatch, request: Request, service: Service, who: 
 def _read(asked: JobFile, number: int, service: Context, who: Caller) -> tuple[Job, bool]:
     """One job of a batch, and whether it was submitted before; a refusal says which it is."""
     try:
-        [job] = read_jobs(asked, service, who)
-        known = is_known(job, service, who)
+        [job] = single.read_jobs(asked, service, who)
+        known = single.is_known(job, service, who)
         if not known:
             service.live.check(job)
     except Refused as error:

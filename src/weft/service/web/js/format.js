@@ -12,7 +12,7 @@ export function duration(seconds) {
   const sign = seconds < 0 ? "−" : "";
   const left = Math.abs(seconds);
   if (left < 1)
-    return left === 0
+    return left < 5e-6
       ? "0 s"
       : `${sign}${left < 0.01 ? (left * 1000).toPrecision(2) : Math.round(left * 1000)} ms`;
   for (let i = 0; i < UNITS.length; i++) {
@@ -26,6 +26,9 @@ export function duration(seconds) {
   }
   return "";
 }
+
+/** A start from now on: "at once", "in 5 min". */
+export const startsIn = (seconds) => (seconds < 1 ? "at once" : `in ${duration(seconds)}`);
 
 /** A number with three figures and thousands apart. */
 export function number(value, digits = 3) {
@@ -51,6 +54,12 @@ const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric",
 
 const dayOf = (at) => new Date(at * 1000).toDateString();
 
+let now = () => Date.now() / 1000;
+/** Whose today it is: a simulated cluster is ahead of the wall. */
+export const setNow = (clock) => {
+  now = clock;
+};
+
 function timeOfDay(at, seconds) {
   const date = new Date(at * 1000),
     pad = (n) => String(n).padStart(2, "0");
@@ -61,13 +70,13 @@ function timeOfDay(at, seconds) {
 export function clock(at, { seconds = true } = {}) {
   if (at == null) return "";
   const time = timeOfDay(at, seconds);
-  return dayOf(at) === new Date().toDateString() ? time : `${DAY.format(at * 1000)} ${time}`;
+  return dayOf(at) === dayOf(now()) ? time : `${DAY.format(at * 1000)} ${time}`;
 }
 
 /** Labels of an axis of times: the day stands below the first of each day, and nowhere if all is today. */
 export function timeMarks(all) {
   const seconds = all.length > 1 && all[1] - all[0] < 60;
-  let day = new Date().toDateString();
+  let day = dayOf(now());
   return all.map((at) => {
     const same = dayOf(at) === day;
     day = dayOf(at);

@@ -1,10 +1,10 @@
 // The frame around the views: who is signed in, where we are, whether the service is there.
 import { get, onSignedOut, remove } from "./api.js";
 import { applyTheme, theme } from "./colours.js";
-import { count, deviceWord, number } from "./format.js";
+import { count, deviceWord, number, setNow } from "./format.js";
 import { html, render, useEffect, useRef, useState } from "./lib.js";
 import { link, useRoute } from "./route.js";
-import { unwatch, useStore, watch } from "./store.js";
+import { clusterNow, unwatch, useStore, watch } from "./store.js";
 import { useTheme } from "./theme.js";
 import { Empty, Loading, Notices, Trouble } from "./ui.js";
 import { ClusterView } from "./views/cluster.js";
@@ -165,6 +165,7 @@ function Page() {
 }
 
 applyTheme();
+setNow(clusterNow);
 const root = document.getElementById("page");
 root.textContent = "";
 render(html`<${Page} />`, root);

@@ -1,11 +1,22 @@
 // One job: what it does, why it waits, what it printed, and what can be done about it.
 import { at, get, post, put } from "../api.js";
-import { asks, clock, duration, gpuHours, number, percent } from "../format.js";
+import { asks, clock, duration, gpuHours, number, percent, startsIn } from "../format.js";
 import { html, useEffect, useState } from "../lib.js";
 import { JobActions } from "../job_actions.js";
 import { go, link } from "../route.js";
 import { clusterNow, ENDED, store, useStore, WAITING } from "../store.js";
-import { attempt, Bar, confirm, Loading, Panel, State, toast, Trouble, useAsk } from "../ui.js";
+import {
+  attempt,
+  Bar,
+  confirm,
+  Loading,
+  Panel,
+  State,
+  ticks,
+  toast,
+  Trouble,
+  useAsk,
+} from "../ui.js";
 import { History } from "./job_history.js";
 import { Logs } from "./job_logs.js";
 
@@ -158,7 +169,13 @@ function Facts({ job, row }) {
         ? `${clock(job.deadline)}${job.deadline_missed ? ", missed" : job.deadline_or ? `, or ${job.deadline_or}` : ""}`
         : "",
     ],
-    ["app", job.app],
+    [
+      "parameters",
+      Object.entries(job.parameters ?? {})
+        .map(([name, value]) => `${name}=${value}`)
+        .join(", "),
+    ],
+    ["part of", job.app && html`<a href=${link("sweep", [job.app])}>${job.app}</a>`],
     ["command", job.command.length ? html`<code>${job.command.join(" ")}</code>` : ""],
   ].filter(([, value]) => value !== "" && value != null);
   return html`<${Panel} title="Now">
@@ -264,7 +281,7 @@ function Speeds({ job, numbers }) {
 
 function When({ start }) {
   if (!start) return html`<p class="dim">Its start is too far away to be simulated.</p>`;
-  return html`<div><span class="when">${start.p50 == null ? "not in sight" : `in ${duration(start.p50)}`}</span>
+  return html`<div><span class="when">${start.p50 == null ? "not in sight" : startsIn(start.p50)}</span>
     <span class="dim"> expected start · 8 in 10 of ${start.simulations} simulations: ${start.p10 == null ? "never" : duration(start.p10)} to ${start.p90 == null ? "no end in sight" : duration(start.p90)}</span></div>`;
 }
 
@@ -293,7 +310,7 @@ function Cheapest({ job, change, me }) {
     }
   };
   const may = me.role !== "viewer" && (own || (node && me.role === "admin"));
-  return html`<div class="change"><div><h3>The cheapest change that would start it now</h3><div>${change.text}</div></div>
+  return html`<div class="change"><div><h3>The cheapest change that would start it now</h3><div>${ticks(change.text)}</div></div>
     ${may ? html`<button class="main" onClick=${apply}>${own ? "Change and start …" : "Do it …"}</button>` : html`<span class="dim small">an admin can do this</span>`}</div>`;
 }
 

@@ -33,7 +33,7 @@ export function NodeView({ route, me }) {
   const here = [...store.jobs.values()].filter((job) =>
     job.on.some((part) => part.node === node.id),
   );
-  const drained = node.state === "drained" || node.state === "draining";
+  const drained = ["drained", "draining", "set aside"].includes(node.state);
   const turn = async () => {
     const detail = drained
       ? "Jobs may start on it again."
@@ -55,6 +55,12 @@ export function NodeView({ route, me }) {
       <span class="dim">${node.kind === "cpu" ? count(node.gpus, device) : `${count(node.gpus, device)} of kind ${node.kind}`}${node.links ? `, ${node.links}` : ""}${node.cpus ? `, ${count(node.cpus, "CPU")}` : ""}</span>
       <div class="end">${me.role === "admin" && html`<button onClick=${turn}>${drained ? "Use it again …" : "Drain …"}</button>`}</div></div>
     ${node.reason && html`<div class="note">${node.reason}</div>`}
+    ${(node.health || [])
+      .filter((gpu) => gpu.fault || gpu.aside)
+      .map(
+        (gpu) =>
+          html`<div class="note" key=${gpu.gpu}>GPU ${gpu.gpu} ${gpu.aside ? "is set aside" : "has a fault"}: ${gpu.fault}</div>`,
+      )}
     <${Panel} title=${`Its ${device}s in the last ${HOURS} hours`}><${Trouble} error=${spans.error} /><${Held} node=${node} spans=${spans.data?.spans || []} since=${since} /><//>
     <${Panel} title="On it now" flush=${true}>${
       here.length

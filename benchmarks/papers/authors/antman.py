@@ -15,6 +15,7 @@ falls by what rounding left there, and without that the average completion time 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -32,14 +33,40 @@ from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
-from weft.policies.antman.memory import AntmanMemory, Counted
+from weft.policies.antman.fair import Device, opportunistic
+from weft.policies.antman.policy import Antman
 
 FIRM = Sharing(discipline=Discipline.PACED)
 LOOSE = Sharing(tier=Tier.OPPORTUNISTIC, discipline=Discipline.PACED)
 FIRM_LOAD, LOOSE_LOAD = 0.1, 0.9
 LAST = 0.01  # of the load of a guaranteed job, booked once its gang is whole
-Device = tuple[int, int]
 Kept = dict[int, list[int]]
+
+
+@dataclass(frozen=True)
+class MuriAntman(Antman):
+    """AntMan as Muri's simulator has it: parts of gangs are kept, and there are no shares."""
+
+    def decide(self, view: View) -> Plan:
+        """Start what fits; jobs of priority -1 and below are opportunistic."""
+        return as_in_muri(view, self._loose(view, -1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A job that runs, with the load that is booked for it on each device of its slices."""
+
+    slices: tuple[Slice, ...]
+    load: float
+
+
+@dataclass(frozen=True, slots=True)
+class MuriMemory:
+    """Devices kept for gangs that are not whole yet, loads by node, and jobs booked there."""
+
+    kept: Mapping[JobId, tuple[Slice, ...]] = field(default_factory=dict)
+    loads: Mapping[NodeId, tuple[float, ...]] = field(default_factory=dict)
+    counted: Mapping[JobId, Counted] = field(default_factory=dict)
 
 
 def as_in_muri(view: View, loose: Bools) -> Plan:
@@ -66,7 +93,7 @@ class DeviceOwners:
     """Who owns each device, who keeps it, and where an opportunistic job lives."""
 
     def __init__(self, view: View) -> None:
-        memory = recall(view, AntmanMemory)
+        memory = recall(view, MuriMemory)
         self._view = view
         self._nodes = view.cluster.nodes
         self._kept: dict[JobId, Kept] = self._still_there(memory.kept)
@@ -117,13 +144,13 @@ class DeviceOwners:
         self._load.count(job.id, slices, FIRM_LOAD)
         return Allocation(slices, FIRM)
 
-    def remembered(self) -> AntmanMemory:
+    def remembered(self) -> MuriMemory:
         """What is kept for whom, and the loads."""
         kept = {
             job: tuple(Slice(self._nodes[n].id, tuple(gpus)) for n, gpus in parts.items())
             for job, parts in self._kept.items()
         }
-        return AntmanMemory(kept, self._load.remembered(), self._load.counted)
+        return MuriMemory(kept, self._load.remembered(), self._load.counted)
 
     def _kinds(self, job: Job, mine: Kept) -> tuple[str, ...]:
         if mine:
@@ -201,7 +228,7 @@ class DeviceOwners:
 class Loads:
     """The load that is booked on every device, rounding and all."""
 
-    def __init__(self, view: View, memory: AntmanMemory) -> None:
+    def __init__(self, view: View, memory: MuriMemory) -> None:
         self._cluster = view.cluster
         self._at = [
             list(memory.loads.get(node.id, (0.0,) * node.gpus)) for node in view.cluster.nodes
@@ -231,11 +258,3 @@ class Loads:
     def remembered(self) -> dict[NodeId, tuple[float, ...]]:
         """The loads by node."""
         return {n.id: tuple(at) for n, at in zip(self._cluster.nodes, self._at, strict=True)}
-
-
-def opportunistic(view: View, devices: Sequence[Device], sharing: Sharing) -> Allocation:
-    """An allocation on these devices that takes nothing of the host."""
-    parts: dict[NodeId, list[int]] = {}
-    for node, gpu in sorted(devices):
-        parts.setdefault(view.cluster.nodes[node].id, []).append(gpu)
-    return Allocation(tuple(Slice(n, tuple(gpus)) for n, gpus in parts.items()), sharing)

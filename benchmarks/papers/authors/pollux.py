@@ -1,20 +1,25 @@
-"""The search of the authors' code: NSGA-II with their children and their mutation.
+"""Pollux as the authors' code has it (Qiao et al., OSDI 2021): NSGA-II with their operators.
 
 It is less greedy than ours. Parents are drawn evenly, and of two the one that beats the other in
 both fitness and utility breeds, else the lonelier one. Nine pairs in ten are crossed. Every entry
-of a state is drawn anew on its own, and children are bred until there are enough new ones.
+of a state is drawn anew on its own, and children are bred until there are enough new ones. Fronts
+and crowding are those of Deb et al., IEEE Transactions on Evolutionary Computation 6(2), 2002.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from weft.core.model.job import JobId
+from weft.core.plan.about import About, Assumes
 from weft.core.state.table import Floats, Rows
-from weft.frozen import frozen
-from weft.policies.pollux.pareto import compute_crowding, fronts
-from weft.solve.genetic import CUT, RESET, THIN, Counts, Matrix, repair
+from weft.policies.pollux.machines import Machines
+from weft.policies.pollux.policy import Pollux, PolluxMemory
+from weft.solve.genetic import CUT, RESET, THIN, Counts, Matrix, repair, totals
 
 CROSSED = 0.9
 BROODS = 10  # a generation, if new states are rare; the authors give up after 100
@@ -22,7 +27,56 @@ BROODS = 10  # a generation, if new states are rare; the authors give up after 1
 GoalsOf = Callable[[Counts, Floats], Floats]
 
 
-@frozen
+@dataclass(frozen=True)
+class AuthorsPollux(Pollux):
+    """The search of the authors: a Pareto set of fitness and utility, from the last one on.
+
+    It runs for all its generations. A node on which jobs that span nodes meet is cleared for the
+    first of them. Jobs and beliefs fit one model over all kinds, and stop early.
+    """
+
+    _tie, _clear = 0.0, True
+
+    @property
+    def about(self) -> About:
+        """Jobs and beliefs do not tell kinds apart."""
+        return replace(super().about, assumes=Assumes.ONE_KIND)
+
+    def _recall(
+        self, memory: object, jobs: tuple[JobId, ...], parts: tuple[str, ...]
+    ) -> Counts | None:
+        """The first of the jobs that are still there gets the row of the first of them, and so on.
+
+        The authors' code loses track of jobs whose precedence changed.
+        """
+        if isinstance(memory, PolluxMemory):
+            stay = [job for job in jobs if job in set(memory.jobs)]
+            rows = iter(stay)
+            renamed = (next(rows) if job in set(stay) else job for job in memory.jobs)
+            memory = replace(memory, jobs=tuple(renamed))
+        return super()._recall(memory, jobs, parts)
+
+    def _search(
+        self,
+        matrix: Matrix,
+        machines: Machines,
+        last: Counts | None,
+        rng: np.random.Generator,
+        values: Floats,
+    ) -> tuple[Counts, int]:
+        """The Pareto set, and which of it is best."""
+        bred = search(
+            matrix,
+            matrix.held[:, None] if last is None else last,
+            rng,
+            Goals(self.p, values, machines.capacity),
+            population=self.population,
+            generations=self.generations,
+        )
+        return bred.states, int(bred.goals[0].argmax())
+
+
+@dataclass(frozen=True, slots=True)
 class Bred:
     """States, two goals of each, numbers that tell them apart, and how lonely they are."""
 
@@ -152,3 +206,80 @@ def _mutate(matrix: Matrix, states: Counts, rng: np.random.Generator) -> Counts:
     span = matrix.capacity[node] - now + 1
     states[job, state, node] = now + np.floor(rng.random(len(now), dtype=np.float32) * span)
     return states
+
+
+def utility(values: Floats, capacity: Counts, states: Counts) -> Floats:
+    """The average part of ideal scaling on the nodes in use, of each of jobs x states x nodes."""
+    total = totals(states).astype(np.intp)
+    spread = (np.count_nonzero(states, axis=2) > 1).astype(np.intp)
+    speed = values[np.arange(len(states))[:, None], spread, total].sum(axis=0)
+    active = (states.sum(axis=0) > 0) @ capacity
+    shares: Floats = speed / np.maximum(active, 1.0)
+    return shares
+
+
+@dataclass(frozen=True, slots=True)
+class Goals:
+    """What makes a state good: the power mean with exponent `p`, and utility; more is better."""
+
+    p: float
+    values: Floats
+    capacity: Counts
+
+    def __call__(self, states: Counts, score: Floats) -> Floats:
+        """Two rows, from the sums over jobs that the power mean is made of."""
+        mean = score / max(len(states), 1)
+        fitness = (np.sign(self.p) * mean) ** (1.0 / self.p) if self.p else np.exp(mean)
+        return np.stack([fitness, utility(self.values, self.capacity, states)])
+
+
+def fronts(goals: Floats) -> Rows:
+    """The front of each state: 0 if nothing beats it, 1 if only states of front 0 do, and on.
+
+    From the best score down, a state is beaten by every front that has its utility already.
+    """
+    order = np.lexsort((-goals[1], -goals[0]))
+    rank = np.empty(len(order), dtype=np.intp)
+    reached: list[float] = []  # the highest utility of each front, negated: ascending
+    last, front = None, 0
+    for at, score, use in zip(order, *goals[:, order].tolist(), strict=True):
+        if (score, use) != last:
+            front = bisect_right(reached, -use)
+            reached[front : front + 1] = [-use]
+            last = (score, use)
+        rank[at] = front
+    return rank
+
+
+def compute_crowding(goals: Floats, rank: Rows) -> Floats:
+    """How far apart the neighbours of each state on its front are; infinite at the ends.
+
+    Of states with the same goals on a front of more than two, all but the first are at no
+    distance. On a front more of one goal is less of the other: one order serves for both.
+    """
+    order = np.lexsort((goals[0], rank))
+    front, points = rank[order], goals[:, order]
+    new = np.diff(front, prepend=-1) != 0
+    first = new | (np.diff(points, prepend=np.nan) != 0).any(axis=0)
+    few = np.bincount(front)[front] <= 2
+    far = np.where(few, np.inf, 0.0)
+    far[first & ~few] = _gaps(points[:, first & ~few], front[first & ~few])
+    distances = np.empty(len(rank))
+    distances[order] = far
+    return distances
+
+
+def _gaps(points: Floats, front: Rows) -> Floats:
+    """The same for states that all differ, front by front along the first goal."""
+    if not len(front):
+        return np.empty(0)
+    starts = np.flatnonzero(np.diff(front, prepend=-1))
+    ends = np.append(starts[1:], len(front)) - 1
+    of = np.cumsum(np.diff(front, prepend=-1) != 0) - 1
+    span = np.abs(points[:, ends] - points[:, starts])[:, of]
+    gap = np.full(len(front), np.inf)
+    apart = np.abs(points[:, 2:] - points[:, :-2])
+    gap[1:-1] = (apart / np.where(span > 0, span, np.inf)[:, 1:-1]).sum(axis=0)
+    gap[starts] = gap[ends] = np.inf
+    gap[starts[starts == ends]] = 0.0
+    return gap

@@ -1,0 +1,39 @@
+"""Policies as their authors' code has them, where it departs from what a user would choose.
+
+Each file has one policy, a subclass of the one that users choose, and is named like any policy in
+a file: `--policy benchmarks/papers/authors/sia.py:AuthorsSia`, for short `authors/sia` here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from weft.app.policy_file import build_policy
+from weft.core.plan.policy import Policy
+
+CLASSES = {
+    "antman": "MuriAntman",
+    "astraea": "AuthorsAstraea",
+    "gavel": "AuthorsGavel",
+    "iadeep": "AuthorsIADeep",
+    "lucid": "AuthorsLucid",
+    "pollux": "AuthorsPollux",
+    "shockwave": "AuthorsShockwave",
+    "sia": "AuthorsSia",
+}
+SHORT = "authors/"
+
+
+def named(spec: str) -> str:
+    """`authors/NAME:OPTIONS` as the file and class that it means; any other spec as it is."""
+    if not spec.startswith(SHORT):
+        return spec
+    name, _, options = spec.removeprefix(SHORT).partition(":")
+    file = os.path.relpath(Path(__file__).with_name(f"{name}.py"))
+    return f"{file}:{CLASSES[name]}" + (f":{options}" if options else "")
+
+
+def build_named(spec: str) -> Policy:
+    """The policy of a spec that may be short for one of this folder."""
+    return build_policy(named(spec))

@@ -1,0 +1,81 @@
+"""Devices that their driver says not to use are set aside alone, and stay so until a person looks.
+
+What was seen is kept on disk: a driver forgets it when the machine starts again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from weft.app.serve.private_file import read_private, write_private
+from weft.app.serve.rules import Quotas
+from weft.core.model.job import NodeId
+from weft.core.protocols import DeviceHealth, Engine
+from weft.runtime.loop.background import Repeated
+
+log = logging.getLogger(__name__)
+
+ASIDE = "aside:"  # names of windows that no person wrote
+FAULTS_FILE = "faults.json"
+
+
+class DeviceFaults(Repeated):
+    """Moves jobs off devices with faults; one that was put to use again needs a new fault."""
+
+    every_s = 3.0
+    trouble = "devices with faults are not set aside yet"
+
+    def __init__(
+        self,
+        engine: Engine,
+        quotas: Callable[[], Quotas],
+        change: Callable[[Quotas], Awaitable[None]],
+        state: Path | None,
+    ) -> None:
+        self._engine, self._quotas, self._change = engine, quotas, change
+        self._file = None if state is None else state / FAULTS_FILE
+        stored = None if self._file is None else read_private(self._file)
+        self._faults: dict[str, str] = {str(name): str(why) for name, why in (stored or {}).items()}
+
+    async def look(self) -> None:
+        """Set aside what has a fault that nobody has seen yet."""
+        quotas, faults = self._quotas(), dict(self._faults)
+        for node, devices in self._engine.health.devices.items():
+            for device in devices:
+                name = f"{node}:{device.gpu}"
+                if device.fault and faults.get(name) != device.fault:
+                    faults[name] = device.fault
+                    quotas = quotas.with_window(f"{ASIDE}{name}", name)
+                    log.warning(
+                        "gpu=%s set aside: %s; `weft undrain %s` uses it again",
+                        *(name, device.fault, node),
+                    )
+        if faults != self._faults:
+            self._keep(faults)
+            await self._change(quotas)
+
+    def forgive(self, node: NodeId) -> None:
+        """A person uses it again, whatever is wrong with its devices now."""
+        others = {
+            name: why for name, why in self._faults.items() if not name.startswith(f"{node}:")
+        }
+        devices = self._engine.health.devices.get(node, ())
+        self._keep({**others, **{f"{node}:{one.gpu}": one.fault for one in devices if one.fault}})
+
+    def _keep(self, faults: dict[str, str]) -> None:
+        if self._file is not None and faults != self._faults:
+            write_private(self._file, faults)
+        self._faults = faults
+
+    def devices(self, node: NodeId) -> list[DeviceHealth]:
+        """How the devices of a machine are, with why those that are set aside are."""
+        aside = {name for name in self._quotas().windows if name.startswith(f"{ASIDE}{node}:")}
+        seen = {device.gpu: device for device in self._engine.health.devices.get(node, ())}
+        for name in aside:
+            gpu = int(name.rpartition(":")[2])
+            known = seen.get(gpu, DeviceHealth(gpu))
+            fault = known.fault or self._faults.get(name.removeprefix(ASIDE), "")
+            seen[gpu] = DeviceHealth(gpu, fault, known.notes, aside=True)
+        return [seen[gpu] for gpu in sorted(seen)]

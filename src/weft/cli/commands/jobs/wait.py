@@ -1,0 +1,83 @@
+"""`weft wait`: block until jobs have ended."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weft.cli.many_jobs import PATTERN, Jobs, find_meant
+from weft.cli.options import shared as o
+from weft.service.responses.answers import JobAnswer
+
+if TYPE_CHECKING:
+    from weft.cli.connect.client import Client
+
+TIMED_OUT = 124  # as of timeout(1)
+INTERRUPTED = 130
+
+
+def wait(
+    jobs: Jobs,
+    timeout: Annotated[
+        str | None, typer.Option(help="Wait no longer than 90s, 30m, 2h; exit code 124.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on the way.")] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Wait until jobs have ended, and exit as they did.
+
+    Exit code 0 if all succeeded, else that of the first in order that did not (130 if it was
+    cancelled). A sweep or app means all of its jobs, a pattern those that have not ended. A
+    service that restarts meanwhile is waited for.
+    """
+    from weft.cli.connect.client import Client
+    from weft.cli.connect.follow import Follower, exit_code
+    from weft.cli.options.spans import seconds
+    from weft.cli.view.errors import user_errors
+    from weft.cli.view.screen import notes, print_json
+
+    remarks = notes()
+    states: dict[str, str] = {}
+    code = 0
+    with user_errors():
+        client = Client()
+        until = math.inf if timeout is None else time.monotonic() + seconds(timeout, "--timeout")
+        meant = list(dict.fromkeys(job for text in jobs for job in find_all(client, text)))
+        try:
+            for job in meant:
+
+                def say(text: str, job: str = job) -> None:
+                    if not quiet:
+                        remarks.print(f"{job}: {text}", style="dim", soft_wrap=True)
+
+                ended = Follower(client, job, lambda _: None, say).until_ended(until)
+                if ended is not None:
+                    states[job] = ended.state
+                    code = code or exit_code(ended)
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+    waiting = [job for job in meant if job not in states]
+    if as_json:
+        print_json({"ended": states, "waiting": waiting})
+    elif waiting and not quiet:
+        remarks.print(f"not ended within {timeout}: {', '.join(waiting)}", soft_wrap=True)
+    raise typer.Exit(TIMED_OUT if waiting else code)
+
+
+def find_all(client: Client, text: str) -> list[str]:
+    """Ids of the jobs that a text means; of a sweep also those that have ended."""
+    from weft.cli.connect.client import Refused, at
+    from weft.cli.connect.pages import every_job
+
+    if any(sign in text for sign in PATTERN):
+        return find_meant(client, text, "wait for", yes=True)
+    try:
+        return [client.get(JobAnswer, at("jobs", text)).id]
+    except Refused:
+        members = [job.id for job in every_job(client, app=text)]
+        if not members:
+            raise
+        return members

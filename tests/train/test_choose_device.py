@@ -1,0 +1,36 @@
+"""A job that was given a GPU trains on it or says why not; it never slips to the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from weft.train.errors import TrainError
+from weft.train.ranks.gang import Gang
+from weft.wire.environment import Environment
+
+
+@pytest.fixture(autouse=True)
+def build_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torch that could use a GPU, on a machine where CUDA finds none."""
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+
+
+def test_a_gpu_that_cuda_does_not_find_is_an_error() -> None:
+    with pytest.raises(TrainError, match="given GPU 2 of kind h200, and CUDA finds none"):
+        Gang(Environment(kind="h200"))
+
+
+@pytest.mark.parametrize("kind", ["", "cpu"])
+def test_who_was_given_no_gpu_trains_on_the_cpu(kind: str) -> None:
+    assert Gang(Environment(kind=kind)).device == torch.device("cpu")
+
+
+def test_nor_is_one_expected_by_a_torch_that_cannot_use_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+
+    assert Gang(Environment(kind="h200")).device == torch.device("cpu")

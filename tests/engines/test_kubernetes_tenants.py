@@ -79,6 +79,28 @@ def test_the_pods_of_a_tenant_are_in_its_namespace(
     asyncio.run(life())
 
 
+def test_a_tenants_jobs_have_its_secrets_which_the_service_cannot_read(
+    kubernetes: KubernetesCluster, tenants: Path, tmp_path: Path
+) -> None:
+    tenants.write_text(tenants.read_text().replace("[nlp]", 'secrets = "wandb"\n[nlp]'))
+    for tenant in TENANTS:
+        value = f"--from-literal=WANDB_API_KEY=of-{tenant}"
+        kubernetes.kubectl("-n", tenant, "create", "secret", "generic", "wandb", value)
+    made = engine(kubernetes, tenants, tmp_path / "state")
+
+    async def life() -> None:
+        subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
+        async with session(subject) as it:
+            for tenant in TENANTS:
+                await it.start(job_of(tenant, f'echo "key=$WANDB_API_KEY" > {tmp_path}/{tenant}'))
+                assert isinstance(await it.told(Finished), Finished)
+
+    asyncio.run(life())
+
+    assert (tmp_path / "vision").read_text() == "key=of-vision\n"
+    assert (tmp_path / "nlp").read_text() == "key=\n"
+
+
 def test_the_service_may_only_act_as_the_account_of_the_tenant(
     kubernetes: KubernetesCluster, tenants: Path
 ) -> None:

@@ -24,7 +24,7 @@ from weft.engines.kubernetes.pods import (
     own_ids,
     read_mounts,
 )
-from weft.engines.kubernetes.tenants import NAMESPACE, read_tenants
+from weft.engines.kubernetes.tenants import NAMESPACE, read_names, read_tenants
 from weft.engines.machine.job_environment import check_names
 
 
@@ -42,7 +42,8 @@ class KubernetesEngine(FleetEngine):
     of the `node`, whose network pods then have. `nodes_file` has the output of `kubectl get nodes
     -o json` where nodes may not be read, `labels` chooses some of them, `tolerate` names taints
     of theirs, joined by `+`; `keep_cpus` and `keep_mem_gb` of each are left to other pods.
-    `pull_secret`, `account` and `priority_class` are the pods' own. `tenants` is a file that gives
+    `pull_secret`, `account` and `priority_class` are the pods' own; `secrets`, joined by `+`, are
+    those whose keys are variables of jobs. `tenants` is a file that gives
     each tenant a namespace, a service account whose rights are used there, and what its pods have.
     """
 
@@ -64,6 +65,7 @@ class KubernetesEngine(FleetEngine):
     pull_secret: str = ""
     account: str = ""
     priority_class: str = ""
+    secrets: str = ""
     tenants: str = ""
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
@@ -116,6 +118,7 @@ class KubernetesEngine(FleetEngine):
             account=self.account,
             pull_secret=self.pull_secret,
             priority_class=self.priority_class,
+            secrets=read_names(self.secrets, "secrets"),
             env=tuple((name, os.environ[name]) for name in self.pass_env if name in os.environ),
             uid=uid,
             gid=gid,

@@ -48,6 +48,7 @@ class Site:
     rank 0: by the headless service's name for its pod, by the pod's or by the node's address; with
     the last, pods have the node's network. `uid` and `gid` are those of the service. `acts_as` is
     the service account of the namespace whose rights pods are made with, empty for the service's.
+    `secrets` are those of the namespace whose keys are variables of its jobs.
     """
 
     owner: str
@@ -66,6 +67,7 @@ class Site:
     gid: int = 0
     acts_as: str = ""
     priority_class: str = ""
+    secrets: tuple[str, ...] = ()
 
 
 def read_mounts(text: str, state: Path) -> tuple[Mount, ...]:
@@ -218,6 +220,7 @@ def _container(gang: Gang, site: Site, part: Part, name: str) -> Object:
             _field("NODE_NAME", "spec.nodeName"),
             *({"name": key, "value": text} for key, text in site.env),
         ],
+        "envFrom": [{"secretRef": {"name": name}} for name in site.secrets],
         "resources": _resources(site, part),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [

@@ -1,8 +1,8 @@
 """The namespaces of tenants: a file, TOML or YAML, with a section for each tenant.
 
 `namespace` is where its pods are, and `acts_as` the service account there whose rights they are
-made with (default: weft). `account`, `pull_secret` and `mounts` are the pods' own, as the engine's
-options of these names, which hold where a section says nothing.
+made with (default: weft). `account`, `pull_secret`, `mounts` and `secrets` are the pods' own, as
+the engine's options of these names, which hold where a section says nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.core.errors import InvalidConfig
 from weft.engines.kubernetes.pods import Site, read_mounts
 from weft.engines.machine.users_file import read_table, sections
 
-KEYS = ("namespace", "acts_as", "account", "pull_secret", "mounts")
+KEYS = ("namespace", "acts_as", "account", "pull_secret", "mounts", "secrets")
 ACTS_AS = "weft"
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 ACCOUNT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -40,6 +40,15 @@ def read_tenants(path: Path, others: Site, state: Path) -> dict[str, Site]:
     return sites
 
 
+def read_names(text: str, where: str) -> tuple[str, ...]:
+    """Names of objects, joined by `+`."""
+    names = tuple(filter(None, text.split("+")))
+    for name in names:
+        if not ACCOUNT.fullmatch(name):
+            raise InvalidConfig(f"{where} has {name!r}", hint="write NAME+NAME")
+    return names
+
+
 def account_name(site: Site) -> str:
     """The full name of the service account whose rights are used; empty for the service's own."""
     return f"system:serviceaccount:{site.namespace}:{site.acts_as}" if site.acts_as else ""
@@ -56,6 +65,9 @@ def _site(fields: Mapping[str, Any], others: Site, state: Path, where: str) -> S
         account=_name(fields, "account", others.account, ACCOUNT, where),
         pull_secret=_name(fields, "pull_secret", others.pull_secret, ACCOUNT, where),
         mounts=mounts,
+        secrets=read_names(str(fields["secrets"]), f"{where}.secrets")
+        if "secrets" in fields
+        else others.secrets,
     )
 
 

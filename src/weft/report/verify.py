@@ -141,7 +141,7 @@ def _times(run: SimRun) -> Finding:
         if any(not job.submit - EPS <= stretch.start <= stretch.end + EPS for stretch in job.held)
         or (job.end is not None and any(stretch.end > job.end + EPS for stretch in job.held))
     ]
-    text = f"{len(bad)} jobs run before submission or after their end: {_some(bad)}"
+    text = f"run before they were submitted or after their end: {_some(bad)}"
     ok = Finding("times", Level.OK, "submitted, then run, then ended", run.name)
     return Finding("times", Level.WRONG, text, run.name) if bad else ok
 
@@ -202,11 +202,13 @@ def _same_jobs(runs: Sequence[SimRun]) -> Finding:
     first = {name: job.submit for name, job in runs[0].jobs.items()}
     for run in runs[1:]:
         other = {name: job.submit for name, job in run.jobs.items()}
-        if missing := first.keys() ^ other.keys():
-            text = f"{len(missing)} jobs are in one of {runs[0].name} and {run.name} alone"
-            return Finding("same jobs", Level.WRONG, f"{text}: {_some(sorted(missing))}")
+        lacks, more = sorted(first.keys() - other.keys()), sorted(other.keys() - first.keys())
+        if lacks or more:
+            words = [f"lacks {_some(lacks)}"] * bool(lacks) + [f"adds {_some(more)}"] * bool(more)
+            text = f"{run.name} was given other jobs than {runs[0].name}: it {' and '.join(words)}"
+            return Finding("same jobs", Level.WRONG, text)
         if moved := [name for name, at in first.items() if abs(at - other[name]) > EPS]:
-            text = f"{len(moved)} jobs of {run.name} are submitted at other times"
+            text = f"{run.name} has jobs that came at other times than in {runs[0].name}"
             return Finding("same jobs", Level.WRONG, f"{text}: {_some(moved)}")
     return Finding("same jobs", Level.OK, f"{len(first)} jobs in each of {len(runs)} runs")
 
@@ -225,6 +227,9 @@ def _costs(runs: Sequence[SimRun]) -> Finding:
         means[run.name] = sum(known) / len(known)
     low, high = min(means.values()), max(means.values())
     text = ", ".join(f"{name} {mean:.1f} s" for name, mean in means.items())
+    if not high and any(len(job.held) > 1 for run in runs for job in run.jobs.values()):
+        text = "jobs stop and start again, and no start costs anything"
+        return Finding("costs", Level.UNKNOWN, text)
     unlike = high > 1.5 * low + 1.0
     return Finding("costs", Level.WRONG if unlike else Level.OK, f"of a start: {text}")
 

@@ -43,11 +43,10 @@ def test_what_is_wrong_with_jobs(tmp_path: Path) -> None:
     file = tmp_path / "runs.csv"
 
     assert "1 of 2 jobs have no end" in wrong(file, f"{HEAD}a,x,0,0,9,1\na,y,0,0,,1\n")["all jobs"]
-    assert (
-        "b alone: y" in wrong(file, f"{HEAD}a,x,0,0,9,1\nb,x,0,0,9,1\nb,y,0,9,9,1\n")["same jobs"]
-    )
+    given = wrong(file, f"{HEAD}a,x,0,0,9,1\na,z,0,0,9,1\nb,x,0,0,9,1\nb,y,0,9,9,1\n")["same jobs"]
+    assert given == "b was given other jobs than a: it lacks z and adds y"
     assert "other times" in wrong(file, f"{HEAD}a,x,0,3,9,1\nb,x,2,3,9,1\n")["same jobs"]
-    assert "before submission" in wrong(file, f"{HEAD}a,x,5,3,9,1\n")["times"]
+    assert "before they were submitted" in wrong(file, f"{HEAD}a,x,5,3,9,1\n")["times"]
     assert "two places" in wrong(file, f"{HEAD}a,x,0,3,9,1\na,x,0,5,9,1\n")["overlap"]
     mean = f"# avg_jct_s: 5\n{HEAD}a,x,0,3,9,1\n"
     assert "reports a mean completion time of 5.0 s; its rows say 9.0" in wrong(file, mean)["mean"]
@@ -59,3 +58,17 @@ def test_costs_must_be_alike(tmp_path: Path) -> None:
     found = wrong(tmp_path / "runs.csv", f"{head}a,x,0,3,9,1,30\nb,x,0,3,9,1,2\n")
 
     assert found["costs"] == "of a start: a 30.0 s, b 2.0 s"
+
+
+@pytest.mark.parametrize(("starts", "level"), [(1, Level.OK), (2, Level.UNKNOWN)])
+def test_restarts_that_cost_nobody_anything_are_pointed_out(
+    starts: int, level: Level, tmp_path: Path
+) -> None:
+    head = HEAD.replace("gpus\n", "gpus,startup_s\n").replace("# gpus,startup_s", "# gpus")
+    path = tmp_path / "runs.csv"
+    path.write_text(head + "".join(["a,x,0,3,9,1,0\n", "a,x,0,20,30,1,0\n"][:starts]))
+
+    (costs,) = (one for one in verify(read_runs(path)) if one.check == "costs")
+
+    assert costs.level is level
+    assert ("no start costs anything" in costs.text) == (starts == 2)

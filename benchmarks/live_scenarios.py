@@ -60,8 +60,14 @@ def main() -> int:
                 print(problem, flush=True)
             if took > SLOW_S:
                 print(f"slow: {policy} took {took:.0f} s", flush=True)
-    took = time.perf_counter() - began
-    print(f"{len(seeds)} scenarios of {len(policies)} policies, {problems} problems, {took:.0f} s")
+    return conclude(
+        f"{len(seeds)} scenarios of {len(policies)} policies", "problems", problems, began
+    )
+
+
+def conclude(played: str, what: str, problems: int, began: float) -> int:
+    """Print what was played and how many problems there were; the code to exit with."""
+    print(f"{played}, {problems} {what}, {time.perf_counter() - began:.0f} s")
     return 1 if problems else 0
 
 

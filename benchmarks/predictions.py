@@ -4,9 +4,9 @@ Time-ordered and without looking ahead: a job is predicted when it is submitted,
 by then, and completion times come from a replay in which predictors learn from its own ends (one
 pool of nodes with eight GPUs, shortest predicted service first, nobody is stopped). `venus` is
 September 2020 on 104 nodes, with the predictions that were published for it; `slice` two of its
-virtual clusters with users and outcomes; `philly` the public subset; `ten` are ten workloads, on
-which `alike` is compared with fifo alone; any other name is a workload or a file of `weft predict
---replay`, such as a service's own log.
+virtual clusters with users and outcomes; `philly` the public subset; `log` is the log of a service
+with commands that recur; `ten` are ten workloads, on which `alike` is compared with fifo alone; any
+other name is a workload or a file of `weft predict --replay`, such as your own service's log.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from benchmarks.measure import data_folder
+from benchmarks.recurring_log import write_log
 from weft.app.prediction.evaluate import PREDICTORS, Evaluation, evaluate
 from weft.app.prediction.trace import read_jobs
 from weft.core.model.job import Demand, Job, JobId
@@ -42,7 +44,7 @@ Jobs = list[tuple[Job, Truth]]
 def main() -> int:
     """Print a table per trace."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("traces", nargs="*", default=["venus", "slice", "philly", "ten"])
+    parser.add_argument("traces", nargs="*", default=["venus", "slice", "philly", "log", "ten"])
     parser.add_argument("--predictors", default=",".join(PREDICTORS))
     parser.add_argument("--jobs", type=int, default=5_000, help="at most, of workloads and files")
     parser.add_argument("--seed", type=int, default=0)
@@ -91,6 +93,11 @@ def _measure(
     if name == "philly":
         subset = data / "traces" / "normalized" / "philly_subset.csv.gz"
         return evaluate(read_jobs(str(subset), most, seed), predictors)
+    if name == "log":
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "events.jsonl"
+            write_log(path, most, seed)
+            return evaluate(read_jobs(str(path), most, seed), predictors)
     return evaluate(read_jobs(name, most, seed), predictors)
 
 

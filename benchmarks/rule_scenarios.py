@@ -14,7 +14,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from benchmarks.live_scenarios import read_command
+from benchmarks.live_scenarios import conclude, read_command
 from weft.testing.rules.play import Problem, play
 from weft.testing.rules.scenario import POLICIES, draw
 
@@ -38,9 +38,7 @@ def main() -> int:
                 print(problem, flush=True)
             if number % EVERY == 0:
                 print(f"{number} played, {problems} broken promises so far", flush=True)
-    took = time.perf_counter() - began
-    print(f"{len(seeds)} combinations of rules, {problems} broken promises, {took:.0f} s")
-    return 1 if problems else 0
+    return conclude(f"{len(seeds)} combinations of rules", "broken promises", problems, began)
 
 
 if __name__ == "__main__":

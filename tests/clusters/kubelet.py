@@ -20,6 +20,7 @@ import signal
 import subprocess
 import threading
 import time
+from base64 import b64decode
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -224,6 +225,7 @@ class Kubelet:
         container = pod["spec"]["containers"][0]
         env = {
             **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
+            **self.secrets(container, pod),
             **{item["name"]: self.value(item, pod) for item in container.get("env") or ()},
             TAG: running.uid,
             "NVIDIA_VISIBLE_DEVICES": ",".join(map(str, running.devices)) or "void",
@@ -261,6 +263,13 @@ class Kubelet:
         lines = [Path("/etc/hosts").read_text(), *(f"127.0.0.1 {name}" for name in names)]
         hosts.write_text("\n".join(lines) + "\n")
         return hosts
+
+    def secrets(self, container: Object, pod: Object) -> dict[str, str]:
+        """The keys of the secrets that a container names, as variables."""
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/secrets"
+        names = [source["secretRef"]["name"] for source in container.get("envFrom") or ()]
+        held = [self.api.get(f"{path}/{name}")["data"] for name in names]
+        return {key: b64decode(text).decode() for one in held for key, text in one.items()}
 
     def value(self, item: Object, pod: Object) -> str:
         if "valueFrom" not in item:

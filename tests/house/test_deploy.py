@@ -89,3 +89,18 @@ def test_the_rights_are_those_of_a_namespace_and_to_read_nodes() -> None:
         "list",
         "watch",
     }
+
+
+def test_a_tenants_account_has_the_rights_of_the_service_in_its_namespace_alone() -> None:
+    own, there = manifests("rbac.yaml"), manifests("tenant.yaml")
+
+    assert there["Role/weft"]["rules"] == own["Role/weft"]["rules"]
+    assert there["Role/weft-acts-as"]["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["serviceaccounts"],
+            "resourceNames": ["weft"],
+            "verbs": ["impersonate"],
+        }
+    ]
+    assert not [name for name in there if name.startswith("Cluster")]

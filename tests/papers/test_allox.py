@@ -169,6 +169,13 @@ def test_lengths_are_infinite_on_kinds_a_job_does_not_accept() -> None:
     assert np.isinf(lengths[0]).tolist() == [True, False]
 
 
+def test_a_length_is_that_on_the_kind_that_suits_a_job_best() -> None:
+    view = view_of("1x1:v100+1x1:k80", ("a", 1, 100.0))
+    known = replace(view.knowledge, beliefs=TenTimes(2.0))
+
+    assert lengths_by_kind(replace(view, knowledge=known)).tolist() == [[100.0, 1000.0]]
+
+
 def test_a_job_waits_for_a_fast_gpu_where_the_slow_one_takes_ten_times_as_long() -> None:
     # 100 s on the v100 that is busy for 100 s more, or 1,000 s on the idle k80: nobody is forced
     # to start; where the v100 is busy for 2,000 s the k80 is the sooner.
@@ -190,8 +197,12 @@ def test_a_job_waits_for_a_fast_gpu_where_the_slow_one_takes_ten_times_as_long()
 
 
 class TenTimes(LinearBeliefs):
-    """Every job is ten times as fast on a v100."""
+    """Every job is ten times as fast on a v100, there with so many steps a second."""
+
+    def __init__(self, fastest: float = 1.0) -> None:
+        super().__init__()
+        self._fastest = fastest
 
     def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
-        fast = [1.0 if kind == "v100" else 0.1 for kind in kinds]
+        fast = [self._fastest * (1.0 if kind == "v100" else 0.1) for kind in kinds]
         return np.tile(fast, (len(table), 1))

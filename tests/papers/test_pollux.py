@@ -157,16 +157,12 @@ def test_a_job_gets_at_most_twice_what_it_has_run_with() -> None:
     assert known.most.tolist() == [6.0]
 
 
-@pytest.mark.parametrize(
-    ("age", "restarts", "expected"),
-    [(600, 0, 0.952381), (600, 3, 0.809524), (60, 2, 0.0), (0, 0, 0.0)],
-)
-def test_a_restart_costs_the_part_of_a_life_it_takes(
-    age: float, restarts: float, expected: float
-) -> None:
-    factor = restart_factor(np.array([age]), np.array([restarts]))
+def test_a_restart_costs_the_part_of_a_life_it_takes() -> None:
+    age, restarts = np.array([600.0, 600.0, 60.0, 0.0]), np.array([0.0, 3.0, 2.0, 0.0])
 
-    assert factor == pytest.approx([expected], abs=1e-6)
+    factor = restart_factor(age, restarts)
+
+    assert factor == pytest.approx([0.952381, 0.809524, 0.0, 0.0], abs=1e-6)
 
 
 def test_a_job_of_no_age_gains_nothing_by_a_change() -> None:

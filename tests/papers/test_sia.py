@@ -222,20 +222,13 @@ def test_a_job_that_did_nothing_but_restart_stays_where_it_is() -> None:
 # ---- 9.2 and 9.3
 
 
-@pytest.mark.parametrize(
-    ("age", "restarts", "seconds", "factor"),
-    [
-        (600, 0, 30, 0.952381),
-        (600, 3, 30, 0.809524),
-        (3600, 4, 250, 0.675325),
-        (60, 2, 30, 0.0),
-        (20, 0, 30, 1.0),
-    ],
-)
-def test_the_restart_factor(age: float, restarts: float, seconds: float, factor: float) -> None:
-    found = restart_factor(np.array([age]), np.array([restarts]), np.array([seconds]))
+def test_the_restart_factor() -> None:
+    age, restarts = np.array([600.0, 600, 3600, 60, 20]), np.array([0.0, 3, 4, 2, 0])
+    seconds = np.array([30.0, 30, 250, 30, 30])
 
-    assert found[0] == pytest.approx(factor, abs=1e-6)
+    factor = restart_factor(age, restarts, seconds)
+
+    assert factor == pytest.approx([0.952381, 0.809524, 0.675325, 0.0, 1.0], abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,16 @@ def test_the_best_utilities_divide_by_the_published_maxima() -> None:
     assert utilities(0.01, 0.01, 0.01) == pytest.approx((1.0, 1.0))
 
 
+def test_the_sum_of_a_jobs_own_costs_is_by_weights_that_add_up_to_one() -> None:
+    utility = Utility("locality", "sum")
+
+    gained = utility.of_job(np.array([1.0, 0.01]), np.array([0.01, 1.0]))
+
+    assert gained.tolist() == pytest.approx(
+        [0.009 / (0.8 + 0.001), 0.009 / (0.008 + 0.1)], abs=1e-4
+    )
+
+
 def test_communication_is_distance_beyond_the_least_over_the_worst() -> None:
     pairs = dict(zip(PAIRS, price_communication(POWER8, 2), strict=True))
 

@@ -33,12 +33,7 @@ class Halves:
         plans = []
         for keep, policy, kept in ((~odd, self.one, memory[0]), (odd, self.other, memory[1])):
             plan = decide_among(policy, replace(view.restrict(keep), memory=kept))
-            for job in plan.changes:
-                if (on := view.holds(job)) is not None:
-                    view.free.give(on)
-            for to in plan.changes.values():
-                if to is not None:
-                    view.free.take(to)
+            view.carry_out(plan.changes)
             plans.append(plan)
         wakes = [plan.wake_at for plan in plans if plan.wake_at is not None]
         return Plan(

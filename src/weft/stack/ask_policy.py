@@ -117,9 +117,7 @@ def _find_misplaced(view: View, plan: Plan) -> list[JobId]:
 
 def _carry_out(view: View, plan: Plan, without: list[JobId]) -> None:
     """Change the ledger as a plan says, but for some of its jobs, which hold nothing."""
-    for job in plan.changes:
-        if (was := view.holds(job)) is not None:
-            view.free.give(was)
+    view.release(plan.changes)
     for job, to in plan.changes.items():
         if to is not None and job not in without:
             view.free.take(to)

@@ -20,9 +20,7 @@ from weft.pieces.place.gangs import fewest_nodes
 def find_idle(view: View, plan: Plan, controls: Controls) -> str:
     """Who could use what the plan leaves idle; empty if nobody could, or the plan is not sound."""
     mark = view.free.mark()
-    for job in plan.changes:
-        if (before := view.holds(job)) is not None:
-            view.free.give(before)
+    view.release(plan.changes)
     for on in plan.changes.values():
         if on is not None and view.free.fits(on):
             view.free.take(on)

@@ -34,15 +34,21 @@ def play(policy: str, cluster: str, people: People) -> None:
 
 
 async def submit(live: Live, *jobs: Job) -> None:
-    for one in jobs:
-        await live.driver.submit(one)
+    for each in jobs:
+        await live.driver.submit(each)
         await asyncio.sleep(2.0)
 
 
 def held(live: Live) -> dict[str, int]:
     """GPUs of every job that runs."""
-    records = [one.record for one in live.driver.jobs() if one.state == "running"]
+    records = [job.record for job in live.driver.jobs() if job.state == "running"]
     return {r.job.id: r.allocation.gpus for r in records if r.allocation is not None}
+
+
+async def check_after(live: Live, seconds: float, **gpus: int) -> None:
+    """Let time pass; then just these jobs run, on so many GPUs."""
+    await asyncio.sleep(seconds)
+    assert held(live) == gpus
 
 
 def devices(live: Live, name: str) -> set[int]:
@@ -66,8 +72,7 @@ def test_themis_winners_pay_and_what_they_paid_goes_to_those_outside() -> None:
     async def people(live: Live) -> None:
         await submit(live, *(job(name, 8, least=1) for name in "abc"))
         assert held(live) == {"a": 8}
-        await asyncio.sleep(80.0)
-        assert held(live) == {"a": 3, "b": 3, "c": 2}
+        await check_after(live, 80.0, a=3, b=3, c=2)
 
     play("themis:f=0.4,lease=60", "1x8:v100", people)
 
@@ -152,10 +157,8 @@ def test_topology_keeps_a_pair_on_one_socket() -> None:
 def test_lyra_gives_every_job_its_base_and_the_rest_to_whom_it_saves_most_time() -> None:
     async def people(live: Live) -> None:
         await submit(live, job("short", 4, 600.0, least=1), job("long", 4, 9000.0, least=1))
-        await asyncio.sleep(60.0)
-        assert held(live) == {"short": 1, "long": 3}
-        await asyncio.sleep(4000.0)
-        assert held(live) == {"long": 4}
+        await check_after(live, 60.0, short=1, long=3)
+        await check_after(live, 4000.0, long=4)
 
     play("lyra", "1x4:v100", people)
 
@@ -165,10 +168,8 @@ def test_singularity_shrinks_a_basic_job_for_a_premium_one_and_stops_neither() -
         await submit(live, job("basic", 8, least=1, priority=-1.0))
         assert held(live) == {"basic": 8}
         await submit(live, job("premium", 4, 600.0, priority=1.0))
-        await asyncio.sleep(120.0)
-        assert held(live) == {"basic": 4, "premium": 4}
-        await asyncio.sleep(3000.0)
-        assert held(live) == {"basic": 8}
+        await check_after(live, 120.0, basic=4, premium=4)
+        await check_after(live, 3000.0, basic=8)
 
     play("singularity", "1x8:v100", people)
 
@@ -177,9 +178,7 @@ def test_singularity_stops_a_basic_job_that_cannot_shrink_for_a_premium_one() ->
     async def people(live: Live) -> None:
         await submit(live, job("basic", 8, priority=-1.0))
         await submit(live, job("premium", 8, 600.0, priority=1.0))
-        await asyncio.sleep(120.0)
-        assert held(live) == {"premium": 8}
-        await asyncio.sleep(1200.0)
-        assert held(live) == {"basic": 8}
+        await check_after(live, 120.0, premium=8)
+        await check_after(live, 1200.0, basic=8)
 
     play("singularity", "1x8:v100", people)

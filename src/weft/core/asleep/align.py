@@ -90,12 +90,7 @@ def _leaves_at(view: View, sleeping: Sleeping) -> float | None:
 
 def _find_room_at_home(view: View, plan: Plan, jobs: Sequence[JobId]) -> dict[JobId, Allocation]:
     """Which of these jobs can go on where they sleep beside what a plan gives; takes it."""
-    for job in plan.changes:
-        if (was := view.holds(job)) is not None:
-            view.free.give(was)
-    for to in plan.changes.values():
-        if to is not None:
-            view.free.take(to)
+    view.carry_out(plan.changes)
     homes = {}
     for job in jobs:
         home = view.asleep[job].on

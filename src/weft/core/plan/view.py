@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -201,6 +201,19 @@ class View:
     def allocation(self, row: int) -> Allocation | None:
         """What a row holds."""
         return self.table.allocations[row]
+
+    def release(self, jobs: Iterable[JobId]) -> None:
+        """Give back in `free` what these jobs hold."""
+        for job in jobs:
+            if (was := self.holds(job)) is not None:
+                self.free.give(was)
+
+    def carry_out(self, changes: Mapping[JobId, Allocation | None]) -> None:
+        """Give and take in `free` what a plan changes, as if it were done."""
+        self.release(changes)
+        for to in changes.values():
+            if to is not None:
+                self.free.take(to)
 
     def holds(self, job: JobId) -> Allocation | None:
         """What a job holds."""

@@ -53,10 +53,16 @@ class ApiError(EngineError):
 
 
 class Api:
-    """Requests to one server, with its proof of who asks."""
+    """Requests to one server, with its proof of who asks.
 
-    def __init__(self, access: Access, *, patience_s: float = PATIENCE_S) -> None:
+    With `acts_as`, the full name of a service account, they have the rights of that one alone.
+    """
+
+    def __init__(
+        self, access: Access, *, acts_as: str = "", patience_s: float = PATIENCE_S
+    ) -> None:
         self.access = access
+        self._acts_as = acts_as
         self._patience_s = patience_s
         parts = urlsplit(access.server)
         self._host, self._base = parts.netloc, parts.path.rstrip("/")
@@ -167,6 +173,8 @@ class Api:
         headers = {"Accept": "application/json", "User-Agent": "weft"}
         if token := self.access.bearer():
             headers["Authorization"] = f"Bearer {token}"
+        if self._acts_as:
+            headers["Impersonate-User"] = self._acts_as
         if body is not None:
             headers["Content-Type"] = content
         url = self._base + path + ("?" + urlencode(params) if params else "")

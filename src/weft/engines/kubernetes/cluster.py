@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,27 +16,11 @@ from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
 from weft.core.plan.about import Controls
 from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Observation, Phase
-from weft.engines.kubernetes.api import (
-    CONFLICT,
-    FORBIDDEN,
-    MISSING,
-    Api,
-    ApiError,
-    Object,
-    Unreachable,
-)
+from weft.engines.kubernetes.api import FORBIDDEN, Api, ApiError, Object, Unreachable
+from weft.engines.kubernetes.namespaces import Namespace
 from weft.engines.kubernetes.nodes import machine_of, read_nodes
 from weft.engines.kubernetes.pod_watch import Watching
-from weft.engines.kubernetes.pods import (
-    SERVICE,
-    Site,
-    headless_service,
-    is_mounted,
-    key_of,
-    pods_of,
-    request_fairly,
-    selector,
-)
+from weft.engines.kubernetes.pods import Site, is_mounted, key_of, request_fairly
 from weft.engines.kubernetes.sightings import (
     created_at,
     ended_at,
@@ -56,7 +41,6 @@ STUCK_S = 20.0  # a pod that is there so long after its grace time is on a node 
 # taken for lost until they had the time to do so (a lease is renewed every 10 s).
 SETTLE_S = 45.0
 TOUCH_S = 5.0  # how often the server is asked where the watch has nothing to tell
-ENDING_S = 1  # a kubelet ends a pod at once, but must have confirmed it: 0 would only forget it
 
 CONTROLS = Controls.HOST | Controls.COUNT | Controls.BATCH | Controls.SHIFT | Controls.PLAN
 
@@ -77,12 +61,22 @@ class Machines:
 
 
 class KubernetesCluster:
-    """Pods in one namespace. It needs the rights of a namespace, and to read nodes."""
+    """Pods in one namespace, or in one for each of `tenants`, which are then all there are.
 
-    def __init__(self, api: Api, site: Site, machines: Machines) -> None:
+    It needs the rights of a namespace, and to read nodes; of tenants' namespaces, the right to act
+    as a service account there.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        site: Site,
+        machines: Machines,
+        tenants: Mapping[str, Site] | None = None,
+    ) -> None:
         self._api, self._site, self._machines = api, site, machines
-        self._path = f"/api/v1/namespaces/{site.namespace}/pods"
-        self._pods = Watching(api, self._path)
+        sites = tenants or {"": site}
+        self._spaces = {tenant: Namespace(api, one, tenant) for tenant, one in sites.items()}
         self._nodes: Watching | None = None
         self._listed: Sequence[Object] = ()
         self._submitting: dict[Key, int] = {}
@@ -101,9 +95,8 @@ class KubernetesCluster:
 
     async def open(self, owner: str) -> None:
         """See whether we may do what we need, and begin to watch."""
-        self._site = replace(self._site, owner=owner)
         try:
-            await self._ask(self._open)
+            await self._ask(lambda: self._open(owner))
         except BaseException:
             await self.close()
             raise
@@ -112,9 +105,9 @@ class KubernetesCluster:
         """End the watches; pods go on."""
         await asyncio.to_thread(self._close)
 
-    def _open(self) -> None:
-        self._pods = Watching(self._api, self._path, selector(self._site.owner))
-        self._pods.start()
+    def _open(self, owner: str) -> None:
+        for space in self._spaces.values():
+            space.open(owner)
         self._touched = time.monotonic()
         if self._machines.file is not None:
             self._listed = read_nodes(self._machines.file)
@@ -130,22 +123,12 @@ class KubernetesCluster:
                     hint="an administrator applies deploy/kubernetes/rbac.yaml, or gives you the "
                     "output of `kubectl get nodes -o json` for --engine kubernetes:nodes_file=FILE",
                 ) from error
-        if self._site.address == "service":
-            self._make_service()
         self._opened = True
-
-    def _make_service(self) -> None:
-        path = f"/api/v1/namespaces/{self._site.namespace}/services"
-        try:
-            self._api.get(f"{path}/{SERVICE}")
-        except ApiError as error:
-            if error.code != MISSING:
-                raise
-            self._create(path, headless_service())
 
     def _close(self) -> None:
         self._opened = False
-        self._pods.stop()
+        for space in self._spaces.values():
+            space.close()
         if self._nodes is not None:
             self._nodes.stop()
         self._api.close()
@@ -174,7 +157,8 @@ class KubernetesCluster:
         return replace(machine, health=Health.UP, reason="") if silent else machine
 
     def check(self, job: Job) -> None:
-        """Refuse a job whose folder pods do not see."""
+        """Refuse a job of nobody's namespace, and one whose folder pods do not see."""
+        mounts = self._space_of(job.tenant).site.mounts
         launch = job.launch
         if launch is None:
             return
@@ -185,8 +169,8 @@ class KubernetesCluster:
                 hint="let `weft serve` mount them: --engine kubernetes:mounts=CLAIM:/path",
             )
         workdir = Path(launch.workdir).absolute()
-        if not is_mounted(workdir, self._site.mounts):
-            seen = ", ".join(mount.path for mount in self._site.mounts)
+        if not is_mounted(workdir, mounts):
+            seen = ", ".join(mount.path for mount in mounts)
             raise InvalidConfig(
                 f"job {job.id!r}: pods do not see its workdir {str(workdir)!r}; they see {seen}",
                 hint="submit from a folder below one of these, or let `weft serve` mount it: "
@@ -196,13 +180,16 @@ class KubernetesCluster:
     async def look(self) -> Mapping[Key, Observation]:
         """All attempts from our copy of their pods, once it is known to be fresh."""
         if time.monotonic() - self._touched > TOUCH_S:
-            await self._ask(lambda: self._api.get(self._path, limit="1", resourceVersion="0"))
+            first = next(iter(self._spaces.values()))
+            api, path = (first.api, first.path) if self._nodes is None else (self._api, NODES)
+            await self._ask(lambda: api.get(path, limit="1", resourceVersion="0"))
             self._touched = time.monotonic()
         gangs: dict[Key, list[Object]] = {}
-        for pod in self._away_or(self._pods.objects).values():
-            key = key_of(pod)
-            if key is not None:
-                gangs.setdefault(key, []).append(pod)
+        for space in self._spaces.values():
+            for pod in self._away_or(space.pods).values():
+                key = key_of(pod)
+                if key is not None:
+                    gangs.setdefault(key, []).append(pod)
         self._note_times(gangs)
         lost = {
             str(machine.node.id): machine.reason
@@ -223,51 +210,29 @@ class KubernetesCluster:
         """Ask the server whether it would take all pods, then create them."""
         known = {machine.node.id: machine.node for machine in await self.nodes()}
         parts = tuple(request_fairly(part, known.get(part.node)) for part in gang.parts)
-        asked = replace(gang, parts=parts)
+        asked, space = replace(gang, parts=parts), self._space_of(gang.tenant)
         self._submitting[gang.key] = len(parts)
         try:
-            await self._ask(lambda: self._submit(asked))
+            await self._ask(lambda: space.submit(asked))
         finally:
             self._submitting.pop(gang.key, None)
 
-    def _submit(self, gang: Gang) -> None:
-        pods = pods_of(gang, self._site)
-        try:
-            if len(pods) > 1:  # all or none: a single one is refused as it is
-                for pod in pods:
-                    self._create(self._path, pod, dry=True)
-            for pod in pods:
-                if (made := self._create(self._path, pod)) is not None:
-                    self._pods.put(made)
-        except ApiError as error:
-            if error.rights:
-                raise
-            self._cancel(gang.key)
-            raise EngineError(
-                f"Kubernetes refused a pod of {gang.name or gang.job!r}: {error.what}",
-                hint=error.hint,
-            ) from error
-
     async def cancel(self, key: Key) -> None:
         """Delete its pods; kubelets end what runs in them."""
-        await self._ask(lambda: self._cancel(key))
-
-    def _cancel(self, key: Key) -> None:
-        body = self._api.get(self._path, labelSelector=selector(self._site.owner, key))
-        for pod in body.get("items") or ():
-            if key_of(pod) == key:
-                self._api.delete(f"{self._path}/{pod['metadata']['name']}", grace_s=ENDING_S)
+        spaces = self._spaces.values()
+        for space in [one for one in spaces if one.has(key)] or spaces:
+            await self._ask(partial(space.cancel, key))
 
     # ---- parts
 
-    def _create(self, path: str, body: Object, *, dry: bool = False) -> Object | None:
-        """None if it is there already."""
-        try:
-            return self._api.create(path, body, dry=dry)
-        except ApiError as error:
-            if error.code == CONFLICT and error.reason == "AlreadyExists":
-                return None
-            raise
+    def _space_of(self, tenant: str) -> Namespace:
+        space = self._spaces.get("") or self._spaces.get(tenant)
+        if space is None:
+            raise InvalidConfig(
+                f"tenant {tenant!r} has no namespace",
+                hint="an admin adds a section to the file of --engine kubernetes:tenants=FILE",
+            )
+        return space
 
     def _see(
         self, key: Key, pods: Sequence[Object], lost: Mapping[str, str], stuck: set[str]
@@ -298,12 +263,16 @@ class KubernetesCluster:
                 continue
             phase = seen[key].phase
             if phase in (Phase.ENDED, Phase.LOST) and _ended_before(pods, now - ENDED_S):
-                await self.cancel(key)
+                await self._clear(key)
             elif phase is Phase.PENDING and (why := _why_never(pods, now)):
                 self._hopeless[key] = why
                 seen[key] = Observation(Phase.ENDED, why)
-                await self.cancel(key)
+                await self._clear(key)
         self._hopeless = {key: why for key, why in self._hopeless.items() if key in gangs}
+
+    async def _clear(self, key: Key) -> None:
+        with suppress(Away):  # next time
+            await self.cancel(key)
 
     def _known_nodes(self) -> Sequence[Object]:
         if self._nodes is None:

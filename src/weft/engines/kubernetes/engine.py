@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig
+from weft.core.paths import expand
 from weft.core.plan.about import Wants
 from weft.engines.fleet.engine import FleetEngine
 from weft.engines.kubernetes.access import find_access
 from weft.engines.kubernetes.api import Api
 from weft.engines.kubernetes.cluster import CONTROLS, KubernetesCluster, Machines
 from weft.engines.kubernetes.nodes import DEVICE
-from weft.engines.kubernetes.pods import ADDRESSES, PLACES, Site, is_mounted, own_ids, read_mounts
+from weft.engines.kubernetes.pods import (
+    ADDRESSES,
+    PLACES,
+    Mount,
+    Site,
+    is_mounted,
+    own_ids,
+    read_mounts,
+)
+from weft.engines.kubernetes.tenants import NAMESPACE, read_names, read_tenants
 from weft.engines.machine.job_environment import check_names
-
-NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass
@@ -34,7 +42,9 @@ class KubernetesEngine(FleetEngine):
     of the `node`, whose network pods then have. `nodes_file` has the output of `kubectl get nodes
     -o json` where nodes may not be read, `labels` chooses some of them, `tolerate` names taints
     of theirs, joined by `+`; `keep_cpus` and `keep_mem_gb` of each are left to other pods.
-    `pull_secret` and `account` are the pods' own.
+    `pull_secret`, `account` and `priority_class` are the pods' own; `secrets`, joined by `+`, are
+    those whose keys are variables of jobs. `tenants` is a file that gives
+    each tenant a namespace, a service account whose rights are used there, and what its pods have.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -54,6 +64,9 @@ class KubernetesEngine(FleetEngine):
     keep_mem_gb: float = 0.0
     pull_secret: str = ""
     account: str = ""
+    priority_class: str = ""
+    secrets: str = ""
+    tenants: str = ""
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.VARIABLES
@@ -70,7 +83,8 @@ class KubernetesEngine(FleetEngine):
             labels=self.labels,
             file=Path(self.nodes_file) if self.nodes_file else None,
         )
-        cluster = KubernetesCluster(Api(access), site, machines)
+        tenants = self._read_tenants(site)
+        cluster = KubernetesCluster(Api(access), site, machines, tenants)
         super().__init__(cluster, self.state, f"Kubernetes at {access.server}")
 
     def _make_site(self, namespace: str) -> Site:
@@ -88,11 +102,7 @@ class KubernetesEngine(FleetEngine):
             if value not in known:
                 raise InvalidConfig(f"{name} is {value!r}", hint=f"one of {', '.join(known)}")
         mounts = read_mounts(self.mounts, self.state)
-        if not is_mounted(self.state / "jobs", mounts):
-            raise InvalidConfig(
-                f"mounts: pods do not see {self.state / 'jobs'}, where jobs and service meet",
-                hint=f"add CLAIM:{self.state / 'jobs'}, a volume that several nodes can write to",
-            )
+        self._check_mounts(mounts, "mounts")
         check_names(self.pass_env)
         uid, gid = own_ids()
         return Site(
@@ -107,7 +117,25 @@ class KubernetesEngine(FleetEngine):
             tolerate=tuple(filter(None, self.tolerate.split("+"))),
             account=self.account,
             pull_secret=self.pull_secret,
+            priority_class=self.priority_class,
+            secrets=read_names(self.secrets, "secrets"),
             env=tuple((name, os.environ[name]) for name in self.pass_env if name in os.environ),
             uid=uid,
             gid=gid,
         )
+
+    def _read_tenants(self, others: Site) -> dict[str, Site]:
+        if not self.tenants:
+            return {}
+        path = expand(self.tenants)
+        tenants = read_tenants(path, others, self.state)
+        for tenant, site in tenants.items():
+            self._check_mounts(site.mounts, f"{path}: tenants.{tenant}.mounts")
+        return tenants
+
+    def _check_mounts(self, mounts: Sequence[Mount], where: str) -> None:
+        if not is_mounted(self.state / "jobs", mounts):
+            raise InvalidConfig(
+                f"{where}: pods do not see {self.state / 'jobs'}, where jobs and service meet",
+                hint=f"add CLAIM:{self.state / 'jobs'}, a volume that several nodes can write to",
+            )

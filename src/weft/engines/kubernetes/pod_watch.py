@@ -70,6 +70,11 @@ class Watching:
                 raise self._trouble
             return dict(self._objects)
 
+    def last(self) -> Mapping[str, Object]:
+        """What there was when we last knew."""
+        with self._lock:
+            return dict(self._objects)
+
     def put(self, pod: Object) -> None:
         """Something that we have just made, before the watch tells of it."""
         self._apply("MODIFIED", pod)

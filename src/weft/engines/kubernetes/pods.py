@@ -46,7 +46,9 @@ class Site:
     `place` is "name" (bound to the node by its name, no scheduler in between) or "selector"
     (Kubernetes' own scheduler is told the only node that will do). `address` is how ranks find
     rank 0: by the headless service's name for its pod, by the pod's or by the node's address; with
-    the last, pods have the node's network. `uid` and `gid` are those of the service.
+    the last, pods have the node's network. `uid` and `gid` are those of the service. `acts_as` is
+    the service account of the namespace whose rights pods are made with, empty for the service's.
+    `secrets` are those of the namespace whose keys are variables of its jobs.
     """
 
     owner: str
@@ -63,6 +65,9 @@ class Site:
     env: tuple[tuple[str, str], ...] = ()
     uid: int = 0
     gid: int = 0
+    acts_as: str = ""
+    priority_class: str = ""
+    secrets: tuple[str, ...] = ()
 
 
 def read_mounts(text: str, state: Path) -> tuple[Mount, ...]:
@@ -190,6 +195,8 @@ def _spec(gang: Gang, site: Site, part: Part, name: str) -> Object:
         spec["activeDeadlineSeconds"] = int(gang.time_limit_s) + SPARE_S
     if site.account:
         spec["serviceAccountName"] = site.account
+    if site.priority_class:
+        spec["priorityClassName"] = site.priority_class
     if site.pull_secret:
         spec["imagePullSecrets"] = [{"name": site.pull_secret}]
     if site.uid:
@@ -213,6 +220,7 @@ def _container(gang: Gang, site: Site, part: Part, name: str) -> Object:
             _field("NODE_NAME", "spec.nodeName"),
             *({"name": key, "value": text} for key, text in site.env),
         ],
+        "envFrom": [{"secretRef": {"name": name}} for name in site.secrets],
         "resources": _resources(site, part),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [

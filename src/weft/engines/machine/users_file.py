@@ -11,7 +11,7 @@ import grp
 import os
 import pwd
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,30 +33,45 @@ def find_users(source: Path | Mapping[str, Any] | None) -> dict[str, Identity]:
 
 def read_users(path: Path) -> dict[str, Identity]:
     """The users in a file, by tenant or account."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        is_yaml = path.suffix in (".yaml", ".yml")
-        table = parse_yaml(text, str(path)) if is_yaml else tomllib.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise InvalidConfig(f"cannot read users from {path}: {error}") from error
-    return users_of(table, str(path))
+    return users_of(read_table(path, "users"), str(path))
 
 
 def users_of(table: Any, source: str) -> dict[str, Identity]:
     """The users in a table; errors name `source` and the key."""
+    found = sections(table, source, "users", KEYS, 'user = "alice"')
+    return {name: _user(fields, f"{source}: users.{name}") for name, fields in found.items()}
+
+
+def read_table(path: Path, what: str) -> Any:
+    """The content of a file, TOML or YAML by its name; `what` is in it, for errors."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        is_yaml = path.suffix in (".yaml", ".yml")
+        return parse_yaml(text, str(path)) if is_yaml else tomllib.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidConfig(f"cannot read {what} from {path}: {error}") from error
+
+
+def sections(
+    table: Any, source: str, what: str, keys: Sequence[str], example: str
+) -> dict[str, Mapping[str, Any]]:
+    """The sections of a table, one for each tenant, with no other settings than `keys`."""
     if not isinstance(table, Mapping):
-        raise InvalidConfig(f"{source}: users is not a table", hint="one section for each tenant")
-    return {str(name): _user(fields, f"{source}: users.{name}") for name, fields in table.items()}
+        raise InvalidConfig(f"{source}: {what} is not a table", hint="one section for each tenant")
+    found = {str(name): fields for name, fields in table.items()}
+    for name, fields in found.items():
+        where = f"{source}: {what}.{name}"
+        if not isinstance(fields, Mapping):
+            raise InvalidConfig(f"{where} is not a table", hint=f"such as {example}")
+        if unknown := [str(key) for key in fields if key not in keys]:
+            raise InvalidConfig(
+                f"{where} has no setting {unknown[0]!r}{did_you_mean(unknown[0], keys)}",
+                hint=f"there are {', '.join(keys)}",
+            )
+    return found
 
 
-def _user(fields: Any, where: str) -> Identity:
-    if not isinstance(fields, Mapping):
-        raise InvalidConfig(f"{where} is not a table", hint='such as user = "alice"')
-    if unknown := [str(key) for key in fields if key not in KEYS]:
-        raise InvalidConfig(
-            f"{where} has no setting {unknown[0]!r}{did_you_mean(unknown[0], KEYS)}",
-            hint=f"there are {', '.join(KEYS)}",
-        )
+def _user(fields: Mapping[str, Any], where: str) -> Identity:
     base = _by_name(fields["user"], where) if "user" in fields else None
     uid = _number(fields, "uid", where, base.uid if base else None)
     identity = replace(

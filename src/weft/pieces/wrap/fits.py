@@ -22,9 +22,7 @@ def fits(view: View, plan: Plan) -> bool:
 
 def carry_out(view: View, plan: Plan) -> bool:
     """Change the view's ledger as the plan says; False where that cannot be done."""
-    for job in plan.changes:
-        if (was := view.holds(job)) is not None:
-            view.free.give(was)
+    view.release(plan.changes)
     try:
         for to in plan.changes.values():
             if to is not None:

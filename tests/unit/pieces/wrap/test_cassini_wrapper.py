@@ -17,9 +17,10 @@ from weft.core.plan.about import About, Controls, Ties
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.state import State
+from weft.formulas.network.circles import circle_of
 from weft.formulas.network.compatibility import score_link
 from weft.pieces.place.alternatives import find_alternatives
-from weft.pieces.place.link_shifts import find_crossing
+from weft.pieces.place.link_shifts import Crossing, Over, find_crossing, shift_jobs
 from weft.pieces.wrap.cassini import Cassini
 from weft.pieces.wrap.hived.wrapper import Hived
 from weft.pieces.wrap.tenants.reserve import Reserve
@@ -150,6 +151,24 @@ def ring_of_three() -> tuple[View, Plan]:
     """Three jobs between three racks, each pair of which meets on another uplink."""
     view = view_with(RACKS, {}, job("a"), job("b"), job("c"))
     return view, Plan({JobId("a"): on(0, 2), JobId("b"): on(3, 4), JobId("c"): on(5, 1)})
+
+
+def test_links_make_up_the_score_of_a_placement_by_mean_least_or_what_all_lack() -> None:
+    traffic = {"a": FULL, "b": FULL, "c": FULL, "d": HALF}
+    circles = {JobId(name): circle_of(one) for name, one in traffic.items()}
+    links = {"one": (JobId("a"), JobId("b")), "two": (JobId("c"), JobId("d"))}
+
+    def score(over: Over, *names: str) -> float:
+        shared = {name: links[name] for name in names}
+        return shift_jobs(
+            Crossing(shared, dict.fromkeys(links, 50.0), circles), {}, over=over
+        ).score
+
+    poor, fair = score("mean", "one"), score("mean", "two")
+    assert poor < fair < 1.0
+    assert score("mean", *links) == pytest.approx((poor + fair) / 2, abs=1e-5)
+    assert score("least", *links) == pytest.approx(poor)
+    assert score("total", *links) == pytest.approx(poor + fair - 1.0, abs=1e-5)
 
 
 def test_where_all_placements_have_a_loop_the_first_is_kept_without_shifts() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
+from tests.broken_policy import BrokenPolicy
 
 from weft.core.errors import PlanError
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
@@ -86,15 +87,10 @@ def test_several_are_found_and_more_than_that_are_the_policys_fault() -> None:
 
 
 def test_a_policy_that_fails_without_any_job_fails() -> None:
-    @dataclass(frozen=True, slots=True)
-    class Broken:
-        about = About("broken", "of this test")
-
-        def decide(self, view: View) -> Plan:
-            raise RuntimeError("always")
+    broken = BrokenPolicy(RuntimeError("always"))
 
     with pytest.raises(RuntimeError, match="always"):
-        SkipFailing(Broken()).decide(view_of(8, *jobs(3)))
+        SkipFailing(broken).decide(view_of(8, *jobs(3)))
 
 
 def test_a_plan_that_is_wrong_about_one_job_is_made_without_it() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from tests.broken_policy import BrokenPolicy
 
 from weft.core.errors import PlanError
 from weft.core.events.event import Decided, Submitted
@@ -88,15 +89,8 @@ def test_who_shares_a_device_with_a_hidden_job_is_hidden_too() -> None:
 
 
 def test_a_policy_that_fails_with_nothing_hidden_still_fails() -> None:
-    @dataclass(frozen=True, slots=True)
-    class Broken:
-        about = About("broken", "of this test")
-
-        def decide(self, view: View) -> Plan:
-            raise PlanError("a bug")
-
     with pytest.raises(PlanError, match="a bug"):
-        decide_among(Broken(), view_with({}, 1))
+        decide_among(BrokenPolicy(PlanError("a bug")), view_with({}, 1))
 
 
 def test_fewer_free_devices_than_asked_for_are_no_slice() -> None:

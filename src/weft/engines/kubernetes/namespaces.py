@@ -1,0 +1,109 @@
+"""The pods of one namespace: made, watched and ended with the rights that are used there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from weft.core.errors import EngineError
+from weft.engines.fleet.port import Gang, Key
+from weft.engines.kubernetes.api import CONFLICT, FORBIDDEN, MISSING, Api, ApiError, Object
+from weft.engines.kubernetes.pod_watch import Watching
+from weft.engines.kubernetes.pods import SERVICE, Site, headless_service, key_of, pods_of, selector
+from weft.engines.kubernetes.tenants import account_name
+
+ENDING_S = 1  # a kubelet ends a pod at once, but must have confirmed it: 0 would only forget it
+
+
+class Namespace:
+    """A namespace with the pods of one tenant, or of all of them; `tenant` is empty then."""
+
+    def __init__(self, api: Api, site: Site, tenant: str = "") -> None:
+        self.site, self.tenant = site, tenant
+        self._own_api = bool(site.acts_as)
+        self.api = Api(api.access, acts_as=account_name(site)) if self._own_api else api
+        self.path = f"/api/v1/namespaces/{site.namespace}/pods"
+        self._pods = Watching(self.api, self.path)
+
+    def open(self, owner: str) -> None:
+        """See whether we may do what we need, and begin to watch."""
+        self.site = replace(self.site, owner=owner)
+        self._pods = Watching(self.api, self.path, selector(owner))
+        try:
+            self._pods.start()
+            if self.site.address == "service":
+                self._make_service()
+        except ApiError as error:
+            if not self.tenant or error.code != FORBIDDEN:
+                raise
+            raise EngineError(f"tenant {self.tenant!r}: {error.what}", hint=self._hint) from error
+
+    def close(self) -> None:
+        """End the watch; pods go on."""
+        self._pods.stop()
+        if self._own_api:
+            self.api.close()
+
+    def pods(self) -> Mapping[str, Object]:
+        """What there is now; of a tenant that took our rights away, what there was."""
+        try:
+            return self._pods.objects()
+        except ApiError as error:
+            if self.tenant and error.rights:  # the others' pods are seen all the same
+                return self._pods.last()
+            raise
+
+    def has(self, key: Key) -> bool:
+        """Whether there are pods of this attempt, as far as was seen."""
+        return any(key_of(pod) == key for pod in self._pods.last().values())
+
+    def submit(self, gang: Gang) -> None:
+        """Ask the server whether it would take all pods, then create them."""
+        pods = pods_of(gang, self.site)
+        try:
+            if len(pods) > 1:  # all or none: a single one is refused as it is
+                for pod in pods:
+                    self._create(self.path, pod, dry=True)
+            for pod in pods:
+                if (made := self._create(self.path, pod)) is not None:
+                    self._pods.put(made)
+        except ApiError as error:
+            if error.rights and not self.tenant:
+                raise
+            if not error.rights:
+                self.cancel(gang.key)
+            raise EngineError(
+                f"Kubernetes refused a pod of {gang.name or gang.job!r}: {error.what}",
+                hint=self._hint if error.rights else error.hint,
+            ) from error
+
+    def cancel(self, key: Key) -> None:
+        """Delete the pods of an attempt; kubelets end what runs in them."""
+        body = self.api.get(self.path, labelSelector=selector(self.site.owner, key))
+        for pod in body.get("items") or ():
+            if key_of(pod) == key:
+                self.api.delete(f"{self.path}/{pod['metadata']['name']}", grace_s=ENDING_S)
+
+    @property
+    def _hint(self) -> str:
+        """What gives the rights that a tenant's namespace lacks."""
+        where = self.site.namespace
+        return f"an administrator applies deploy/kubernetes/tenant.yaml for namespace {where!r}"
+
+    def _make_service(self) -> None:
+        path = f"/api/v1/namespaces/{self.site.namespace}/services"
+        try:
+            self.api.get(f"{path}/{SERVICE}")
+        except ApiError as error:
+            if error.code != MISSING:
+                raise
+            self._create(path, headless_service())
+
+    def _create(self, path: str, body: Object, *, dry: bool = False) -> Object | None:
+        """None if it is there already."""
+        try:
+            return self.api.create(path, body, dry=dry)
+        except ApiError as error:
+            if error.code == CONFLICT and error.reason == "AlreadyExists":
+                return None
+            raise

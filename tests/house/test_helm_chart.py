@@ -1,0 +1,146 @@
+"""The Helm chart: by helm itself where it is installed, else by what the templates use of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from weft.cli.commands.cluster.serve import serve
+from weft.cli.options.config_file import ConfigFile, defaults_of, options_of
+from weft.core.spec.part_spec import read_plain
+from weft.engines.kubernetes.engine import KubernetesEngine
+from weft.engines.kubernetes.pods import read_mounts
+from weft.engines.kubernetes.tenants import KEYS
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+CHART = DEPLOY / "helm" / "weft"
+PIECE = re.compile(r"(\s*)\{\{(-?)\s*(.*?)\s*\}\}", re.DOTALL)
+FULL: dict[str, Any] = {
+    "image": "site/weft:2",
+    "pullSecret": "registry",
+    "engine": {"device": "amd.com/gpu", "tolerate": "gpu"},
+    "config": 'policy = "fifo"',
+    "tenants": {"vision": {"namespace": "vision", "pull_secret": "own"}},
+    "readNodes": False,
+    "priorityClass": {"name": "training", "value": 7},
+    "disruptionBudget": False,
+    "nodeSelector": {"pool": "small"},
+}
+Named = dict[str, dict[str, Any]]
+
+
+def objects(values: Mapping[str, Any], tmp_path: Path) -> Named:
+    """What is applied, by kind and name."""
+    if shutil.which("helm"):
+        (tmp_path / "values.yaml").write_text(yaml.safe_dump(dict(values)))
+        command = ["helm", "template", "weft", str(CHART), "-n", "ml", "-f", "values.yaml"]
+        text = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+    else:
+        chosen = {**yaml.safe_load((CHART / "values.yaml").read_text()), **values}
+        scope = {"Values": chosen, "Release": {"Namespace": "ml"}}
+        files = sorted((CHART / "templates").iterdir())
+        text = "\n---\n".join(render(path.read_text(), scope) for path in files)
+    documents = [one for one in yaml.safe_load_all(text) if one]
+    return {f"{one['kind']}/{one['metadata']['name']}": one for one in documents}
+
+
+def render(text: str, scope: Mapping[str, Any]) -> str:
+    """A template with `if`, `range`, values, `quote`, `nindent` and `toYaml`: all that is used."""
+    out, _ = _block(text, 0, scope)
+    return out
+
+
+def _block(text: str, at: int, scope: Mapping[str, Any]) -> tuple[str, int]:
+    """Up to the matching `end`, and where that ends."""
+    out = ""
+    while (piece := PIECE.search(text, at)) is not None:
+        space, dash, code = piece.groups()
+        out += text[at : piece.start()] + ("" if dash else space)
+        at = piece.end()
+        if code == "end":
+            return out, at
+        if code.startswith("if "):
+            body, at = _block(text, at, scope)
+            out += body if _value(code[3:], scope) else ""
+        elif code.startswith("range "):
+            names, _, source = code[6:].partition(":=")
+            key, value = (name.strip() for name in names.split(","))
+            begin = at
+            _, at = _block(text, begin, {**scope, key: "", value: ""})
+            for one, other in sorted(_value(source, scope).items()):
+                out += _block(text, begin, {**scope, key: one, value: other})[0]
+        else:
+            out += str(_value(code, scope))
+    return out + text[at:], len(text)
+
+
+def _value(code: str, scope: Mapping[str, Any]) -> Any:
+    first, *filters = (part.strip() for part in code.split("|"))
+    is_yaml = first.startswith("toYaml ")
+    value: Any = scope
+    for name in first.removeprefix("toYaml ").lstrip(".").split("."):
+        value = value[name]
+    if is_yaml:
+        value = yaml.safe_dump(value).removesuffix("\n")
+    for name in filters:
+        if name == "quote":
+            value = f'"{value}"'
+        else:
+            word, width = name.split()
+            assert word == "nindent", f"{name} is not known here"
+            value = "".join("\n" + " " * int(width) + line for line in str(value).splitlines())
+    return value
+
+
+@pytest.mark.parametrize("values", [{}, FULL], ids=["default", "full"])
+def test_the_configuration_is_valid_and_pods_see_what_the_service_mounts(
+    values: dict[str, Any], tmp_path: Path
+) -> None:
+    there = objects(values, tmp_path)
+    (tmp_path / "weft.toml").write_text(there["ConfigMap/weft"]["data"]["weft.toml"])
+
+    defaults = defaults_of(ConfigFile.read(tmp_path / "weft.toml"), options_of(serve))
+
+    options = read_plain(defaults["engine"]).params
+    assert set(options) <= set(KubernetesEngine.__dataclass_fields__)
+    assert options["device"] == values.get("engine", {}).get("device", "nvidia.com/gpu")
+    assert defaults.get("policy") == ("fifo" if values else None)  # else the service's own
+    pod = there["Deployment/weft"]["spec"]["template"]["spec"]
+    (mount,) = read_mounts("", Path(defaults["state"]))
+    assert mount.path in [one["mountPath"] for one in pod["containers"][0]["volumeMounts"]]
+    assert f"PersistentVolumeClaim/{mount.claim}" in there
+
+
+def test_values_choose_what_there_is(tmp_path: Path) -> None:
+    plain, full = objects({}, tmp_path), objects(FULL, tmp_path)
+
+    assert "PodDisruptionBudget/weft-jobs" in plain
+    assert "ClusterRole/weft-reads-nodes" in plain
+    assert set(plain) - set(full) == {
+        "PodDisruptionBudget/weft-jobs",
+        "ClusterRole/weft-reads-nodes",
+        "ClusterRoleBinding/weft-reads-nodes",
+    }
+    assert full["PriorityClass/training"]["value"] == 7
+    tenants = yaml.safe_load(full["ConfigMap/weft"]["data"]["tenants.yaml"])
+    assert set(tenants["vision"]) <= set(KEYS)
+    assert full["Deployment/weft"]["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "small"}
+
+
+def test_the_rights_are_those_of_the_manifests(tmp_path: Path) -> None:
+    text = (DEPLOY / "kubernetes" / "rbac.yaml").read_text()
+    rules = {f"{one['kind']}/{one['metadata']['name']}": one for one in yaml.safe_load_all(text)}
+
+    there = objects({}, tmp_path)
+
+    for name in ("Role/weft", "ClusterRole/weft-reads-nodes"):
+        assert there[name]["rules"] == rules[name]["rules"]

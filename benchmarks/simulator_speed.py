@@ -45,6 +45,7 @@ def run() -> dict[str, float]:
     found["trace1 srsf, ours over naive"] = ours / theirs
     sia = Setup(
         str(data / "sia" / "workloads" / "philly" / "workload-1.csv"),
+        "sia",
         cluster="sia-hetero",
         profiles=str(data / "sia" / "profiles"),
         free_moves=True,

@@ -279,6 +279,19 @@ def test_a_node_has_a_page_and_phones_show_names_and_reasons(open_page: Open) ->
         shown = name.evaluate("link => link.closest('td').clientWidth / link.scrollWidth")
         assert shown >= 1.0  # all of it
         expect(page.get_by_text("a-long-name-of-a-job (8) holds them")).to_be_visible()
+        for word in ("succeeded", "cancelled", "preempted"):
+            badge = page.locator(".badge").first
+            room = badge.evaluate(
+                """(badge, word) => {
+                  badge.lastChild.textContent = word;
+                  const cell = badge.closest('td');
+                  const inner = cell.getBoundingClientRect().right;
+                  return inner - parseFloat(getComputedStyle(cell).paddingRight)
+                    - badge.getBoundingClientRect().right;
+                }""",
+                word,
+            )
+            assert room >= 0.0, word
         page.close()
 
 

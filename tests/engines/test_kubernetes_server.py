@@ -9,8 +9,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.clusters.kubernetes import DEPLOY, KubernetesCluster, wait_until
+from tests.house.test_helm_chart import FULL, objects
 from weft.core.errors import EngineError
 from weft.core.model.job import JobId, NodeId
 from weft.engines.fleet.port import Away, Gang, Part, Phase
@@ -76,6 +78,16 @@ def test_the_deploy_files_are_what_the_server_takes(kubernetes: KubernetesCluste
     said = kubernetes.kubectl("apply", "--dry-run=server", *named)
 
     assert "deployment.apps/weft created (server dry run)" in said
+
+
+def test_the_chart_is_what_the_server_takes(kubernetes: KubernetesCluster, tmp_path: Path) -> None:
+    kubernetes.kubectl("create", "namespace", "ml")
+    made = objects({**FULL, "readNodes": True}, tmp_path)
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(made.values()))
+
+    said = kubernetes.kubectl("apply", "--dry-run=server", "-f", str(tmp_path / "all.yaml"))
+
+    assert said.count("(server dry run)") == len(made)
 
 
 def test_the_service_has_the_rights_of_its_namespace_and_no_others(

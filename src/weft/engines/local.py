@@ -27,7 +27,8 @@ from weft.core.protocols import DeviceSharing, EngineHealth
 from weft.engines.attempts.asleep import SleepsHere, end_probes, find_suspender
 from weft.engines.attempts.attempt_folders import AttemptFolders
 from weft.engines.attempts.coordinators import Coordinators
-from weft.engines.attempts.listener import EVERYBODYS, Listener, mark_of
+from weft.engines.attempts.job_folders import mark_of
+from weft.engines.attempts.listener import Listener
 from weft.engines.attempts.recall import recall
 from weft.engines.attempts.request import (
     Site,
@@ -38,6 +39,7 @@ from weft.engines.attempts.request import (
     group_of,
     means_of,
 )
+from weft.engines.attempts.rounds import EVERYBODYS
 from weft.engines.attempts.sessions import LocalSessions
 from weft.engines.attempts.spawn import spawn
 from weft.engines.attempts.warm_server import WarmServer

@@ -258,3 +258,29 @@ def test_looks_at_what_has_not_changed_do_not_keep_an_outlook_from_the_end() -> 
 
     assert found == present.outlook(simulations=1)
     assert found[JobId("next")].end.quantile(0.5) is not None
+
+
+def test_a_decision_that_is_not_paid_for_is_not_asked_of_the_policy() -> None:
+    class Never:
+        about = Fifo().about
+
+        def decide(self, view: View) -> Plan:
+            raise AssertionError(view)
+
+    present = live("fifo", "1x4:a100", job("runs", 4), job("ahead", 2), job("mine", 2))
+    present = replace(present, policy=Never())
+
+    why = explain(present, JobId("mine"), purse=Purse(60.0, step_s=61.0))
+
+    assert [front.job.id for front in why.ahead] == ["ahead", "runs"]
+    assert why.start is not None
+    assert why.start.counted
+    assert len(why.left_out) == 3
+
+
+def test_a_part_of_a_purse_pays_for_a_decision_where_the_whole_does() -> None:
+    purse = Purse(60.0, step_s=20.0)
+
+    assert purse.part(0.1).cpu_s == pytest.approx(22.0)
+    assert not purse.part(0.1).empty
+    assert Purse(10.0, step_s=20.0).empty

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.app.prediction.evaluate import evaluate
+from weft.app.prediction.evaluate import evaluate, learn_trace
 from weft.app.prediction.pool import Pool, replay
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.learning import NothingLearnt
@@ -14,6 +14,7 @@ from weft.core.knowledge.predictor import Asks
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Truth
 from weft.core.state.table import Floats, Table
+from weft.predict.alike.predictor import Alike
 
 
 def row(name: str, at: float, gpus: int, length: float) -> tuple[Job, Truth]:
@@ -44,6 +45,22 @@ def test_the_shortest_predicted_service_goes_first_and_the_first_misfit_holds_up
 
     assert done.wait_s.tolist() == [0.0, 99.0, 148.0, 147.0]  # b before d and c
     assert diary.heard == [("a", 100.0), ("b", 150.0), ("d", 155.0), ("c", 200.0)]
+
+
+def test_of_many_alike_that_wait_one_is_tried_before_others_that_look_shorter() -> None:
+    # One of ten large jobs took a day: by the mean none of these forty goes before the small ones.
+    past = [row(f"l{i}", 1e5 * i, 8, 86_400.0 if i % 10 == 0 else 5.0) for i in range(60)]
+    past += [row(f"s{i}", 1e5 * i, 1, 20_000.0) for i in range(60)]
+    jobs = [row("l", 0, 8, 100.0)]
+    jobs += [row(f"l{i}", 1, 8, 5.0) for i in range(40)]
+    jobs += [row(f"s{i}", 2, 1, 20_000.0) for i in range(16)]
+
+    def wait_s(predictor: Alike) -> float:
+        learn_trace(predictor, past, until=1e9)
+        return float(replay(jobs, predictor, nodes=1, per_node=8).wait_s[20])
+
+    assert wait_s(Alike()) > 40_000.0
+    assert wait_s(Alike(point="first")) < 400.0
 
 
 def test_large_jobs_take_whole_empty_nodes_and_small_ones_the_fullest() -> None:

@@ -5,24 +5,32 @@ No policy is asked and nothing is placed: what thousands of jobs take is counted
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
-import numpy as np
-
-from weft.app.insight.present import SIMULATIONS, Estimate, Present
+from weft.app.insight.present import BOUNDLESS, SIMULATIONS, Estimate, Present
+from weft.app.insight.purse import Purse
 from weft.core.model.job import JobId
 from weft.core.state.table import Floats
 
+LEAST = 2
+
 
 def count_start(
-    present: Present, order: Sequence[JobId], simulations: int = SIMULATIONS
+    present: Present, order: Sequence[JobId], purse: Purse = BOUNDLESS
 ) -> Estimate | None:
     """When the last of `order` starts, with other remaining times each time; None: not known.
 
     Never, that is, or at once: it waits beside what is free for it, for something else than GPUs.
+    Some are counted in any case, more while less than half of `purse` is spent.
     """
-    starts = [_count(present, order, seed) for seed in range(simulations)]
-    return Estimate(tuple(starts), counted=True) if all(starts) else None
+    starts: list[float] = []
+    while len(starts) < LEAST or (len(starts) < SIMULATIONS and purse.left_s >= purse.cpu_s / 2):
+        start = _count(present, order, seed=len(starts))
+        if not start:
+            return None
+        starts.append(start)
+    return Estimate(tuple(starts), counted=True)
 
 
 def _count(present: Present, order: Sequence[JobId], seed: int) -> float | None:
@@ -37,15 +45,17 @@ def _count(present: Present, order: Sequence[JobId], seed: int) -> float | None:
         start = None
         if not fitting:
             continue
-        best = min(fitting, key=lambda kind: np.partition(ready[kind], need - 1)[need - 1])
-        first = np.argpartition(ready[best], need - 1)[:need]
-        start = float(ready[best][first].max())
-        ready[best][first] = start + float(remaining[row]) * demand.share
+        times = min((ready[kind] for kind in fitting), key=lambda times: times[need - 1])
+        start = times[need - 1]
+        del times[:need]
+        end = start + float(remaining[row]) * demand.share
+        at = bisect_left(times, end)
+        times[at:at] = [end] * need
     return start
 
 
-def _when_free(present: Present, remaining: Floats) -> dict[str, Floats]:
-    """In how many seconds each GPU is free, by kind."""
+def _when_free(present: Present, remaining: Floats) -> dict[str, list[float]]:
+    """In how many seconds each GPU is free, by kind, the first ones first."""
     busy: dict[tuple[str, int], float] = {}
     for row, on in enumerate(present.table.allocations):
         for part in on.slices if on is not None else ():
@@ -54,4 +64,4 @@ def _when_free(present: Present, remaining: Floats) -> dict[str, Floats]:
     free: dict[str, list[float]] = {kind: [] for kind in present.cluster.kinds}
     for node in present.cluster.nodes:
         free[node.kind] += [busy.get((node.id, gpu), 0.0) for gpu in range(node.gpus)]
-    return {kind: np.array(times) for kind, times in free.items()}
+    return {kind: sorted(times) for kind, times in free.items()}

@@ -202,7 +202,7 @@ def _estimate(present: Present, job: JobId, ahead: Collection[Front], purse: Pur
     if any(seconds is not None for seconds in estimate.after) and enough:
         return estimate
     order = [front.job.id for front in ahead if not front.running]
-    counted = count_start(before, [*order, job])
+    counted = count_start(before, [*order, job], purse)
     return counted if counted is not None else estimate
 
 

@@ -8,17 +8,24 @@ from dataclasses import field
 
 from weft.frozen import frozen
 
+SLACK = 1.1  # that a decision may take longer than is believed
+
 
 @frozen
 class Purse:
-    """Seconds of a processor, from when it was made; `inf` never ends."""
+    """Seconds of a processor, from when it was made; `inf` never ends.
+
+    `step_s` is what a decision is believed to take: one that is not paid for is not begun.
+    """
 
     cpu_s: float = float("inf")
+    step_s: float = 0.0
     _began: float = field(default_factory=time.thread_time)
 
     def part(self, share: float) -> Purse:
-        """A share of what is left, for one of several questions."""
-        return Purse(share * self.left_s)
+        """A share of what is left, for one of several questions; a decision where there is one."""
+        left_s = self.left_s
+        return Purse(max(share * left_s, min(SLACK * self.step_s, left_s)), self.step_s)
 
     @property
     def left_s(self) -> float:
@@ -32,5 +39,5 @@ class Purse:
 
     @property
     def empty(self) -> bool:
-        """Whether all is spent: what was not begun by then is left out."""
-        return time.thread_time() - self._began >= self.cpu_s
+        """Whether too little is left: what was not begun by then is left out."""
+        return time.thread_time() - self._began + self.step_s >= self.cpu_s

@@ -18,15 +18,15 @@ Report = Callable[[Any], None]
 
 
 def explain_within(
-    cpu_s: float,
+    purse: tuple[float, float],
     present: Present,
     job: JobId,
     waits: Reason | None,
     more: Sequence[Advice],
     _report: Report,
 ) -> Why:
-    """Why a job waits or holds what it holds."""
-    return explain(present, job, waits, more, Purse(cpu_s))
+    """Why a job waits or holds what it holds; `purse` are its CPU seconds and a decision's."""
+    return explain(present, job, waits, more, Purse(*purse))
 
 
 def plan_within(

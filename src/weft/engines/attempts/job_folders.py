@@ -5,16 +5,31 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from weft.core.model.job import JobId
-from weft.engines.attempts.listener import find_attempts
 from weft.wire.attempt import SPEC, AttemptSpec, job_folder
 from weft.wire.errors import WireError
 
 log = logging.getLogger(__name__)
+
+
+def mark_of(state: Path, folder: Path) -> Path:
+    """A file that is there while an attempt may run, so that a start need not look at all."""
+    return state / "live" / f"{folder.parent.name}@{folder.name}"
+
+
+def find_attempts(state: Path) -> Iterator[Path]:
+    """Folders of attempts that may run; a mark that is not ours is passed over."""
+    live = state / "live"
+    for path in sorted(live.iterdir()) if live.is_dir() else ():
+        job, at, attempt = path.name.rpartition("@")
+        if at and job and attempt.isdigit():
+            yield state / "jobs" / job / attempt
+        else:
+            log.warning("file=%s is no mark of an attempt; passed over", path)
 
 
 def find_marked_attempts(state: Path) -> set[tuple[JobId, int]]:

@@ -13,7 +13,7 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,8 @@ from weft.core.events.event import Event
 from weft.core.model.job import JobId
 from weft.core.protocols import EngineHealth
 from weft.engines.attempts.clearing import end_all
-from weft.engines.attempts.rounds import AGAIN_S, Rounds, pause
+from weft.engines.attempts.job_folders import find_attempts, mark_of
+from weft.engines.attempts.rounds import AGAIN_S, EVERYBODYS, Rounds, pause
 from weft.engines.attempts.spawn import reap
 from weft.engines.attempts.watch import Watched
 from weft.wire.attempt import AGENT_LOG, CLAIM, EVENTS, SPEC, short_path
@@ -37,10 +38,6 @@ SHORTEST_PAUSE_S = 0.005
 CHORES_S = 1.0
 LINGER_S = 10.0  # what an agent may take to be gone after its last word
 END_S = 10.0  # for all processes of an attempt to be gone after SIGKILL, before a person is told
-# What is not the doing of one attempt: no space, too many open files, no memory, a broken disk.
-EVERYBODYS = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO}
-)
 
 Key = tuple[JobId, int]
 T = TypeVar("T")
@@ -261,22 +258,6 @@ def _never_began(folder: Path, group: Path | None) -> bool:
     """Whether a service died while it made an attempt's folder, before anything ran there."""
     written = any((folder / name).exists() for name in (SPEC, CLAIM, AGENT_LOG, EVENTS))
     return folder.is_dir() and not written and not (group is not None and group.exists())
-
-
-def mark_of(state: Path, folder: Path) -> Path:
-    """A file that is there while an attempt may run, so that a start need not look at all."""
-    return state / "live" / f"{folder.parent.name}@{folder.name}"
-
-
-def find_attempts(state: Path) -> Iterator[Path]:
-    """Folders of attempts that may run; a mark that is not ours is passed over."""
-    live = state / "live"
-    for path in sorted(live.iterdir()) if live.is_dir() else ():
-        job, at, attempt = path.name.rpartition("@")
-        if at and job and attempt.isdigit():
-            yield state / "jobs" / job / attempt
-        else:
-            log.warning("file=%s is no mark of an attempt; passed over", path)
 
 
 def set_aside(state: Path, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
@@ -12,6 +13,10 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 AGAIN_S = 1.0  # after a round that failed
+# What is not the doing of one attempt: no space, too many open files, no memory, a broken disk.
+EVERYBODYS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO}
+)
 
 Turn = Callable[[], Awaitable[None]]
 

@@ -23,7 +23,7 @@ from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import Controls, Wants
 from weft.core.protocols import DeviceSharing, EngineHealth
 from weft.engines.attempts.attempt_folders import AttemptFolders
-from weft.engines.attempts.listener import find_attempts, mark_of
+from weft.engines.attempts.job_folders import find_attempts, mark_of
 from weft.engines.attempts.request import check_launch
 from weft.engines.fleet.asleep import SleepsOnNodes
 from weft.engines.fleet.attempts import Run

@@ -20,7 +20,7 @@ from weft.core.events.event import Event, NodeDown, NodeUp, Noticed
 from weft.core.model.cluster import Node, OutOfUse
 from weft.core.model.job import NodeId
 from weft.core.protocols import EngineHealth
-from weft.engines.attempts.listener import mark_of
+from weft.engines.attempts.job_folders import mark_of
 from weft.engines.attempts.rounds import Rounds, Turn, pause
 from weft.engines.fleet.attempts import PEERS_GRACE_S, Run, next_step
 from weft.engines.fleet.folders import ask_to_stop

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from weft.core.knowledge.measured import Measured
 from weft.core.model.job import Allocation, Discipline, NodeId
-from weft.engines.attempts.listener import mark_of
+from weft.engines.attempts.job_folders import mark_of
 from weft.engines.attempts.request import adjustment
 from weft.engines.attempts.watch import ask_to_stop as ask_agent_to_stop
 from weft.engines.attempts.watch import nudge, rank_logs

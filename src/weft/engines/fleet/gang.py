@@ -18,7 +18,7 @@ from typing import Any
 from weft.core.events.event import Event, Failed, Finished, Started, StartFailed, Stopped
 from weft.core.model.job import NodeId
 from weft.engines.attempts.agent_log import AgentLog, read_end, read_line
-from weft.engines.attempts.listener import EVERYBODYS as OF_THIS_MACHINE
+from weft.engines.attempts.rounds import EVERYBODYS as OF_THIS_MACHINE
 from weft.engines.fleet.port import Gang, Part
 from weft.wire.attempt import BEAT, CLAIM
 from weft.wire.errors import WireError

@@ -23,6 +23,7 @@ from weft.pieces.place.gangs import acceptable
 from weft.pieces.size.min_share import Ask, Promises, Schedule, fill_all, shift
 from weft.pieces.wrap.restart_costs import restart_seconds
 
+SLACK_S = 1.0  # of what is rounded
 MORE_GPUS = tuple(2**i for i in range(10))
 
 
@@ -230,9 +231,12 @@ class Asks:
         asked = max(job.demand.gpus, 1)
         rates = _rates(view, row, kind, (*levels, asked))
         speeds = _rising(levels, rates[:-1])
+        work, deadline = float(self._left[row]) * rates[-1], job.deadline or inf
+        if fixed and speeds.get(held):  # it goes on from now, however late its deadline is
+            deadline = min(deadline, view.now + work / speeds[held] + SLACK_S)
         return Ask(
-            float(self._left[row]) * rates[-1],
-            inf if job.deadline is None else job.deadline,
+            work,
+            deadline,
             tuple(speeds),
             tuple(speeds.values()),
             -1 if self._restoring[row] else held,

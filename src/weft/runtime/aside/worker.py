@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -14,6 +15,7 @@ from weft.runtime.aside.messages import Done, News, TookTooMuch, Work, read_fram
 from weft.runtime.deciding.frames import Unpackable, frame
 from weft.wire.processes import die_with_parent
 
+RARELY = 100_000  # objects made before garbage is looked for; thousands of jobs leave no cycles
 AGAIN_S = 1.0  # what ignored the first signal, in C, is ended by the second
 
 
@@ -21,6 +23,7 @@ def main() -> None:
     """Work until the service has gone. What is printed meanwhile goes to standard error."""
     die_with_parent()
     limit_memory(float(sys.argv[1]))
+    gc.set_threshold(RARELY)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while True:

@@ -6,6 +6,7 @@ loops, ends its process or eats all memory harms nobody else: the service ends i
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO
 from weft.core.events.event import Decided, Event, PolicyChanged
 from weft.core.model.cluster import Cluster
 from weft.core.scheduler import Scheduler
-from weft.runtime.aside.worker import limit_memory
+from weft.runtime.aside.worker import RARELY, limit_memory
 from weft.runtime.deciding.frames import LENGTH, Begin, Decide, Failure, Wish, frame, pack, unpack
 from weft.runtime.deciding.live_policy import live_policy, propose
 from weft.wire.processes import die_with_parent
@@ -79,6 +80,7 @@ def main() -> None:
     """
     die_with_parent()
     limit_memory(float(sys.argv[1]))
+    gc.set_threshold(RARELY)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     out.write(frame(None))

@@ -88,6 +88,11 @@ class Decisions:
         self._in_a_row = 0
         self._again_at = float("-inf")
 
+    @property
+    def spent_s(self) -> float:
+        """What the last decision took, in seconds of a processor."""
+        return self._decider.spent_s
+
     def change(self, event: PolicyChanged) -> None:
         """Another policy decides from here on, with every chance there is."""
         self.policy = event.policy
@@ -119,7 +124,7 @@ class Decisions:
         finally:
             self.asking = False
         self.undecided = self.trouble if verdict is None else ""
-        pause_s = min(PAUSE * self._decider.spent_s, LONGEST_S)
+        pause_s = min(PAUSE * self.spent_s, LONGEST_S)
         self._not_before = self._clock.now + pause_s * self._clock.speed
         return None if verdict is None else replace(verdict, took_s=self.took.last_s)
 

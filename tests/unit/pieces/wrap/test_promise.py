@@ -110,6 +110,32 @@ def test_who_runs_as_promised_keeps_what_it_holds() -> None:
     assert keeps.decide(later).changes == {}
 
 
+@pytest.mark.parametrize("preemptible", [True, False])
+def test_no_promise_counts_on_stopping_who_may_not_be_stopped(preemptible: bool) -> None:
+    keeps, long = KeepPromises(Fifo(), restarts=0), JobId("long")
+    job = replace(due_job(5000.0, 10_000.0, Demand(8)), id=long, preemptible=preemptible)
+    view = view_of(8, job)
+    first = keeps.decide(view)
+    state = State(view.cluster)
+    state.fold(0.0, Submitted(job))
+    state.fold(0.0, Decided(1, {long: first.changes[long]}))
+    state.fold(0.0, Started(long, 1))
+    state.fold(NOW, Submitted(due_job(3000.0, 4000.0, Demand(8))))
+    known = Knowledge(Told([4900.0, 3000.0]), LinearBeliefs())
+    later = View(NOW, state.table, state.cluster, state.free, known, memory=first.memory)
+
+    plan = keeps.decide(later)
+
+    assert (DUE in plan.rejected) != preemptible
+    if not preemptible:
+        words = (
+            "it cannot end within 65 min: not before 2.2 h from now, or in time with 8 more GPUs"
+        )
+        assert plan.rejected[DUE] == words
+    assert isinstance(plan.memory, PromiseMemory)
+    assert plan.memory.promises[long].schedule.met
+
+
 def test_a_policy_that_chooses_sizes_lets_a_deadline_be_met_by_more_gpus() -> None:
     # 2,400 s on one GPU are 600 s on four: only a policy that may give four can promise that.
     job = due_job(2400.0, 660.0, Demand(1, min=1, max=8))

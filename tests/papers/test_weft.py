@@ -34,6 +34,7 @@ from weft.pieces.size.checkpoint_moves import Worth, find_hurried
 from weft.pieces.size.choice_reasons import say_gave_way
 from weft.pieces.size.configs import find_held, valid_configs
 from weft.policies.weft.policy import Weft
+from weft.policies.weft.values import expected_speeds
 from weft.testing import view_of
 
 CLUSTER = parse_cluster("2x4:v100")
@@ -286,3 +287,21 @@ def test_only_where_jobs_share_it_says_so() -> None:
     shared = {one: Weft(**{one: True}).about.taxonomy.sharing for one in ("share", "strangers")}
     assert set(shared.values()) == {Sharing.SIDE_BY_SIDE}
     assert Weft().about.taxonomy.sharing is Sharing.EXCLUSIVE
+
+
+def test_a_job_nobody_knows_is_thought_to_grow_by_whole_replicas_up_to_what_it_asks() -> None:
+    view = view_of(8, ("a", 4, 100.0))
+    sizes = np.array([1.0, 2.0, 3.0, 4.0, 8.0])
+    alone, two_each = np.full((1, 5), 10.0), np.full((1, 5), 2.0)
+
+    speeds = expected_speeds(view, alone, two_each, sizes, shape=0.5)
+
+    # Replicas of two GPUs: one GPU and three hold no whole number of them, eight are too many.
+    assert speeds.tolist() == [[0.0, 10.0, 0.0, pytest.approx(10.0 * 2**0.5), 0.0]]
+
+
+def test_a_kind_that_cannot_hold_a_job_is_worth_nothing_to_it() -> None:
+    view = view_of(8, ("a", 4, 100.0))
+    sizes, none = np.array([1.0, 2.0]), np.zeros((1, 2))
+
+    assert not expected_speeds(view, np.full((1, 2), 10.0), none, sizes, shape=0.5).any()

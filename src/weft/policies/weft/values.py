@@ -77,7 +77,7 @@ def find_goodputs(view: View, configs: tuple[Config, ...], *, pooled: bool, shap
     unknown = np.isnan(goodput[:, 0])
     if unknown.any() and view.pooled is not None and pooled:
         alone = view.pooled.alone(view.table, kinds)[:, kind]
-        goodput[unknown] = _expect(view, alone, units, gpus, shape)[unknown]
+        goodput[unknown] = expected_speeds(view, alone, units, gpus, shape)[unknown]
     elif unknown.any():
         goodput[unknown] = 0.0
     goodput, planned = overlay_plans(view, configs, goodput)
@@ -88,7 +88,7 @@ def find_goodputs(view: View, configs: tuple[Config, ...], *, pooled: bool, shap
     return goodput
 
 
-def _expect(view: View, alone: Floats, units: Floats, gpus: Floats, shape: float) -> Floats:
+def expected_speeds(view: View, alone: Floats, units: Floats, gpus: Floats, shape: float) -> Floats:
     """As fast as one replica on each kind, times a power of their number."""
     each = np.maximum(units, 1.0)
     whole = (units > 0.0) & (gpus[None, :] % each == 0.0)

@@ -159,3 +159,12 @@ def test_a_job_that_declares_plans_is_told_the_best_of_the_fastest_cell() -> Non
     on = changes[JobId("gpt")]
     assert on is not None
     assert on.plan == Execution(1, 2, 2)
+
+
+def test_a_model_that_needs_more_than_the_most_gets_the_least_that_holds_it() -> None:
+    plans = (Execution(tensor=4),)
+    wide = Job(JobId("wide"), demand=Demand(2, 1, 16), model="gpt", plans=plans)
+
+    view = seen("4x4:v100", wide, bert("small", 2))
+
+    assert held(Arena(max_gpus=2), view)["wide"] == ("v100", 4)

@@ -78,10 +78,7 @@ class Arena:
 
     def choose_sizes(self, view: View) -> Sizes:
         """A size for every row that runs or starts."""
-        valid = valid_configs(view.cluster, self.max_gpus)
-        configs = (*valid, *rigid_configs(view, valid))
-        by_size = {(one.kind, one.gpus): one for one in reversed(configs)}
-        speeds = self._speeds(view, configs)
+        by_size, speeds = self._find_sizes(view)
         still = ~view.preemptible() | view.restoring()
         at: dict[int, Size] = {}
         firm: dict[int, Config] = {}
@@ -107,6 +104,22 @@ class Arena:
         standing = climb(standing, speeds, fixed, STEPS_UP)
         return Sizes({**firm, **{row: by_size[size] for row, size in standing.at.items()}})
 
+    def _find_sizes(self, view: View) -> tuple[dict[Size, Config], list[dict[Size, float]]]:
+        """All sizes, and by row the speed at each that it may have.
+
+        A model that fits no size up to `max_gpus` gets the least that holds it: it would wait for
+        ever.
+        """
+        valid = valid_configs(view.cluster, self.max_gpus)
+        configs = (*valid, *rigid_configs(view, valid))
+        speeds = self._speeds(view, configs)
+        if not all(speeds):
+            more = valid_configs(view.cluster, max(view.cluster.gpus_by_kind.values()))
+            configs = (*configs, *(config for config in more if config not in valid))
+            wider = self._speeds(view, configs, any_size=True)
+            speeds = [own or _least(wide) for own, wide in zip(speeds, wider, strict=True)]
+        return {(config.kind, config.gpus): config for config in reversed(configs)}, speeds
+
     def _wish(self, standing: Standing, speeds: dict[Size, float], gpus: int) -> Size | None:
         """What it asks for, or the nearest size that runs; where there is room, then fastest."""
         if not speeds:
@@ -116,7 +129,9 @@ class Arena:
         sizes = [size for size in speeds if size[1] == count]
         return max(sizes, key=lambda size: (standing.free[size[0]] >= count, speeds[size]))
 
-    def _speeds(self, view: View, configs: tuple[Config, ...]) -> list[dict[Size, float]]:
+    def _speeds(
+        self, view: View, configs: tuple[Config, ...], *, any_size: bool = False
+    ) -> list[dict[Size, float]]:
         """By row: sizes that it may have, and samples per second there."""
         rates, _ = planned_rates(view, configs)
         found = []
@@ -129,7 +144,13 @@ class Arena:
                 asked = config.gpus == job.demand.gpus
                 power = config.gpus <= self.max_gpus and config.gpus & (config.gpus - 1) == 0
                 stays = self.kinds or not kind or config.kind == kind
-                if rate > 0.0 and stays and (asked or (power and self.scaling)):
+                if rate > 0.0 and stays and (asked or any_size or (power and self.scaling)):
                     mine.setdefault((config.kind, config.gpus), rate / best)
             found.append(mine)
         return found
+
+
+def _least(speeds: dict[Size, float]) -> dict[Size, float]:
+    """Of these sizes those of the fewest GPUs."""
+    fewest = min((count for _, count in speeds), default=0)
+    return {size: speed for size, speed in speeds.items() if size[1] == fewest}

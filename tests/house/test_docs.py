@@ -34,6 +34,7 @@ PAGES = sorted(p for p in ROOT.rglob("*.md") if shipped(p.relative_to(ROOT).part
 FENCE = re.compile(r"(?:<!-- file: (\S+) -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
 MILLISECONDS = re.compile(r" +\d+\.\d+ ms")
+ENDLESS = ("serve", "top", "mcp")
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ def run_commands(block: Block) -> str:
     printed = ""
     for command in commands:
         typed, _, file = command.partition(" > ")
+        assert shlex.split(typed)[1] not in ENDLESS, f"{command}: never ends; write it in ```sh"
         ran = CliRunner().invoke(cli, shlex.split(typed)[1:])
         assert ran.exit_code == 0, f"{command}: {ran.output}"
         printed = ran.stdout

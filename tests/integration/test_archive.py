@@ -93,7 +93,9 @@ def test_memory_and_snapshots_do_not_grow_with_the_jobs_that_ended(tmp_path: Pat
     known, live, sizes = (list(column) for column in zip(*held, strict=True))
     assert known == [60, 120, 180, 240, 300]
     assert max(live) < 60
-    assert (sizes[-1] - sizes[0]) / (known[-1] - known[0]) < 64  # bytes: what is learnt of a job
+    learnt = 64 * (known[-1] - known[0])  # bytes: what is learnt of a job
+    on_their_way = 512 * max(live[-1] - live[0], 0)  # to the table, as many as there happen to be
+    assert sizes[-1] - sizes[0] < learnt + on_their_way
 
 
 def leave_as_a_crash_would(path: Path, copy: Path) -> None:

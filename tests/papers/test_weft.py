@@ -97,6 +97,38 @@ def test_a_job_that_may_not_be_stopped_keeps_what_it_has() -> None:
     assert JobId("a") not in made.propose(100.0).changes
 
 
+@pytest.mark.parametrize("may_be_stopped", [False, True])
+def test_an_odd_size_is_kept_by_who_may_not_be_stopped_and_left_by_others(
+    may_be_stopped: bool,
+) -> None:
+    made = scheduler(job("a", preemptible=may_be_stopped), *(job(f"j{i}") for i in range(20)))
+    run(made, "a", 0, (0, 1, 2))  # three GPUs are none of the sizes it chooses from
+    made.recall(30.0, Reported(JobId("a"), 1, report(3, 0.0)))
+    made.recall(300.0, Reported(JobId("a"), 1, report(3, 0.02)))
+
+    assert (JobId("a") in made.propose(301.0).changes) is may_be_stopped
+
+
+def largest(model: str, *, pooled: bool) -> int:
+    """GPUs that a new job of a model gets on 8 free ones after one that hardly gained by more."""
+    made = scheduler(job("a"), policy=Weft(pooled=pooled))
+    run(made, "a", 0, (0,))
+    for at, done in ((30.0, 0.0), (300.0, 0.02)):
+        made.recall(at, Reported(JobId("a"), 1, report(1, done)))
+    made.recall(300.0, Cancelled(JobId("a")))
+    made.recall(301.0, Submitted(job("b", model)))
+    on = made.propose(302.0).changes[JobId("b")]
+    return 0 if on is None else on.gpus
+
+
+def test_what_is_known_of_a_model_is_used_for_its_next_job_unless_told_not_to() -> None:
+    assert largest("bert", pooled=True) < largest("bert", pooled=False)
+
+
+def test_a_model_nobody_knows_gets_what_it_asks_for_where_others_are_learnt_from() -> None:
+    assert (largest("gpt", pooled=True), largest("gpt", pooled=False)) == (1, 8)
+
+
 def test_choices_are_told_in_words_and_in_figures_only_to_who_asks() -> None:
     short = Job(JobId("short"), demand=Demand(1, 1, 2), hints={"duration_s": 60.0})
     view = view_of(2, short, ("long", 2, 9000.0), ("other", 2, 9000.0))

@@ -29,6 +29,7 @@ FULL: dict[str, Any] = {
     "config": 'policy = "fifo"',
     "tenants": {"vision": {"namespace": "vision", "pull_secret": "own"}},
     "readNodes": False,
+    "weftJobs": False,
     "priorityClass": {"name": "training", "value": 7},
     "disruptionBudget": False,
     "nodeSelector": {"pool": "small"},
@@ -112,6 +113,7 @@ def test_the_configuration_is_valid_and_pods_see_what_the_service_mounts(
 
     options = read_plain(defaults["engine"]).params
     assert set(options) <= set(KubernetesEngine.__dataclass_fields__)
+    assert options.get("weft_jobs", False) is not bool(values)
     assert options["device"] == values.get("engine", {}).get("device", "nvidia.com/gpu")
     assert defaults.get("policy") == ("fifo" if values else None)  # else the service's own
     pod = there["Deployment/weft"]["spec"]["template"]["spec"]
@@ -131,6 +133,8 @@ def test_values_choose_what_there_is(tmp_path: Path) -> None:
         "ClusterRoleBinding/weft-reads-nodes",
     }
     assert full["PriorityClass/training"]["value"] == 7
+    asked = [rule["resources"][0] for rule in full["Role/weft"]["rules"]]
+    assert asked == ["pods", "services"]  # without WeftJobs no right of theirs
     tenants = yaml.safe_load(full["ConfigMap/weft"]["data"]["tenants.yaml"])
     assert set(tenants["vision"]) <= set(KEYS)
     assert full["Deployment/weft"]["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "small"}

@@ -114,7 +114,7 @@ class LocalEngine(SleepsHere, AttemptFolders):
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS
     speed, real = 1.0, True  # by the wall clock, jobs are processes
     declares = (("", SUPPORTS),)
-    invitation = ""
+    invitation, job_objects = "", None
 
     def __post_init__(self) -> None:
         self.state = Path(self.state).absolute()

@@ -17,6 +17,7 @@ from pathlib import Path
 from weft.core.engine_bases import NoLiveResize
 from weft.core.errors import EngineError, InvalidConfig, WeftError
 from weft.core.events.event import Event, StartFailed, Stopped
+from weft.core.job_objects import JobObjects
 from weft.core.knowledge.measured import Measured, Sees
 from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import Allocation, Job, JobId
@@ -62,6 +63,7 @@ class FleetEngine(NoLiveResize, SleepsOnNodes, AttemptFolders):
 
     wants = Wants.STATE
     speed, real = 1.0, True  # by the wall clock, jobs are processes
+    job_objects: JobObjects | None = None
 
     def __init__(
         self,

@@ -28,6 +28,7 @@ from weft.engines.kubernetes.sightings import (
     seen_of,
     why_hopeless,
 )
+from weft.engines.kubernetes.weft_jobs import WeftJobs
 from weft.frozen import frozen
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ STUCK_S = 20.0  # a pod that is there so long after its grace time is on a node 
 # While the server was away no kubelet could show that it lives: nodes that were well before are not
 # taken for lost until they had the time to do so (a lease is renewed every 10 s).
 SETTLE_S = 45.0
+OTHERS = "default"  # the tenant of a namespace that is no tenant's own
 TOUCH_S = 5.0  # how often the server is asked where the watch has nothing to tell
 
 CONTROLS = Controls.HOST | Controls.COUNT | Controls.BATCH | Controls.SHIFT | Controls.PLAN
@@ -90,6 +92,11 @@ class KubernetesCluster:
     def abilities(self) -> Abilities:
         """Devices are the plug-in's to number; agents bind ranks to cores, pods limit memory."""
         return Abilities(controls=CONTROLS, exact_devices=False, images=True, sees_state=False)
+
+    @property
+    def job_objects(self) -> WeftJobs | None:
+        """Jobs that are applied to its namespaces; None where nobody looks at them."""
+        return WeftJobs(self._spaces.values(), OTHERS) if self._site.weft_jobs else None
 
     # ---- life
 

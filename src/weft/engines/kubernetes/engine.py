@@ -45,6 +45,7 @@ class KubernetesEngine(FleetEngine):
     `pull_secret`, `account` and `priority_class` are the pods' own; `secrets`, joined by `+`, are
     those whose keys are variables of jobs. `tenants` is a file that gives
     each tenant a namespace, a service account whose rights are used there, and what its pods have.
+    With `weft_jobs` jobs can also be applied as custom resources, WeftJob, to these namespaces.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -67,6 +68,7 @@ class KubernetesEngine(FleetEngine):
     priority_class: str = ""
     secrets: str = ""
     tenants: str = ""
+    weft_jobs: bool = False
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.VARIABLES
@@ -86,6 +88,7 @@ class KubernetesEngine(FleetEngine):
         tenants = self._read_tenants(site)
         cluster = KubernetesCluster(Api(access), site, machines, tenants)
         super().__init__(cluster, self.state, f"Kubernetes at {access.server}")
+        self.job_objects = cluster.job_objects
 
     def _make_site(self, namespace: str) -> Site:
         if not self.image:
@@ -119,6 +122,7 @@ class KubernetesEngine(FleetEngine):
             pull_secret=self.pull_secret,
             priority_class=self.priority_class,
             secrets=read_names(self.secrets, "secrets"),
+            weft_jobs=self.weft_jobs,
             env=tuple((name, os.environ[name]) for name in self.pass_env if name in os.environ),
             uid=uid,
             gid=gid,

@@ -48,7 +48,8 @@ class Site:
     rank 0: by the headless service's name for its pod, by the pod's or by the node's address; with
     the last, pods have the node's network. `uid` and `gid` are those of the service. `acts_as` is
     the service account of the namespace whose rights pods are made with, empty for the service's.
-    `secrets` are those of the namespace whose keys are variables of its jobs.
+    `secrets` are those of the namespace whose keys are variables of its jobs. With `weft_jobs`
+    jobs can be applied there as custom resources.
     """
 
     owner: str
@@ -68,6 +69,7 @@ class Site:
     acts_as: str = ""
     priority_class: str = ""
     secrets: tuple[str, ...] = ()
+    weft_jobs: bool = False
 
 
 def read_mounts(text: str, state: Path) -> tuple[Mount, ...]:

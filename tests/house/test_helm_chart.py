@@ -132,6 +132,9 @@ def test_values_choose_what_there_is(tmp_path: Path) -> None:
         "ClusterRole/weft-reads-nodes",
         "ClusterRoleBinding/weft-reads-nodes",
     }
+    with_budget = objects({**FULL, "disruptionBudget": True}, tmp_path)
+    budget = with_budget["PodDisruptionBudget/weft-jobs-vision"]
+    assert budget["metadata"]["namespace"] == "vision"
     assert full["PriorityClass/training"]["value"] == 7
     asked = [rule["resources"][0] for rule in full["Role/weft"]["rules"]]
     assert asked == ["pods", "services"]  # without WeftJobs no right of theirs

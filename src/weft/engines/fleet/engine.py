@@ -42,6 +42,7 @@ from weft.engines.fleet.folders import (
 from weft.engines.fleet.gang import GangWatch
 from weft.engines.fleet.port import Away, Channel, Gang, Key, Manager, SharedFolder
 from weft.engines.fleet.requests import Site, make_gang, make_specs
+from weft.engines.machine.containers import refuse_named_volumes
 from weft.engines.machine.users import let_through, user_of
 from weft.wire.attempt import folder_of
 from weft.wire.errors import WireError
@@ -124,6 +125,8 @@ class FleetEngine(NoLiveResize, SleepsOnNodes, AttemptFolders):
                 f"job {job.id!r}: sessions with a terminal are not possible on {self._what}",
                 hint="submit it without a terminal, or use the local engine",
             )
+        if not self._manager.abilities.images:
+            refuse_named_volumes(job)
         self._manager.check(job)
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clusters.kubernetes import KubernetesCluster
+from tests.clusters.kubernetes import KubernetesCluster, why_no_custom_resources
 from tests.engines.elastic_scenario import Service
 from tests.waiting import wait_until
 from weft.core.errors import WeftError
@@ -61,6 +61,8 @@ class Person:
 
 @pytest.fixture
 def person(kubernetes: KubernetesCluster, tmp_path: Path) -> Person:
+    if why := why_no_custom_resources():
+        pytest.skip(why)
     kubernetes.kubectl("apply", "-f", str(CRD))
     kubernetes.kubectl("wait", "--for=condition=established", "crd/weftjobs.batch.weft")
     return Person(kubernetes, tmp_path)

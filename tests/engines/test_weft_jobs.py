@@ -46,6 +46,9 @@ class Person:
     def phase(self, name: str) -> str:
         return str(self.status(name).get("phase", ""))
 
+    def await_phase(self, name: str, phase: str) -> None:
+        wait_until(lambda: self.phase(name) == phase, f"{name} is {phase}")
+
     def condition(self, name: str, kind: str) -> dict[str, str]:
         shown = self.status(name).get("conditions") or ()
         return next((dict(each) for each in shown if each["type"] == kind), {})
@@ -102,9 +105,9 @@ def test_who_waits_and_who_runs_is_shown_and_deletion_cancels(
     service: Service, person: Person
 ) -> None:
     person.apply("runs", run="exec sleep 1000", gpus=2, kinds=["a100"])
-    wait_until(lambda: person.phase("runs") == "Running", "it runs")
+    person.await_phase("runs", "Running")
     person.apply("waits", run="true", gpus=2, kinds=["a100"])
-    wait_until(lambda: person.phase("waits") == "Pending", "it waits")
+    person.await_phase("waits", "Pending")
 
     running, waiting = person.status("runs"), person.status("waits")
     assert (running["nodes"], running["gpus"]) == (["a1"], 2)
@@ -116,7 +119,7 @@ def test_who_waits_and_who_runs_is_shown_and_deletion_cancels(
     person.kubectl("delete", "weftjob", "runs", "--timeout=300s")  # back once it has left
 
     assert service.job(running["job"]).state == "cancelled"
-    wait_until(lambda: person.phase("waits") == "Succeeded", "the next one has its GPUs")
+    person.await_phase("waits", "Succeeded")
 
 
 def test_a_bad_spec_is_told_by_field_and_runs_once_it_is_corrected(
@@ -133,7 +136,7 @@ def test_a_bad_spec_is_told_by_field_and_runs_once_it_is_corrected(
     for number, (spec, told) in enumerate(bad):
         name = f"bad-{number}"
         person.apply(name, **spec)
-        wait_until(lambda name=name: person.phase(name) == "Rejected", f"{spec} is refused")
+        person.await_phase(name, "Rejected")
         accepted = person.condition(name, "Accepted")
         assert accepted["status"] == "False"
         assert told in accepted["message"]
@@ -142,14 +145,14 @@ def test_a_bad_spec_is_told_by_field_and_runs_once_it_is_corrected(
 
     person.apply("bad-1", run="true", gpus={"min": 1, "max": 2})
 
-    wait_until(lambda: person.phase("bad-1") == "Succeeded", "the corrected one runs")
+    person.await_phase("bad-1", "Succeeded")
 
 
 def test_an_unknown_field_is_named_with_the_closest_one(service: Service, person: Person) -> None:
     body = {"metadata": {"name": "net"}, "spec": {"run": "true", "gpu": 1}}
     person._cluster.api.create("/apis/batch.weft/v1alpha1/namespaces/weft/weftjobs", _whole(body))
 
-    wait_until(lambda: person.phase("net") == "Rejected", "it is refused")
+    person.await_phase("net", "Rejected")
 
     assert "unknown field 'gpu'; did you mean 'gpus'?" in person.status("net")["reason"]
 
@@ -158,7 +161,7 @@ def test_a_spec_that_changes_too_late_changes_nothing_and_says_so(
     service: Service, person: Person
 ) -> None:
     person.apply("net", run="exec sleep 1000")
-    wait_until(lambda: person.phase("net") == "Running", "it runs")
+    person.await_phase("net", "Running")
     job = person.status("net")["job"]
 
     person.apply("net", run="exec sleep 2000")
@@ -177,7 +180,7 @@ def test_a_killed_service_submits_nothing_twice_and_cancels_what_was_deleted_mea
     person.apply("stays", run="exec sleep 1000")
     person.apply("goes", run="exec sleep 1000")
     for name in ("stays", "goes"):
-        wait_until(lambda name=name: person.phase(name) == "Running", f"{name} runs")
+        person.await_phase(name, "Running")
     jobs = {name: person.status(name)["job"] for name in ("stays", "goes")}
     service.end(signal.SIGKILL)
     person.apply("late", run="true")
@@ -190,8 +193,8 @@ def test_a_killed_service_submits_nothing_twice_and_cancels_what_was_deleted_mea
     service.start()
 
     wait_until(lambda: person.names() == ["weftjob.batch.weft/late", "weftjob.batch.weft/stays"])
-    wait_until(lambda: person.phase("late") == "Succeeded", "what was applied meanwhile runs")
-    wait_until(lambda: person.phase("stays") == "Running", "its status is there again")
+    person.await_phase("late", "Succeeded")
+    person.await_phase("stays", "Running")
     listed = service.client.get(JobList, "/jobs").jobs
     assert sorted(job.name for job in listed) == ["goes", "late", "stays"]
     assert person.status("stays")["job"] == jobs["stays"]

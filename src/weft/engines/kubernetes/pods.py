@@ -90,8 +90,9 @@ def read_mount(text: str) -> Mount:
             hint="write CLAIM:/path, secret/NAME:/path, or /path for a folder that every node has",
         )
     secret, name, path, ro = match.groups()
-    names = ("", name or "") if secret else (name or "", "")
-    return Mount(str(PurePosixPath(path)), *names, read_only=ro == ":ro")
+    name = name or ""
+    kept = Mount(str(PurePosixPath(path)), read_only=ro == ":ro")
+    return replace(kept, secret=name) if secret else replace(kept, claim=name)
 
 
 def check_volume(job: Job, text: str, mounts: Sequence[Mount], *, own: bool) -> None:

@@ -146,10 +146,10 @@ class AppliedJobs(Repeated):
         await self._write(asked, status_of_job(asked, answer, time.time()))
 
     async def _write(self, asked: JobObject, status: Status) -> None:
-        before = asked.status or {}
+        before = dict(asked.status or {})
         if status == before:
             return
-        calm = status | {"reason": ""} == before | {"reason": ""}
+        calm = {**status, "reason": ""} == {**before, "reason": ""}
         if calm and time.monotonic() - self._written.get(asked.uid, 0.0) < REASON_S:
             return
         for reason, text in news_of(asked.status, status):

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import struct
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 from weft.core.events.event import Failed, Started, Stopped
 from weft.core.model.job import Job
 from weft.core.protocols import Sessions, Way
 from weft.testing.engine_subject import Subject, read_all, session
-from weft.wire.terminal import DATA, EXIT, Frames, frame
 
 PAUSE_S = 0.1
+HEAD = struct.Struct(">cI")  # of a frame: `d` is data, `x` an exit code
 SERVE = f"""exec {sys.executable} -c '
 import socket
 door = socket.create_server(("127.0.0.1", 0))
@@ -86,11 +88,13 @@ async def _reach(sessions: Sessions, job: Job, to: Way) -> Streams:
 async def _type(streams: Streams, text: bytes) -> tuple[bytes, int | None]:
     """What was printed until it ended, and its exit code; None if the connection ended first."""
     reader, writer = streams
-    writer.write(frame(DATA, text))
-    printed, frames = b"", Frames()
-    while chunk := await reader.read(65_536):
-        for kind, payload in frames.feed(chunk):
-            if kind == EXIT:
+    writer.write(HEAD.pack(b"d", len(text)) + text)
+    printed = b""
+    with suppress(asyncio.IncompleteReadError):
+        while True:
+            kind, length = HEAD.unpack(await reader.readexactly(HEAD.size))
+            payload = await reader.readexactly(length)
+            if kind == b"x":
                 writer.close()
                 return printed, int(payload)
             printed += payload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import StreamReader, StreamWriter
 from functools import partial
 from typing import Annotated, Any
 
@@ -15,13 +16,13 @@ from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Context, Service, Writer, find_job
 from weft.service.http.duplex import BYTES, Duplex
 from weft.service.http.refusals import Refused
-from weft.wire.doors import Streams
 
 router = APIRouter(tags=["sessions"], responses=PROBLEMS)
 
 TALK: dict[int | str, dict[str, Any]] = {
     200: {"content": {BYTES: {"schema": {"type": "string", "format": "binary"}}}}
 }
+Streams = tuple[StreamReader, StreamWriter]
 Port = Annotated[int, Path(ge=1, le=65_535)]
 
 

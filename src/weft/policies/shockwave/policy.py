@@ -146,7 +146,7 @@ class Shockwave:
         old = view.memory if isinstance(view.memory, ShockwaveMemory) else None
         jobs = tuple(job.id for job in view.table.jobs)
         same = old is not None and old.jobs == jobs
-        if old is not None and same and now % self.replan != 0 and now - old.since < len(old.rounds):
+        if old is not None and same and now - old.since < min(self.replan, len(old.rounds)):
             return old
         targets = dict(old.targets) if old is not None else {}
         gpus = view.free.room()

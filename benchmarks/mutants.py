@@ -118,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if _fails(None, partial(_try_crowds, crowds), MOST_S):
         raise SystemExit(f"{given.policy}: crowds are not served as they were: pytest tests/golden")
     crowd_s = _children_s() - before
-    times: dict[tuple[str, ...], _Times] = {}  # of tests, once crowds let something through
+    times: dict[_Files, _Times] = {}  # of tests, once crowds let something through
     drawn = [one for file in files for one in changes_of(file)]
     random.Random(given.seed).shuffle(drawn)
     caught, survived, begun = 0, [], time.process_time() + _children_s()
@@ -129,14 +129,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _tried(mutant, partial(_try_crowds, crowds), crowd_s) if crowds else 0
         if noticed := code != 0:  # who noticed one mistake often notices the next
             crowds.insert(0, crowds.pop(max(code - 1, 0)))
-        importing = [] if given.tests or given.crowd else find_importers(mutant.module)
-        others = tuple(dict.fromkeys([*usual, *importing]))
-        if not noticed and others:
-            if others not in times:
-                times[others] = _time_tests(others)
-            quick, slow, seconds = times[others]
-            noticed = _fails(mutant, partial(_run, quick, []), seconds)
-            noticed = noticed or _fails(mutant, partial(_run, slow, []), seconds)
+        if not noticed and usual:
+            more = [] if given.tests else find_importers(mutant.module)
+            noticed = _tests_notice(mutant, tuple(dict.fromkeys([*usual, *more])), times)
         caught += noticed
         if not noticed:
             survived.append(mutant)
@@ -312,7 +307,18 @@ def _warm() -> None:
     os.chdir(ROOT)
 
 
+_Files = tuple[str, ...]
 _Times = tuple[list[str], list[str], float]
+
+
+def _tests_notice(mutant: Mutant, files: _Files, times: dict[_Files, _Times]) -> bool:
+    """Whether a test of these files fails, quick ones first."""
+    if files not in times:
+        times[files] = _time_tests(files)
+    quick, slow, seconds = times[files]
+    # Without a name pytest would run whatever there is.
+    some = [tests for tests in (quick, slow) if tests]
+    return any(_fails(mutant, partial(_run, tests, []), seconds) for tests in some)
 
 
 def _time_tests(files: Sequence[str]) -> _Times:
@@ -388,12 +394,8 @@ def _run(tests: Sequence[str], plugins: Sequence[object]) -> int:
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
-    options += [
-        "--hypothesis-profile",
-        "mutants",
-        "-W",
-        "ignore::pytest.PytestAssertRewriteWarning",
-    ]
+    options += ["--hypothesis-profile", "mutants"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     return int(pytest.main([*options, *tests], plugins=list(plugins)))
 
 

@@ -20,7 +20,7 @@ from weft.app.insight.present import BOUNDLESS, Estimate, Present
 from weft.app.insight.purse import Purse
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.plan.plan import Plan
-from weft.core.plan.reasons import Blocker, Reason, asks_for, name_some
+from weft.core.plan.reasons import Blocker, Reason, asks_for, device_word, name_some
 from weft.frozen import frozen
 from weft.runtime.deciding.waiting import Waits
 
@@ -30,6 +30,7 @@ ROUNDS = 50
 URGENT = 1.0
 ORDER, CHANGES, SIMULATED = 0.25, 0.5, 0.7  # parts of what is left each time
 FEW_SIMULATIONS = 4
+COLD = 2.0  # what a decision on an empty cluster without memory takes, by one as they are
 
 
 @frozen
@@ -100,11 +101,12 @@ def explain(
     free = present.free()
     demand = present.table.jobs[row].demand
     idle = {kind: free.idle(kind) for kind in free.kinds}
-    ordering = purse.part(ORDER)
+    ordering = replace(purse, step_s=COLD * purse.step_s).part(ORDER)
     ahead = in_front(present, row, ordering)
     changing = purse.part(CHANGES)
     advice = cheapest_change(present, present.table.jobs[row], more, changing)
-    start = _estimate(present, job, ahead, purse)
+    never = waits is not None and waits.blocker is Blocker.TOO_LARGE
+    start = Estimate((None,)) if never else _estimate(present, job, ahead, purse)
     numbers = {
         "asks_for": _asks(demand),
         "free_by_kind": idle,
@@ -228,7 +230,8 @@ def _alternatives(present: Present, job: Job) -> Iterator[Advice]:
         yield Advice("leave nodes out: any number of nodes will do", {"nodes": None}, anywhere)
     for count in _fewer(demand):
         fewer = replace(job, demand=replace(demand, gpus=count, min=count, max=count))
-        what = f"ask for {count} GPU{'s' * (count > 1)} instead of {demand.gpus}"
+        word = device_word(present.cluster.kinds)
+        what = f"ask for {count} {word}{'s' * (count > 1)} instead of {demand.gpus}"
         yield Advice(what, {"gpus": count}, fewer)
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from weft.core.engine_bases import NoLiveResize
-from weft.core.errors import EngineError, InvalidConfig, WeftError
+from weft.core.errors import EngineError, WeftError
 from weft.core.events.event import Event, StartFailed, Stopped
 from weft.core.job_objects import JobObjects
 from weft.core.knowledge.measured import Measured, Sees
@@ -42,6 +42,7 @@ from weft.engines.fleet.folders import (
 from weft.engines.fleet.gang import GangWatch
 from weft.engines.fleet.port import Away, Channel, Gang, Key, Manager, SharedFolder
 from weft.engines.fleet.requests import Site, make_gang, make_specs
+from weft.engines.fleet.sessions import FleetSessions
 from weft.engines.machine.containers import refuse_named_volumes
 from weft.engines.machine.users import let_through, user_of
 from weft.wire.attempt import folder_of
@@ -85,6 +86,7 @@ class FleetEngine(NoLiveResize, SleepsOnNodes, AttemptFolders):
         self._rounds = FleetLoop(
             manager, self._channel, self.state, what, self._queue.put_nowait, self._cores.give
         )
+        self._sessions = FleetSessions(self._rounds)
         self._asleep = set()
 
     # ---- what it is
@@ -115,24 +117,19 @@ class FleetEngine(NoLiveResize, SleepsOnNodes, AttemptFolders):
         return self._rounds.up()
 
     def check(self, job: Job) -> None:
-        """Refuse a job without a command, or with a terminal.
+        """Refuse a job without a command.
 
         What is more than any node has is the driver's to refuse.
         """
         check_launch(job, user_of(self._users, job))
-        if job.launch is not None and job.launch.pty:
-            raise InvalidConfig(
-                f"job {job.id!r}: sessions with a terminal are not possible on {self._what}",
-                hint="submit it without a terminal, or use the local engine",
-            )
         if not self._manager.abilities.images:
             refuse_named_volumes(job)
         self._manager.check(job)
 
     @property
-    def sessions(self) -> None:
-        """Nobody reaches into processes of other machines."""
-        return None
+    def sessions(self) -> FleetSessions:
+        """Terminals, shells and ports of attempts on all nodes."""
+        return self._sessions
 
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:  # noqa: ARG002 - not of here
         """None: numbers of processes mean nothing on another machine."""

@@ -88,7 +88,8 @@ def service(kubernetes: KubernetesCluster, person: Person, tmp_path: Path) -> It
 def test_a_job_is_applied_run_shown_and_told(service: Service, person: Person) -> None:
     person.apply("net", run="echo hello", gpus=2, kinds=["a100"])
 
-    person.kubectl("wait", "--for=condition=complete", "weftjob/net", "--timeout=300s")
+    person.await_phase("net", "Succeeded")
+    person.kubectl("wait", "--for=condition=complete", "weftjob/net", "--timeout=30s")
 
     status = person.status("net")
     job = service.job(status["job"])
@@ -116,7 +117,8 @@ def test_who_waits_and_who_runs_is_shown_and_deletion_cancels(
     assert person.condition("runs", "Running")["status"] == "True"
     assert "2 GPUs on a1" in person.events("runs")["Running"]
 
-    person.kubectl("delete", "weftjob", "runs", "--timeout=300s")  # back once it has left
+    person.kubectl("delete", "weftjob", "runs", "--wait=false")
+    wait_until(lambda: person.names() == ["weftjob.batch.weft/waits"], "it is gone once it left")
 
     assert service.job(running["job"]).state == "cancelled"
     person.await_phase("waits", "Succeeded")

@@ -49,7 +49,7 @@ def status_of_job(asked: JobObject, answer: JobAnswer, now: float) -> Status:
             ("Failed", phase in ("Failed", "Cancelled"), phase, answer.reason[:LONGEST]),
         ),
     }
-    return {name: value for name, value in status.items() if value is not None}
+    return {name: value for name, value in status.items() if value not in (None, "")}
 
 
 def status_of_refusal(asked: JobObject, wrong: Problem, now: float) -> Status:
@@ -82,7 +82,7 @@ def conditions(
             "type": kind,
             "status": str(holds),
             "reason": word,
-            "message": text,
+            **({"message": text} if text else {}),
             "lastTransitionTime": known[kind]["lastTransitionTime"]
             if kind in known and known[kind]["status"] == str(holds)
             else str(write_time(now)),
@@ -101,7 +101,7 @@ def news_of(before: Mapping[str, Any] | None, status: Status) -> Sequence[tuple[
     if (phase, status.get("attempts")) != (old.get("phase"), old.get("attempts")):
         news.append((phase, _describe(status)))
     elif phase == REJECTED and status["reason"] != old.get("reason"):
-        news.append((phase, status["reason"]))
+        news.append((phase, str(status["reason"])))
     if _is_changed(status) and not _is_changed(old):
         news.append(("SpecChanged", CHANGED))
     return news
@@ -115,7 +115,7 @@ def _describe(status: Status) -> str:
     parts = [f"attempt {status['attempts']}"] if status.get("attempts") else []
     if status.get("nodes"):
         parts.append(f"{status['gpus']} GPUs on {', '.join(status['nodes'])}")
-    return "; ".join([*parts, *filter(None, [status["reason"]])]) or "the job waits"
+    return "; ".join([*parts, *filter(None, [status.get("reason", "")])]) or "the job waits"
 
 
 def write_time(at: float | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def _block(text: str, at: int, scope: Mapping[str, Any]) -> tuple[str, int]:
             names, _, source = code[6:].partition(":=")
             key, value = (name.strip() for name in names.split(","))
             begin = at
-            _, at = _block(text, begin, {**scope, key: "", value: ""})
+            _, at = _block(text, begin, {**scope, key: "", value: defaultdict(str)})
             for one, other in sorted(_value(source, scope).items()):
                 out += _block(text, begin, {**scope, key: one, value: other})[0]
         else:

@@ -19,6 +19,7 @@ from weft.formulas.training.learning import Ratios
 from weft.formulas.training.tasks import Task, Tasks, Utility, tasks_of
 from weft.perf.training.layers import ratios
 from weft.perf.training.learner import Learner
+from weft.policies.smd.offers import Ladder, offers_of
 from weft.policies.smd.policy import Smd
 from weft.solve.knapsack import Offers, choose
 from weft.solve.sum_of_ratios import Inner, _points, by_grid, by_scan
@@ -259,3 +260,12 @@ def test_on_an_idle_cluster_something_runs_even_if_no_size_can_be_held_whole() -
     there = view(machines((2, 7.0), (1, 7.0), (1, 7.0)), wide)
 
     assert tasks_held(there, Smd(rungs=1))["a"][0] >= 2
+
+
+def test_a_job_without_servers_takes_its_part_of_cores_and_memory() -> None:
+    plain = Job(JobId("a"), demand=Demand(2))
+    there = view(machines((8, 64.0)), plain)
+
+    found = offers_of(there, Ladder(rungs=1, eps=0.1, exact=True, node_gbps=10.0))
+
+    assert found.offers.need.tolist() == [[2.0, 16.0, 128.0, 0.0]]

@@ -30,6 +30,7 @@ ROUNDS = 50
 URGENT = 1.0
 ORDER, CHANGES, SIMULATED = 0.25, 0.5, 0.7  # parts of what is left each time
 FEW_SIMULATIONS = 4
+COLD = 2.0  # what a decision on an empty cluster without memory takes, by one as they are
 
 
 @frozen
@@ -100,7 +101,7 @@ def explain(
     free = present.free()
     demand = present.table.jobs[row].demand
     idle = {kind: free.idle(kind) for kind in free.kinds}
-    ordering = purse.part(ORDER)
+    ordering = replace(purse, step_s=COLD * purse.step_s).part(ORDER)
     ahead = in_front(present, row, ordering)
     changing = purse.part(CHANGES)
     advice = cheapest_change(present, present.table.jobs[row], more, changing)

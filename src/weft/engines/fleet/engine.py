@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from weft.core.engine_bases import NoLiveResize
-from weft.core.errors import EngineError, InvalidConfig, WeftError
+from weft.core.errors import EngineError, WeftError
 from weft.core.events.event import Event, StartFailed, Stopped
 from weft.core.knowledge.measured import Sees
 from weft.core.model.cluster import CPU, Node
@@ -32,6 +32,7 @@ from weft.engines.fleet.folders import ask_to_stop, find_owner, open_gang, prepa
 from weft.engines.fleet.gang import GangWatch
 from weft.engines.fleet.port import Away, Channel, Gang, Key, Manager, SharedFolder
 from weft.engines.fleet.requests import Site, make_gang, make_specs
+from weft.engines.fleet.sessions import FleetSessions
 from weft.engines.machine.users import user_of
 from weft.wire.attempt import folder_of
 from weft.wire.errors import WireError
@@ -72,6 +73,7 @@ class FleetEngine(NoLiveResize, SleepsOnNodes):
         self._loop = FleetLoop(
             self.state, self._queue.put_nowait, self._cores.give, manager, self._channel, what
         )
+        self._sessions = FleetSessions(self._loop)
         self._asleep = set()
 
     # ---- what it is
@@ -97,22 +99,17 @@ class FleetEngine(NoLiveResize, SleepsOnNodes):
         return self._loop.up()
 
     def check(self, job: Job) -> None:
-        """Refuse a job without a command, or with a terminal.
+        """Refuse a job without a command.
 
         What is more than any node has is the driver's to refuse.
         """
         check_launch(job, user_of(self._users, job))
-        if job.launch is not None and job.launch.pty:
-            raise InvalidConfig(
-                f"job {job.id!r}: sessions with a terminal are not possible on {self._what}",
-                hint="submit it without a terminal, or use the local engine",
-            )
         self._manager.check(job)
 
     @property
-    def sessions(self) -> None:
-        """Nobody reaches into processes of other machines."""
-        return None
+    def sessions(self) -> FleetSessions:
+        """Terminals, shells and ports of attempts on all nodes."""
+        return self._sessions
 
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:  # noqa: ARG002 - not of here
         """None: numbers of processes mean nothing on another machine."""

@@ -20,7 +20,7 @@ from weft.app.insight.present import BOUNDLESS, Estimate, Present
 from weft.app.insight.purse import Purse
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.plan.plan import Plan
-from weft.core.plan.reasons import Blocker, Reason, asks_for, name_some
+from weft.core.plan.reasons import Blocker, Reason, asks_for, device_word, name_some
 from weft.frozen import frozen
 from weft.runtime.deciding.waiting import Waits
 
@@ -108,7 +108,8 @@ def explain(
     ahead = in_front(present, row, ordering)
     changing = purse.part(CHANGES)
     advice = cheapest_change(present, present.table.jobs[row], more, changing)
-    start = _estimate(present, job, ahead, purse)
+    never = waits is not None and waits.blocker is Blocker.TOO_LARGE
+    start = Estimate((None,)) if never else _estimate(present, job, ahead, purse)
     numbers = {
         "asks_for": _asks(demand),
         "free_by_kind": idle,
@@ -232,7 +233,8 @@ def _alternatives(present: Present, job: Job) -> Iterator[Advice]:
         yield Advice("leave nodes out: any number of nodes will do", {"nodes": None}, anywhere)
     for count in _fewer(demand):
         fewer = replace(job, demand=replace(demand, gpus=count, min=count, max=count))
-        what = f"ask for {count} GPU{'s' * (count > 1)} instead of {demand.gpus}"
+        word = device_word(present.cluster.kinds)
+        what = f"ask for {count} {word}{'s' * (count > 1)} instead of {demand.gpus}"
         yield Advice(what, {"gpus": count}, fewer)
 
 

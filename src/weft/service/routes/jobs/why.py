@@ -82,6 +82,7 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
         state=state_word(status),
         reason=job_view.reason(status) or f"it has {status.state}",
         holds=job_view.allocation(record.allocation),
+        device=job_view.device,
     )
     if record.outcome or record.job.id not in service.driver.scheduler.state.table:
         return Json(answer)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -279,8 +280,9 @@ def write_stretches(result: Outcome, policy: str, file: TextIO) -> None:
     rows.writerow(["run", "job", "submit_s", "start_s", "end_s", "gpus", "finished"])
     for task in result.tasks:
         done = "no" if task.end is None else "yes"
-        ends = [*(since for since, _ in task.held[1:]), "" if task.end is None else task.end]
-        for (since, gpus), until in zip(task.held or [("", task.gpus)], ends, strict=True):
+        ends = [since for since, _ in task.held[1:]] + [task.end]
+        held: Sequence[tuple[float | None, int]] = task.held or [(None, task.gpus)]
+        for (since, gpus), until in zip(held, ends, strict=True):
             rows.writerow([policy, task.name, task.came or task.arrives, since, until, gpus, done])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import sys
@@ -16,7 +17,8 @@ import yaml
 from tests.clusters.kubernetes import KubernetesCluster, why_no_custom_resources
 from tests.engines.elastic_scenario import Service
 from tests.waiting import wait_until
-from weft.core.errors import WeftError
+from weft.core.errors import EngineError, WeftError
+from weft.engines.kubernetes.engine import KubernetesEngine
 from weft.service.responses.answers import JobList
 
 pytestmark = pytest.mark.slow
@@ -208,11 +210,17 @@ def test_a_cluster_without_the_definition_is_refused_with_what_to_apply(
     kubernetes: KubernetesCluster, person: Person, tmp_path: Path
 ) -> None:
     person.kubectl("delete", "crd", "weftjobs.batch.weft")
-    options = f"kubeconfig={kubernetes.kubeconfig},image=none,mounts=/,address=pod,weft_jobs=true"
-    service = Service(tmp_path / "state", ("--engine", f"kubernetes:{options}"))
+    engine = KubernetesEngine(
+        tmp_path / "state",
+        image="none",
+        kubeconfig=str(kubernetes.kubeconfig),
+        mounts="/",
+        address="pod",
+        weft_jobs=True,
+    )
 
-    with pytest.raises(AssertionError, match=r"(?s)no WeftJobs.*crds/weftjob\.yaml"):
-        service.start()
+    with pytest.raises(EngineError, match=r"(?s)no WeftJobs.*crds/weftjob\.yaml"):
+        asyncio.run(engine.nodes())
 
 
 def _whole(body: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,199 @@
+"""A Ray cluster of a job's own, on the GPUs that it was given, and a command that drives it.
+
+    weft submit --gpus 8 -- python -m weft.node.ray_job python tune.py
+
+Weft starts this once on each node of the job. Rank 0's node becomes the head; when all nodes are
+there the command runs on it, as a driver of that cluster, and the cluster ends with it. Nobody
+connects without the token, which nodes find beside the job's checkpoints.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from weft.frozen import frozen
+from weft.node.ranks.command_plan import LOOPBACK, find_free_port
+from weft.wire.environment import Environment
+from weft.wire.errors import WireError
+from weft.wire.processes import die_with_parent
+
+MEET_S = 300.0  # for all nodes to be there
+LEAVE_S = 10.0
+PAUSE_S = 0.5
+LOST = 5  # the exit code of a node that was left without its own part of Ray
+# A cluster around this job, if there is one, is not the job's.
+OF_OTHERS = ("RAY_ADDRESS", "RAY_JOB_ID", "RAY_NODE_ID", "RAY_RAYLET_PID", "RAY_AUTH_TOKEN")
+
+
+@frozen
+class OwnNode:
+    """What one node brings into the cluster."""
+
+    env: Environment
+    number: int
+    cpus: int
+    gpus: int
+
+    @classmethod
+    def read(cls) -> OwnNode:
+        """From the variables that Weft starts a command with."""
+        env = Environment.read()
+        if not env.master_port:
+            raise WireError("this is started by Weft: `weft submit -- python -m weft.node.ray_job`")
+        devices = int(os.environ.get("WEFT_GPUS", "1"))
+        real = bool(os.environ.get("CUDA_VISIBLE_DEVICES")) and env.kind != "cpu"
+        cpus = round(env.cpus * devices) if real else devices
+        node = int(os.environ.get("WEFT_NODE_RANK", "0"))
+        return cls(env, node, max(cpus, 1), devices if real else 0)
+
+    @property
+    def address(self) -> str:
+        """Of the head."""
+        return f"{self.env.master_addr}:{self.env.master_port}"
+
+    @property
+    def token(self) -> Path:
+        """Of this attempt's cluster."""
+        folder = Path(self.env.checkpoints or tempfile.gettempdir())
+        return folder / f".ray-token-{self.env.attempt}"
+
+    def command(self, temp: str) -> list[str]:
+        """One process that has all of Ray's on this node, and ends them with itself."""
+        head = [
+            *("--head", f"--port={self.env.master_port}", f"--temp-dir={temp}"),
+            *("--include-dashboard=false", f"--ray-client-server-port={find_free_port()}"),
+        ]
+        # Of the head this is what others know; on loopback all nodes are one machine.
+        known = not self.number or self.env.master_addr == LOOPBACK
+        return [
+            *(sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--block"),
+            *("--disable-usage-stats", f"--num-cpus={self.cpus}", f"--num-gpus={self.gpus}"),
+            *([f"--address={self.address}"] if self.number else head),
+            *([f"--node-ip-address={self.env.master_addr}"] if known else []),
+            *("--min-worker-port=0", "--max-worker-port=0"),  # others may have a Ray here
+        ]
+
+
+def main(command: Sequence[str]) -> int:
+    """The exit code of the command on the first node; 0 on others when the cluster has ended."""
+    if not command:
+        raise SystemExit("usage: python -m weft.node.ray_job COMMAND ...")
+    node = OwnNode.read()
+    for name in OF_OTHERS:
+        os.environ.pop(name, None)
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(node.token)}
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", f"{MEET_S:g}")
+    temp = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets need a short path
+    try:
+        return _follow(node, temp) if node.number else _lead(node, temp, command)
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+
+
+def _lead(node: OwnNode, temp: str, command: Sequence[str]) -> int:
+    fresh = node.token.with_suffix(f".{os.getpid()}")
+    node.token.parent.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
+        out.write(secrets.token_hex(32))
+    fresh.replace(node.token)
+    ray = _start(node.command(temp))
+    try:
+        workers = _wait_for_all(node, ray)
+        env = {**os.environ, "RAY_ADDRESS": node.address, "WEFT_WORKERS": str(workers)}
+        driver = subprocess.Popen(command, env=env)  # noqa: S603 - what the person submitted
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+            signal.signal(number, lambda which, _: driver.send_signal(which))
+        code = driver.wait()
+        return code if code >= 0 else 128 - code
+    finally:
+        _end(ray)
+        node.token.unlink(missing_ok=True)
+
+
+def _follow(node: OwnNode, temp: str) -> int:
+    _until(node.token.exists, "its token: do all nodes have the folder of checkpoints?")
+    _until(lambda: _listens(node), "the head of the job's Ray")
+    ray = _start(node.command(temp))
+    signal.signal(signal.SIGTERM, lambda *_: ray.terminate())
+    try:
+        while ray.poll() is None and _listens(node):
+            time.sleep(PAUSE_S)
+        return LOST if _listens(node) else 0
+    finally:
+        _end(ray)
+
+
+def _wait_for_all(node: OwnNode, process: subprocess.Popen[bytes]) -> int:
+    """How many workers fit: the cluster's GPUs, or its CPU slots where it has none."""
+    import ray
+
+    def connected() -> bool:
+        if process.poll() is not None:
+            raise WireError(f"Ray does not start: exit code {process.returncode}")
+        if not _listens(node):
+            return False
+        try:
+            ray.init(address=node.address, log_to_driver=False, configure_logging=False)
+        except (ConnectionError, RuntimeError):  # it listens before it answers
+            ray.shutdown()
+            return False
+        return True
+
+    _until(connected, "the head of the job's Ray")
+    try:
+        alive = lambda: sum(bool(one["Alive"]) for one in ray.nodes())  # noqa: E731
+        _until(lambda: alive() >= node.env.nodes, f"{node.env.nodes} nodes of the job's Ray")
+        total = ray.cluster_resources()
+    finally:
+        ray.shutdown()
+    return int(total.get("GPU", 0) or total.get("CPU", 1))
+
+
+def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - Ray's own command
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        start_new_session=True,  # Ctrl-C is for the driver
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),  # there are no other threads
+    )
+
+
+def _end(ray: subprocess.Popen[bytes]) -> None:
+    """Nothing of it is left, or what is left ends with the attempt."""
+    ray.terminate()
+    try:
+        ray.wait(LEAVE_S)
+    except subprocess.TimeoutExpired:
+        ray.kill()
+        ray.wait()
+
+
+def _listens(node: OwnNode) -> bool:
+    try:
+        with socket.create_connection((node.env.master_addr, node.env.master_port), 5.0):
+            return True
+    except OSError:
+        return False
+
+
+def _until(true: Callable[[], object], what: str) -> None:
+    until = time.monotonic() + MEET_S
+    while not true():
+        if time.monotonic() > until:
+            raise WireError(f"waited {MEET_S:g} s in vain for {what}")
+        time.sleep(PAUSE_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

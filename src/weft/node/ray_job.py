@@ -149,10 +149,12 @@ def _wait_for_all(node: OwnNode, process: subprocess.Popen[bytes]) -> int:
             return False
         return True
 
+    def all_there() -> bool:
+        return sum(bool(one["Alive"]) for one in ray.nodes()) >= node.env.nodes
+
     _until(connected, "the head of the job's Ray")
     try:
-        alive = lambda: sum(bool(one["Alive"]) for one in ray.nodes())  # noqa: E731
-        _until(lambda: alive() >= node.env.nodes, f"{node.env.nodes} nodes of the job's Ray")
+        _until(all_there, f"{node.env.nodes} nodes of the job's Ray")
         total = ray.cluster_resources()
     finally:
         ray.shutdown()

@@ -316,6 +316,10 @@ def test_parameters_that_mean_nothing_are_refused(wrong: str) -> None:
         weft.simulate("tiny-20", f"weft:{wrong}")
 
 
+def test_times_of_less_than_a_second_are_taken() -> None:
+    assert Weft(wake_s=0.5, rise_s=0.5, loss_s=0.5, half_life_s=0.5).wake_s == 0.5
+
+
 @pytest.mark.slow
 def test_it_ends_a_workload_of_adaptive_jobs_sooner_than_sia_with_fewer_restarts() -> None:
     models = ("cifar10", "ncf", "yolov3", "cifar10", "deepspeech2")

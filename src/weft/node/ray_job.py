@@ -91,7 +91,7 @@ def main(command: Sequence[str]) -> int:
     node = OwnNode.read()
     for name in OF_OTHERS:
         os.environ.pop(name, None)
-    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(node.token)}
+    os.environ["RAY_AUTH_MODE"] = "token"
     os.environ.setdefault("RAY_raylet_start_wait_time_s", f"{MEET_S:g}")
     temp = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets need a short path
     try:
@@ -101,14 +101,11 @@ def main(command: Sequence[str]) -> int:
 
 
 def _lead(node: OwnNode, temp: str, command: Sequence[str]) -> int:
-    fresh = node.token.with_suffix(f".{os.getpid()}")
-    node.token.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-        out.write(secrets.token_hex(32))
-    fresh.replace(node.token)
+    token = _write(Path(temp, "token"), secrets.token_hex(32))
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
     ray = _start(node.command(temp))
     try:
-        workers = _wait_for_all(node, ray)
+        workers = _wait_for_all(node, ray, lambda: _write(node.token, token.read_text()))
         env = {**os.environ, "RAY_ADDRESS": node.address, "WEFT_WORKERS": str(workers)}
         driver = subprocess.Popen(command, env=env)  # noqa: S603 - what the person submitted
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
@@ -122,7 +119,7 @@ def _lead(node: OwnNode, temp: str, command: Sequence[str]) -> int:
 
 def _follow(node: OwnNode, temp: str) -> int:
     _until(node.token.exists, "its token: do all nodes have the folder of checkpoints?")
-    _until(lambda: _listens(node), "the head of the job's Ray")
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(node.token)
     ray = _start(node.command(temp))
     signal.signal(signal.SIGTERM, lambda *_: ray.terminate())
     try:
@@ -133,8 +130,22 @@ def _follow(node: OwnNode, temp: str) -> int:
         _end(ray)
 
 
-def _wait_for_all(node: OwnNode, process: subprocess.Popen[bytes]) -> int:
-    """How many workers fit: the cluster's GPUs, or its CPU slots where it has none."""
+def _write(path: Path, text: str) -> Path:
+    """There for its owner alone, completely or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
+        out.write(text)
+    return fresh.replace(path)
+
+
+def _wait_for_all(
+    node: OwnNode, process: subprocess.Popen[bytes], invite: Callable[[], object]
+) -> int:
+    """How many workers fit: the cluster's GPUs, or its CPU slots where it has none.
+
+    Others are invited when the head answers: one that comes before it does is sent away.
+    """
     import ray
 
     def connected() -> bool:
@@ -154,6 +165,7 @@ def _wait_for_all(node: OwnNode, process: subprocess.Popen[bytes]) -> int:
 
     _until(connected, "the head of the job's Ray")
     try:
+        invite()
         _until(all_there, f"{node.env.nodes} nodes of the job's Ray")
         total = ray.cluster_resources()
     finally:

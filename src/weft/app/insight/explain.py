@@ -31,6 +31,7 @@ URGENT = 1.0
 ORDER, CHANGES, SIMULATED = 0.25, 0.5, 0.7  # parts of what is left each time
 FEW_SIMULATIONS = 4
 COLD = 2.0  # what a decision on an empty cluster without memory takes, by one as they are
+PROBES = 500, 1_500  # waiting jobs that are asked about to tell what all of them would take
 
 
 @frozen
@@ -101,7 +102,9 @@ def explain(
     free = present.free()
     demand = present.table.jobs[row].demand
     idle = {kind: free.idle(kind) for kind in free.kinds}
-    ordering = replace(purse, step_s=COLD * purse.step_s).part(ORDER)
+    cold_s = _predict_cold_s(present, purse)
+    ordering = replace(purse, step_s=cold_s).part(ORDER)
+    purse = replace(purse, step_s=max(purse.step_s, cold_s / COLD))
     ahead = in_front(present, row, ordering)
     changing = purse.part(CHANGES)
     advice = cheapest_change(present, present.table.jobs[row], more, changing)
@@ -264,6 +267,26 @@ def _order(present: Present, until: JobId, purse: Purse) -> dict[JobId, int]:
             break
         left[[present.table.row(job) for job in started]] = False
     return order
+
+
+def _predict_cold_s(present: Present, purse: Purse) -> float:
+    """CPU seconds of a decision on an empty cluster, going by some with fewer jobs.
+
+    Those were made now, by this process: the last decision of a service may have been another's
+    size, or on another day.
+    """
+    believed, jobs = COLD * purse.step_s, len(present.table)
+    if not believed or purse.step_s > purse.left_s or jobs < 2 * max(PROBES):
+        return believed
+    took = []
+    for count in PROBES:
+        some = np.zeros(jobs, dtype=bool)
+        some[np.flatnonzero(present.table.held == 0.0)[:count]] = True
+        before = purse.left_s
+        replace(present, table=present.table.pick(some), memory=None).decide()
+        took.append(before - purse.left_s)
+    each = (took[1] - took[0]) / (PROBES[1] - PROBES[0])
+    return max(believed, took[0] + (jobs - PROBES[0]) * each)
 
 
 def _figures(present: Present, job: JobId, purse: Purse) -> dict[str, str]:

@@ -38,15 +38,15 @@ PAUSE_S = 0.1
 
 @dataclass
 class FleetSessions:
-    """Of the attempts that `rounds` knows."""
+    """Of the attempts that `loop` watches."""
 
-    rounds: FleetLoop
+    loop: FleetLoop
     _doors: dict[Path, tuple[str, str, int]] = field(default_factory=dict)
     _opening: dict[Path, asyncio.Lock] = field(default_factory=dict)
 
     async def connect(self, job: JobId, attempt: int, to: Way) -> Streams | None:
         """Its terminal and shells are on the node of rank 0, its ports on any."""
-        run = self.rounds.runs.get((job, attempt))
+        run = self.loop.watched.get((job, attempt))
         if run is None or not run.watch.started:
             return None
         parts = run.watch.gang.parts
@@ -68,13 +68,13 @@ class FleetSessions:
 
     async def _have_opened(self, part: Part) -> tuple[str, str, int]:
         """The secret and the address of a new door."""
-        folders = {one.folder for run in self.rounds.runs.values() for one in run.watch.gang.parts}
+        folders = {one.folder for run in self.loop.watched.values() for one in run.watch.gang.parts}
         self._doors = {folder: at for folder, at in self._doors.items() if folder in folders}
         self._opening = {at: lock for at, lock in self._opening.items() if at in folders}
         secret = os.urandom(32).hex()
-        request = {"secret": secret, "address": self.rounds.machines[part.node].address}
+        request = {"secret": secret, "address": self.loop.machines[part.node].address}
         await asyncio.to_thread(write_whole, part.folder / REQUEST, request)
-        await self.rounds.channel.send([part.folder / REQUEST])
+        await self.loop.channel.send([part.folder / REQUEST])
         await asyncio.to_thread(nudge, part.folder)
         until = time.monotonic() + OPENING_S
         while time.monotonic() < until:
@@ -83,7 +83,7 @@ class FleetSessions:
                 if door is not None and door["secret"] == public_name(secret):
                     host, port = door["at"]
                     return secret, str(host), int(port)
-            self.rounds.poke()
+            self.loop.poke()
             await asyncio.sleep(PAUSE_S)
         raise TimeoutError(f"its agent on {part.node} opened no door within {OPENING_S:g} s")
 

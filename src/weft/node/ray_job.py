@@ -31,6 +31,8 @@ MEET_S = 300.0  # for all nodes to be there
 LEAVE_S = 10.0
 PAUSE_S = 0.5
 LOST = 5  # the exit code of a node that was left without its own part of Ray
+# No workers before anybody asks for them: a busy machine has Ray's own processes to start first.
+QUIET = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
 # A cluster around this job, if there is one, is not the job's.
 OF_OTHERS = ("RAY_ADDRESS", "RAY_JOB_ID", "RAY_NODE_ID", "RAY_RAYLET_PID", "RAY_AUTH_TOKEN")
 
@@ -91,8 +93,7 @@ def main(command: Sequence[str]) -> int:
     node = OwnNode.read()
     for name in OF_OTHERS:
         os.environ.pop(name, None)
-    os.environ["RAY_AUTH_MODE"] = "token"
-    os.environ.setdefault("RAY_raylet_start_wait_time_s", f"{MEET_S:g}")
+    os.environ |= {"RAY_AUTH_MODE": "token", **QUIET}
     temp = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets need a short path
     try:
         return _follow(node, temp) if node.number else _lead(node, temp, command)
@@ -103,7 +104,7 @@ def main(command: Sequence[str]) -> int:
 def _lead(node: OwnNode, temp: str, command: Sequence[str]) -> int:
     token = _write(Path(temp, "token"), secrets.token_hex(32))
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
-    ray = _start(node.command(temp))
+    ray = _Ray(node.command(temp))
     try:
         workers = _wait_for_all(node, ray, lambda: _write(node.token, token.read_text()))
         env = {**os.environ, "RAY_ADDRESS": node.address, "WEFT_WORKERS": str(workers)}
@@ -113,21 +114,24 @@ def _lead(node: OwnNode, temp: str, command: Sequence[str]) -> int:
         code = driver.wait()
         return code if code >= 0 else 128 - code
     finally:
-        _end(ray)
+        ray.end()
         node.token.unlink(missing_ok=True)
 
 
 def _follow(node: OwnNode, temp: str) -> int:
     _until(node.token.exists, "its token: do all nodes have the folder of checkpoints?")
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(node.token)
-    ray = _start(node.command(temp))
-    signal.signal(signal.SIGTERM, lambda *_: ray.terminate())
+    ray = _Ray(node.command(temp))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    until = time.monotonic() + MEET_S
     try:
-        while ray.poll() is None and _listens(node):
+        while _listens(node):
+            if not ray.runs(again=time.monotonic() < until):
+                return LOST
             time.sleep(PAUSE_S)
-        return LOST if _listens(node) else 0
+        return 0
     finally:
-        _end(ray)
+        ray.end()
 
 
 def _write(path: Path, text: str) -> Path:
@@ -139,9 +143,7 @@ def _write(path: Path, text: str) -> Path:
     return fresh.replace(path)
 
 
-def _wait_for_all(
-    node: OwnNode, process: subprocess.Popen[bytes], invite: Callable[[], object]
-) -> int:
+def _wait_for_all(node: OwnNode, process: _Ray, invite: Callable[[], object]) -> int:
     """How many workers fit: the cluster's GPUs, or its CPU slots where it has none.
 
     Others are invited when the head answers: one that comes before it does is sent away.
@@ -149,9 +151,7 @@ def _wait_for_all(
     import ray
 
     def connected() -> bool:
-        if process.poll() is not None:
-            raise WireError(f"Ray does not start: exit code {process.returncode}")
-        if not _listens(node):
+        if not process.runs(again=True) or not _listens(node):
             return False
         try:
             ray.init(address=node.address, log_to_driver=False, configure_logging=False)
@@ -173,24 +173,37 @@ def _wait_for_all(
     return int(total.get("GPU", 0) or total.get("CPU", 1))
 
 
-def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - Ray's own command
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr,
-        start_new_session=True,  # Ctrl-C is for the driver
-        preexec_fn=lambda: die_with_parent(signal.SIGTERM),  # there are no other threads
-    )
+class _Ray:
+    """All of Ray's on this node: one process that ends the others with itself."""
 
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._process = self._start()
 
-def _end(ray: subprocess.Popen[bytes]) -> None:
-    """Nothing of it is left, or what is left ends with the attempt."""
-    ray.terminate()
-    try:
-        ray.wait(LEAVE_S)
-    except subprocess.TimeoutExpired:
-        ray.kill()
-        ray.wait()
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - Ray's own command
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            start_new_session=True,  # Ctrl-C is for the driver
+            preexec_fn=lambda: die_with_parent(signal.SIGTERM),  # there are no other threads
+        )
+
+    def runs(self, *, again: bool) -> bool:
+        """Whether it does; started `again` if not: on a busy machine Ray gives up soon."""
+        if self._process.poll() is not None and again:
+            time.sleep(PAUSE_S)
+            self._process = self._start()
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        """Nothing of it is left, or what is left ends with the attempt."""
+        self._process.terminate()
+        try:
+            self._process.wait(LEAVE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 def _listens(node: OwnNode) -> bool:

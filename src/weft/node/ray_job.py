@@ -1,6 +1,6 @@
 """A Ray cluster of a job's own, on the GPUs that it was given, and a command that drives it.
 
-    weft submit --gpus 8 -- python -m weft.node.ray_job python tune.py
+    weft submit --gpus 8 -- python -m weft.node.ray_job python -m vision.tune
 
 Weft starts this once on each node of the job. Rank 0's node becomes the head; when all nodes are
 there the command runs on it, as a driver of that cluster, and the cluster ends with it. Nobody

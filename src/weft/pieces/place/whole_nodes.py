@@ -44,14 +44,17 @@ class KindNodes:
 
 
 def place_configs(
-    view: View, wanted: Mapping[int, Config], guests: Collection[int] = ()
+    view: View,
+    wanted: Mapping[int, Config],
+    guests: Collection[int] = (),
+    firm: Collection[int] = (),
 ) -> dict[int, Allocation | None]:
     """What changes if the rows of `wanted`, and no others, hold these sizes.
 
-    Rows whose size did not change stay if they can, and where they may not be stopped in any case;
-    one without a place for its new size stays as it is if it still can, else it holds nothing. Jobs
-    that change their devices as they train keep as many of them as they can. `guests` hold devices
-    of others, and keep nothing of them.
+    Rows whose size did not change stay if they can, those of `firm` in any case. A row without a
+    place for its new size stays as it is if it still can, else it holds nothing. Jobs that change
+    their devices as they train keep as many of them as they can. `guests` hold devices of others,
+    and keep nothing of them.
     """
     ledger, table = view.free, view.table
     held: dict[int, Allocation] = {}
@@ -70,7 +73,7 @@ def place_configs(
             if (part := _shrink(ledger, on, wanted[row])) is not None:
                 ledger.take(part)
                 held[row] = part
-    where = _assign(view, wanted, held, homes)
+    where = _assign(view, wanted, held, homes, frozenset(firm))
     for row in where:
         if row in held:
             ledger.give(held.pop(row))
@@ -137,32 +140,31 @@ def _build(
     return Allocation(tuple(slices), EXCLUSIVE if share == 1.0 else Sharing(share=share))
 
 
-def _survey(view: View, held: Held) -> dict[str, KindNodes]:
+def _survey(view: View, held: Held, firm: frozenset[int]) -> dict[str, KindNodes]:
     kinds = {kind: KindNodes(view.cluster.node_size(kind)) for kind in view.cluster.kinds}
     for i, node in enumerate(view.cluster.nodes):
         kinds[node.kind].set_free(i, view.free.on(i))
         kinds[node.kind].guests[i] = {}
         if node.gpus == kinds[node.kind].size:
             kinds[node.kind].large.add(i)
-    may_move = view.preemptible()
     for row, on in held.items():
         for part in on.slices:
             at = view.cluster.index[part.node]
             machine = view.cluster.nodes[at]
-            if len(part.gpus) == machine.gpus:
-                kinds[machine.kind].large.discard(at)
-            elif may_move[row]:
-                kinds[machine.kind].guests[at][row] = len(part.gpus)
-    for kind in kinds.values():
-        room = {node: kind.free[node] + sum(kind.guests[node].values()) for node in kind.large}
-        kind.large = {node for node, gpus in room.items() if gpus == kind.size}
-        kind.blocked = len(room) - len(kind.large)
+            kind, whole = kinds[machine.kind], len(part.gpus) == machine.gpus
+            kind.blocked += not whole and row in firm and at in kind.large
+            if whole or row in firm:
+                kind.large.discard(at)
+            else:
+                kind.guests[at][row] = len(part.gpus)
     return kinds
 
 
-def _assign(view: View, wanted: Mapping[int, Config], held: Held, homes: Held) -> dict[int, Nodes]:
+def _assign(
+    view: View, wanted: Mapping[int, Config], held: Held, homes: Held, firm: frozenset[int]
+) -> dict[int, Nodes]:
     """Nodes for every row that starts, and for those it pushes aside; at `homes` if they can."""
-    kinds = _survey(view, held)
+    kinds = _survey(view, held, firm)
     near = {
         row: frozenset(view.cluster.index[part.node] for part in on.slices)
         for row, on in homes.items()

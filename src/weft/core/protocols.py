@@ -14,7 +14,7 @@ from collections.abc import (
 from dataclasses import field
 from math import inf
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from weft.core.events.event import Event
 from weft.core.events.report import Report
@@ -28,6 +28,11 @@ from weft.core.plan.about import Controls, Wants
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.stops import Rung
 from weft.frozen import frozen
+
+if TYPE_CHECKING:
+    from asyncio import StreamReader, StreamWriter
+
+Way = Literal["terminal", "shell"] | int  # into an attempt; an int is a port
 
 
 class Pace(NamedTuple):
@@ -138,18 +143,13 @@ class EngineHealth:
 class Sessions(Protocol):
     """How people reach into attempts that run."""
 
-    def terminal(self, job: JobId, attempt: int) -> Path | None:
-        """A Unix socket that speaks `weft.wire.terminal`; None while there is no terminal."""
-        ...
+    async def connect(
+        self, job: JobId, attempt: int, to: Way
+    ) -> tuple[StreamReader, StreamWriter] | None:
+        """A connection to the attempt; None if it has no such thing now.
 
-    def shell(self, job: JobId, attempt: int) -> Path | None:
-        """The same for a new shell beside the attempt's processes; None while there can be none."""
-        ...
-
-    def find_port(self, job: JobId, attempt: int, port: int) -> tuple[str, int] | None:
-        """The address at which the attempt's own processes listen on `port`; None if none do.
-
-        From any thread.
+        Its terminal and a new shell beside its processes speak `weft.wire.terminal`; a port is one
+        that its own processes listen on, on any of its nodes. OSError where it cannot be reached.
         """
         ...
 

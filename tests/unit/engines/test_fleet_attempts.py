@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from math import inf
 from pathlib import Path
 
-from weft.core.events.event import Failed, Finished, Started, StartFailed, Stopped
+import pytest
+
+from weft.core.events.event import Failed, Finished, Saved, Started, StartFailed, Stopped
 from weft.core.model.job import JobId, NodeId
+from weft.engines.fleet import gang
 from weft.engines.fleet.attempts import LAG_S, LINGER_S, SILENT_S, Run, next_step
 from weft.engines.fleet.gang import GangWatch
 from weft.engines.fleet.port import Gang, Observation, Part, Phase
 from weft.wire.attempt import BEAT, CLAIM, EVENTS
+from weft.wire.regular_files import open_regular
 
 RUNNING, ENDED = Observation(Phase.RUNNING), Observation(Phase.ENDED)
 JOB = JobId("j")
@@ -45,6 +50,24 @@ def test_a_gang_has_started_when_all_its_parts_have(tmp_path: Path) -> None:
     late = run.watch.read(1.0)
 
     assert (early, late) == ([], [Started(JOB, 1)])
+
+
+def test_what_was_read_is_told_though_another_part_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path, "a", "b")
+    say(tmp_path, "a", "saved", step=7)
+
+    def fail(path: Path) -> int:
+        if path.parent.name == "b":
+            raise OSError(errno.ESTALE, "the file server is away")
+        return open_regular(path)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="file server"):
+        patch.setattr(gang, "open_regular", fail)
+        run.watch.read(0.0)
+
+    assert run.watch.read(1.0) == [Saved(JOB, 1, 7)]
 
 
 def test_its_end_is_told_when_agents_and_manager_agree(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ class GangWatch:
         self.gang = gang
         self.parts = [PartWatch(part, again) for part in gang.parts]
         self.started = False  # told
+        self._unsaid: list[Event] = []  # read, and not told because another part was not
         self._failed_first = False
 
     @property
@@ -118,17 +119,17 @@ class GangWatch:
 
     def read(self, now: float) -> list[Event]:
         """What its agents wrote down since the last call."""
-        events: list[Event] = []
         for watch in self.parts:
             if watch.over:
                 continue
             try:
                 watch.listen(now)
-                events += watch.log.events(partial(self._read, watch))
+                self._unsaid += watch.log.events(partial(self._read, watch))
             except (WireError, OSError) as error:
                 if isinstance(error, OSError) and error.errno in EVERYBODYS:
                     raise
-                watch.end = Failed(self.gang.job, self.gang.attempt, f"quarantined: {error}")
+                watch.end = Failed(*self.gang.key, f"quarantined: {error}")
+        events, self._unsaid = self._unsaid, []
         return [*self._begin(), *events]
 
     def _begin(self) -> list[Event]:

@@ -84,6 +84,7 @@ def make_specs(
             replace(
                 common,
                 devices=part.gpus,
+                pty=common.pty and at == 0,
                 kind=node.kind,
                 node=part.node,
                 nodes=len(gang.parts),

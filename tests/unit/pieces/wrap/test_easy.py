@@ -199,6 +199,8 @@ class Spread(PointPredictor, NothingLearnt):
         "b": {0.5: 200.0, 0.9: 300.0},
         "small": {0.5: 150.0, 0.8: 300.0},
         "large": {0.5: 1e4, 0.8: 1e4, 0.9: 1e4},
+        "runs": {0.5: 900.0},
+        "short": {0.5: 0.5, 0.8: 0.5},
     }
 
     def remaining(self, table: Table, now: float) -> Floats:
@@ -231,6 +233,16 @@ def test_reservations_and_backfilling_go_by_quantiles(
     plan = Easy(OVERTAKING, reserve=reserve, backfill=backfill).decide(view)
 
     assert started(plan) == ({SMALL} if starts else set())
+
+
+@pytest.mark.parametrize(("now", "starts"), [(3599.0, True), (3600.0, False)])
+def test_after_six_times_the_patience_nobody_starts_on_what_is_kept(
+    now: float, starts: bool
+) -> None:
+    view = waiting_for(plain("large", 4), plain("short", 1, 100.0), now=now)
+    view = replace(view, knowledge=Knowledge(Spread()))
+
+    assert (JobId("short") in started(Easy(OVERTAKING).decide(view))) is starts
 
 
 def test_quantiles_that_mean_nothing_are_refused() -> None:

@@ -77,10 +77,8 @@ class Door:
     async def keep(self, address: str) -> None:
         """Let those in who know the secret, until nobody has come for a while."""
         server = await asyncio.start_server(self._enter, address, 0, ssl=encryption(keeper=True))
-        port = server.sockets[0].getsockname()[1]
-        write_whole(
-            self._folder / DOOR, {"secret": public_name(self._secret), "at": [address, port]}
-        )
+        at = server.sockets[0].getsockname()[:2]  # a name may mean something here alone
+        write_whole(self._folder / DOOR, {"secret": public_name(self._secret), "at": at})
         idle = 0.0
         try:
             while idle < IDLE_S:

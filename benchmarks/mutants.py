@@ -65,6 +65,8 @@ TESTS = {
     "pieces.share": ("unit/pieces/test_share_pairs", "unit/pieces/test_strangers"),
     "pieces.size": ("unit/pieces/test_restart_value", "papers/test_optimus"),
     "pieces.reclaim": ("papers/test_lyra",),
+    "pieces.wrap.tenants.lend": ("property/test_tenant_rules",),
+    "compose": ("property/test_compositions",),
     "elasticflow": ("unit/pieces/wrap/test_promise", "unit/pieces/test_min_share"),
 }
 # Policies of which a crowd tries what has no name of its own there.

@@ -8,7 +8,7 @@ import pytest
 
 import weft
 from weft.core.errors import InvalidConfig
-from weft.core.events.event import NodeDown, NodeUp, Submitted
+from weft.core.events.event import Finished, NodeDown, NodeUp, Submitted
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice, Tier
 from weft.core.model.trace import Trace, Truth
@@ -269,6 +269,17 @@ def test_idle_cells_are_divided_by_weights_where_a_quota_inside_has_some() -> No
     assert sum(name.startswith("x") for name in in_order) == 6
     assert sum(name.startswith("x") for name in shared) == 2
     assert sum(name.startswith("y") for name in shared) == 4
+
+
+def test_a_cell_that_nobody_uses_any_more_moves_off_a_machine_that_went() -> None:
+    scheduler = run(hived({"a@node": 1.0}))
+    before = nodes_of(submit(scheduler, job("ja", "a", 8))[JobId("ja")])
+    scheduler.step(1.0, [Finished(JobId("ja"), 1)])
+    scheduler.step(2.0, [NodeDown(NodeId(name)) for name in before])
+
+    held = submit(scheduler, job("ka", "a", 8), at=3.0)
+
+    assert nodes_of(held.get(JobId("ka"))) == {"v100-0", "v100-1"} - before
 
 
 class Generous:

@@ -21,12 +21,7 @@ from weft.core.model.cluster import Cluster, Node, parse_cluster
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.about import Controls, Wants
-from weft.core.protocols import (
-    Coupling,
-    DeviceSharing,
-    EngineHealth,
-    PerfModel,
-)
+from weft.core.protocols import Coupling, DeviceSharing, EngineHealth, PerfModel
 from weft.sim.neighbours import Neighbours
 from weft.sim.physics import DEATH, REVIEW, Milestone, Physics
 

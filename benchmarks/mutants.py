@@ -65,6 +65,8 @@ TESTS = {
     "pieces.share": ("unit/pieces/test_share_pairs", "unit/pieces/test_strangers"),
     "pieces.size": ("unit/pieces/test_restart_value", "papers/test_optimus"),
     "pieces.reclaim": ("papers/test_lyra",),
+    "pieces.wrap.tenants.lend": ("property/test_tenant_rules",),
+    "compose": ("property/test_compositions",),
     "elasticflow": ("unit/pieces/wrap/test_promise", "unit/pieces/test_min_share"),
 }
 # Policies of which a crowd tries what has no name of its own there.
@@ -72,7 +74,7 @@ CROWDS = {
     "pieces.order": ("las", "srtf", "tiresias", "gittins", "qssf", "srsf", "weft"),
     "pieces.place": ("fifo", "themis", "cassini", "synergy", "gandiva", "mapa", "sia"),
     "pieces.share": ("lucid", "weft", "antman", "muri"),
-    "pieces.size": ("sia", "weft", "optimus", "slaq"),
+    "pieces.size": ("elasticflow", "sia", "weft", "optimus", "slaq"),
     "pieces.admit": ("fifo", "las", "allox", "sjf"),
     "pieces.pack": ("fifo", "las", "mapa", "allox"),
     "pieces.fit": ("fifo", "quota", "lend", "hived"),
@@ -111,14 +113,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     _warm()
     files = find_sources(given.policy)
     crowds = [] if given.tests else find_crowds(given.policy)
-    others = given.tests or ([] if given.crowd else find_tests(given.policy))
-    if not crowds and not others:
+    usual = given.tests or ([] if given.crowd else find_tests(given.policy))
+    if not crowds and not usual:
         raise SystemExit(f"{given.policy}: no tests are named after it; give --tests")
     before = _children_s()
     if _fails(None, partial(_try_crowds, crowds), MOST_S):
         raise SystemExit(f"{given.policy}: crowds are not served as they were: pytest tests/golden")
     crowd_s = _children_s() - before
-    times: _Times | None = None  # of the others, once something was let through
+    times: dict[_Files, _Times] = {}  # of tests, once crowds let something through
     drawn = [one for file in files for one in changes_of(file)]
     random.Random(given.seed).shuffle(drawn)
     caught, survived, begun = 0, [], time.process_time() + _children_s()
@@ -129,11 +131,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _tried(mutant, partial(_try_crowds, crowds), crowd_s) if crowds else 0
         if noticed := code != 0:  # who noticed one mistake often notices the next
             crowds.insert(0, crowds.pop(max(code - 1, 0)))
-        if not noticed and others:
-            times = times or _time_tests(others)
-            quick, slow, usual = times
-            noticed = _fails(mutant, partial(_run, quick, []), usual)
-            noticed = noticed or _fails(mutant, partial(_run, slow, []), usual)
+        if not noticed and usual:
+            more = [] if given.tests else find_importers(mutant.module)
+            noticed = _tests_notice(mutant, tuple(dict.fromkeys([*usual, *more])), times)
         caught += noticed
         if not noticed:
             survived.append(mutant)
@@ -164,6 +164,13 @@ def find_tests(name: str) -> list[str]:
     found += sorted(ROOT.glob(f"tests/unit/**/test_{last}_*.py"))
     found += [ROOT / "tests" / f"{path}.py" for path in TESTS.get(name, ())]
     return [str(one) for one in found]
+
+
+def find_importers(module: str) -> list[str]:
+    """Test files of single parts and of papers that import from a module."""
+    asked = f"from {module} import"
+    files = sorted([*ROOT.glob("tests/unit/**/test_*.py"), *ROOT.glob("tests/papers/test_*.py")])
+    return [str(one) for one in files if asked in one.read_text()]
 
 
 def find_crowds(name: str) -> list[str]:
@@ -302,7 +309,18 @@ def _warm() -> None:
     os.chdir(ROOT)
 
 
+_Files = tuple[str, ...]
 _Times = tuple[list[str], list[str], float]
+
+
+def _tests_notice(mutant: Mutant, files: _Files, times: dict[_Files, _Times]) -> bool:
+    """Whether a test of these files fails, quick ones first."""
+    if files not in times:
+        times[files] = _time_tests(files)
+    quick, slow, seconds = times[files]
+    # Without a name pytest would run whatever there is.
+    some = [tests for tests in (quick, slow) if tests]
+    return any(_fails(mutant, partial(_run, tests, []), seconds) for tests in some)
 
 
 def _time_tests(files: Sequence[str]) -> _Times:
@@ -378,12 +396,8 @@ def _run(tests: Sequence[str], plugins: Sequence[object]) -> int:
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
-    options += [
-        "--hypothesis-profile",
-        "mutants",
-        "-W",
-        "ignore::pytest.PytestAssertRewriteWarning",
-    ]
+    options += ["--hypothesis-profile", "mutants"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     return int(pytest.main([*options, *tests], plugins=list(plugins)))
 
 

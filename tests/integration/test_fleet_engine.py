@@ -124,7 +124,7 @@ def test_a_part_that_cannot_be_frozen_leaves_the_others_awake(
 def test_a_frozen_gang_wakes_when_its_service_is_gone_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asleep, "ALONE_S", 6.0)
+    monkeypatch.setattr(ProcessEngine, "wake_alone_s", 6.0)
     monkeypatch.setattr(asleep, "BEAT_S", 0.1)
     state = tmp_path / "state"
 

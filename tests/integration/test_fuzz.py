@@ -114,7 +114,7 @@ def test_random_event_files_end_their_own_attempts_and_others_finish(
             await engine.start(job(other, "true"), on, 1)
             for name in names:
                 folder = lay_out(tmp_path, name, event_file(rng))
-                engine._listener.watch(JobId(name), 1, folder)
+                engine._loop.watch(JobId(name), 1, folder)
             waiting = names | {other}
             async with asyncio.timeout(LIMIT_S):
                 while waiting:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_local_details import job, printed, python, run, run_one, said
-from weft.core.errors import InvalidConfig
+from weft.core.errors import EngineError, InvalidConfig
 from weft.core.events.event import Event, Failed, Noticed
 from weft.core.model.job import Allocation, JobId, Slice
 from weft.engines.local import LocalEngine
@@ -75,6 +75,25 @@ async def gone(engine: LocalEngine, count: int) -> list[Event]:
             if count == 0:
                 return told
     raise AssertionError("not all ended")
+
+
+@needs_two
+def test_a_job_that_could_not_be_started_leaves_its_cores(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir(mode=0o700)
+    (tmp_path / "jobs" / "bad").touch()  # where its folder should be
+
+    async def go() -> None:
+        engine = LocalEngine(tmp_path, slots=2, warm=False, cpu=True)
+        await engine.adopt(())
+        first = Allocation((Slice((await engine.nodes())[0].id, (0,)),))
+        with pytest.raises(EngineError, match="cannot be started"):
+            await engine.start(job("bad", "true", cpus=1.0), first, 1)
+        await run_one(engine, job("good", *python(SHOW), cpus=1.0))
+        await engine.close()
+
+    asyncio.run(go())
+    run(tmp_path / "alone", job("good", *python(SHOW), cpus=1.0))
+    assert printed(tmp_path, "good") == printed(tmp_path / "alone", "good")
 
 
 @needs_two

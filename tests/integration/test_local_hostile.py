@@ -24,7 +24,7 @@ from weft.core.events.event import Event, Failed, Finished, Started, StartFailed
 from weft.core.model.job import Allocation, Job, JobId, Slice
 from weft.core.model.launch import Launch
 from weft.engines.attempts import listener as listening
-from weft.engines.attempts import watch
+from weft.engines.attempts import rounds, watch
 from weft.engines.local import LocalEngine
 from weft.runtime.loop.admit import AGENTS_LOST
 from weft.runtime.loop.driver import Driver
@@ -411,11 +411,11 @@ def test_a_turn_that_fails_is_told_and_tried_again(
     async def go() -> None:
         async with listening_at(tmp_path) as site:
 
-            def broken(one: object) -> None:
+            def broken(one: object, now: float) -> None:
                 raise RuntimeError("a bug of ours")
 
             with monkeypatch.context() as patch:
-                patch.setattr(listening, "_look", broken)
+                patch.setattr(rounds, "_look", broken)
                 await site.start(job("early", "true"))
                 async with asyncio.timeout(LIMIT_S):
                     while site.engine.health.ok:
@@ -485,11 +485,11 @@ def test_a_driver_whose_engine_is_not_well_says_so(
         driver = Driver(engine, MemoryStore(), policy="fifo")
         await driver.open()
 
-        def broken(one: object) -> None:
+        def broken(one: object, now: float) -> None:
             raise OSError(errno.EIO, "the disk is gone")
 
         with monkeypatch.context() as patch:
-            patch.setattr(listening, "_look", broken)
+            patch.setattr(rounds, "_look", broken)
             await driver.submit(job("one", "true"))
             async with asyncio.timeout(LIMIT_S):
                 while not driver.trouble:

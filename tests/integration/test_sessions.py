@@ -17,6 +17,7 @@ from tests.waiting import wait_until
 from weft.wire.processes import start_time
 
 ENGINE = "local:slots=2,cpu=true,warm=false"
+FLEET = "processes:nodes=1,slots=2"
 
 
 def test_a_shell_has_a_terminal_a_size_ctrl_c_and_an_exit_code(tmp_path: Path) -> None:
@@ -120,8 +121,9 @@ def test_a_session_ends_when_it_is_cancelled(tmp_path: Path) -> None:
         assert someone.leaves() != 0
 
 
-def test_only_its_owner_reaches_a_session(tmp_path: Path) -> None:
-    with serving(ENGINE, tmp_path / "state") as client:
+@pytest.mark.parametrize("engine", [ENGINE, FLEET])
+def test_only_its_owner_reaches_a_session(engine: str, tmp_path: Path) -> None:
+    with serving(engine, tmp_path / "state") as client:
         admin = token(client, "admin")
         owner, other = (token(client, "user", name, by=admin) for name in ("a", "b"))
         body = {"command": ["bash"], "pty": True, "workdir": str(tmp_path), "name": "mine"}
@@ -136,7 +138,10 @@ def test_only_its_owner_reaches_a_session(tmp_path: Path) -> None:
             assert someone.leaves() == 3
 
 
-def test_a_shell_beside_a_job_has_its_surroundings_and_ends_with_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", [ENGINE, FLEET])
+def test_a_shell_beside_a_job_has_its_surroundings_and_ends_with_it(
+    engine: str, tmp_path: Path
+) -> None:
     (tmp_path / "work").mkdir()
     body = {
         "command": ["sh", "-c", "until [ -e done ]; do sleep 0.1; done"],
@@ -144,7 +149,7 @@ def test_a_shell_beside_a_job_has_its_surroundings_and_ends_with_it(tmp_path: Pa
         "env": {"API_TOKEN": "of-the-job", "SHELL": "/bin/sh"},
         "gpus": 2,
     }
-    with serving(ENGINE, tmp_path / "state") as client:
+    with serving(engine, tmp_path / "state") as client:
         job = client.post(f"{API}/jobs", json=body).json()["id"]
         with person(client, "shell", job, cwd=tmp_path) as someone:
             someone.type("echo in $PWD on $WEFT_DEVICES for [$WEFT_JOB] with $API_TOKEN.\n")
@@ -201,10 +206,11 @@ def free_port() -> int:
         return found
 
 
-def test_a_port_of_a_job_is_opened_here(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", [ENGINE, FLEET])
+def test_a_port_of_a_job_is_opened_here(engine: str, tmp_path: Path) -> None:
     (tmp_path / "page.txt").write_text("from the job " * 50_000)
     port, here = free_port(), free_port()
-    with serving(ENGINE, tmp_path / "state") as client:
+    with serving(engine, tmp_path / "state") as client:
         script = SERVER.format(port=port)
         job = submit(client, command=[sys.executable, "-c", script], workdir=str(tmp_path))
         wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "running")

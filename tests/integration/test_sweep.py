@@ -57,6 +57,30 @@ def test_progress_of_each_is_told_as_it_goes() -> None:
     assert told == [[0.5, 0.0], [1.0, 0.0], [1.0, 0.5], [1.0, 1.0]]
 
 
+def where(_: int, report: Report) -> int:
+    report(0.5)
+    return os.getpid()
+
+
+def fail_elsewhere(parent: int, report: Report) -> None:
+    if os.getpid() != parent:
+        raise InvalidConfig("not here")
+    while True:
+        report(0.5)
+
+
+def test_this_process_takes_its_part_from_the_back() -> None:
+    pids = sweep(where, [1, 2, 3, 4], processes=2)
+
+    assert pids[-1] == os.getpid()
+    assert pids[0] != os.getpid()
+
+
+def test_an_error_of_another_process_ends_a_run_of_this_one() -> None:
+    with pytest.raises(InvalidConfig, match="not here"):
+        sweep(fail_elsewhere, [os.getpid()] * 3, processes=2)
+
+
 def test_nothing_to_run_is_no_result() -> None:
     assert sweep(picky, [], processes=4) == []
 

@@ -239,19 +239,6 @@ def test_used_gpu_time_is_what_was_busy_and_tenants_get_their_quota(seed: int) -
     assert outcome.per_job.gpu_s.sum() == pytest.approx(work)
 
 
-def test_a_starving_job_is_first_of_its_tenant() -> None:
-    policy = Astraea(starving=3600.0)
-    jobs = [
-        Job(JobId("old"), 0.0, Demand(8), tenant="u"),
-        Job(JobId("new"), 5000.0, Demand(8), tenant="u"),
-    ]
-    view = replace(view_of(8, *jobs), now=5000.0)
-
-    plan = policy.decide(view)
-
-    assert [job for job, on in plan.changes.items() if on] == ["old"]
-
-
 def test_it_keeps_the_contract_of_policies() -> None:
     check_contract(Astraea(order="reward", block=False))
 
@@ -326,21 +313,28 @@ def replace_hours(kept: Accounts, hours: Any, at: float) -> Accounts:
     return replace(kept, at=at, hours=hours)
 
 
-@pytest.mark.parametrize("starving", [900, 1800])
-def test_who_waits_for_the_threshold_goes_before_the_less_served(starving: int) -> None:
+@pytest.mark.parametrize(
+    ("starving", "option", "short_s", "count", "end"),
+    [
+        (900, ":starving=900", 900.0, 8, 6540.0),
+        (1800, ":starving=1800", 900.0, 8, 10_980.0),
+        (21_600, "", 300.0, 90, 40_680.0),
+    ],
+)
+def test_who_waits_for_the_threshold_goes_before_the_less_served(
+    starving: int, option: str, short_s: float, count: int, end: float
+) -> None:
     # A long job, and short ones that come for ever: each new one has had nothing and goes first,
-    # until the long one has waited for the threshold.
-    rows = ((0, "u", 8, 0, 3000.0), *((i, "u", 8, 300 * i, 900.0) for i in range(1, 9)))
+    # until the long one has waited for the threshold, which is six hours by default.
+    short = [(i, "u", 8, 300 * i, short_s) for i in range(1, count + 1)]
+    rows = ((0, "u", 8, 0, 3000.0), *short)
     jobs = [Ref(*row) for row in rows]
     Cluster(8, jobs, starving=starving).run()
 
-    ends = simulated(rows, 8, f"{SIMULATOR}:starving={starving}").per_job.end_s.tolist()
+    ends = simulated(rows, 8, SIMULATOR + option).per_job.end_s.tolist()
 
     assert ends == pytest.approx([job.end for job in jobs])
-    assert ends[0] == pytest.approx(ENDS[starving])
-
-
-ENDS = {900: 6540.0, 1800: 10980.0}
+    assert ends[0] == pytest.approx(end)
 
 
 def test_of_tenants_that_hold_nothing_the_one_that_had_less_is_next() -> None:

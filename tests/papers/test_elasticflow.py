@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 import weft
 from weft.core.errors import InvalidConfig
-from weft.core.model.job import Demand, Job, JobId, Or
+from weft.core.model.job import Config, Demand, Job, JobId, Or
 from weft.core.model.trace import Trace, Truth
+from weft.core.state.table import Floats, Table
+from weft.perf.linear import LinearBeliefs
 from weft.policies.elasticflow import ElasticFlow
-from weft.testing.build import view_of
+from weft.predict.hinted import Hinted
+from weft.testing.build import view_of, with_knowledge
 
 ELASTIC = Demand(1, min=1, max=8)
 
@@ -54,6 +59,25 @@ def test_jobs_without_a_deadline_live_on_what_is_left() -> None:
 
     assert held[JobId("due")].gpus == 4
     assert held[JobId("open")].gpus == 4
+
+
+class Diminishing(LinearBeliefs):
+    """Four times the GPUs, twice the speed."""
+
+    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+        return np.sqrt(super().goodputs(table, configs))
+
+
+@pytest.mark.parametrize("hints", [{"duration_s": 600.0}, {}])
+def test_of_jobs_without_a_deadline_the_short_and_the_unknown_grow_first(
+    hints: dict[str, float],
+) -> None:
+    jobs = [job("long", 9000.0, None), Job(JobId("other"), demand=ELASTIC, hints=hints)]
+    view = with_knowledge(view_of(3, *jobs), beliefs=Diminishing(), predictor=Hinted())
+
+    held = view.after(ElasticFlow(restarts=0).decide(view))
+
+    assert {name: on.gpus for name, on in held.items()} == {"long": 1, "other": 2}
 
 
 @pytest.mark.parametrize("policy", ["elasticflow", "promise|fifo:backfill=true", "promise|srtf"])

@@ -271,6 +271,20 @@ def test_defragmentation_frees_a_whole_node_by_one_migration() -> None:
     ]
 
 
+def test_a_node_is_emptied_largest_job_first_so_that_all_find_room() -> None:
+    # Rooms of 3 and 2 take 2 + 1 and 2; the single GPU first would leave one of the pairs out.
+    sizes = ((0, 1), (0, 2), (0, 2), (1, 5), (2, 6))
+    view = view_of("3x8:v100", *((f"j{i}", g, 60.0) for i, (_, g) in enumerate(sizes)))
+    nodes = [NodeId(f"v100-{i}") for i in range(3)]
+    book = Occupancy(view, GandivaMemory())
+    for i, (node, gpus) in enumerate(sizes):
+        book.settle(view.job(i).id, {nodes[node]: gpus})
+
+    defragment(book, 0.25)
+
+    assert [book.free(n) for n in nodes] == [8, 0, 0]
+
+
 def test_a_job_in_turns_moves_to_a_vacated_gpu() -> None:
     work = [(job("a"), 600.0), (job("b"), 90.0), (job("c"), 600.0)]
 

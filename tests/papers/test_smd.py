@@ -19,6 +19,7 @@ from weft.formulas.training.learning import Ratios
 from weft.formulas.training.tasks import Task, Tasks, Utility, tasks_of
 from weft.perf.training.layers import ratios
 from weft.perf.training.learner import Learner
+from weft.policies.smd.offers import Ladder, offers_of
 from weft.policies.smd.policy import Smd
 from weft.solve.knapsack import Offers, choose
 from weft.solve.sum_of_ratios import Inner, _points, by_grid, by_scan
@@ -110,6 +111,8 @@ def test_the_knapsack() -> None:
 
 # ---- the policy
 
+LADDER = Ladder(rungs=1, eps=0.1, exact=True, node_gbps=10.0)
+
 
 class Stated(NoTraining):
     """A training port that repeats ratios it was told."""
@@ -182,6 +185,7 @@ def test_links_limit_what_a_node_holds() -> None:
     one = machines((8, 64.0))
 
     assert tasks_held(view(one, hungry), Smd(node_gbps=30.0))["a"][1] == 6
+    assert tasks_held(view(one, hungry), Smd())["a"][1] < 6  # six take 30 Gbit/s, a node has 25
     assert tasks_held(view(one, hungry), Smd(node_gbps=10.0))["a"][1] <= 2
 
 
@@ -259,3 +263,24 @@ def test_on_an_idle_cluster_something_runs_even_if_no_size_can_be_held_whole() -
     there = view(machines((2, 7.0), (1, 7.0), (1, 7.0)), wide)
 
     assert tasks_held(there, Smd(rungs=1))["a"][0] >= 2
+
+
+@pytest.mark.parametrize(("cores", "servers"), [(12.0, [3]), (5.0, [1]), (4.0, [])])
+def test_as_many_servers_are_offered_as_a_node_has_room_for_beside_a_worker(
+    cores: float, servers: list[int]
+) -> None:
+    # A worker takes two cores and a server three.
+    one = Job(JobId("a"), demand=Demand(1, min=1, max=1), hints=HINTS)
+
+    found = offers_of(view(machines((2, cores), (2, cores)), one), LADDER)
+
+    assert [size.servers for size in found.sizes] == servers
+
+
+def test_a_job_without_servers_takes_its_part_of_cores_and_memory() -> None:
+    plain = Job(JobId("a"), demand=Demand(2))
+    there = view(machines((8, 64.0)), plain)
+
+    found = offers_of(there, LADDER)
+
+    assert found.offers.need.tolist() == [[2.0, 16.0, 128.0, 0.0]]

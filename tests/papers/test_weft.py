@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import build
 from weft.perf.change_costs import StatedCosts
 from weft.perf.goodput.adaptive import Adaptive
+from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.linear import LinearBeliefs
@@ -33,8 +35,11 @@ from weft.pieces.size.change_seconds import change_seconds, read_costs
 from weft.pieces.size.checkpoint_moves import Worth, find_hurried
 from weft.pieces.size.choice_reasons import say_gave_way
 from weft.pieces.size.configs import find_held, valid_configs
-from weft.policies.weft.policy import Weft
-from weft.policies.weft.values import expected_speeds
+from weft.pieces.size.hold_times import HoldTimes
+from weft.policies.weft import program
+from weft.policies.weft.policy import LastDecision, Weft
+from weft.policies.weft.values import Values, expected_speeds, find_goodputs
+from weft.solve.multiple_choice import Answer
 from weft.testing import view_of
 
 CLUSTER = parse_cluster("2x4:v100")
@@ -109,6 +114,28 @@ def test_an_odd_size_is_kept_by_who_may_not_be_stopped_and_left_by_others(
     assert (JobId("a") in made.propose(301.0).changes) is may_be_stopped
 
 
+def test_who_may_not_be_stopped_is_not_moved_and_sizes_without_a_place_are_tried_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    firm = [job(name, most=1, preemptible=False) for name in "ab"]
+    gangs = [job(f"gang{i}", least=4, most=4, preemptible=False) for i in range(9)]
+    made = scheduler(*firm, *gangs, job("elastic", most=4))
+    run(made, "a", 0, (0,))
+    run(made, "b", 1, (0,))
+    solve, asked = program.solve, []
+
+    def count(values: Values, *more: Any) -> Answer:
+        asked.append(values)
+        return solve(values, *more)
+
+    monkeypatch.setattr(program, "solve", count)
+
+    plan = made.propose(100.0)
+
+    assert {*plan.changes} == {"elastic"}
+    assert len(asked) == 2  # with the gangs, and without all of them
+
+
 def largest(model: str, *, pooled: bool) -> int:
     """GPUs that a new job of a model gets on 8 free ones after one that hardly gained by more."""
     made = scheduler(job("a"), policy=Weft(pooled=pooled))
@@ -127,6 +154,45 @@ def test_what_is_known_of_a_model_is_used_for_its_next_job_unless_told_not_to() 
 
 def test_a_model_nobody_knows_gets_what_it_asks_for_where_others_are_learnt_from() -> None:
     assert (largest("gpt", pooled=True), largest("gpt", pooled=False)) == (1, 8)
+
+
+@pytest.mark.parametrize(("pooled", "gpus"), [(False, 1), (True, 4)])
+def test_who_nobody_reported_of_begins_small_where_nothing_is_learnt_from_others(
+    pooled: bool, gpus: int
+) -> None:
+    made = scheduler(job("a"), policy=Weft(pooled=pooled))
+    made.knowledge = replace(made.knowledge, beliefs=FittedBeliefs())
+    made.recall(1.0, Cancelled(JobId("a")))
+    made.recall(2.0, Submitted(Job(JobId("b"), demand=Demand(4, 1, 8), model="gpt")))
+
+    on = made.propose(3.0).changes[JobId("b")]
+
+    assert on is not None
+    assert on.gpus == gpus
+
+
+def test_of_two_sizes_nobody_reported_of_the_smallest_is_the_only_one_believed() -> None:
+    view, configs = view_of(8, Job(JobId("b"), demand=Demand(4, 1, 8))), valid_configs(CLUSTER)
+    view = replace(view, knowledge=Knowledge(beliefs=FittedBeliefs()))
+
+    goodput = find_goodputs(view, configs, pooled=False, shape=0.6)[0]
+
+    assert {one.gpus for one, speed in zip(configs, goodput, strict=True) if speed} == {1}
+
+
+@pytest.mark.parametrize(("half_life", "grows"), [({}, True), ({"half_life_s": 14400.0}, False)])
+def test_how_often_gpus_were_lost_is_forgotten_by_half_in_two_hours(
+    half_life: dict[str, float], grows: bool
+) -> None:
+    made = scheduler(job("a"))
+    run(made, "a", 0, (0,))
+    for at, done in ((30.0, 0.0), (7199.0, 0.02)):
+        made.recall(at, Reported(JobId("a"), 1, report(1, done)))
+    lost = LastDecision(holds=HoldTimes(lost={"v100/bert": 110.0}))  # two hours ago
+
+    plan = Weft(**half_life).decide(replace(made.view(7200.0), memory=lost))  # type: ignore[arg-type]
+
+    assert bool(plan.changes) is grows
 
 
 def test_choices_are_told_in_words_and_in_figures_only_to_who_asks() -> None:
@@ -273,6 +339,10 @@ def test_parameters_of_old_logs_and_files_are_read() -> None:
 def test_parameters_that_mean_nothing_are_refused(wrong: str) -> None:
     with pytest.raises(InvalidConfig, match=wrong.partition("=")[0]):
         weft.simulate("tiny-20", f"weft:{wrong}")
+
+
+def test_times_of_less_than_a_second_are_taken() -> None:
+    assert Weft(wake_s=0.5, rise_s=0.5, loss_s=0.5, half_life_s=0.5).wake_s == 0.5
 
 
 @pytest.mark.slow

@@ -152,6 +152,10 @@ def test_it_looks_again_when_the_first_that_waits_is_late(waited: float) -> None
     assert wake_at == pytest.approx(NOW + 60.0 - waited)
 
 
+def test_it_looks_again_after_a_pause_when_who_waits_is_late_within_a_second() -> None:
+    assert Weft().decide(view_of_late(waited=59.5)).wake_at == pytest.approx(NOW + 10.0)
+
+
 @pytest.mark.parametrize(("ran", "stays"), [(30.0, True), (41.0, False)])
 def test_a_late_job_is_not_stopped_before_it_ran_twice_as_long(ran: float, stays: bool) -> None:
     view = view_of_ran(("late", 1, 90_000.0, ran), ("short", 1, 10.0, 0.0), gpus=1)

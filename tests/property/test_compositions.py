@@ -9,6 +9,7 @@ from tests.cheap import check_contract
 from tests.property.test_wrappers import run
 
 from weft.core.errors import WeftError
+from weft.core.plan.about import Ties
 from weft.core.plan.taxonomy import QUESTIONS
 from weft.core.spec.registry import ROLES, build, names
 
@@ -107,3 +108,10 @@ def test_a_composition_stands_where_its_parts_do() -> None:
     assert not about.taxonomy.missing()
     assert tuple(about.taxonomy.answers()) == QUESTIONS
     assert about.every == 60.0
+
+
+@pytest.mark.parametrize(("place", "ties"), [("packed", Ties.NODES), ("fgd", Ties.NONE)])
+def test_nodes_are_alike_to_a_composition_unless_one_of_its_parts_tells_them_apart(
+    place: str, ties: Ties
+) -> None:
+    assert build("policy", f"compose:order=las,place={place}").about.ties is ties

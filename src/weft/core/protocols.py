@@ -14,10 +14,11 @@ from collections.abc import (
 from dataclasses import field
 from math import inf
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from weft.core.events.event import Event
 from weft.core.events.report import Report
+from weft.core.job_objects import JobObjects
 from weft.core.knowledge.measured import Measured, Sees
 from weft.core.latency import Latency
 from weft.core.model.cluster import Node, OutOfUse
@@ -28,6 +29,11 @@ from weft.core.plan.about import Controls, Wants
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.stops import Rung
 from weft.frozen import frozen
+
+if TYPE_CHECKING:
+    from asyncio import StreamReader, StreamWriter
+
+Way = Literal["terminal", "shell"] | int  # into an attempt; an int is a port
 
 
 class Pace(NamedTuple):
@@ -138,18 +144,13 @@ class EngineHealth:
 class Sessions(Protocol):
     """How people reach into attempts that run."""
 
-    def terminal(self, job: JobId, attempt: int) -> Path | None:
-        """A Unix socket that speaks `weft.wire.terminal`; None while there is no terminal."""
-        ...
+    async def connect(
+        self, job: JobId, attempt: int, to: Way
+    ) -> tuple[StreamReader, StreamWriter] | None:
+        """A connection to the attempt; None if it has no such thing now.
 
-    def shell(self, job: JobId, attempt: int) -> Path | None:
-        """The same for a new shell beside the attempt's processes; None while there can be none."""
-        ...
-
-    def find_port(self, job: JobId, attempt: int, port: int) -> tuple[str, int] | None:
-        """The address at which the attempt's own processes listen on `port`; None if none do.
-
-        From any thread.
+        Its terminal and a new shell beside its processes speak `weft.wire.terminal`; a port is one
+        that its own processes listen on, on any of its nodes. OSError where it cannot be reached.
         """
         ...
 
@@ -295,6 +296,11 @@ class Engine(Protocol):
 
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:
         """The process of each rank of an attempt that runs; empty for one that is not known."""
+        ...
+
+    @property
+    def job_objects(self) -> JobObjects | None:
+        """Jobs that people apply to its cluster; None where there are none."""
         ...
 
     @property

@@ -13,7 +13,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -24,14 +24,15 @@ from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import Controls, Wants
 from weft.core.protocols import DeviceSharing, EngineHealth
-from weft.engines.attempts.asleep import SleepsHere, end_probes, find_suspender
-from weft.engines.attempts.attempt_folders import AttemptFolders
+from weft.core.stops import SLEEPS, Rung
+from weft.engines.attempts.agent_engine import AgentEngine
+from weft.engines.attempts.asleep import end_probes, find_suspender
 from weft.engines.attempts.coordinators import Coordinators
-from weft.engines.attempts.job_folders import mark_of
+from weft.engines.attempts.job_folders import mark_of, take_up
 from weft.engines.attempts.listener import Listener
 from weft.engines.attempts.recall import recall
 from weft.engines.attempts.request import (
-    Site,
+    LocalSite,
     adjustment,
     attempt_spec,
     check_launch,
@@ -39,7 +40,7 @@ from weft.engines.attempts.request import (
     group_of,
     means_of,
 )
-from weft.engines.attempts.rounds import EVERYBODYS
+from weft.engines.attempts.rounds import EVERYBODYS, Key
 from weft.engines.attempts.sessions import LocalSessions
 from weft.engines.attempts.spawn import spawn
 from weft.engines.attempts.warm_server import WarmServer
@@ -52,7 +53,7 @@ from weft.engines.machine.host_part import Asked, HostPart, check_host, host_par
 from weft.engines.machine.job_environment import check_names, filter_environment
 from weft.engines.machine.measuring import add_host_memory
 from weft.engines.machine.mps import Mps
-from weft.engines.machine.users import check_users, let_through, make_folder, user_of
+from weft.engines.machine.users import check_users, make_folder, user_of
 from weft.wire.attempt import (
     ADJUST,
     AGENT_LOG,
@@ -75,7 +76,7 @@ SUPPORTS = ~Controls.NOTHING  # all that there is
 
 
 @dataclass
-class LocalEngine(SleepsHere, AttemptFolders):
+class LocalEngine(AgentEngine):
     """Processes on this machine: its GPUs, or CPU slots where there are none.
 
     `slots` 0 means one for each core. `warm` keeps a process that has torch imported and forks
@@ -112,9 +113,8 @@ class LocalEngine(SleepsHere, AttemptFolders):
     suspender: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS
-    speed, real = 1.0, True  # by the wall clock, jobs are processes
     declares = (("", SUPPORTS),)
-    invitation = ""
+    job_objects = None
 
     def __post_init__(self) -> None:
         self.state = Path(self.state).absolute()
@@ -124,12 +124,12 @@ class LocalEngine(SleepsHere, AttemptFolders):
         self._machine: Machine = find_machine(name, self.slots, cpu=self.cpu, slot_gb=self.slot_gb)
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._cores = CorePool(tuple(sorted({c for part in self._machine.cores for c in part})))
-        self._listener = Listener(
-            self.state, self._queue.put_nowait, self._do_chores, self._cores.give
+        self._loop: Listener = Listener(
+            self.state, self._queue.put_nowait, self._cores.give, self._do_chores
         )
         self._one_at_a_time, self._gpus = threading.Lock(), DeviceWatch(self._machine.gpus)
         self._group = f"weft-{hashlib.sha256(str(self.state).encode()).hexdigest()[:12]}"
-        self._site = Site(self.state)
+        self._site = LocalSite(self.state)
         self._warm: WarmServer | None = None
         self._tokens, self._mps = Coordinators(self.state), Mps(self.state)
         self._suspender = self.suspender or find_suspender(self._machine, self.sharing)
@@ -140,6 +140,13 @@ class LocalEngine(SleepsHere, AttemptFolders):
     def supports(self) -> Controls:
         """Shares, tiers and phases by stage tokens and MPS, the host by groups or cores."""
         return SUPPORTS
+
+    @property
+    def stops(self) -> frozenset[Rung]:
+        """Freezing, and suspending where the device's driver can."""
+        if not self.sleep:
+            return frozenset()
+        return frozenset(SLEEPS if self._suspender else (Rung.FREEZE,))
 
     @property
     def sharing(self) -> DeviceSharing:
@@ -164,7 +171,7 @@ class LocalEngine(SleepsHere, AttemptFolders):
     @property
     def health(self) -> EngineHealth:
         """Whether it still hears of its jobs, and can end them; how its GPUs are."""
-        return replace(self._listener.health, devices={self._machine.node.id: self._gpus.seen})
+        return replace(self._loop.health, devices={self._machine.node.id: self._gpus.seen})
 
     async def nodes(self) -> Sequence[Node]:
         """The one machine there is."""
@@ -183,14 +190,11 @@ class LocalEngine(SleepsHere, AttemptFolders):
 
     # ---- life
 
-    async def adopt(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
+    async def adopt(self, attempts: Collection[Key]) -> set[Key]:
         """Watch these attempts again, end all others, and begin to listen."""
-        (self.state / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
-        (self.state / "live").mkdir(mode=0o700, exist_ok=True)
-        if self.users:
-            let_through(self.state)
-        groups = await self._listener.run(lambda: find_base(self._group)) if self.groups else None
-        self._site = Site(self.state, self._listener.open_bell(), groups)
+        self._make_folders(users=bool(self.users))
+        groups = await self._loop.run(lambda: find_base(self._group)) if self.groups else None
+        self._site = LocalSite(self.state, self._loop.open_bell(), groups)
         if self.warm:
             self._warm = WarmServer(
                 short_path(self.state / "warm.sock"),
@@ -198,16 +202,18 @@ class LocalEngine(SleepsHere, AttemptFolders):
                 [name for name in self.preload.split("/") if name],
                 filter_environment(self.pass_env),
             )
-        known = await self._listener.run(lambda: self._take_up(attempts))
-        self._listener.begin()
+        known = await self._loop.run(
+            lambda: take_up(self.state, attempts, self._resume, self._end_stranger)
+        )
+        self._loop.begin()
         return known
 
     async def close(self) -> None:
         """Stop listening; agents go on."""
-        await self._listener.close()
+        await self._loop.close()
         if self._warm is not None:
             self._warm.close()
-        if not self._listener.watched:
+        if not self._loop.watched:
             self._tokens.end()
             self._mps.end()
             if self._site.groups is not None:
@@ -219,39 +225,39 @@ class LocalEngine(SleepsHere, AttemptFolders):
         """Make the attempt's folder if it is not there, and an agent if none has claimed it."""
         key, folder = (job.id, attempt), folder_of(self.state, job.id, attempt)
         cores = self._cores_for(key, on, host_part(read_asked(job), on, self._machine.node))
-        watched = self._listener.watched.get(key) or Watched(job.id, attempt, folder)
+        watched = self._loop.watched.get(key) or Watched(job.id, attempt, folder)
         watched.group = group_of(self._site, job.id, attempt)
         try:
-            await self._listener.run(lambda: self._begin(watched, job, on, cores))
-            self._listener.watched.setdefault(key, watched)
+            await self._loop.run(lambda: self._begin(watched, job, on, cores))
+            self._loop.watched.setdefault(key, watched)
         except OSError as error:
-            self._listener.forget(watched)
+            self._loop.forget(watched)
             what = error.strerror or error
             raise EngineError(f"an agent for {folder} cannot be started: {what}") from error
 
     async def stop(self, job: JobId, attempt: int, grace_s: float) -> None:
         """Leave a request for the agent; an attempt that never was has stopped."""
         folder = folder_of(self.state, job, attempt)
-        watched = self._listener.watched.get((job, attempt))
+        watched = self._loop.watched.get((job, attempt))
         if watched is None and not (folder / SPEC).exists():
             self._queue.put_nowait(Stopped(job, attempt))
             return
-        watched = watched or self._listener.watch(job, attempt, folder)
+        watched = watched or self._loop.watch(job, attempt, folder)
         try:
-            over = await self._listener.run(lambda: watched.ask_to_stop(grace_s))
+            over = await self._loop.run(lambda: watched.ask_to_stop(grace_s))
         except (OSError, WireError) as error:
             if isinstance(error, OSError) and error.errno in EVERYBODYS:
                 raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
             if watched.ending is None:
-                self._listener.quarantine(watched, str(error))
+                self._loop.quarantine(watched, str(error))
             return
         if over and watched.ending is None and not watched.over:
             self._queue.put_nowait(Stopped(job, attempt))
-            self._listener.forget(watched)
+            self._loop.forget(watched)
 
     async def adjust(self, job: JobId, attempt: int, to: Allocation) -> None:
         """Tell the ranks their new batch (0 gives the choice back), turns and part of the host."""
-        watched = self._listener.watched.get((job, attempt))
+        watched = self._loop.watched.get((job, attempt))
         if watched is None:
             return
         part = host_part(watched.asked, to, self._machine.node)
@@ -266,7 +272,7 @@ class LocalEngine(SleepsHere, AttemptFolders):
             nudge(watched.folder)
 
         try:
-            await self._listener.run(write)
+            await self._loop.run(write)
         except OSError as error:
             if error.errno in EVERYBODYS:
                 raise EngineError(f"cannot write in {watched.folder}: {error.strerror}") from error
@@ -284,18 +290,13 @@ class LocalEngine(SleepsHere, AttemptFolders):
             nudge(folder)
 
         try:
-            await self._listener.run(write)
+            await self._loop.run(write)
         except OSError as error:
             raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
 
-    async def events(self) -> AsyncIterator[Event]:
-        """News of all attempts, as agents write it."""
-        while True:
-            yield await self._queue.get()
-
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:
         """Each rank's process, once its start was told."""
-        watched = self._listener.watched.get((job, attempt))
+        watched = self._loop.watched.get((job, attempt))
         return watched.pids if watched else {}
 
     @property
@@ -305,23 +306,23 @@ class LocalEngine(SleepsHere, AttemptFolders):
 
     # ---- parts
 
-    def _take_up(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
-        """Watch what ran before a restart; whatever else ran is asked to leave."""
-        known = set()
-        for job, attempt in attempts:
-            folder = folder_of(self.state, job, attempt)
-            if (folder / SPEC).exists():
-                known.add((job, attempt))
-                watched = self._listener.watch(job, attempt, folder)
-                watched.log.again = True
-                try:
-                    end_probes(folder)
-                    self._recall(watched)
-                except (OSError, WireError) as error:
-                    watched.trouble = str(error)  # it is put in quarantine when it is looked at
+    def _resume(self, key: Key) -> bool:
+        """Watch an attempt from before a restart; False if it never was prepared."""
+        folder = folder_of(self.state, *key)
+        if not (folder / SPEC).exists():
+            return False
+        watched = self._loop.watch(*key, folder)
+        watched.log.again = True
+        try:
+            end_probes(folder)
+            self._recall(watched)
+        except (OSError, WireError) as error:
+            watched.trouble = str(error)  # it is put in quarantine when it is looked at
+        return True
+
+    def _end_stranger(self, folder: Path) -> bool:
         groups = self._site.groups
-        self._listener.see_off_strangers(None if groups is None else groups.path)
-        return known
+        return self._loop.end_stranger(folder, None if groups is None else groups.path)
 
     def _recall(self, watched: Watched) -> None:
         """What an attempt has of this machine, from its files."""
@@ -331,7 +332,7 @@ class LocalEngine(SleepsHere, AttemptFolders):
         self._cores.note((watched.job, watched.attempt), recalled.cores, recalled.spec.cpus)
         watched.group = recalled.group
 
-    def _cores_for(self, key: tuple[JobId, int], on: Allocation, part: HostPart) -> RankCores:
+    def _cores_for(self, key: Key, on: Allocation, part: HostPart) -> RankCores:
         return self._cores.take_for(key, on, part, self._machine.cores) if self.pin else ()
 
     def _begin(self, watched: Watched, job: Job, on: Allocation, cores: RankCores) -> None:

@@ -35,8 +35,9 @@ class Estimates:
             grown[: len(self._known)] = self._known
             self._known = grown
         total = self._known[seq]
-        for row in np.flatnonzero(np.isnan(total)):
-            total[row] = self._estimate(table.jobs[row])
-            if np.isfinite(total[row]):  # what is unknown now may be known later
-                self._known[seq[row]] = total[row]
+        unknown = np.flatnonzero(np.isnan(total))
+        if len(unknown):
+            made = np.array([self._estimate(table.jobs[row]) for row in unknown.tolist()])
+            total[unknown] = made  # what is unknown now may be known later
+            self._known[seq[unknown]] = np.where(np.isfinite(made), made, np.nan)
         return np.maximum(total - table.ran(now), 0.0)

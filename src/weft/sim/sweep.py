@@ -11,10 +11,11 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from multiprocessing.sharedctypes import SynchronizedArray
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 Spec = TypeVar("Spec")
 Out = TypeVar("Out")
@@ -22,6 +23,7 @@ Report = Callable[[float], None]
 Progress = Callable[[Sequence[float]], None]
 
 ORPHAN_CHECK_S = 0.5
+SHOW_S = 0.1
 _done: SynchronizedArray[float] | None = None
 
 
@@ -36,30 +38,91 @@ def sweep(
 
     The first error, or Ctrl-C, ends the sweep with its processes and is raised here.
     """
-    workers = min(processes or os.cpu_count() or 1, len(specs))
-    if workers <= 1:
+    workers = min(processes or os.cpu_count() or 1, len(specs)) - 1
+    if workers < 1:
         return _one_by_one(run, specs, progress)
     context = mp.get_context("spawn")
     done = context.Array("d", len(specs))
     with ProcessPoolExecutor(workers, context, _begin, (done, os.getpid())) as pool:
-        futures = [pool.submit(_run, run, spec, i) for i, spec in enumerate(specs)]
+        shared = _Shared(run, specs, pool, lambda: progress(done[:]) if progress else None)
         try:
-            return _wait(futures, lambda: progress(done[:]) if progress is not None else None)
+            for _ in range(workers):
+                shared.submit()
+            return shared.finish(done)
         except BaseException:
             for worker in list(pool._processes.values()):  # a run may take hours
                 worker.terminate()
             raise
 
 
-def _wait(futures: Sequence[Future[Out]], show_progress: Callable[[], None]) -> list[Out]:
-    waiting = set(futures)
-    while waiting:
-        finished, waiting = wait(waiting, timeout=0.1, return_when=FIRST_EXCEPTION)
-        show_progress()
-        for future in futures:  # in their order, so that the same error is raised every time
-            if future in finished:
-                future.result()
-    return [future.result() for future in futures]
+class _Shared(Generic[Spec, Out]):
+    """Runs that other processes take from the front and this one from the back.
+
+    It has all that it needs already, and its results need not travel. Apart as they are, they
+    rarely need the same workload.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Spec, Report], Out],
+        specs: Sequence[Spec],
+        pool: ProcessPoolExecutor,
+        show_progress: Callable[[], None],
+    ) -> None:
+        self._run, self._specs, self._pool, self._show = run, specs, pool, show_progress
+        self._left = deque(range(len(specs)))
+        self._elsewhere: dict[int, Future[Out]] = {}
+        self._lock = threading.Lock()  # whoever takes a run notes it
+        self._failed = False
+        self._shown = -SHOW_S
+
+    def submit(self) -> None:
+        """Have the next done elsewhere, and those that follow, one after the other."""
+        with self._lock:
+            if not self._left:
+                return
+            i = self._left.popleft()
+            future = self._elsewhere[i] = self._pool.submit(_run, self._run, self._specs[i], i)
+        future.add_done_callback(self._go_on)
+
+    def _go_on(self, ended: Future[Out]) -> None:
+        """In a thread of the pool."""
+        if ended.cancelled() or ended.exception() is not None:
+            self._failed = True
+        else:
+            self.submit()
+
+    def finish(self, done: SynchronizedArray[float]) -> list[Out]:
+        """All results, in order; the first error is raised."""
+        here: dict[int, Out] = {}
+        while (i := self._take()) is not None:
+
+            def report(fraction: float, i: int = i) -> None:
+                done[i] = fraction
+                self._look()
+
+            here[i] = self._run(self._specs[i], report)
+            report(1.0)
+        while any(not future.done() for future in self._elsewhere.values()):
+            wait(self._elsewhere.values(), timeout=SHOW_S, return_when=FIRST_EXCEPTION)
+            self._look()
+        self._show()
+        found = here | {i: future.result() for i, future in self._elsewhere.items()}
+        return [found[i] for i in range(len(self._specs))]
+
+    def _take(self) -> int | None:
+        with self._lock:
+            return self._left.pop() if self._left else None
+
+    def _look(self) -> None:
+        """Raise what another process has, and tell from time to time how far all are."""
+        if self._failed:
+            for i in sorted(self._elsewhere):  # so that the same error is raised every time
+                if self._elsewhere[i].done():
+                    self._elsewhere[i].result()
+        if time.monotonic() >= self._shown + SHOW_S:
+            self._shown = time.monotonic()
+            self._show()
 
 
 def _one_by_one(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from math import inf
 from pathlib import Path
 
-from weft.core.events.event import Failed, Finished, Started, StartFailed, Stopped
+import pytest
+
+from weft.core.events.event import Failed, Finished, Saved, Started, StartFailed, Stopped
 from weft.core.model.job import JobId, NodeId
+from weft.engines.fleet import gang
 from weft.engines.fleet.attempts import LAG_S, LINGER_S, SILENT_S, Run, next_step
 from weft.engines.fleet.gang import GangWatch
 from weft.engines.fleet.port import Gang, Observation, Part, Phase
 from weft.wire.attempt import BEAT, CLAIM, EVENTS
+from weft.wire.regular_files import open_regular
 
 RUNNING, ENDED = Observation(Phase.RUNNING), Observation(Phase.ENDED)
 JOB = JobId("j")
@@ -45,6 +50,24 @@ def test_a_gang_has_started_when_all_its_parts_have(tmp_path: Path) -> None:
     late = run.watch.read(1.0)
 
     assert (early, late) == ([], [Started(JOB, 1)])
+
+
+def test_what_was_read_is_told_though_another_part_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path, "a", "b")
+    say(tmp_path, "a", "saved", step=7)
+
+    def fail(path: Path) -> int:
+        if path.parent.name == "b":
+            raise OSError(errno.ESTALE, "the file server is away")
+        return open_regular(path)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="file server"):
+        patch.setattr(gang, "open_regular", fail)
+        run.watch.read(0.0)
+
+    assert run.watch.read(1.0) == [Saved(JOB, 1, 7)]
 
 
 def test_its_end_is_told_when_agents_and_manager_agree(tmp_path: Path) -> None:
@@ -196,3 +219,25 @@ def test_a_job_that_removes_its_folder_has_failed_of_its_own_doing(tmp_path: Pat
     assert isinstance(failed, Failed)
     assert failed.reason == "quarantined: its folder on a was removed"
     assert not failed.lost
+
+
+@pytest.mark.parametrize(("code", "lost"), [(-15, True), (-9, True), (3, False)])
+def test_ranks_that_a_manager_ended_for_a_lost_node_were_lost_with_it(
+    code: int, lost: bool, tmp_path: Path
+) -> None:
+    run = run_of(tmp_path, "a", "b")
+    for node in ("a", "b"):
+        say(tmp_path, node, "started")
+    end(tmp_path, "a", "failed", reason="killed", code=code)
+    run.watch.read(0.0)
+    next_step(run, RUNNING, heard=True, now=1.0)
+    end(tmp_path, "b", "stopped")  # it was asked to leave, and its node was only out of sight
+    run.watch.read(1.0)
+
+    step = next_step(run, Observation(Phase.LOST, "b went down"), heard=True, now=2.0)
+
+    assert step.tell
+    (failed,) = run.watch.verdict(asked=False)
+    assert isinstance(failed, Failed)
+    assert failed.lost is lost
+    assert not failed.agent_died

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand
 from weft.pieces.size.min_share import Ask, Promises, Schedule, fill_all, grow_shares
+from weft.pieces.size.promised import levels_of
 
 LEVELS = (1, 2, 4, 8)
 TOY = (1.0, 1.8, 3.0, 4.0)
@@ -82,3 +85,10 @@ def test_a_restart_that_is_planned_for_needs_a_larger_share() -> None:
     assert free.at(0.0) == 1
     assert costly.at(0.0) == 2
     assert costly.met
+
+
+def test_levels_are_powers_of_two_inside_a_node_and_of_whole_nodes() -> None:
+    cluster = parse_cluster("4x8:v100")
+
+    assert levels_of(Demand(2, 2, 64), cluster, "v100", 32) == (2, 4, 8, 16, 32)
+    assert levels_of(Demand(1, 1, 24), parse_cluster("4x6:v100"), "v100", 24) == (1, 2, 4, 12, 24)

@@ -6,6 +6,7 @@ import pytest
 
 from weft.core.events import event as facts
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Sharing, Slice
+from weft.runtime.records.entitlement import Entitlement
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import Ledger
 
@@ -138,7 +139,7 @@ def test_rejected_jobs_have_failed_with_the_reason() -> None:
 
 def test_tenants_are_entitled_to_a_weighted_part_or_what_their_jobs_ask_for() -> None:
     ledger = Ledger()
-    ledger.weights = {"u": 3.0}
+    ledger.entitlement.rule({"u": 3.0}, {})
     for tenant, count in (("t", 8), ("u", 8)):
         for i in range(count):
             ledger.fold(0.0, facts.Submitted(Job(JobId(f"{tenant}{i}"), tenant=tenant)))
@@ -152,3 +153,19 @@ def test_tenants_are_entitled_to_a_weighted_part_or_what_their_jobs_ask_for() ->
 
     assert {name: one.entitled_s for name, one in after_100.items()} == {"t": 200.0, "u": 600.0}
     assert {name: one.entitled_s for name, one in after_200.items()} == {"t": 900.0, "u": 700.0}
+
+
+def test_nobody_is_entitled_to_more_than_their_limit_and_the_others_have_the_rest() -> None:
+    ledger = Ledger()
+    ledger.entitlement.rule({}, {"t": 2.0, "u@a100": 1.0})
+    for tenant in ("t", "u"):
+        for i in range(8):
+            ledger.fold(0.0, facts.Submitted(Job(JobId(f"{tenant}{i}"), tenant=tenant)))
+    ledger.entitle(0.0, 8.0)
+
+    due = {name: one.entitled_s for name, one in ledger.used(100.0).items()}
+    again = Entitlement()
+    again.load(ledger.entitlement.save())
+
+    assert due == {"t": 200.0, "u": 600.0}
+    assert (again.rates, again.limits) == ({"t": 2.0, "u": 6.0}, {"t": 2.0})

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from weft.core.events.report import Report
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.core.plan.reasons import device_word
 from weft.runtime.records.idle_jobs import IdleJobs, describe_idle
 from weft.runtime.records.job_records import JobRecord
+from weft.service.responses.measurements import measurements_of
 
 A = JobId("a")
 ON = Allocation((Slice(NodeId("n"), (0, 1, 2, 3)),))
@@ -47,3 +49,29 @@ def test_who_is_busy_or_says_nothing_of_itself_is_left_alone() -> None:
         idle = IdleJobs()
         assert look_for(idle, range(60), one) == []
         assert not idle.wasted_gpu_s
+
+
+def test_a_job_that_stands_still_has_no_speed_and_one_of_long_steps_has() -> None:
+    idle, quick, slow = IdleJobs(), record(steps=7.0, step_s=0.1), record(steps=7.0, step_s=60.0)
+    idle.look([quick], 0.0)
+    assert not idle.stands_still(quick)
+
+    idle.look([quick], 90.0)
+
+    assert idle.stands_still(quick)
+    assert not idle.stands_still(slow)  # its next step may yet come
+    assert not idle.stands_still(replace(quick, attempt=2))
+    measured = measurements_of(quick.report, still=True)
+    assert measured is not None
+    assert measured.steps == 7.0
+    assert measured.steps_per_s is None
+
+
+def test_where_there_are_no_gpus_slots_are_named() -> None:
+    idle = IdleJobs()
+    look_for(idle, range(31), record(sm=0.01))
+
+    text = describe_idle(idle.idle[A], device_word(["cpu", "cpu"]))
+
+    assert text == "holds 4 CPU slots and has not used them for 30 min: 2.0 slot-hours"
+    assert device_word(["cpu", "a100"]) == device_word([]) == "GPU"

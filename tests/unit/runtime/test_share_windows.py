@@ -61,7 +61,7 @@ def test_what_is_saved_goes_on_where_it_was() -> None:
 def test_what_still_runs_counts_until_now() -> None:
     ledger, job = Ledger(), JobId("a")
     on = Allocation((Slice(NodeId("n"), (0, 1)),))
-    ledger.weights = {"t": 1.0}
+    ledger.entitlement.rule({"t": 1.0}, {})
     ledger.fold(0.0, Submitted(Job(job, tenant="t")))
     ledger.entitle(0.0, 4.0)
     ledger.fold(0.0, Decided(1, {job: on}))
@@ -75,13 +75,13 @@ def test_what_still_runs_counts_until_now() -> None:
 
 def test_of_what_is_wanted_in_one_instant_the_last_counts_until_time_goes_on() -> None:
     due, usage, wanted = Entitlement(), Usage(), {"a": 4.0}
-    due.renew(0.0, usage, wanted, 4.0, {})
+    due.renew(0.0, usage, wanted, 4.0)
     wanted["b"] = 4.0
-    due.renew(0.0, usage, wanted, 4.0, {})
+    due.renew(0.0, usage, wanted, 4.0)
 
     due.pass_to(10.0)
     wanted["a"] = 0.0
-    due.renew(10.0, usage, wanted, 4.0, {})
+    due.renew(10.0, usage, wanted, 4.0)
 
     assert due.rates == {"b": 4.0}
     assert usage.windows.sums() == {"a": {0: (0.0, 20.0)}, "b": {0: (0.0, 20.0)}}

@@ -36,19 +36,27 @@ def count_start(
 def _count(present: Present, order: Sequence[JobId], seed: int) -> float | None:
     table, remaining = present.table, present.remaining(seed)
     ready = _when_free(present, remaining)
+    left = remaining.tolist()
+    fits: dict[tuple[int, tuple[str, ...]], list[list[float]]] = {}  # there are always as many
     start: float | None = None
     for job in order:
         row = table.row(job)
         demand = table.jobs[row].demand
         need = max(min(demand.gpus, demand.min), 1)
-        fitting = [k for k in demand.kinds or ready if len(ready.get(k, ())) >= need]
+        fitting = fits.get((need, demand.kinds))
+        if fitting is None:
+            able = [k for k in demand.kinds or ready if len(ready.get(k, ())) >= need]
+            fitting = fits[need, demand.kinds] = [ready[kind] for kind in able]
         start = None
         if not fitting:
             continue
-        times = min((ready[kind] for kind in fitting), key=lambda times: times[need - 1])
+        times = fitting[0]
+        for other in fitting[1:]:
+            if other[need - 1] < times[need - 1]:
+                times = other
         start = times[need - 1]
         del times[:need]
-        end = start + float(remaining[row]) * demand.share
+        end = start + left[row] * demand.share
         at = bisect_left(times, end)
         times[at:at] = [end] * need
     return start

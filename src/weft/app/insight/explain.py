@@ -20,7 +20,7 @@ from weft.app.insight.present import BOUNDLESS, Estimate, Present
 from weft.app.insight.purse import Purse
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.plan.plan import Plan
-from weft.core.plan.reasons import Blocker, Reason, asks_for, name_some
+from weft.core.plan.reasons import Blocker, Reason, asks_for, device_word, name_some
 from weft.frozen import frozen
 from weft.runtime.deciding.waiting import Waits
 
@@ -30,6 +30,8 @@ ROUNDS = 50
 URGENT = 1.0
 ORDER, CHANGES, SIMULATED = 0.25, 0.5, 0.7  # parts of what is left each time
 FEW_SIMULATIONS = 4
+COLD = 2.0  # what a decision on an empty cluster without memory takes, by one as they are
+PROBES = 500, 1_500  # waiting jobs that are asked about to tell what all of them would take
 
 
 @frozen
@@ -100,11 +102,14 @@ def explain(
     free = present.free()
     demand = present.table.jobs[row].demand
     idle = {kind: free.idle(kind) for kind in free.kinds}
-    ordering = purse.part(ORDER)
+    cold_s = _predict_cold_s(present, purse)
+    ordering = replace(purse, step_s=cold_s).part(ORDER)
+    purse = replace(purse, step_s=max(purse.step_s, cold_s / COLD))
     ahead = in_front(present, row, ordering)
     changing = purse.part(CHANGES)
     advice = cheapest_change(present, present.table.jobs[row], more, changing)
-    start = _estimate(present, job, ahead, purse)
+    never = waits is not None and waits.blocker is Blocker.TOO_LARGE
+    start = Estimate((None,)) if never else _estimate(present, job, ahead, purse)
     numbers = {
         "asks_for": _asks(demand),
         "free_by_kind": idle,
@@ -228,7 +233,8 @@ def _alternatives(present: Present, job: Job) -> Iterator[Advice]:
         yield Advice("leave nodes out: any number of nodes will do", {"nodes": None}, anywhere)
     for count in _fewer(demand):
         fewer = replace(job, demand=replace(demand, gpus=count, min=count, max=count))
-        what = f"ask for {count} GPU{'s' * (count > 1)} instead of {demand.gpus}"
+        word = device_word(present.cluster.kinds)
+        what = f"ask for {count} {word}{'s' * (count > 1)} instead of {demand.gpus}"
         yield Advice(what, {"gpus": count}, fewer)
 
 
@@ -261,6 +267,26 @@ def _order(present: Present, until: JobId, purse: Purse) -> dict[JobId, int]:
             break
         left[[present.table.row(job) for job in started]] = False
     return order
+
+
+def _predict_cold_s(present: Present, purse: Purse) -> float:
+    """CPU seconds of a decision on an empty cluster, going by some with fewer jobs.
+
+    Those were made now, by this process: the last decision of a service may have been another's
+    size, or on another day.
+    """
+    believed, jobs = COLD * purse.step_s, len(present.table)
+    if not believed or purse.step_s > purse.left_s or jobs < 2 * max(PROBES):
+        return believed
+    took = []
+    for count in PROBES:
+        some = np.zeros(jobs, dtype=bool)
+        some[np.flatnonzero(present.table.held == 0.0)[:count]] = True
+        before = purse.left_s
+        replace(present, table=present.table.pick(some), memory=None).decide()
+        took.append(before - purse.left_s)
+    each = (took[1] - took[0]) / (PROBES[1] - PROBES[0])
+    return max(believed, took[0] + (jobs - PROBES[0]) * each)
 
 
 def _figures(present: Present, job: JobId, purse: Purse) -> dict[str, str]:

@@ -295,9 +295,13 @@ class Present:
         if self.knowledge.predictor is not None and len(table):
             drawn = self.knowledge.predictor.draw(table, self.now, rng)
         ran = table.ran(self.now)
+        longer: dict[float, tuple[float, ...]] = {}
         for row in map(int, np.flatnonzero(~np.isfinite(drawn))):
             noise = float(np.exp(SPREAD * rng.standard_normal()))
-            drawn[row] = _went_on(float(ran[row]), self.finished, rng) * noise
+            so_far = float(ran[row])
+            if so_far not in longer:
+                longer[so_far] = tuple(length for length in self.finished if length > so_far)
+            drawn[row] = _went_on(so_far, longer[so_far], rng) * noise
         return np.maximum(drawn, 1.0)
 
 
@@ -318,8 +322,7 @@ def _tell(
     return spent
 
 
-def _went_on(ran: float, finished: Sequence[float], rng: np.random.Generator) -> float:
-    longer = [length for length in finished if length > ran]
+def _went_on(ran: float, longer: Sequence[float], rng: np.random.Generator) -> float:
     if longer:
         return float(longer[int(rng.integers(len(longer)))]) - ran
     return max(ran, SHORTEST_S)

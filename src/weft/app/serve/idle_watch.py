@@ -6,6 +6,7 @@ import logging
 
 from weft.core.events.event import Cancelled, Noticed
 from weft.core.model.job import JobId
+from weft.core.plan.reasons import device_word
 from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.idle_jobs import IdleJobs, describe_idle
@@ -38,12 +39,16 @@ class IdleWatch(Repeated):
             record for record in live.values() if record.running is not None and not record.outcome
         ]
         for job in self.jobs.look(running, driver.now):
-            use = self.jobs.uses[job]
-            await driver.write_down(Noticed(job, use.attempt, LEVEL, describe_idle(use)))
+            attempt = self.jobs.uses[job].attempt
+            await driver.write_down(Noticed(job, attempt, LEVEL, self._describe(job)))
         for job in self._find_late():
-            text = f"stopped: it {describe_idle(self.jobs.uses[job])}"
+            text = f"stopped: it {self._describe(job)}"
             log.warning("job=%s %s", job, text)
             await driver.write_down(Cancelled(job, text))
+
+    def _describe(self, job: JobId) -> str:
+        kinds = (node.kind for node, _ in self._driver.nodes())
+        return describe_idle(self.jobs.uses[job], device_word(kinds))
 
     def _find_late(self) -> list[JobId]:
         if self._stop_s is None:

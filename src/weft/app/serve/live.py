@@ -201,7 +201,7 @@ class Live:
             if self.settings.policy is not None:
                 check_machines(build("policy", self.settings.policy), self._cluster)
             await self.driver.open()
-            self.driver.ledger.weights = dict(self.quotas.weights)
+            self.driver.ledger.entitlement.rule(self.quotas.weights, self.quotas.limits)
             wanted = self.quotas.around(self.policy)
             if self.driver.policy != wanted:
                 await self.driver.set_policy(wanted)
@@ -284,7 +284,7 @@ class Live:
         if self.settings.state is not None:
             write_private(self.settings.state / QUOTA_FILE, asdict(quotas))
         self.quotas = quotas
-        self.driver.ledger.weights = dict(quotas.weights)
+        self.driver.ledger.entitlement.rule(quotas.weights, quotas.limits)
         await self.driver.set_policy(spec)
 
     async def drain(self, node: NodeId) -> None:

@@ -93,7 +93,7 @@ def job_details(job: JobAnswer, now: float) -> Table:
             ("started", words.moment(job.started)),
             ("ended", words.moment(job.ended)),
             ("took" if job.ended else "for", words.span(job, now)),
-            ("GPU time", words.seconds(job.gpu_seconds or None)),
+            (f"{job.device} time", words.seconds(job.gpu_seconds or None)),
             ("command", words.command(job)),
             *((entry.level, notice(entry)) for entry in job.notices),
         ]

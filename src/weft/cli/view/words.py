@@ -66,7 +66,7 @@ def describe_demand(job: JobAnswer) -> str:
         return f"{job.cpus or 0.0:g} CPU{'s' * (job.cpus != 1)}{memory}"
     count = f"{least} to {most}" if least != most else f"{most}"
     where = f" on {job.nodes} node{'s' * (job.nodes != 1)}" if job.nodes else ""
-    return f"{count} GPU{'s' * (most != 1)}{where}"
+    return f"{count} {job.device}{'s' * (most != 1)}{where}"
 
 
 def share_of(held: Parts) -> float:

@@ -7,7 +7,7 @@ becomes a sentence.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 
@@ -16,6 +16,7 @@ from weft.core.model.job import Job
 from weft.frozen import frozen
 
 ONE = re.compile(r"((?<![\d.,])1 (?:\S+ )?GPU)s\b")  # `1 GPUs`
+GPU = "GPU"
 NAMED = 3  # jobs that a reason names before it counts
 
 
@@ -118,11 +119,17 @@ WORDS: Mapping[Blocker, str] = {
 
 def asks_for(gpus: int, kinds: tuple[str, ...] = (), share: float = 1.0, nodes: int = 0) -> str:
     """`2 GPUs`, `4 a100 GPUs on 2 nodes`, `0.5 of a GPU`, `1 CPU slot` where there are no GPUs."""
-    kind = "CPU slot" if kinds == (CPU,) else f"{'/'.join(kinds)} GPU" if kinds else "GPU"
+    word = device_word(kinds)
+    kind = word if not kinds or word != GPU else f"{'/'.join(kinds)} {word}"
     if share < 1.0:
         return f"{share:g} of {'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
     where = f" on {nodes} node{'s' * (nodes != 1)}" if nodes else ""
     return f"{gpus} {kind}{'s' * (gpus != 1)}{where}"
+
+
+def device_word(kinds: Iterable[str]) -> str:
+    """What devices of these kinds are called: a machine without GPUs has CPU slots."""
+    return "CPU slot" if set(kinds) == {CPU} else GPU
 
 
 def describe_host(job: Job) -> str:

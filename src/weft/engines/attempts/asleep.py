@@ -14,12 +14,13 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from weft.core.errors import EngineError
 from weft.core.model.job import JobId
 from weft.core.protocols import DeviceSharing
-from weft.core.stops import PROBE, SLEEPS, Rung
-from weft.engines.attempts.listener import Listener
+from weft.core.stops import PROBE, Rung
+from weft.engines.attempts.rounds import AttemptLoop, Key
 from weft.engines.attempts.watch import nudge
 from weft.engines.machine.devices import Machine
 from weft.frozen import frozen
@@ -51,6 +52,8 @@ class SleepsByAgent:
     """What an engine whose attempts have agents can do; see `weft.core.protocols.Engine`."""
 
     _wake_s = SUSPEND_S  # for whoever sleeps to run again
+    wake_alone_s: float  # until whoever sleeps is woken without a service
+    _loop: AttemptLoop[Any]
 
     @property
     def stops(self) -> frozenset[Rung]:
@@ -73,46 +76,33 @@ class SleepsByAgent:
         if wrong := await _wake_all(self._parts((job, attempt)), by, self._wake_s):
             raise wrong
 
-    def _sleepers(self, key: tuple[JobId, int]) -> list[Attempt]:
-        """The parts of an attempt that may sleep; none if it does not run."""
+    def _part_folders(self, key: Key) -> Sequence[Path]:
+        """Where the agents of an attempt live, the one with rank 0 first."""
         raise NotImplementedError
 
-    def _parts(self, key: tuple[JobId, int]) -> list[Attempt]:
+    async def _send_request(self, folder: Path) -> None:
+        """Have an agent read what was written for it."""
+        await asyncio.to_thread(nudge, folder)
+
+    def _parts(self, key: Key) -> list[Attempt]:
+        """The parts of an attempt that may sleep; none if it does not run."""
+        there = partial(self._loop.watched.__contains__, key)
+        send, alone_s = self._send_request, self.wake_alone_s
         try:
-            return self._sleepers(key)
+            return [
+                Attempt(*key, folder, there, alone_s, find_air_s(folder), send)
+                for folder in (self._part_folders(key) if there() else ())
+            ]
         except (OSError, WireError) as error:
             raise EngineError(f"attempt {key[1]} of job {key[0]!r}: {error}") from error
 
-    def _running(self, key: tuple[JobId, int], rung: Rung, state: str) -> list[Attempt]:
+    def _running(self, key: Key, rung: Rung, state: str) -> list[Attempt]:
         job, attempt = key
         if rung not in self.stops:
             raise EngineError(f"attempt {attempt} of job {job!r} cannot be {state} by this engine")
         if parts := self._parts(key):
             return parts
         raise EngineError(f"attempt {attempt} of job {job!r} does not run")
-
-
-class SleepsHere(SleepsByAgent):
-    """The same of an engine whose agents run on this machine."""
-
-    _listener: Listener
-    _suspender: tuple[str, ...]
-    wake_alone_s: float
-    sleep: bool
-
-    @property
-    def stops(self) -> frozenset[Rung]:
-        """Freezing, and suspending where the device's driver can."""
-        if not self.sleep:
-            return frozenset()
-        return frozenset(SLEEPS if self._suspender else (Rung.FREEZE,))
-
-    def _sleepers(self, key: tuple[JobId, int]) -> list[Attempt]:
-        watched = self._listener.watched
-        if key not in watched:
-            return []
-        folder, there = watched[key].folder, partial(watched.__contains__, key)
-        return [Attempt(*key, folder, there, self.wake_alone_s, find_air_s(folder))]
 
 
 def find_air_s(folder: Path) -> float:
@@ -148,11 +138,6 @@ def find_suspender(machine: Machine, sharing: DeviceSharing) -> tuple[str, ...]:
     return command if check.returncode == 0 else ()
 
 
-async def nudge_agent(folder: Path) -> None:
-    """Have an agent of this machine read what was written for it."""
-    await asyncio.to_thread(nudge, folder)
-
-
 @frozen
 class Attempt:
     """Where an attempt lives, and whether it still does.
@@ -166,8 +151,8 @@ class Attempt:
     folder: Path
     there: Callable[[], bool]
     alone_s: float
-    air_s: float = 0.0
-    send: Callable[[Path], Awaitable[None]] = nudge_agent
+    air_s: float
+    send: Callable[[Path], Awaitable[None]]
 
     def __str__(self) -> str:
         return f"attempt {self.number} of job {self.job!r}"

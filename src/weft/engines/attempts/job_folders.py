@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Collection, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from weft.core.model.job import JobId
-from weft.wire.attempt import SPEC, AttemptSpec, job_folder
-from weft.wire.errors import WireError
+from weft.engines.attempts.rounds import Key
+from weft.wire.attempt import folder_of, job_folder
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +31,26 @@ def find_attempts(state: Path) -> Iterator[Path]:
             log.warning("file=%s is no mark of an attempt; passed over", path)
 
 
-def find_marked_attempts(state: Path) -> set[tuple[JobId, int]]:
-    """Attempts that may run; a folder that describes none is for whoever takes them up."""
-    marked = set()
+def take_up(
+    state: Path,
+    attempts: Collection[Key],
+    resume: Callable[[Key], bool],
+    end_stranger: Callable[[Path], bool],
+) -> set[Key]:
+    """Those of `attempts` that were prepared before a restart; whatever else may run is ended.
+
+    A stranger that cannot be ended has never begun: a service died while it made the folder.
+    """
+    known = {key for key in attempts if resume(key)}
+    mine = {folder_of(state, *key) for key in known}
     for folder in find_attempts(state):
-        with suppress(WireError):
-            spec = AttemptSpec.read(folder / SPEC)
-            marked.add((JobId(spec.job), spec.attempt))
-    return marked
+        if folder in mine:
+            continue
+        if end_stranger(folder):
+            log.warning("attempt=%s is nobody's; ending it", folder)
+        else:
+            mark_of(state, folder).unlink(missing_ok=True)
+    return known
 
 
 def remove_jobs(state: Path, jobs: Collection[JobId]) -> None:

@@ -14,17 +14,15 @@ import logging
 import socket
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from weft.core.events.event import Event
 from weft.core.model.job import JobId
 from weft.core.protocols import EngineHealth
 from weft.engines.attempts.clearing import end_all
-from weft.engines.attempts.job_folders import find_attempts, mark_of
-from weft.engines.attempts.rounds import AGAIN_S, EVERYBODYS, Rounds, pause
+from weft.engines.attempts.job_folders import mark_of
+from weft.engines.attempts.rounds import AGAIN_S, EVERYBODYS, AttemptLoop
 from weft.engines.attempts.spawn import reap
 from weft.engines.attempts.watch import Watched
 from weft.wire.attempt import AGENT_LOG, CLAIM, EVENTS, SPEC, short_path
@@ -39,31 +37,16 @@ CHORES_S = 1.0
 LINGER_S = 10.0  # what an agent may take to be gone after its last word
 END_S = 10.0  # for all processes of an attempt to be gone after SIGKILL, before a person is told
 
-Key = tuple[JobId, int]
-T = TypeVar("T")
-
 
 @dataclass
-class Listener:
-    """The attempts below the folder `state`; `told` takes their news.
+class Listener(AttemptLoop[Watched]):
+    """Those of this machine; `chores` is called every second or so, in a thread."""
 
-    `chores` is called every second or so, in a thread; `left` when an attempt is over.
-    """
-
-    state: Path
-    told: Callable[[Event], None]
     chores: Callable[[], None]
-    left: Callable[[Key], None]
-    watched: dict[Key, Watched] = field(default_factory=dict)
-    _rounds: Rounds = field(default_factory=Rounds)
     _leaving: list[int] = field(default_factory=list)
     _lingering: list[tuple[Watched, float]] = field(default_factory=list)
-    _poke: asyncio.Event = field(default_factory=asyncio.Event)
     _bell: socket.socket | None = None
     _chored: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._threads = ThreadPoolExecutor(4, thread_name_prefix="weft-engine")
 
     @property
     def health(self) -> EngineHealth:
@@ -71,15 +54,11 @@ class Listener:
         troubles = self._rounds.troubles
         return EngineHealth(not troubles, "; ".join(troubles.values()))
 
-    async def run(self, what: Callable[[], T]) -> T:
-        """Off the event loop, in threads that nobody else waits for."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, what)
-
     # ---- life
 
     def open_bell(self) -> str:
         """The socket that agents poke; begins to listen to it."""
-        path = short_path(self.state / "engine.sock")
+        path = short_path(self.root / "engine.sock")
         Path(path).unlink(missing_ok=True)
         self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._bell.setblocking(False)
@@ -93,11 +72,10 @@ class Listener:
 
     async def close(self) -> None:
         """Stop listening; agents go on."""
-        await self._rounds.close()
+        await super().close()
         if self._bell is not None:
             asyncio.get_running_loop().remove_reader(self._bell)
             self._bell.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     # ---- attempts
 
@@ -113,8 +91,8 @@ class Listener:
         if watched.pid is not None:
             self._leaving.append(watched.pid)
         self._rounds.troubles.pop(_name(watched), None)
-        if self.watched.pop((watched.job, watched.attempt), None) is not None:
-            self.left((watched.job, watched.attempt))
+        self.watched.pop((watched.job, watched.attempt), None)
+        self.left((watched.job, watched.attempt))
         self._lingering.append((watched, time.monotonic() + LINGER_S))
         self._see_off_agents()
 
@@ -123,25 +101,20 @@ class Listener:
         log.error("attempt=%s quarantined: %s", _name(watched), why)
         self._end(watched, watched.failure(f"quarantined: {why}"), aside=True)
 
-    def see_off_strangers(self, groups: Path | None) -> None:
-        """End every attempt that is marked as running and that nobody watches."""
-        mine = {watched.folder for watched in self.watched.values()}
-        for folder in find_attempts(self.state):
-            if folder in mine:
-                continue
-            name = folder.parent.name
-            group = None if groups is None else groups / f"{name}@{folder.name}"
-            if _never_began(folder, group):
-                mark_of(self.state, folder).unlink(missing_ok=True)
-                continue
-            log.warning("attempt=%s is nobody's; ending it", folder)
-            stranger = self.watch(JobId(f"{name}?"), int(folder.name), folder)
-            stranger.silent = True
-            stranger.group = group
-            try:
-                stranger.over = stranger.ask_to_stop(0.0)
-            except (OSError, WireError) as error:
-                stranger.trouble = str(error)
+    def end_stranger(self, folder: Path, groups: Path | None) -> bool:
+        """End an attempt that is marked as running and nobody's; False if it never began."""
+        name = folder.parent.name
+        group = None if groups is None else groups / f"{name}@{folder.name}"
+        if _never_began(folder, group):
+            return False
+        stranger = self.watch(JobId(f"{name}?"), int(folder.name), folder)
+        stranger.silent = True
+        stranger.group = group
+        try:
+            stranger.over = stranger.ask_to_stop(0.0)
+        except (OSError, WireError) as error:
+            stranger.trouble = str(error)
+        return True
 
     def _see_off_agents(self) -> None:
         """Agents have nothing to do after their last word; the mark stays until they are gone."""
@@ -161,47 +134,35 @@ class Listener:
                 kill_all([agent[0]])
             return True
         with contextlib.suppress(FileNotFoundError):
-            mark_of(self.state, watched.folder).unlink()
+            mark_of(self.root, watched.folder).unlink()
         return False
 
     # ---- the loop
 
     async def _turn(self) -> None:
-        if any(watched.more for watched in self.watched.values()):
-            self._poke.clear()
-        else:
-            await pause(self._poke, POLL_S)
-        looked = [watched for watched in self.watched.values() if watched.ending is None]
-        wrong: OSError | None = None
-        seen = await self.run(lambda: [_look(watched) for watched in looked])
-        for watched, (events, error) in zip(looked, seen, strict=True):
-            if isinstance(error, OSError) and error.errno in EVERYBODYS:
-                wrong = error
-                self._take(watched, events, None)
-            else:
-                self._take(watched, events, error)
+        await self._await_news(POLL_S)
+        wrong = await self._read_all(
+            {key: watched for key, watched in self.watched.items() if watched.ending is None}
+        )
         if time.monotonic() - self._chored > CHORES_S:
             self._chored = time.monotonic()
             await self.run(self.chores)
         self._leaving = [pid for pid in self._leaving if not reap(pid)]
         self._see_off_agents()
-        if wrong is not None:
-            raise wrong
+        if wrong:
+            raise wrong[0]
         await asyncio.sleep(SHORTEST_PAUSE_S)
 
-    def _take(self, watched: Watched, events: list[Event], error: Exception | None) -> None:
-        """What was seen of one attempt; it may have been forgotten meanwhile."""
-        if self.watched.get((watched.job, watched.attempt)) is not watched:
-            return
-        if not watched.silent:
-            for event in events:
-                self.told(event)
-        if error is not None:
-            self.quarantine(watched, str(error) or repr(error))
-        elif watched.over:
-            self.forget(watched)
-        elif watched.ending is not None:
-            self._end(watched, watched.ending)
+    async def _settle(self, attempt: Watched, error: Exception | None, now: float) -> None:  # noqa: ARG002
+        everybodys = isinstance(error, OSError) and error.errno in EVERYBODYS
+        if error is not None and not everybodys:
+            self.quarantine(attempt, str(error) or repr(error))
+        elif attempt.over:
+            self.forget(attempt)
+        elif attempt.ending is not None:
+            self._end(attempt, attempt.ending)
+        if error is not None and everybodys:
+            raise error
 
     def _end(self, watched: Watched, event: Event, *, aside: bool = False) -> None:
         watched.ending = event
@@ -218,7 +179,7 @@ class Listener:
             try:
                 left = await self.run(lambda: end_all(watched.footprint(lock), END_S))
                 if not left and aside:
-                    await self.run(lambda: set_aside(self.state, watched.folder))
+                    await self.run(lambda: set_aside(self.root, watched.folder))
             except Exception as error:
                 self._rounds.troubles[_name(watched)] = f"{_name(watched)} cannot be ended: {error}"
                 log.warning("attempt=%s cannot be ended, trying again: %s", _name(watched), error)
@@ -241,17 +202,6 @@ class Listener:
             while bell.recv(64):
                 pass
         self._poke.set()
-
-
-def _look(watched: Watched) -> tuple[list[Event], Exception | None]:
-    """News of one attempt, and what is wrong with it: anything may be."""
-    events: list[Event] = []
-    try:
-        events += watched.read()
-        events += watched.check()
-    except Exception as error:
-        return events, error
-    return events, None
 
 
 def _never_began(folder: Path, group: Path | None) -> bool:

@@ -1,4 +1,8 @@
-"""The tasks of an engine: rounds that go on for ever, whatever goes wrong in one of them."""
+"""The tasks of an engine: rounds that go on for ever, whatever goes wrong in one of them.
+
+The chief one goes through the engine's attempts and tells what their agents wrote. What goes wrong
+with one attempt is its own: all the others are read and settled in the same turn.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,15 @@ import asyncio
 import contextlib
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from weft.core.events.event import Event
+from weft.core.model.job import JobId
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +28,7 @@ EVERYBODYS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO}
 )
 
+Key = tuple[JobId, int]  # job and attempt
 Turn = Callable[[], Awaitable[None]]
 
 
@@ -64,3 +75,86 @@ async def pause(event: asyncio.Event, at_most_s: float) -> None:
         async with asyncio.timeout(at_most_s):  # wait_for may swallow a cancellation
             await event.wait()
     event.clear()
+
+
+class Monitored(Protocol):
+    """An attempt whose end has not been told yet; nothing is told of a `silent` one."""
+
+    silent: bool
+
+    @property
+    def more(self) -> bool:
+        """Whether an agent's log was not read to its end."""
+        ...
+
+    def news(self, now: float) -> Iterable[Event]:
+        """What is new of it; afterwards it may be over. Raises what is wrong with it."""
+        ...
+
+
+M = TypeVar("M", bound=Monitored)
+T = TypeVar("T")
+
+
+@dataclass
+class AttemptLoop(Generic[M]):
+    """The attempts below the folder `root`; `told` takes their news, `left` that one is over."""
+
+    root: Path
+    told: Callable[[Event], None]
+    left: Callable[[Key], None]
+    watched: dict[Key, M] = field(init=False, default_factory=dict)
+    _rounds: Rounds = field(init=False, default_factory=Rounds)
+    _poke: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="weft-engine")
+
+    async def run(self, what: Callable[[], T]) -> T:
+        """Off the event loop, in threads that nobody else waits for."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, what)
+
+    def poke(self) -> None:
+        """Read what agents write as soon as may be."""
+        self._poke.set()
+
+    async def close(self) -> None:
+        """Stop listening; agents go on."""
+        await self._rounds.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _await_news(self, at_most_s: float) -> None:
+        if any(attempt.more for attempt in self.watched.values()):
+            self._poke.clear()
+        else:
+            await pause(self._poke, at_most_s)
+
+    async def _read_all(self, attempts: Mapping[Key, M]) -> list[Exception]:
+        """Tell what is new of these and settle each; what went wrong that is not its own doing."""
+        now, wrong = time.monotonic(), []
+        news = await self.run(lambda: [_look(attempt, now) for attempt in attempts.values()])
+        for (key, attempt), (events, error) in zip(attempts.items(), news, strict=True):
+            if self.watched.get(key) is not attempt:
+                continue  # it was forgotten meanwhile
+            for event in events if not attempt.silent else ():
+                self.told(event)
+            try:
+                await self._settle(attempt, error, now)
+            except Exception as everybodys:
+                wrong.append(everybodys)
+        return wrong
+
+    async def _settle(self, attempt: M, error: Exception | None, now: float) -> None:
+        """Do what follows from all that is known of an attempt, and from an error in reading it."""
+        raise NotImplementedError
+
+
+def _look(attempt: Monitored, now: float) -> tuple[list[Event], Exception | None]:
+    """News of one attempt, and what is wrong with it: anything may be."""
+    events: list[Event] = []
+    try:
+        for event in attempt.news(now):
+            events.append(event)  # noqa: PERF402 - those before an error count
+    except Exception as error:
+        return events, error
+    return events, None

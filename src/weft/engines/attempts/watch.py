@@ -18,21 +18,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from weft.core.events.event import (
-    Event,
-    Failed,
-    Finished,
-    Started,
-    StartFailed,
-    Stopped,
-)
+from weft.core.events.event import Event, Failed, Finished, Started, StartFailed, Stopped
 from weft.core.model.job import JobId
-from weft.engines.attempts.agent_log import (
-    AgentLog,
-    read_end,
-    read_line,
-    read_resize,
-)
+from weft.engines.attempts.agent_log import AgentLog, read_end, read_line, read_resize
 from weft.engines.attempts.clearing import Footprint, Process
 from weft.engines.machine.host_part import NOTHING_ASKED, Asked
 from weft.wire.attempt import (
@@ -103,34 +91,26 @@ class Watched:
 
     # ---- news
 
-    def check(self) -> list[Event]:
-        """Look after its agent if it is time to; its last words, if that died.
+    def news(self, now: float) -> Iterator[Event]:
+        """What its agent wrote down since the last call; whether that lives, if it is time to look.
 
         Afterwards it may be `over`, or `ending`.
         """
         if self.trouble:
             raise WireError(self.trouble)
-        now = time.monotonic()
+        yield from self.log.events(self._read)
         if self.over or self.more or now - self._looked < LOOK_S:
-            return []
+            return
         claim = self._claimed()
-        events: list[Event] = []
         if claim is None:
             self._unclaimed(now)
         elif not alive(*claim):
-            events = self.read()  # it may have written its last line just before
+            yield from self.log.events(self._read)  # it may have written its last line just before
             if not self.over and not self.more:
                 self.ending = self._agent_died()
         else:
             self._look_at_agent(claim[0], now)
         self._looked = now
-        return events
-
-    def read(self) -> list[Event]:
-        """What its agent wrote down since the last call; afterwards it may be `over`."""
-        if self.trouble:
-            return []
-        return self.log.events(self._read)
 
     def _read(self, line: dict[str, Any]) -> Iterator[Event]:
         job, attempt = self.job, self.attempt

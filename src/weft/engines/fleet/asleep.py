@@ -10,14 +10,13 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from weft.core.errors import EngineError
 from weft.core.model.job import JobId
 from weft.core.stops import Rung
-from weft.engines.attempts.asleep import FREEZE_S, Attempt, SleepsByAgent, end_probes, find_air_s
-from weft.engines.attempts.watch import nudge
+from weft.engines.attempts.agent_engine import AgentEngine
+from weft.engines.attempts.asleep import FREEZE_S, end_probes
 from weft.engines.fleet.fleet_loop import FleetLoop
 from weft.engines.fleet.port import Channel, Gang, Key, Manager
 from weft.wire.errors import WireError
@@ -27,13 +26,13 @@ BEAT_S = 5.0  # between two renewals
 ALONE_S = 60.0  # until parts are woken whose request was not renewed
 
 
-class SleepsOnNodes(SleepsByAgent):
+class SleepsOnNodes(AgentEngine):
     """What an engine of several nodes can do, as far as its manager lets it."""
 
-    _wake_s = FREEZE_S
+    _wake_s, wake_alone_s = FREEZE_S, ALONE_S
     _manager: Manager
     _channel: Channel
-    _rounds: FleetLoop
+    _loop: FleetLoop
     _asleep: set[Key]
 
     @property
@@ -58,7 +57,7 @@ class SleepsOnNodes(SleepsByAgent):
     async def _renew_sleepers(self) -> None:
         """One turn: all requests to sleep are written anew."""
         await asyncio.sleep(BEAT_S)
-        self._asleep &= self._rounds.runs.keys()
+        self._asleep &= self._loop.watched.keys()
         wrong: list[Exception] = []
         for key in [*self._asleep]:
             try:
@@ -70,7 +69,7 @@ class SleepsOnNodes(SleepsByAgent):
 
     def _renew(self, key: Key) -> Sequence[Path]:
         files = []
-        for part in self._rounds.runs[key].watch.gang.parts:
+        for part in self._loop.watched[key].watch.gang.parts:
             request = read_request(part.folder)
             if request is not None and request.state != AWAKE:
                 write_request(part.folder, replace(request, beat=time.time_ns()))
@@ -79,18 +78,7 @@ class SleepsOnNodes(SleepsByAgent):
             self._asleep.discard(key)
         return files
 
-    def _sleepers(self, key: Key) -> list[Attempt]:
-        runs = self._rounds.runs
-        if key not in runs:
-            return []
-        there = partial(runs.__contains__, key)
-        folders = [part.folder for part in runs[key].watch.gang.parts]
-        return [
-            Attempt(*key, folder, there, ALONE_S, find_air_s(folder), self._send_request)
-            for folder in folders
-        ]
-
     async def _send_request(self, folder: Path) -> None:
         await self._channel.send([folder / SLEEP])
-        await asyncio.to_thread(nudge, folder)
-        self._rounds.poke()
+        await super()._send_request(folder)
+        self._loop.poke()

@@ -7,12 +7,14 @@ decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
+from weft.core.events.event import Event
 from weft.engines.attempts.agent_log import LONGEST_TEXT
 from weft.engines.fleet.gang import GangWatch
-from weft.engines.fleet.port import Observation, Phase
+from weft.engines.fleet.port import Key, Observation, Phase
 from weft.frozen import frozen
 
 PEERS_GRACE_S = 5.0  # what the others get to leave when one part has failed or is lost
@@ -44,6 +46,20 @@ class Run:
     _gone: float = inf
     _ran: float = inf
     _over: float = inf
+
+    @property
+    def key(self) -> Key:
+        """What it is known by."""
+        return self.watch.gang.key
+
+    @property
+    def more(self) -> bool:
+        """Whether an agent's log was not read to its end."""
+        return any(part.log.more for part in self.watch.parts if not part.over)
+
+    def news(self, now: float) -> Iterable[Event]:
+        """What its agents wrote down since the last call."""
+        return self.watch.read(now)
 
     def ask(self, grace_s: float, now: float) -> None:
         """It has been asked to stop within `grace_s`."""

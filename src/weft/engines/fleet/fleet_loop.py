@@ -10,9 +10,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from weft.core.errors import EngineError
@@ -21,7 +20,7 @@ from weft.core.model.cluster import Node, OutOfUse
 from weft.core.model.job import NodeId
 from weft.core.protocols import EngineHealth
 from weft.engines.attempts.job_folders import mark_of
-from weft.engines.attempts.rounds import Rounds, Turn, pause
+from weft.engines.attempts.rounds import AttemptLoop, Turn, pause
 from weft.engines.fleet.attempts import PEERS_GRACE_S, Run, next_step
 from weft.engines.fleet.folders import ask_to_stop
 from weft.engines.fleet.port import Away, Channel, Health, Key, Machine, Manager, Observation, Phase
@@ -36,26 +35,17 @@ HURRY_S = 0.25  # the same while only its word is missing
 
 
 @dataclass
-class FleetLoop:
-    """All attempts of one engine; `told` takes their news, `left` is called at their ends.
-
-    `what` is the controller in words for people.
-    """
+class FleetLoop(AttemptLoop[Run]):
+    """Those that `manager` runs; `what` is the controller in words for people."""
 
     manager: Manager
     channel: Channel
-    root: Path
     what: str
-    told: Callable[[Event], None]
-    left: Callable[[Key], None]
-    runs: dict[Key, Run] = field(default_factory=dict)
     machines: dict[NodeId, Machine] = field(default_factory=dict)
     _seen: Mapping[Key, Observation] = field(default_factory=dict)
     _asked: float = -1.0  # when the question began that `_seen` answers
     _away: tuple[float, str] | None = None
-    _rounds: Rounds = field(default_factory=Rounds)
     _hurry: asyncio.Event = field(default_factory=asyncio.Event)
-    _poke: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def health(self) -> EngineHealth:
@@ -76,7 +66,7 @@ class FleetLoop:
         taken = {}
         for name, machine in self.machines.items():
             if machine.taken and machine.health is Health.UP:
-                parts = (part for run in self.runs.values() for part in run.watch.gang.parts)
+                parts = (part for run in self.watched.values() for part in run.watch.gang.parts)
                 ours = {gpu for part in parts if part.node == name for gpu in part.gpus}
                 free = [gpu for gpu in range(machine.node.gpus) if gpu not in ours]
                 if devices := free[-machine.taken :]:
@@ -91,7 +81,7 @@ class FleetLoop:
 
     def begin(self, more: Mapping[str, Turn]) -> None:
         """Go round from now on; `more` are further rounds, by what they do."""
-        rounds = {"read what agents write": self._read_all, f"ask {self.what}": self._ask_manager}
+        rounds = {"read what agents write": self._turn, f"ask {self.what}": self._ask_manager}
         for what, turn in {**rounds, **more}.items():
             self._rounds.begin(what, turn)
 
@@ -99,36 +89,21 @@ class FleetLoop:
         """As a task that ends with the engine."""
         self._rounds.spawn(what)
 
-    async def close(self) -> None:
-        """Go round no more."""
-        await self._rounds.close()
-
     # ---- through the folders
 
-    async def _read_all(self) -> None:
-        await pause(self._poke, READ_S)
-        runs = [*self.runs.values()]
+    async def _turn(self) -> None:
+        await self._await_news(READ_S)
+        runs = dict(self.watched)
         if not runs:
             return
-        await self.channel.fetch([folder for run in runs for folder in run.watch.folders])
-        now = time.monotonic()
-        news = await asyncio.to_thread(lambda: [run.watch.read(now) for run in runs])
-        wrong: list[EngineError] = []
-        for run, events in zip(runs, news, strict=True):
-            if self.runs.get(run.watch.gang.key) is not run:
-                continue  # it was forgotten meanwhile
-            for event in events if not run.silent else ():
-                self.told(event)
-            try:
-                await self._settle(run, now)
-            except EngineError as error:  # the others are looked after all the same
-                wrong.append(error)
-        if wrong:
+        await self.channel.fetch([folder for run in runs.values() for folder in run.watch.folders])
+        if wrong := await self._read_all(runs):
             raise wrong[0]
 
-    async def _settle(self, run: Run, now: float) -> None:
-        """Do what follows from all that is known of an attempt."""
-        key = run.watch.gang.key
+    async def _settle(self, attempt: Run, error: Exception | None, now: float) -> None:
+        if error is not None:
+            raise error
+        run, key = attempt, attempt.key
         heard = run.submitted is not None and self._asked > run.submitted and self._away is None
         step = next_step(run, self._seen.get(key), heard=heard, now=now)
         if step.ask:
@@ -160,17 +135,17 @@ class FleetLoop:
     async def cancel(self, run: Run) -> None:
         """Have the manager end it; one that is away is asked again."""
         try:
-            await self.manager.cancel(run.watch.gang.key)
+            await self.manager.cancel(run.key)
         except Away as error:
-            log.warning("job=%s attempt=%d is not ended yet: %s", *run.watch.gang.key, error.what)
+            log.warning("job=%s attempt=%d is not ended yet: %s", *run.key, error.what)
         self._hurry.set()
 
     def end(self, run: Run, events: Sequence[Event]) -> None:
         """It is over: nothing more is told of it."""
-        key = run.watch.gang.key
-        if self.runs.get(key) is not run:
+        key = run.key
+        if self.watched.get(key) is not run:
             return
-        del self.runs[key]
+        del self.watched[key]
         mark_of(self.root, folder_of(self.root, *key)).unlink(missing_ok=True)
         self.left(key)
         if not run.silent:
@@ -178,10 +153,6 @@ class FleetLoop:
                 self.told(event)
 
     # ---- to the manager
-
-    def poke(self) -> None:
-        """Read what agents write as soon as may be."""
-        self._poke.set()
 
     def hurry(self) -> None:
         """Ask the manager as soon as may be."""
@@ -207,7 +178,7 @@ class FleetLoop:
         self._seen, self._asked = seen, began
         self._poke.set()
         for key, observation in seen.items():
-            if key not in self.runs and observation.phase in (Phase.PENDING, Phase.RUNNING):
+            if key not in self.watched and observation.phase in (Phase.PENDING, Phase.RUNNING):
                 await self._end_stranger(key)
 
     async def _end_stranger(self, key: Key) -> None:
@@ -222,7 +193,7 @@ class FleetLoop:
             new = self.machines.get(name)
             if new is None or new.health is Health.DOWN:
                 why = "it is not there any more" if new is None else new.reason
-                for run in self.runs.values():
+                for run in self.watched.values():
                     run.watch.lose((name,), f"node {name} is down: {why}")
             if tell and old.health is Health.UP and (new is None or new.health is not Health.UP):
                 log.warning(

@@ -7,15 +7,13 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from weft.core.knowledge.measured import Measured
 from weft.core.model.job import Allocation, Discipline, NodeId
 from weft.engines.attempts.job_folders import mark_of
 from weft.engines.attempts.request import adjustment
 from weft.engines.attempts.watch import ask_to_stop as ask_agent_to_stop
-from weft.engines.attempts.watch import nudge, rank_logs
+from weft.engines.attempts.watch import nudge
 from weft.engines.fleet.port import Gang
 from weft.engines.fleet.requests import Cores, Site, coordinator_of, read_gang, write_gang
-from weft.engines.machine.measuring import join_measured, read_measured
 from weft.engines.machine.users import make_folder
 from weft.frozen import frozen
 from weft.wire.attempt import (
@@ -121,19 +119,3 @@ def write_terms(
         nudge(part.folder)
         files.append(part.folder / ADJUST)
     return files
-
-
-def measured_of(folder: Path) -> Measured:
-    """What the agents of all parts saw lately."""
-    gang = open_gang(folder)
-    parts = gang.parts if gang is not None else ()
-    return join_measured(read_measured(part.folder) for part in parts)
-
-
-def logs_of(folder: Path) -> dict[int, Path]:
-    """What each rank prints into, by its number in the whole gang."""
-    gang = open_gang(folder)
-    logs: dict[int, Path] = {}
-    for part in gang.parts if gang is not None else ():
-        logs |= rank_logs(part.folder)
-    return dict(sorted(logs.items()))

@@ -90,7 +90,9 @@ class GangWatch:
         self.gang = gang
         self.parts = [PartWatch(part, again) for part in gang.parts]
         self.started = False  # told
+        self._unsaid: list[Event] = []  # read, and not told because another part was not
         self._failed_first = False
+        self._went_down = ""  # why nodes under it did, whatever its parts had said by then
 
     @property
     def folders(self) -> list[Path]:
@@ -118,17 +120,17 @@ class GangWatch:
 
     def read(self, now: float) -> list[Event]:
         """What its agents wrote down since the last call."""
-        events: list[Event] = []
         for watch in self.parts:
             if watch.over:
                 continue
             try:
                 watch.listen(now)
-                events += watch.log.events(partial(self._read, watch))
+                self._unsaid += watch.log.events(partial(self._read, watch))
             except (WireError, OSError) as error:
                 if isinstance(error, OSError) and error.errno in EVERYBODYS:
                     raise
-                watch.end = Failed(self.gang.job, self.gang.attempt, f"quarantined: {error}")
+                watch.end = Failed(*self.gang.key, f"quarantined: {error}")
+        events, self._unsaid = self._unsaid, []
         return [*self._begin(), *events]
 
     def _begin(self) -> list[Event]:
@@ -153,6 +155,7 @@ class GangWatch:
         """These nodes are gone, and the parts on them."""
         for watch in self.parts:
             if watch.part.node in nodes:
+                self._went_down = self._went_down or why
                 watch.lose(why, node_lost=True)
 
     def revoke(self, node: NodeId) -> None:
@@ -172,8 +175,10 @@ class GangWatch:
             return [Finished(job, attempt) if self._is_done() else Stopped(job, attempt)]
         lost = next((watch for watch in self.parts if watch.lost), None)
         if lost is not None:
-            return [self._lost(lost)]
+            return [self._end_lost(lost.lost, agent_died=not lost.node_lost)]
         failures = [watch for watch in self.parts if isinstance(watch.end, Failed)]
+        if failures and self._went_down and all(map(_was_ended, failures)):
+            return [self._end_lost(self._went_down, agent_died=False)]
         if failures:
             return self._failed(failures)
         if all(isinstance(watch.end, Finished) for watch in self.parts):
@@ -187,11 +192,11 @@ class GangWatch:
             watch.lost or isinstance(watch.end, Failed) for watch in others
         )
 
-    def _lost(self, part: PartWatch) -> Event:
+    def _end_lost(self, why: str, *, agent_died: bool) -> Event:
         job, attempt = self.gang.key
         if not self.started:
-            return StartFailed(job, attempt, part.lost, lost=True)
-        return Failed(job, attempt, part.lost, lost=True, agent_died=not part.node_lost)
+            return StartFailed(job, attempt, why, lost=True)
+        return Failed(job, attempt, why, lost=True, agent_died=agent_died)
 
     def _failed(self, failures: list[PartWatch]) -> list[Event]:
         """The first that was not ended because of another; it has started if its ranks ran."""
@@ -210,3 +215,8 @@ class GangWatch:
 def _cause(watch: PartWatch) -> tuple[bool, float]:
     assert isinstance(watch.end, Failed)
     return watch.end.code == -signal.SIGTERM, watch.ended_at
+
+
+def _was_ended(watch: PartWatch) -> bool:
+    """Whether a signal ended it: a manager that loses a node ends the ranks on the others."""
+    return isinstance(watch.end, Failed) and watch.end.code in (-signal.SIGTERM, -signal.SIGKILL)

@@ -21,6 +21,7 @@ from weft.node.guard.identity import may_speak
 from weft.node.ranks.command_plan import activate, limits_of, place_of, shell_command
 from weft.node.ranks.environment import rank_environment
 from weft.node.ranks.rank import Rank, start_rank
+from weft.node.sessions.door import DoorKeeper
 from weft.node.sessions.terminal import Terminal
 from weft.wire.attempt import SHELLS, AttemptSpec, short_path
 
@@ -45,6 +46,7 @@ class Shells:
         self._folder, self._spec, self._select = folder, spec, select
         self._enclosure = enclosure
         self._open: list[_Shell] = []
+        self._door = DoorKeeper(folder)
         self._keep: Sequence[int] = ()
 
     def listen(self, keep: Sequence[int]) -> None:
@@ -59,11 +61,13 @@ class Shells:
         self._select.register(listener, selectors.EVENT_READ, partial(self._accept, listener))
 
     def pids(self) -> list[int]:
-        """The shells' own processes."""
-        return [shell.rank.pid for shell in self._open]
+        """The shells' own processes, and that of the door to them."""
+        return [*(shell.rank.pid for shell in self._open), *self._door.pids()]
 
     def look(self) -> None:
         """Let go those that have ended, and hang up on those that nobody looks at."""
+        if self._spec.part:
+            self._door.look()
         for shell in [*self._open]:
             pid, status = os.waitpid(shell.rank.pid, os.WNOHANG)
             shell.terminal.look()

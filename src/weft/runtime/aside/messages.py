@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.core.errors import EngineError
+from weft.core.model.job import Job
 from weft.frozen import frozen
 from weft.runtime.deciding.frames import LENGTH, unpack
 
 Report = Callable[[Any], None]
+Jobs = dict[int, Job]
 
 
 class TookTooMuch(EngineError):  # noqa: N818 - as the others
@@ -51,24 +53,65 @@ class _Yielding(pickle.Pickler):
         return NotImplemented
 
 
-def pack_slowly(value: Any) -> bytes:
-    """A value with its length in front, packed so that others can go on."""
-    out = io.BytesIO()
-    out.write(LENGTH.pack(0))
-    _Yielding(out, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
-    length = out.tell() - LENGTH.size
-    out.seek(0)
-    out.write(LENGTH.pack(length))
-    return out.getvalue()
+class _Numbering(_Yielding):
+    """Writes a number instead of each job, and keeps the jobs."""
+
+    def __init__(self, out: io.BytesIO) -> None:
+        super().__init__(out, protocol=pickle.HIGHEST_PROTOCOL)
+        self.jobs: Jobs = {}
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if type(obj) is not Job:
+            return None
+        self.jobs[id(obj)] = obj
+        return id(obj)
+
+
+class _Finding(pickle.Unpickler):
+    """Reads a job for each number, and keeps those that were read."""
+
+    def __init__(self, source: io.BytesIO, jobs: Jobs) -> None:
+        super().__init__(source)
+        self._all, self.jobs = jobs, Jobs()
+
+    def persistent_load(self, number: Any) -> Job:
+        job = self.jobs[number] = self._all[number]
+        return job
+
+
+def pack_work(work: Work, known: Jobs) -> tuple[bytes, Jobs]:
+    """A frame with work, packed so that others can go on, and its jobs, which are known then.
+
+    Both sides keep the jobs of the last work, so that thousands who wait are sent once.
+    """
+    body, fresh = io.BytesIO(), io.BytesIO()
+    packer = _Numbering(body)
+    packer.dump(work)
+    unknown = {number: job for number, job in packer.jobs.items() if number not in known}
+    _Yielding(fresh, protocol=pickle.HIGHEST_PROTOCOL).dump(unknown)
+    length = LENGTH.pack(fresh.tell() + body.tell())
+    return length + fresh.getvalue() + body.getvalue(), packer.jobs
+
+
+def read_work(source: io.BufferedIOBase | Any, known: Jobs) -> tuple[Work, Jobs]:
+    """What `pack_work` packed, and its jobs; EOFError if the other side has gone."""
+    body = io.BytesIO(_read_body(source))
+    unpacker = _Finding(body, known | pickle.load(body))  # noqa: S301 - through a pipe of ours
+    work: Work = unpacker.load()
+    return work, unpacker.jobs
 
 
 def read_frame(source: io.BufferedIOBase | Any) -> Any:
     """The next value; EOFError if the other side has gone."""
+    return unpack(_read_body(source))
+
+
+def _read_body(source: io.BufferedIOBase | Any) -> bytes:
     head = source.read(LENGTH.size)
     if len(head) < LENGTH.size:
         raise EOFError
     (length,) = LENGTH.unpack(head)
-    body = source.read(length)
+    body: bytes = source.read(length)
     if len(body) < length:
         raise EOFError
-    return unpack(body)
+    return body

@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 from weft.core.errors import EngineError
 from weft.runtime.aside.messages import (
     Done,
+    Jobs,
     News,
     Report,
     TookTooMuch,
     Work,
-    pack_slowly,
+    pack_work,
     read_frame,
 )
 
@@ -41,6 +42,7 @@ class AsideProcess:
         self._turn = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
+        self._known: Jobs = {}  # of the last work: the process has them
 
     @property
     def pid(self) -> int | None:
@@ -52,9 +54,9 @@ class AsideProcess:
 
         Raises what it raises, and TookTooMuch if it was ended.
         """
-        frame = pack_slowly(Work(do, self._cpu_s))
         with self._turn:
             process = self._started()
+            frame, self._known = pack_work(Work(do, self._cpu_s), self._known)
             watch = threading.Timer(START_S + SLOWEST * self._cpu_s, process.kill)
             watch.start()
             try:
@@ -95,6 +97,7 @@ class AsideProcess:
         if self._closed:
             raise EngineError("the service is closing")
         if self._process is None or self._process.poll() is not None:
+            self._known = {}
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
                 [sys.executable, "-m", "weft.runtime.aside.worker", f"{self._memory_gb:g}"],
                 stdin=subprocess.PIPE,
@@ -120,7 +123,7 @@ class AsideProcess:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-        self._process = None
+        self._process, self._known = None, {}
 
 
 def run_here(do: Callable[[Report], T], report: Report = lambda _: None) -> T:

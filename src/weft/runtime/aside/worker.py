@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any, BinaryIO
 
 from weft.core.errors import WeftError
-from weft.runtime.aside.messages import Done, News, TookTooMuch, Work, read_frame
+from weft.runtime.aside.messages import Done, Jobs, News, TookTooMuch, Work, read_work
 from weft.runtime.deciding.frames import Unpackable, frame
 from weft.wire.processes import die_with_parent
 
@@ -26,9 +26,10 @@ def main() -> None:
     gc.set_threshold(RARELY)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    known: Jobs = {}
     while True:
         try:
-            work: Work = read_frame(sys.stdin.buffer)
+            work, known = read_work(sys.stdin.buffer, known)
         except EOFError:
             return
         _tell(out, work_on(work, out))

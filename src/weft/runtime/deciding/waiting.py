@@ -13,10 +13,12 @@ from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing,
 from weft.core.plan.about import About, Controls
 from weft.core.plan.kept_back import awaited_by, find_kept_back
 from weft.core.plan.reasons import (
+    GPU,
     Blocker,
     Reason,
     asks_for,
     describe_host,
+    device_word,
     name_some,
     say_away,
     say_free,
@@ -276,7 +278,7 @@ class Waits:
         return demand.min if Controls.COUNT in self.about.controls else demand.gpus
 
     def _asks(self, demand: Demand) -> str:
-        only_cpus = {node.kind for node in self.nodes} == {CPU}
+        only_cpus = device_word(node.kind for node in self.nodes) != GPU
         kinds = (CPU,) if only_cpus else demand.kinds
         return asks_for(self._least(demand), kinds, demand.share, demand.nodes)
 

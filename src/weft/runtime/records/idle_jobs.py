@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from weft.core.model.job import JobId
+from weft.core.plan.reasons import GPU
 from weft.frozen import frozen
 from weft.runtime.records.job_records import JobRecord
 
 UNUSED = 0.05  # a part of the time below which a GPU is not used
 IDLE_S = 600.0  # until it is said
+STILL_S, STILL_STEPS = 60.0, 10.0  # without a step, until a job has no speed any more
 
 
 @frozen
@@ -55,6 +57,12 @@ class IdleJobs:
             idle += [job] if new else []
         return idle
 
+    def stands_still(self, record: JobRecord) -> bool:
+        """Whether the speed that a job last reported is of the past."""
+        use, step_s = self.uses.get(record.job.id), record.report.step_s or 0.0
+        same = use is not None and use.attempt == record.attempt
+        return same and use is not None and use.idle_s > STILL_S + STILL_STEPS * step_s
+
     @property
     def idle(self) -> Mapping[JobId, Use]:
         """Those that are idle now."""
@@ -72,11 +80,11 @@ def _use(record: JobRecord, was: Use | None, now: float) -> Use:
     return Use(record.attempt, since, steps, now, gpus, record.job.tenant, known)
 
 
-def describe_idle(use: Use) -> str:
+def describe_idle(use: Use, device: str = GPU) -> str:
     """`holds 4 GPUs and has not used them for 12 min: 0.8 GPU-hours`."""
-    gpus, them = ("GPU", "it") if use.gpus == 1 else ("GPUs", "them")
+    gpus, them = (device, "it") if use.gpus == 1 else (f"{device}s", "them")
     minutes, hours = use.idle_s / 60.0, use.gpus * use.idle_s / 3600.0
     return (
         f"holds {use.gpus:g} {gpus} and has not used {them} for {minutes:.0f} min: "
-        f"{hours:.1f} GPU-hours"
+        f"{hours:.1f} {device.split()[-1]}-hours"
     )

@@ -54,7 +54,6 @@ class Ledger:
             for record in self.jobs.live.values()
             if record.started is not None
         )
-        self.weights: Mapping[str, float] = {}
         self.entitlement = Entitlement()
         self._wanted: dict[str, float] = {}
         for record in self.jobs.live.values():
@@ -155,8 +154,8 @@ class Ledger:
         return windows
 
     def entitle(self, at: float, room: float) -> None:
-        """Tenants are entitled to parts of `room` GPUs from here on, by their weights."""
-        self.entitlement.renew(at, self.usage, self._wanted, room, self.weights)
+        """Tenants are entitled to parts of `room` GPUs from here on, by weights and limits."""
+        self.entitlement.renew(at, self.usage, self._wanted, room)
 
     def _want(self, job: Job, sign: float) -> None:
         more = sign * job.demand.gpus * job.demand.share

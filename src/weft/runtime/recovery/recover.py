@@ -244,7 +244,7 @@ def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
         "knowledge": saved.knowledge,
         "history": saved.history,
         "drained": sorted(back.drained),
-        "entitled": {**back.ledger.entitlement.save(), "weights": dict(back.ledger.weights)},
+        "entitled": back.ledger.entitlement.save(),
         "shares": back.ledger.usage.windows.save(),
         "policy": encode(back.policy),
         "given_up": None if back.given_up is None else encode(back.given_up),
@@ -293,7 +293,6 @@ def melt(
     ledger = Ledger(records.values(), promised, tables["usage"], ended=ended, following=following)
     if "entitled" in head:
         ledger.entitlement.load(head["entitled"])
-        ledger.weights = dict(head["entitled"]["weights"])
     if "shares" in head:
         ledger.usage.windows.load(head["shares"])
     return Recovered(scheduler, ledger, drained, policy, given_up, seq, head["at"])

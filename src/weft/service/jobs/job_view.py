@@ -11,7 +11,7 @@ from weft.app.serve.live import Live
 from weft.core.codec.plain_values import encode
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, name_of
-from weft.core.plan.reasons import Reason
+from weft.core.plan.reasons import Reason, device_word
 from weft.core.protocols import DeviceHealth
 from weft.runtime.deciding.waiting import waits_of, why_waits
 from weft.runtime.loop.driver import Driver
@@ -38,6 +38,7 @@ class JobView:
         self._now, self._speed = driver.now, driver.engine.speed
         self._kinds = {node.id: node.kind for node, _ in driver.nodes()}
         self._waits = waits_of(driver)
+        self.device = device_word(self._kinds.values())
 
     def job(self, status: JobStatus) -> JobAnswer:
         """One job."""
@@ -45,7 +46,7 @@ class JobView:
         silent = self._silent_s(status)
         secrets = secrets_of(job)
         return JobAnswer(
-            **row_fields(status, self._now),
+            **row_fields(self._driver, status),
             reason=self.reason(status),
             allocation=self.allocation(record.allocation),
             failures=record.failures,
@@ -64,7 +65,10 @@ class JobView:
             mem_gb=job.mem_gb,
             parameters=mask_all(dict(job.launch.parameters), secrets) if job.launch else {},
             suspended_by=record.suspended,
-            measured=measurements_of(record.report),
+            measured=measurements_of(
+                record.report, still=self._driver.ledger.idle.stands_still(record)
+            ),
+            device=self.device,
             plans=[plan.text for plan in job.plans],
             plan=plan_text(record.allocation),
             notices=[
@@ -95,7 +99,7 @@ class JobView:
         if not text and status.state == "running":
             text = record.said  # such as what a search for its batch tries now
         if status.state == "running" and is_idle(self._driver, record):
-            text = describe_idle(self._driver.ledger.idle.uses[record.job.id])
+            text = describe_idle(self._driver.ledger.idle.uses[record.job.id], self.device)
         text = silence_words(self._silent_s(status)) or text
         return mask(text, secrets_of(record.job))
 
@@ -120,10 +124,10 @@ def name_fields(job: Job) -> dict[str, Any]:
     return {"id": job.id, "name": name_of(job), "tenant": job.tenant}
 
 
-def row_fields(status: JobStatus, now: float) -> dict[str, Any]:
+def row_fields(driver: Driver, status: JobStatus) -> dict[str, Any]:
     """What every description of a job has: the fields of a `JobRow`."""
     record, job = status.record, status.record.job
-    running = status.state == "running"
+    moves = status.state == "running" and not driver.ledger.idle.stands_still(record)
     return {
         **name_fields(job),
         "user": job.user,
@@ -138,9 +142,9 @@ def row_fields(status: JobStatus, now: float) -> dict[str, Any]:
         "attempt": record.attempt,
         "progress": progress_of(record, status.state),
         "batch": batch_of(record),
-        "goodput": goodput_of(record) if running else None,
-        "speed": speed_of(record) if running else None,
-        "gpu_seconds": record.gpu_s.at(now),
+        "goodput": goodput_of(record) if moves else None,
+        "speed": speed_of(record) if moves else None,
+        "gpu_seconds": record.gpu_s.at(driver.now),
         "app": job.app,
     }
 

@@ -1,7 +1,4 @@
-"""What the API answers: built by the service, documented by OpenAPI, read by the command line.
-
-Plain dataclasses: a command that shows a job should not have to load a web framework.
-"""
+"""What the API answers, as plain dataclasses: commands read them without a web framework."""
 
 from __future__ import annotations
 
@@ -120,7 +117,8 @@ class JobAnswer(JobRow):
     `app` is the sweep or application that it is a part of, and `parameters` its values there.
     `after` names the jobs that it is to run after, by `ok`, `any` and `not_ok`. `suspended_by` is
     who suspended it, from then until it is resumed: it may still have to leave its devices.
-    `plans` are the execution plans that it can run, `plan` the one that it was given.
+    `plans` are the execution plans that it can run, `plan` the one that it was given, `device`
+    what the devices of its cluster are called.
     """
 
     reason: str
@@ -146,6 +144,7 @@ class JobAnswer(JobRow):
     measured: Measurements | None = None
     plans: list[str] = field(default_factory=list)
     plan: str = ""
+    device: str = "GPU"
 
 
 @frozen_by_name
@@ -199,8 +198,7 @@ class Change:
 class Explanation:
     """Why a job waits, or holds what it holds; `blocked_by` is the one thing in a word.
 
-    `decided_by` is the policy, or the layer around it, that keeps the job waiting. `left_out` is
-    what there was no time to find out, in words.
+    `decided_by` is the policy or layer that keeps it waiting, `left_out` what no time was left for.
     """
 
     id: str
@@ -214,6 +212,7 @@ class Explanation:
     start: Start | None = None
     holds: list[Part] | None = None
     left_out: list[str] = field(default_factory=list)
+    device: str = "GPU"
 
 
 @frozen_by_name

@@ -27,16 +27,16 @@ class Measurements:
     write_mb_s: float | None = None
 
 
-def measurements_of(report: Report) -> Measurements | None:
-    """What a report tells of that; None if nothing."""
+def measurements_of(report: Report, *, still: bool = False) -> Measurements | None:
+    """What a report tells of that; None if nothing. Who stands still has no speed any more."""
     waits = None
     if report.step_s and report.data_s is not None:
         waits = min(report.data_s / report.step_s, 1.0)
     measured = Measurements(
         steps=report.steps,
         total_steps=report.total_steps,
-        steps_per_s=1.0 / report.step_s if report.step_s else None,
-        left_s=report.left_s,
+        steps_per_s=1.0 / report.step_s if report.step_s and not still else None,
+        left_s=None if still else report.left_s,
         waits_for_data=waits,
         gpu_mem_gb=report.held_gb,
         gpu_mem_peak_gb=report.mem_gb,

@@ -79,7 +79,7 @@ def row_of(driver: Driver, status: JobStatus, why: int) -> WatchedJob:
     """One job in short."""
     record, job, on = status.record, status.record.job, status.record.allocation
     return WatchedJob(
-        **row_fields(status, driver.now),
+        **row_fields(driver, status),
         why=why,
         pace=record.report.pace if status.state == "running" else None,
         share=job.demand.share if on is None else on.sharing.share,

@@ -135,3 +135,16 @@ def test_several_gangs_start_one_soon_after_the_other(nodes: int) -> None:
 
     jobs = result.outcomes["together"][0].per_job
     assert (jobs.start_s - jobs.submit_s)[-2:].max() < 60.0
+
+
+def test_as_many_nodes_are_cleared_as_a_large_gang_needs() -> None:
+    """Eight GPUs on nodes of four that are all half empty."""
+    halves = [Truth(100.0), Truth(1e6)] * 4
+    pairs = [(Job(JobId(f"j{i}"), 0.0, Demand(2)), truth) for i, truth in enumerate(halves)]
+    pairs.append((Job(JobId("gang"), 5000.0, Demand(8)), Truth(1e6)))
+
+    rule = Defrag(Together(), min_run_s=0.0)
+    result = weft.simulate(Trace("halves", tuple(pairs)), rule, "4x4:v100", predictor="oracle")
+
+    jobs = result.outcomes["together"][0].per_job
+    assert jobs.start_s[-1] - jobs.submit_s[-1] < 60.0

@@ -22,6 +22,7 @@ from weft.core.knowledge.predictor import Asks
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
@@ -142,6 +143,31 @@ def test_devices_of_jobs_that_can_be_stopped_are_as_good_as_idle() -> None:
     assert started(plan) == {SMALL}
 
 
+class Counted:
+    """A policy, and how often it was asked."""
+
+    def __init__(self, inner: Policy) -> None:
+        self.inner, self.asked = inner, 0
+
+    @property
+    def about(self) -> About:
+        return self.inner.about
+
+    def decide(self, view: View) -> Plan:
+        self.asked += 1
+        return self.inner.decide(view)
+
+
+def test_who_asks_for_the_same_is_not_tried_one_after_the_other() -> None:
+    policy = Counted(OVERTAKING)
+    crowd = [plain(f"pair-{i}", 2, 100.0 + i) for i in range(9)]
+    short, single = plain("short", 2, 200.0, 500.0), plain("single", 1, 201.0)
+    view = waiting_for(plain("large", 4), *crowd, short, single, now=700.0)
+
+    assert started(Easy(policy).decide(view)) == {JobId("short")}
+    assert policy.asked == 2  # with the crowd, and without it
+
+
 def waits(policy: Policy) -> float:
     """Hours that a job of all 8 GPUs waits among small ones that keep coming."""
     rng = np.random.default_rng(1)
@@ -173,6 +199,8 @@ class Spread(PointPredictor, NothingLearnt):
         "b": {0.5: 200.0, 0.9: 300.0},
         "small": {0.5: 150.0, 0.8: 300.0},
         "large": {0.5: 1e4, 0.8: 1e4, 0.9: 1e4},
+        "runs": {0.5: 900.0},
+        "short": {0.5: 0.5, 0.8: 0.5},
     }
 
     def remaining(self, table: Table, now: float) -> Floats:
@@ -205,6 +233,16 @@ def test_reservations_and_backfilling_go_by_quantiles(
     plan = Easy(OVERTAKING, reserve=reserve, backfill=backfill).decide(view)
 
     assert started(plan) == ({SMALL} if starts else set())
+
+
+@pytest.mark.parametrize(("now", "starts"), [(3599.0, True), (3600.0, False)])
+def test_after_six_times_the_patience_nobody_starts_on_what_is_kept(
+    now: float, starts: bool
+) -> None:
+    view = waiting_for(plain("large", 4), plain("short", 1, 100.0), now=now)
+    view = replace(view, knowledge=Knowledge(Spread()))
+
+    assert (JobId("short") in started(Easy(OVERTAKING).decide(view))) is starts
 
 
 def test_quantiles_that_mean_nothing_are_refused() -> None:

@@ -8,11 +8,14 @@ import pytest
 
 import weft
 from weft.core.errors import InvalidConfig
-from weft.core.events.event import NodeDown, NodeUp, Submitted
+from weft.core.events.event import Finished, NodeDown, NodeUp, Submitted
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Tier
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice, Tier
 from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
 from weft.pieces.wrap.hived.file import read_content
@@ -266,3 +269,42 @@ def test_idle_cells_are_divided_by_weights_where_a_quota_inside_has_some() -> No
     assert sum(name.startswith("x") for name in in_order) == 6
     assert sum(name.startswith("x") for name in shared) == 2
     assert sum(name.startswith("y") for name in shared) == 4
+
+
+def test_a_cell_that_nobody_uses_any_more_moves_off_a_machine_that_went() -> None:
+    scheduler = run(hived({"a@node": 1.0}))
+    before = nodes_of(submit(scheduler, job("ja", "a", 8))[JobId("ja")])
+    scheduler.step(1.0, [Finished(JobId("ja"), 1)])
+    scheduler.step(2.0, [NodeDown(NodeId(name)) for name in before])
+
+    held = submit(scheduler, job("ka", "a", 8), at=3.0)
+
+    assert nodes_of(held.get(JobId("ka"))) == {"v100-0", "v100-1"} - before
+
+
+class Generous:
+    """Puts everybody on the first GPU of every node with more of the host than is usual."""
+
+    about = About("generous", "nobody")
+
+    def __init__(self) -> None:
+        self.seen: dict[JobId, Allocation] = {}
+
+    def decide(self, view: View) -> Plan:
+        """Where nothing runs yet; else look at what does."""
+        self.seen = view.held()
+        nodes = () if self.seen else view.cluster.nodes
+        on = Allocation(tuple(Slice(node.id, (0,), 3.0, 20.0) for node in nodes))
+        return Plan({job.id: on for job in view.table.jobs} if nodes else {})
+
+
+def test_a_policy_inside_sees_the_host_parts_that_it_gave() -> None:
+    inner = Generous()
+    scheduler = run(Hived(inner, {"a@gpu": 2.0}), "1x4:v100")
+    (real,) = submit(scheduler, job("j", "a", 2))[JobId("j")].slices
+
+    submit(scheduler, job("k", "a"), at=1.0)
+
+    assert (len(real.gpus), real.cpus, real.mem_gb) == (2, 6.0, 40.0)
+    held = inner.seen[JobId("j")].slices
+    assert [(part.gpus, part.cpus, part.mem_gb) for part in held] == [((0,), 3.0, 20.0)] * 2

@@ -58,6 +58,27 @@ def test_a_reason_is_told_once_and_taken_back_when_it_is_over() -> None:
     assert more.reasons == {"a1": ""}
 
 
+def test_a_job_larger_than_its_tenants_limit_is_told_so_whatever_is_free() -> None:
+    view = view_of(4, job("b", "b", 4), job("a", "a", 4), job("small", "a", 1, most=4))
+
+    plan = policy("quota:limits=a=2|fifo").decide(view)  # b takes all there is
+
+    assert started(plan) == ["b"]
+    assert plan.reasons[JobId("a")] == (
+        "over quota: it asks for 4, more than the 2 GPUs that tenant 'a' may ever hold"
+    )
+    assert not plan.reasons.get(JobId("small"))
+
+
+def test_a_job_larger_than_the_limit_of_one_kind_takes_another() -> None:
+    view = view_of("1x4:a100+1x4:t4", job("a", "a", 4), job("only", "a", 4, kinds=("a100",)))
+
+    plan = policy("quota:limits=a@a100=2|fifo").decide(view)
+
+    assert [view.cluster.kind_of(on) for on in plan.changes.values() if on] == ["t4"]
+    assert "more than the 2 a100 GPUs" in plan.reasons[JobId("only")]
+
+
 def with_memory(view: View, plan: Plan) -> View:
     from dataclasses import replace
 

@@ -80,11 +80,11 @@ def _queue(answer: Explanation, *, verbose: bool) -> str:
     """How many wait in front and for how much; their names too, if asked for."""
     waiting = int(answer.numbers.get("ahead_waiting", 0))
     if verbose or not waiting:
-        return ", ".join(in_front(ahead) for ahead in answer.ahead if verbose)
+        return ", ".join(in_front(ahead, answer.device) for ahead in answer.ahead if verbose)
     gpus = answer.numbers.get("ahead_gpus", 0.0)
     names = [ahead.name or ahead.id for ahead in answer.ahead if ahead.state == "waiting"][:SHOWN]
     more = f" and {waiting - len(names)} more" if waiting > len(names) else ""
-    return f"{', '.join(names)}{more}, for {gpus:g} GPU{'s' * (gpus != 1)}"
+    return f"{', '.join(names)}{more}, for {gpus:g} {answer.device}{'s' * (gpus != 1)}"
 
 
 def value(thing: Any) -> str:
@@ -102,9 +102,9 @@ def value(thing: Any) -> str:
     return "" if thing is None else str(thing)
 
 
-def in_front(ahead: Ahead) -> str:
+def in_front(ahead: Ahead, device: str = "GPU") -> str:
     """A job that is ahead: its name and what it wants or holds."""
-    more = [f"{ahead.gpus:g} GPU{'s' * (ahead.gpus != 1)}"] if ahead.gpus else []
+    more = [f"{ahead.gpus:g} {device}{'s' * (ahead.gpus != 1)}"] if ahead.gpus else []
     more += [ahead.state] if ahead.state else []
     name = ahead.name or ahead.id
     return f"{name} ({', '.join(more)})" if more else name

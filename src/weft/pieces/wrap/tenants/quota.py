@@ -145,6 +145,7 @@ class Quota(Wrapper):
         """A plan that keeps the rules after `before`, and what had to be hidden for it."""
         shape = shape or Shape(np.zeros(len(view.table), dtype=bool))
         resized = Controls.COUNT in self.about.controls
+        Check(view, before, rules, {}, resized=resized).bar_too_large(shape)
         for _ in range(TRIES):
             plan = self._ask(view, shape, memory, before)
             both = Plan({**before.changes, **plan.changes})
@@ -199,6 +200,17 @@ class Check:
             self._close(shape, tenant)
         return over
 
+    def bar_too_large(self, shape: Shape) -> None:
+        """Hide waiting rows that ask for more than their tenant may ever hold."""
+        lowest = min(self._rules.limits.values(), default=np.inf)
+        large = self._view.table.column(Column.GPUS) > lowest  # few, or none: the rest is in Python
+        kinds = (ANY, *self._view.cluster.kinds)
+        for row in map(int, np.flatnonzero(self._view.waiting() & ~shape.hidden & large)):
+            job, least = self._view.job(row), self._least(row)
+            for kind in kinds:
+                if least > self._rules.limits.get((job.tenant, kind), np.inf) + SLACK:
+                    self._bar(shape, row, kind)
+
     def count(self) -> None:
         """Take the plan as it is."""
         for row, on in self._in_turn():
@@ -206,10 +218,14 @@ class Check:
 
     def has_room(self, row: int) -> bool:
         """Whether a waiting row could start within all limits, on some kind of its own."""
-        job = self._view.job(row)
-        least = (job.demand.min if self._resized else job.demand.gpus) * job.demand.share
+        job, least = self._view.job(row), self._least(row)
         kinds = job.demand.kinds or self._view.cluster.kinds
         return any(self._full(job.tenant, kind, least) is None for kind in kinds)
+
+    def _least(self, row: int) -> float:
+        """How many GPUs a row has to have to run."""
+        demand = self._view.job(row).demand
+        return (demand.min if self._resized else demand.gpus) * demand.share
 
     def _add(self, tenant: str, kind: str, gpus: float) -> None:
         self._used[tenant, ANY] += gpus
@@ -271,9 +287,8 @@ class Check:
             if shut:
                 self._bar(shape, row, SHARE)
                 continue
-            least = (job.demand.min if self._resized else job.demand.gpus) * job.demand.share
             for kind, room in rooms.items():
-                if least > room + SLACK:
+                if self._least(row) > room + SLACK:
                     self._bar(shape, row, kind)
 
     def _room(self, tenant: str, kind: str) -> float:

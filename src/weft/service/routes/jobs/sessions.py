@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
+from asyncio import StreamReader, StreamWriter
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from weft.core.protocols import Sessions
+from weft.core.protocols import Sessions, Way
+from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Context, Service, Writer, find_job
@@ -22,6 +22,7 @@ router = APIRouter(tags=["sessions"], responses=PROBLEMS)
 TALK: dict[int | str, dict[str, Any]] = {
     200: {"content": {BYTES: {"schema": {"type": "string", "format": "binary"}}}}
 }
+Streams = tuple[StreamReader, StreamWriter]
 Port = Annotated[int, Path(ge=1, le=65_535)]
 
 
@@ -35,15 +36,15 @@ async def terminal(job_id: str, request: Request, service: Service, who: Writer)
     status, sessions = find_own(service, who, job_id)
     record = status.record
     request.state.about = record.job.id
-    path = sessions.terminal(record.job.id, record.attempt)
-    if path is None:
+    streams = await _connect(service, who, sessions, record, "terminal")
+    if streams is None:
         has = record.job.launch is not None and record.job.launch.pty
         raise Refused(
             409,
             f"job {record.job.id!r} has no terminal" + (f" while it is {status.state}" * has),
             "" if has else "`weft run --pty` and `weft shell` start jobs with one",
         )
-    return await _talk(service, who, asyncio.open_unix_connection(str(path)))
+    return _talk(service, who, streams)
 
 
 @router.post("/jobs/{job_id}/shell", response_class=Response, responses=TALK)
@@ -55,10 +56,11 @@ async def shell(job_id: str, request: Request, service: Service, who: Writer) ->
     status, sessions = find_own(service, who, job_id)
     record = status.record
     request.state.about = record.job.id
-    path = sessions.shell(record.job.id, record.attempt)
-    if path is None or status.state != "running":
+    running = status.state == "running"
+    streams = await _connect(service, who, sessions, record, "shell") if running else None
+    if streams is None:
         raise Refused(409, f"job {record.job.id!r} takes no shell while it is {status.state}")
-    return await _talk(service, who, asyncio.open_unix_connection(str(path)))
+    return _talk(service, who, streams)
 
 
 @router.post("/jobs/{job_id}/ports/{port}", response_class=Response, responses=TALK)
@@ -69,15 +71,14 @@ async def forward(
     status, sessions = find_own(service, who, job_id)
     record = status.record
     request.state.about = record.job.id
-    look = partial(sessions.find_port, record.job.id, record.attempt, port)
-    address = await service.read(look)
-    if address is None:
+    streams = await _connect(service, who, sessions, record, port)
+    if streams is None:
         raise Refused(
             409,
             f"no process of job {record.job.id!r} listens on port {port}",
             f"it is {status.state}; `weft logs {record.job.id}` may say on which it does",
         )
-    return await _talk(service, who, asyncio.open_connection(*address))
+    return _talk(service, who, streams)
 
 
 def find_own(service: Context, who: Caller, job_id: str) -> tuple[JobStatus, Sessions]:
@@ -94,15 +95,16 @@ def find_own(service: Context, who: Caller, job_id: str) -> tuple[JobStatus, Ses
     return status, sessions
 
 
-async def _talk(
-    service: Context,
-    who: Caller,
-    connecting: Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]],
-) -> Duplex:
+async def _connect(
+    service: Context, who: Caller, sessions: Sessions, record: JobRecord, to: Way
+) -> Streams | None:
     service.streams.check(who)
     try:
-        reader, writer = await connecting
+        return await sessions.connect(record.job.id, record.attempt, to)
     except OSError as error:
         raise Refused(409, f"it cannot be reached: {error.strerror or error}", "") from error
+
+
+def _talk(service: Context, who: Caller, streams: Streams) -> Duplex:
     allowed = partial(service.tokens.allows, who)
-    return Duplex(reader, writer, who=who, streams=service.streams, allowed=allowed)
+    return Duplex(*streams, who=who, streams=service.streams, allowed=allowed)

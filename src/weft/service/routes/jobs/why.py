@@ -29,11 +29,7 @@ from weft.service.jobs.what_if_work import start_of
 from weft.service.requests.field_types import Word
 from weft.service.requests.job_file import JobFile, PolicySpec, PolicyText, describe_policy
 from weft.service.requests.request_base import RequestBody
-from weft.service.responses.answers import (
-    Ahead,
-    Change,
-    Explanation,
-)
+from weft.service.responses.answers import Ahead, Change, Explanation
 from weft.service.responses.plan import Moved, Planned
 from weft.service.routes.jobs.jobs import read_jobs
 from weft.service.routes.people.admin import Amount, Limited, Weight, count_held_by_tenant
@@ -42,6 +38,7 @@ from weft.stack.layers import decided_by
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 
 ANSWER_CPU_S = 0.8  # what is not simulated by then is left out of an answer
+MANY_CPU_S = 0.6  # the same of many jobs: to send and count them takes time besides
 MANY = 1_000  # active jobs from which it is asked beforehand what a decision takes
 OVER_QUOTA = (Blocker.QUOTA, Blocker.TOO_LARGE, Blocker.SHARE, Blocker.GUARANTEE)
 
@@ -81,6 +78,7 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
         state=state_word(status),
         reason=job_view.reason(status) or f"it has {status.state}",
         holds=job_view.allocation(record.allocation),
+        device=job_view.device,
     )
     if record.outcome or record.job.id not in service.driver.scheduler.state.table:
         return Json(answer)
@@ -90,8 +88,9 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     present = Present.of(service.driver.scheduler, service.driver.now)
     waits = job_view.waits_for(status)
     more = _others_changes(service, record.job, waits)
-    purse = ANSWER_CPU_S, _predict_decision_s(service)
-    if purse[1] > ANSWER_CPU_S:  # nobody is asked, so that who came later does not matter
+    many = len(present.table) >= MANY
+    purse = (MANY_CPU_S, service.driver.decisions.spent_s) if many else (ANSWER_CPU_S, 0.0)
+    if purse[1] > purse[0]:  # nobody is asked, so that who came later does not matter
         earlier = present.table.jobs[: present.table.row(record.job.id)]
         present = present.without_behind(record.job.id, {job.id for job in earlier})
     why = await service.work.answer.do(
@@ -114,12 +113,6 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
         else Change(text=advice.text, fields=dict(advice.fields)),
     )
     return Json(answer)
-
-
-def _predict_decision_s(service: Context) -> float:
-    """CPU seconds of a decision, going by the last one; 0 where there are few jobs."""
-    driver = service.driver
-    return driver.decisions.spent_s if len(driver.scheduler.state.table) >= MANY else 0.0
 
 
 @router.post("/plan", response_model=Planned)

@@ -84,7 +84,7 @@ export function Chart({
       const options = {
         width: Math.max(box.current.clientWidth, 120),
         height,
-        padding: [8, 8, 0, 0],
+        padding: [8, 22, 0, 0], // half of the last time,
         legend: { live: true },
         cursor: { y: false, points: { size: 6 } },
         scales: { x: { time }, ...(range || zero ? { y: { range: range || fromZero } } : {}) },

@@ -43,10 +43,19 @@ export function number(value, digits = 3) {
 
 export const percent = (value) =>
   value == null ? "" : `${(100 * value).toFixed(value > 0 && value < 0.0995 ? 1 : 0)} %`;
-export const gpuHours = (seconds) => `${number(seconds / 3600)} GPU-h`;
+export const gpuHours = (seconds) =>
+  `${number(seconds / 3600)} ${device === GPU ? "GPU" : "slot"}-h`;
 /** What devices of these kinds are called: a machine without GPUs has CPU slots. */
 export const deviceWord = (kinds) =>
-  kinds.length && kinds.every((kind) => kind === "cpu") ? "CPU slot" : "GPU";
+  kinds.length && kinds.every((kind) => kind === "cpu") ? "CPU slot" : GPU;
+const GPU = "GPU";
+let device = GPU;
+/** What the devices of this cluster are called. */
+export const theDevice = () => device;
+export const setDevices = (kinds) => {
+  device = deviceWord(kinds);
+  return device;
+};
 
 export const count = (n, word, many = word + "s") => `${number(n)} ${n === 1 ? word : many}`;
 

@@ -1,7 +1,7 @@
 // The frame around the views: who is signed in, where we are, whether the service is there.
 import { get, onSignedOut, remove } from "./api.js";
 import { applyTheme, theme } from "./colours.js";
-import { count, deviceWord, number, setNow } from "./format.js";
+import { count, number, setDevices, setNow } from "./format.js";
 import { html, render, useEffect, useRef, useState } from "./lib.js";
 import { link, useRoute } from "./route.js";
 import { clusterNow, unwatch, useStore, watch } from "./store.js";
@@ -53,7 +53,7 @@ function Frame({ me, leave }) {
     window.scrollTo(0, 0);
   }, [route.view, route.parts.join("/")]);
   const cluster = store.cluster;
-  const device = deviceWord([...store.nodes.values()].map((node) => node.kind));
+  const device = setDevices([...store.nodes.values()].map((node) => node.kind));
   const lost = store.link !== "live";
   return html`
     <a class="skip" href="#main" onClick=${(event) => {

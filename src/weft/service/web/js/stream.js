@@ -1,6 +1,6 @@
 // The stream of the cluster: what every GPU did, now and at any hour of the log.
 import { get, query } from "./api.js";
-import { clock, count, duration, gpuHours, percent } from "./format.js";
+import { clock, count, duration, gpuHours, percent, theDevice } from "./format.js";
 import { html, useEffect, useMemo, useRef, useState } from "./lib.js";
 import { go, setQuery } from "./route.js";
 import { clusterNow, useStore } from "./store.js";
@@ -108,7 +108,7 @@ export function Stream({ route }) {
     <${Trouble} error=${error} />
     ${part < 0.999 && html`<p class="dim" role="status">Reading the log: ${percent(part)}</p>`}
     <${StreamCanvas} nodes=${store.nodes} nodesVersion=${store.nodesVersion} spans=${spans} since=${since} until=${until} now=${clusterNow()} />
-    <div class="legend"><span>a row a GPU, a colour a job, empty where idle</span><span>dark edge: goes on after a restart</span><span>red end: failed</span>${left ? html`<span>${count(left, "short span")} left out</span>` : null}</div><//>`;
+    <div class="legend"><span>a row a ${theDevice()}, a colour a job, empty where idle</span><span>dark edge: goes on after a restart</span><span>red end: failed</span>${left ? html`<span>${count(left, "short span")} left out</span>` : null}</div><//>`;
 }
 
 function localTime(at) {
@@ -156,7 +156,7 @@ export function StreamCanvas({
     [byRow],
   );
   return html`<div class="stream" ref=${box}>
-    <div class="view" ref=${view} style=${{ height: `${height}px` }} tabindex="0" role="region" aria-label=${`Stream of ${rows.length} GPUs from ${zero === undefined ? clock(since) : duration(since - zero)} to ${zero === undefined ? clock(until) : duration(until - zero)}; ${busy} in use at its end.`}
+    <div class="view" ref=${view} style=${{ height: `${height}px` }} tabindex="0" role="region" aria-label=${`Stream of ${rows.length} ${theDevice()}s from ${zero === undefined ? clock(since) : duration(since - zero)} to ${zero === undefined ? clock(until) : duration(until - zero)}; ${busy} in use at its end.`}
       onScroll=${(event) => {
         setTop(event.target.scrollTop);
         setOver(null);
@@ -168,11 +168,11 @@ export function StreamCanvas({
     ${
       over &&
       html`<div class="tip" style=${{ left: `${Math.max(0, Math.min(over.x + 12, width - 290))}px`, top: `${over.y + 14}px` }}>
-      <div class="dim">${over.row.node} · GPU ${over.row.gpu} · ${zero === undefined ? clock(over.at) : duration(over.at - zero)}</div>
+      <div class="dim">${over.row.node} · ${theDevice()} ${over.row.gpu} · ${zero === undefined ? clock(over.at) : duration(over.at - zero)}</div>
       ${
         over.span
           ? html`<b>${over.span.name || "another tenant's job"}</b> ${over.span.tenant}
-        <div>${duration((over.span.end ?? now) - over.span.start)} ${over.span.end === null ? "so far" : over.span.how}${over.span.share < 1 ? `, ${percent(over.span.share)} of the GPU` : ""}${over.span.attempt > 1 ? `, attempt ${over.span.attempt}` : ""}</div>
+        <div>${duration((over.span.end ?? now) - over.span.start)} ${over.span.end === null ? "so far" : over.span.how}${over.span.share < 1 ? `, ${percent(over.span.share)} of the ${theDevice()}` : ""}${over.span.attempt > 1 ? `, attempt ${over.span.attempt}` : ""}</div>
         ${over.span.lost_gpu_s ? html`<div>${gpuHours(over.span.lost_gpu_s)} of work lost</div>` : null}`
           : html`<div>idle</div>`
       }</div>`

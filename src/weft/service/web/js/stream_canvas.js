@@ -159,7 +159,7 @@ export function draw(
     if (rows[row].first) {
       ctx.fillStyle = ink.line;
       ctx.fillRect(0, Math.round(y) - 0.5, width, 1);
-      if (rowHeight * rows[row].gpus >= 10) {
+      if (rowHeight * rows[row].gpus >= 10 && y + 12 <= height) {
         ctx.fillStyle = ink.dim;
         ctx.font = `11px ${font}`;
         let text = rows[row].node;

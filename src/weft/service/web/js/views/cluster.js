@@ -1,7 +1,7 @@
 // What runs where: every GPU as a cell, beside it how much of what is used and why the rest waits.
 import { at, get } from "../api.js";
 import { colourOf } from "../colours.js";
-import { count, deviceWord, duration, number, percent } from "../format.js";
+import { count, deviceWord, duration, number, percent, theDevice } from "../format.js";
 import { byKind, cellAt, draw, layOut, occupants, outOfUse } from "../gpu_map.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { go, link, setQuery } from "../route.js";
@@ -38,7 +38,7 @@ export function ClusterView({ route }) {
   return html`
     <div class="columns">
       <div class="stack">
-        <${Panel} title=${`${deviceWord([...store.nodes.values()].map((node) => node.kind))}s`} level=1 end=${html`
+        <${Panel} title=${`${theDevice()}s`} level=1 end=${html`
           <input type="search" aria-label="Find a job, tenant or node" placeholder="Find a job, tenant or node" value=${find} onInput=${(event) => setQuery({ q: event.target.value })} />
           <${Choice} label="Colour by" value=${paint} options=${PAINTS} choose=${(colour) => setQuery({ colour: colour === "job" ? "" : colour })} />`}>
           ${store.nodes.size ? html`<${GpuMap} store=${store} paint=${paint} find=${find} />` : html`<${Empty} title="No machine is known">The engine has told of none.<//>`}
@@ -128,14 +128,14 @@ function GpuMap({ store, paint, find }) {
   const used = [...who.keys()].length;
   return html`<div class="gpu-map" ref=${box}>
     <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="map of GPUs"
-      aria-label=${`${plan.cells.length} GPUs, ${used} of them in use by jobs you see. Arrow keys go from one to the next, Enter opens its job.`}
+      aria-label=${`${plan.cells.length} ${theDevice()}s, ${used} of them in use by jobs you see. Arrow keys go from one to the next, Enter opens its job.`}
       onMouseMove=${(event) => {
         const at = point(event);
         if (at !== over.cell) setOver({ cell: at, keyed: false });
       }}
       onMouseLeave=${() => setOver({ cell: -1, keyed: false })} onClick=${(event) => open(point(event))}
       onKeyDown=${keys} onBlur=${() => setOver({ cell: -1, keyed: false })}></canvas>
-    <div class="visually-hidden" aria-live="polite">${over.keyed && cell ? `${cell.node.id} GPU ${cell.gpu}: ${there.map((job) => `${job.name}, ${job.state}, tenant ${job.tenant}`).join("; ") || (cell.node.held_gpus.includes(cell.gpu) ? "another tenant's job" : "idle")}` : ""}</div>
+    <div class="visually-hidden" aria-live="polite">${over.keyed && cell ? `${cell.node.id} ${theDevice()} ${cell.gpu}: ${there.map((job) => `${job.name}, ${job.state}, tenant ${job.tenant}`).join("; ") || (cell.node.held_gpus.includes(cell.gpu) ? "another tenant's job" : "idle")}` : ""}</div>
     ${cell && html`<${Tip} cell=${cell} jobs=${there} plan=${plan} width=${width} />`}</div>`;
 }
 
@@ -143,7 +143,7 @@ function Tip({ cell, jobs, plan, width }) {
   const left = Math.max(0, Math.min(cell.x, width - 290));
   const out = outOfUse(cell.node, cell.gpu);
   return html`<div class="tip" style=${{ left: `${left}px`, top: `${cell.y + plan.size + 8}px` }}>
-    <div class="dim">${cell.node.id} · GPU ${cell.gpu} · ${cell.node.kind}${cell.node.links ? ` · ${cell.node.links}` : ""}${out ? ` · ${out}` : ""}</div>
+    <div class="dim">${cell.node.id} · ${theDevice()} ${cell.gpu} · ${cell.node.kind}${cell.node.links ? ` · ${cell.node.links}` : ""}${out ? ` · ${out}` : ""}</div>
     ${jobs.length ? jobs.map((job) => html`<${JobFacts} key=${job.id} job=${job} />`) : html`<div>${cell.node.held_gpus.includes(cell.gpu) ? "another tenant's job" : out ? "not to be used" : "idle"}</div>`}</div>`;
 }
 
@@ -179,7 +179,7 @@ function JobFacts({ job }) {
   const facts = [
     ["tenant", job.tenant],
     ["share", job.share < 1 ? number(job.share) : ""],
-    ["GPUs", String(held(job))],
+    [`${theDevice()}s`, String(held(job))],
     ["batch", number(job.batch)],
     ["speed", job.speed == null ? "" : `${number(job.speed)} samples/s`],
     [

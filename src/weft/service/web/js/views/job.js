@@ -1,6 +1,16 @@
 // One job: what it does, why it waits, what it printed, and what can be done about it.
 import { at, get, post, put } from "../api.js";
-import { asks, clock, duration, gpuHours, number, percent, startsIn } from "../format.js";
+import {
+  asks,
+  clock,
+  count,
+  duration,
+  gpuHours,
+  number,
+  percent,
+  startsIn,
+  theDevice,
+} from "../format.js";
 import { html, useEffect, useState } from "../lib.js";
 import { JobActions } from "../job_actions.js";
 import { go, link } from "../route.js";
@@ -122,7 +132,10 @@ function saveText(name, text) {
 function Facts({ job, row }) {
   const now = clusterNow();
   const held = job.allocation
-    ? job.allocation.map((part) => `${part.node}: GPU ${part.gpus.join(", ")} (${part.kind})`)
+    ? job.allocation.map(
+        (part) =>
+          `${part.node}: ${theDevice()} ${part.gpus.join(", ")}${part.kind === "cpu" ? "" : ` (${part.kind})`}`,
+      )
     : [];
   const wanted = asks({ gpus: job.gpus, share: row?.share ?? 1 });
   const facts = [
@@ -130,7 +143,7 @@ function Facts({ job, row }) {
     ["tenant", job.tenant + (job.user ? ` · ${job.user}` : "")],
     [
       "asks for",
-      `${wanted} GPU${wanted === "1" ? "" : "s"}${job.kinds.length ? " of " + job.kinds.join(" or ") : ""}${job.nodes ? ` on ${job.nodes} nodes` : ""}`,
+      `${wanted} ${theDevice()}${wanted === "1" ? "" : "s"}${job.kinds.length ? " of " + job.kinds.join(" or ") : ""}${job.nodes ? ` on ${job.nodes} nodes` : ""}`,
     ],
     [
       "holds",
@@ -232,7 +245,7 @@ function Why({ job, me }) {
     <${Trouble} error=${error} again=${again} />
     ${
       data &&
-      html`<p>${data.reason}${job.suspended_by ? "; Resume lets it go on" : ""}</p>
+      html`<p>${waits ? job.reason : data.reason}${job.suspended_by ? "; Resume lets it go on" : ""}</p>
       ${waits && html`<${When} start=${data.start} />`}
       ${!waits && !job.suspended_by && html`<${Speeds} job=${job} numbers=${data.numbers} />`}
       ${data.cheapest_change && html`<${Cheapest} job=${job} change=${data.cheapest_change} me=${me} />`}
@@ -322,7 +335,7 @@ function Ahead({ ahead }) {
       .slice(0, 6)
       .map(
         (one, i) =>
-          html`<li key=${i}>${one.id ? html`<a href=${link("job", [one.id])}>${one.name}</a>` : html`<span class="dim">${one.name}</span>`}<span class="dim">${number(one.gpus)} GPU${one.gpus === 1 ? "" : "s"}</span></li>`,
+          html`<li key=${i}>${one.id ? html`<a href=${link("job", [one.id])}>${one.name}</a>` : html`<span class="dim">${one.name}</span>`}<span class="dim">${count(one.gpus, theDevice())}</span></li>`,
       );
   return html`<div class="halves">${waiting.length > 0 && html`<div><h3>In front of it</h3><ul class="why-list">${list(waiting)}</ul></div>`}
     ${running.length > 0 && html`<div><h3>Running on what it could use</h3><ul class="why-list">${list(running)}</ul></div>`}</div>`;

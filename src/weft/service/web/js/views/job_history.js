@@ -1,7 +1,7 @@
 // A job's past: what it held, how it went, and every event of the log that is about it.
 import { at, get, query } from "../api.js";
 import { Chart } from "../charts.js";
-import { clock, duration, gpuHours, number } from "../format.js";
+import { clock, duration, gpuHours, number, theDevice } from "../format.js";
 import { html, useMemo } from "../lib.js";
 import { clusterNow } from "../store.js";
 import { Choice, Empty, Loading, Panel, Trouble, useAsk } from "../ui.js";
@@ -111,8 +111,8 @@ function Allocations({ job, spans }) {
     <${Trouble} error=${spans.error} />
     ${
       found.length
-        ? html`<${Chart} data=${chart} series=${[{ label: "GPUs", step: true, fill: "oklch(58% 0.15 262 / 15%)" }]} height=${150} whole=${true} describe=${`GPUs held over time: ${found.length} spans`} />
-      <div class="scroll events" tabindex="0" role="region" aria-label="Spans"><table><thead><tr><th scope="col">From</th><th scope="col">To</th><th class="num" scope="col">For</th><th class="num roomy" scope="col">Attempt</th><th scope="col">Where</th><th scope="col">Ended</th><th class="num" scope="col">Work lost</th></tr></thead>
+        ? html`<${Chart} data=${chart} series=${[{ label: `${theDevice()}s`, step: true, fill: "oklch(58% 0.15 262 / 15%)" }]} height=${150} whole=${true} describe=${`${theDevice()}s held over time: ${found.length} spans`} />
+      <div class="scroll events" tabindex="0" role="region" aria-label="Spans"><table><thead><tr><th scope="col">From</th><th scope="col">To</th><th class="num" scope="col">For</th><th class="num roomy" scope="col">Attempt</th><th scope="col">Where</th><th class="roomy" scope="col">Ended</th><th class="num roomy" scope="col">Work lost</th></tr></thead>
       <tbody>${[...found]
         .reverse()
         .slice(0, 100)
@@ -120,7 +120,7 @@ function Allocations({ job, spans }) {
           (
             span,
           ) => html`<tr key=${span.start}><td class="nowrap">${clock(span.start)}</td><td class="nowrap">${span.end === null ? "now" : clock(span.end)}</td><td class="num nowrap">${duration((span.end ?? clusterNow()) - span.start)}</td><td class="num roomy">${span.attempt}</td>
-        <td>${span.on.map((part) => `${part.node}: ${part.gpus.join(", ")}`).join("; ")}${span.share < 1 ? `, ${number(span.share)} of each` : ""}</td><td>${span.how}</td><td class="num nowrap">${span.lost_gpu_s == null ? "" : gpuHours(span.lost_gpu_s)}</td></tr>`,
+        <td>${span.on.map((part) => `${part.node}: ${part.gpus.join(", ")}`).join("; ")}${span.share < 1 ? `, ${number(span.share)} of each` : ""}</td><td class="roomy">${span.how}</td><td class="num nowrap roomy">${span.lost_gpu_s == null ? "" : gpuHours(span.lost_gpu_s)}</td></tr>`,
         )}</tbody></table></div>`
         : spans.loading
           ? html`<${Loading} />`
@@ -187,7 +187,7 @@ const TELL = {
   Resized: (one) => `resized while it trained, a pause of ${duration(one.pause_s ?? 0)}`,
   Observed: (one) =>
     [
-      one.peak_gb == null ? "" : `holds up to ${number(one.peak_gb)} GB of its GPU`,
+      one.peak_gb == null ? "" : `holds up to ${number(one.peak_gb)} GB of its ${theDevice()}`,
       one.pace == null
         ? ""
         : `keeps ${Math.round(100 * one.pace)} % of its speed alone beside ${(one.beside ?? []).length} others`,
@@ -204,7 +204,7 @@ function tellDecision(one, job) {
     const to = one.changes[job];
     if (to === null) return `decision ${one.number}: gives its devices back${why}`;
     const plan = to.plan ? ` by plan ${to.plan}` : "";
-    return `decision ${one.number}: gets ${to.slices.map((part) => `${part.node}: GPU ${part.gpus.join(", ")}`).join("; ")}${plan}${why}`;
+    return `decision ${one.number}: gets ${to.slices.map((part) => `${part.node}: ${theDevice()} ${part.gpus.join(", ")}`).join("; ")}${plan}${why}`;
   }
   return why ? `decision ${one.number}${why}` : "";
 }

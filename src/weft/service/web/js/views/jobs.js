@@ -1,6 +1,6 @@
 // The queue and all jobs: find, sort, choose some and act on them. What is shown is in the address.
 import { get, query as ask } from "../api.js";
-import { asks, count, duration, number, percent } from "../format.js";
+import { asks, count, duration, number, percent, theDevice } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { JobActions } from "../job_actions.js";
 import { go, link, setQuery } from "../route.js";
@@ -306,7 +306,7 @@ function Table({ jobs, line, chosen, setChosen, query, viewer }) {
           (
             one,
           ) => html`<th key=${one.key} scope="col" class="${one.cls} ${one.num ? "num" : ""}" aria-sort=${query.sort === one.key ? "ascending" : query.sort === `-${one.key}` ? "descending" : null}>
-          <button onClick=${() => sort(one.key)}>${one.label}<span aria-hidden="true">${query.sort === one.key ? "↑" : query.sort === `-${one.key}` ? "↓" : ""}</span></button></th>`,
+          <button onClick=${() => sort(one.key)}>${one.key === "gpus" && theDevice() !== "GPU" ? "Slots" : one.label}<span aria-hidden="true">${query.sort === one.key ? "↑" : query.sort === `-${one.key}` ? "↓" : ""}</span></button></th>`,
         )}</tr></thead>
       <tbody>
         ${above > 0 && html`<tr class="filler" aria-hidden="true"><td colspan=${wide} style=${{ height: `${above}px` }}></td></tr>`}

@@ -1,6 +1,6 @@
 // What decides, what else could, and the last decisions with their numbers.
 import { get, put } from "../api.js";
-import { clock, duration, number, percent } from "../format.js";
+import { clock, count, duration, number, percent, theDevice } from "../format.js";
 import { html, useMemo, useState } from "../lib.js";
 import { link, setQuery } from "../route.js";
 import { useStore } from "../store.js";
@@ -95,7 +95,7 @@ function DecisionCard({ decision }) {
       ${decision.took_s != null && html`<span class="dim small">took ${duration(decision.took_s)}</span>`}
       ${gap != null && html`<span class="dim small">at most ${percent(gap)} from the best</span>`}
       ${decision.by && html`<span class="badge failed">decided by ${decision.by} instead</span>`}</div>
-    ${prices.length > 0 && html`<details class="small dim"><summary>numbers of the policy</summary>a GPU is worth ${prices.map(([key, value]) => `${number(value)} (${key.slice(6)})`).join(", ")}</details>`}
+    ${prices.length > 0 && html`<details class="small dim"><summary>numbers of the policy</summary>a ${theDevice()} is worth ${prices.map(([key, value]) => `${number(value)} (${key.slice(6)})`).join(", ")}</details>`}
     <ul class="small">${decision.moves.slice(0, 12).map((move) => html`<li key=${move.job}><a href=${link("job", [move.job])}>${move.name}</a> ${startsLike(move) ? move.why : html`${tell(move)}${move.why ? html`<span class="dim"> – ${move.why}</span>` : ""}`}</li>`)}</ul>
     ${decision.more_moves + Math.max(decision.moves.length - 12, 0) > 0 && html`<div class="small dim">and ${number(decision.more_moves + Math.max(decision.moves.length - 12, 0))} more</div>`}
     ${decision.rejected > 0 && html`<div class="small">${number(decision.rejected)} rejected</div>`}</article>`;
@@ -106,8 +106,10 @@ const startsLike = (move) => !move.before_gpus && /^starts (at once )?on /.test(
 
 function tell(move) {
   const [from, to] = [number(move.before_gpus), number(move.after_gpus)];
-  if (!move.before_gpus) return `starts on ${to} GPU${move.after_gpus === 1 ? "" : "s"}`;
-  if (!move.after_gpus) return `gives ${from} GPU${move.before_gpus === 1 ? "" : "s"} back`;
-  if (move.adjusted) return `stays on ${to} GPUs, on other terms`;
-  return from === to ? `moves, with ${to} GPUs` : `goes from ${from} to ${to} GPUs`;
+  if (!move.before_gpus) return `starts on ${count(move.after_gpus, theDevice())}`;
+  if (!move.after_gpus) return `gives ${count(move.before_gpus, theDevice())} back`;
+  if (move.adjusted) return `stays on ${to} ${theDevice()}s, on other terms`;
+  return from === to
+    ? `moves, with ${to} ${theDevice()}s`
+    : `goes from ${from} to ${to} ${theDevice()}s`;
 }

@@ -1,13 +1,14 @@
 // What an admin lets a tenant hold: rules of one tenant at a time, those of the others stay.
 import { get, put } from "../api.js";
+import { theDevice } from "../format.js";
 import { html, useEffect, useState } from "../lib.js";
 import { attempt, confirm, Field, Panel } from "../ui.js";
 
 const RULES = [
-  ["limits", "GPUs at most", "no limit"],
+  ["limits", `${theDevice()}s at most`, "no limit"],
   ["weights", "Weight", "1"],
-  ["own", "GPUs of its own", "none"],
-  ["guaranteed", "GPUs for guaranteed jobs", "none"],
+  ["own", `${theDevice()}s of its own`, "none"],
+  ["guaranteed", `${theDevice()}s for guaranteed jobs`, "none"],
 ];
 const KEPT = ["limits", "weights", "guaranteed", "own", "parents", "half_life_s", "min_run_s"];
 

@@ -1,6 +1,6 @@
 // Submitting a job: a command or a job file, with the plan's answer before it is sent.
 import { post } from "../api.js";
-import { duration, number, startsIn } from "../format.js";
+import { count, duration, startsIn, theDevice } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../lib.js";
 import { go, link } from "../route.js";
 import { useStore } from "../store.js";
@@ -160,9 +160,9 @@ function Form({ form, set, kinds, me }) {
     <${Field} label=${form.script ? "Script, run by bash" : "Command, not run by a shell"}><textarea rows="3" spellcheck="false" required value=${form.command} onInput=${(event) => set("command", event.target.value)}></textarea><//>
     <label class="check small"><input type="checkbox" checked=${form.script} onChange=${(event) => set("script", event.target.checked)} /> it is a script, with pipes, variables or several lines</label>
     <div class="fields">
-      <${Field} label="GPUs">${input("min", { type: "number", min: 0, required: true })}<//>
+      <${Field} label=${`${theDevice()}s`}>${input("min", { type: "number", min: 0, required: true })}<//>
       <${Field} label="and up to (elastic)">${input("max", { type: "number", min: form.min, placeholder: form.min })}<//>
-      <${Field} label="Share of a GPU"><select value=${form.share} onChange=${(event) => set("share", event.target.value)}><option value="allowed">a whole one, may share</option><option value="never">never shares</option><option value="0.5">half of one</option><option value="0.25">a quarter of one</option></select><//>
+      <${Field} label=${`Share of a ${theDevice()}`}><select value=${form.share} onChange=${(event) => set("share", event.target.value)}><option value="allowed">a whole one, may share</option><option value="never">never shares</option><option value="0.5">half of one</option><option value="0.25">a quarter of one</option></select><//>
       <${Field} label="Priority"><select value=${form.priority} onChange=${(event) => set("priority", event.target.value)}>${["normal", "guaranteed", "spot", "opportunistic"].map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select><//>
     </div>
     ${kinds.length > 1 && html`<fieldset class="row kinds-choice"><legend class="small dim">Kinds of GPU; none chosen: any</legend>${kinds.map((kind) => html`<label class="check" key=${kind}><input type="checkbox" checked=${form.kinds.includes(kind)} onChange=${(event) => set("kinds", event.target.checked ? [...form.kinds, kind] : form.kinds.filter((one) => one !== kind))} />${kind}</label>`)}</fieldset>`}
@@ -209,9 +209,9 @@ function Plan({ body, way }) {
     ${
       data &&
       html`<div class=${data.starts_now ? "good" : "note"} role="status"><b>${data.starts_now ? "Would start now" : "Would wait"}</b><small>${data.reason}</small></div>
-      ${data.allocation && html`<dl class="facts"><dt>on</dt><dd>${data.allocation.map((part, i) => html`<div key=${i}>${part.node}: GPU ${part.gpus.join(", ")} (${part.kind})</div>`)}</dd></dl>`}
+      ${data.allocation && html`<dl class="facts"><dt>on</dt><dd>${data.allocation.map((part, i) => html`<div key=${i}>${part.node}: ${theDevice()} ${part.gpus.join(", ")}${part.kind === "cpu" ? "" : ` (${part.kind})`}</div>`)}</dd></dl>`}
       ${!data.starts_now && data.start && html`<div><span class="when">${startsIn(data.start.p50)}</span><div class="dim small">expected start · 8 in 10 simulations: ${duration(data.start.p10)} to ${data.start.p90 == null ? "no end in sight" : duration(data.start.p90)}</div></div>`}
-      ${data.displaces.length > 0 && html`<div><h3>Would be stopped for it</h3><ul class="why-list">${data.displaces.map((one, i) => html`<li key=${i}>${one.id ? html`<a href=${link("job", [one.id])}>${one.name}</a>` : one.name}<span class="dim">${number(one.gpus)} GPUs</span></li>`)}</ul></div>`}
+      ${data.displaces.length > 0 && html`<div><h3>Would be stopped for it</h3><ul class="why-list">${data.displaces.map((one, i) => html`<li key=${i}>${one.id ? html`<a href=${link("job", [one.id])}>${one.name}</a>` : one.name}<span class="dim">${count(one.gpus, theDevice())}</span></li>`)}</ul></div>`}
       ${data.moves.length > 0 && html`<div><h3>Would move</h3><ul class="why-list">${data.moves.map((one, i) => html`<li key=${i}>${one.name}: ${one.text}</li>`)}</ul></div>`}`
     }<//>`;
 }

@@ -1,7 +1,7 @@
 // Who got what, against what was due to him: over time, as a table, and as CSV.
 import { get } from "../api.js";
 import { Chart, lineColour } from "../charts.js";
-import { duration, gpuHours, number, percent } from "../format.js";
+import { duration, gpuHours, number, percent, theDevice } from "../format.js";
 import { html, useMemo, useState } from "../lib.js";
 import { link, setQuery } from "../route.js";
 import { Choice, Empty, Loading, Panel, Trouble, useAsk } from "../ui.js";
@@ -40,7 +40,10 @@ export function TenantsView({ route, me }) {
 function Shares({ shares, chosen }) {
   const few = chosen
     ? [chosen]
-    : [...shares.tenants].sort((a, b) => sum(b.used_gpus) - sum(a.used_gpus)).slice(0, 8);
+    : [...shares.tenants]
+        .sort((a, b) => sum(b.used_gpus) - sum(a.used_gpus))
+        .slice(0, 8)
+        .sort((a, b) => (a.tenant < b.tenant ? -1 : 1)); // the same colours tomorrow
   const data = useMemo(
     () => [shares.at, ...few.flatMap((one) => [one.used_gpus, one.entitled_gpus])],
     [shares, chosen?.tenant],
@@ -61,8 +64,8 @@ function Shares({ shares, chosen }) {
           { label: `${one.tenant}, due`, step: true, dash: [4, 4], colour: lineColour(i) },
         ],
   );
-  return html`<${Chart} key=${chosen?.tenant || "all"} data=${data} series=${series} height=${260} zero=${true} describe=${`GPUs of ${few.map((one) => one.tenant).join(", ")} over time`} />
-    <p class="dim small">GPUs on average in windows of ${duration(shares.window_s)}${chosen || few.length ? "; dashed, due: its part of the cluster by weight, no more than its jobs asked for" : ""}</p>`;
+  return html`<${Chart} key=${chosen?.tenant || "all"} data=${data} series=${series} height=${260} zero=${true} describe=${`${theDevice()}s of ${few.map((one) => one.tenant).join(", ")} over time`} />
+    <p class="dim small">${theDevice()}s on average in windows of ${duration(shares.window_s)}${chosen || few.length ? "; dashed, due: its part of the cluster by weight, no more than its jobs asked for" : ""}</p>`;
 }
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
@@ -74,14 +77,14 @@ function Table({ accounts, quotas, edit }) {
     ${data && !data.tenants.length && html`<${Empty} title="No tenant has used anything">The accounts begin with the first job.<//>`}
     ${
       data?.tenants.length > 0 &&
-      html`<div class="scroll" tabindex="0" role="region" aria-label="Accounting by tenant"><table><thead><tr><th scope="col">Tenant</th><th class="num" scope="col">Jobs</th><th class="num" scope="col">Used</th><th class="num" scope="col">Entitled to</th><th class="num" scope="col">Received</th><th class="num" scope="col">Weight</th>
-      ${quotas && html`<th class="num" scope="col">Holds now</th><th class="num" scope="col">Limit</th><th class="num" scope="col">Own</th><th class="num" scope="col">Guaranteed</th><th scope="col"><span class="visually-hidden">Quota</span></th>`}</tr></thead>
+      html`<div class="scroll" tabindex="0" role="region" aria-label="Accounting by tenant"><table><thead><tr><th scope="col">Tenant</th><th class="num roomy" scope="col">Jobs</th><th class="num" scope="col">Used</th><th class="num" scope="col">Entitled to</th><th class="num" scope="col">Received</th><th class="num roomy" scope="col">Weight</th>
+      ${quotas && html`<th class="num roomy" scope="col">Holds now</th><th class="num roomy" scope="col">Limit</th><th class="num roomy" scope="col">Own</th><th class="num roomy" scope="col">Guaranteed</th><th class="roomy" scope="col"><span class="visually-hidden">Quota</span></th>`}</tr></thead>
       <tbody>${data.tenants.map(
         (
           one,
-        ) => html`<tr key=${one.tenant}><td><a href=${link("jobs", [], { tenant: one.tenant, state: "all" })}>${one.tenant}</a></td><td class="num">${number(one.jobs)}</td><td class="num">${gpuHours(one.gpu_seconds)}</td><td class="num">${gpuHours(one.entitled_gpu_seconds)}</td>
-        <td class="num">${one.received == null ? "–" : percent(one.received)}</td><td class="num">${number(one.weight)}</td>
-        ${quotas && html`<td class="num">${number(quotas.held[one.tenant] ?? 0)}</td><td class="num">${number(quotas.limits[one.tenant]) || "none"}</td><td class="num">${number(quotas.own[one.tenant]) || "–"}</td><td class="num">${number(quotas.guaranteed[one.tenant]) || "–"}</td><td><button class="quiet" aria-label=${`Change the quota of ${one.tenant}`} onClick=${() => edit(one.tenant)}>Change</button></td>`}</tr>`,
+        ) => html`<tr key=${one.tenant}><td><a href=${link("jobs", [], { tenant: one.tenant, state: "all" })}>${one.tenant}</a></td><td class="num roomy">${number(one.jobs)}</td><td class="num nowrap">${gpuHours(one.gpu_seconds)}</td><td class="num nowrap">${gpuHours(one.entitled_gpu_seconds)}</td>
+        <td class="num">${one.received == null ? "–" : percent(one.received)}</td><td class="num roomy">${number(one.weight)}</td>
+        ${quotas && html`<td class="num roomy">${number(quotas.held[one.tenant] ?? 0)}</td><td class="num roomy">${number(quotas.limits[one.tenant]) || "none"}</td><td class="num roomy">${number(quotas.own[one.tenant]) || "–"}</td><td class="num roomy">${number(quotas.guaranteed[one.tenant]) || "–"}</td><td class="roomy"><button class="quiet" aria-label=${`Change the quota of ${one.tenant}`} onClick=${() => edit(one.tenant)}>Change</button></td>`}</tr>`,
       )}</tbody></table></div>`
     }<//>`;
 }

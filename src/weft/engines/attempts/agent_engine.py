@@ -1,0 +1,76 @@
+"""What engines share whose attempts have agents that write where the service reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from weft.core.events.event import Event
+from weft.core.knowledge.measured import Measured
+from weft.core.model.job import JobId
+from weft.engines.attempts.asleep import SleepsByAgent
+from weft.engines.attempts.job_folders import find_attempts, remove_jobs, stored_bytes
+from weft.engines.attempts.rounds import Key
+from weft.engines.attempts.watch import rank_logs
+from weft.engines.machine.measuring import join_measured, read_measured
+from weft.engines.machine.users import let_through
+from weft.wire.attempt import SPEC, AttemptSpec, folder_of
+from weft.wire.errors import WireError
+
+
+class AgentEngine(SleepsByAgent):
+    """Attempts in folders below `state`, of one part unless it says otherwise."""
+
+    state: Path
+    speed, real = 1.0, True  # by the wall clock, jobs are processes
+    _queue: asyncio.Queue[Event]
+
+    @property
+    def invitation(self) -> str:
+        """Nobody joins by ours; machines of a cluster do by its own means."""
+        return ""
+
+    def _part_folders(self, key: Key) -> Sequence[Path]:
+        return [folder_of(self.state, *key)]
+
+    def _read_key(self, folder: Path) -> Key | None:
+        """The attempt that was prepared in a folder; None if none was."""
+        with suppress(WireError):
+            spec = AttemptSpec.read(folder / SPEC)
+            return JobId(spec.job), spec.attempt
+        return None
+
+    def running(self) -> set[Key]:
+        """Attempts with a mark that they may run, as their folders say."""
+        return {key for folder in find_attempts(self.state) if (key := self._read_key(folder))}
+
+    async def forget(self, jobs: Collection[JobId]) -> None:
+        """Remove their folders: output, checkpoints of ours, what agents wrote."""
+        await asyncio.to_thread(remove_jobs, self.state, jobs)
+
+    def stored_bytes(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
+        """The size of each job's folder."""
+        return stored_bytes(self.state, jobs)
+
+    def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
+        """Each rank's file; what was too much for one is in the same name with `.1`."""
+        folders = self._part_folders((job, attempt))
+        return dict(sorted(line for folder in folders for line in rank_logs(folder).items()))
+
+    def measured(self, job: JobId, attempt: int) -> Measured:
+        """What its agents saw lately, as far as the files have come here."""
+        return join_measured(map(read_measured, self._part_folders((job, attempt))))
+
+    async def events(self) -> AsyncIterator[Event]:
+        """News of nodes and of all attempts, as agents write it."""
+        while True:
+            yield await self._queue.get()
+
+    def _make_folders(self, *, users: bool) -> None:
+        """Where attempts and their marks are kept; with `users` their ranks may walk through."""
+        for folder in ("jobs", "live"):
+            (self.state / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if users:
+            let_through(self.state)

@@ -1,0 +1,104 @@
+"""Reaching into jobs: shells, terminals and ports, for engines that have sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import struct
+import sys
+from contextlib import suppress
+from dataclasses import replace
+
+from weft.core.events.event import Failed, Started, Stopped
+from weft.core.model.job import Job
+from weft.core.protocols import Sessions, Way
+from weft.testing.engine_subject import Subject, read_all, session
+
+PAUSE_S = 0.1
+HEAD = struct.Struct(">cI")  # of a frame: `d` is data, `x` an exit code
+SERVE = f"""exec {sys.executable} -c '
+import socket
+door = socket.create_server(("127.0.0.1", 0))
+print("port", door.getsockname()[1], flush=True)
+while True:
+    line = door.accept()[0]
+    line.sendall(b"from the job")
+    line.close()
+'"""
+PORT = re.compile(r"^port (\d+)$", re.MULTILINE)
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def people_reach_into_a_job(subject: Subject) -> None:
+    """A shell beside it has its variables and an exit code; a port is reached if it is its own."""
+    if subject.script is None:
+        return
+    async with session(subject) as it:
+        if (sessions := it.engine.sessions) is None:
+            return
+        job = subject.script("reached", 1, SERVE)
+        await it.begin(job)
+        async with asyncio.timeout(subject.patience_s):
+            streams = await _reach(sessions, job, "shell")
+            said = await _type(streams, b"echo $((6 * 7)) on $WEFT_DEVICES.; exit 5\n")
+            assert re.search(rb"42 on \d+\.", said[0]), said
+            assert said[1] == 5, said
+
+            while (found := PORT.search("".join(read_all(it.engine, job.id).values()))) is None:
+                await asyncio.sleep(PAUSE_S)
+            reader, writer = await _reach(sessions, job, int(found[1]))
+            assert await reader.read() == b"from the job"
+            writer.close()
+            with socket.create_server(("127.0.0.1", 0)) as others:
+                assert await sessions.connect(job.id, 1, others.getsockname()[1]) is None
+            assert await sessions.connect(job.id, 1, "terminal") is None
+
+        await it.engine.stop(job.id, 1, 10.0)
+        assert await it.next() == Stopped(job.id, 1)
+
+
+async def a_terminal_is_typed_into(subject: Subject) -> None:
+    """A job with a terminal does what is typed, and ends as its process does."""
+    if subject.script is None:
+        return
+    async with session(subject) as it:
+        if (sessions := it.engine.sessions) is None:
+            return
+        job = subject.script("typed-into", 1, "exec sh")
+        assert job.launch is not None
+        job = replace(job, launch=replace(job.launch, pty=True))
+        it.engine.check(job)
+        await it.start(job)
+        assert await it.next() == Started(job.id, 1)
+        async with asyncio.timeout(subject.patience_s):
+            streams = await _reach(sessions, job, "terminal")
+            said = await _type(streams, b"tty; exit 7\n")
+        assert b"/dev/pts/" in said[0], said
+        assert said[1] == 7, said
+        assert (await it.told(Failed)).reason
+
+
+async def _reach(sessions: Sessions, job: Job, to: Way) -> Streams:
+    while (streams := await sessions.connect(job.id, 1, to)) is None:
+        await asyncio.sleep(PAUSE_S)
+    return streams
+
+
+async def _type(streams: Streams, text: bytes) -> tuple[bytes, int | None]:
+    """What was printed until it ended, and its exit code; None if the connection ended first."""
+    reader, writer = streams
+    writer.write(HEAD.pack(b"d", len(text)) + text)
+    printed = b""
+    with suppress(asyncio.IncompleteReadError):
+        while True:
+            kind, length = HEAD.unpack(await reader.readexactly(HEAD.size))
+            payload = await reader.readexactly(length)
+            if kind == b"x":
+                writer.close()
+                return printed, int(payload)
+            printed += payload
+    return printed, None
+
+
+SESSIONS = (people_reach_into_a_job, a_terminal_is_typed_into)

@@ -83,9 +83,12 @@ class DeviceControl:
     def standing(self, job: JobId) -> Standing:
         """How a resident fares."""
         resident = self._residents[job]
-        return Standing(
-            resident.promise, self.speeds.pace(job), self._broken_s.get(job, 0.0), self.mode
-        )
+        return Standing(resident.promise, self.pace(job), self._broken_s.get(job, 0.0), self.mode)
+
+    def pace(self, job: JobId) -> float | None:
+        """The part of its speed alone that a job keeps while all run; None if not known."""
+        pace = self.speeds.pace(job)
+        return self._promises.pace(job) if pace is None else pace
 
     def company(self, job: JobId) -> tuple[tuple[JobId, ...], float | None]:
         """Beside whom a resident runs now, and the part of its speed alone that it keeps there."""
@@ -95,7 +98,7 @@ class DeviceControl:
         if job not in group or len(group) < 2:
             return (), None
         rate, alone = self.speeds.groups.get(group, {}).get(job), self.speeds.alone.get(job)
-        pace = self.speeds.pace(job) if self.mode != "groups" else None
+        pace = self.pace(job) if self.mode != "groups" else None
         if self.mode == "groups" and rate is not None and alone is not None:
             pace = min(rate / alone, 1.0)
         return tuple(sorted(group - {job})), pace

@@ -16,6 +16,7 @@ from weft.runtime.sharing.speeds import Resident, Speeds
 AIM = 0.6  # of the promised loss: who is frozen slows it for a moment longer
 MOST_BEHIND_S = 1.0  # that is made up for
 YIELDS_S = 0.4  # behind: later promises wait, too
+TOLD_S = 1.5  # the least to tell how fast a holder is while all run
 SILENT_S = 3.0  # without a step: it is starved, not slow to report
 
 
@@ -28,12 +29,20 @@ class FirmPromises:
 
     _behind_s: dict[JobId, float] = field(default_factory=dict)
     _counted: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # until when, steps
+    _all_ran: frozenset[JobId] = frozenset()  # who, if nobody waited since the last time
+    _beside: dict[JobId, tuple[float, float]] = field(
+        default_factory=dict
+    )  # alone, and passed: seconds
+    _there: frozenset[JobId] = frozenset()
 
     def find_frozen(
         self, now: float, working: Mapping[JobId, Resident], speeds: Speeds
     ) -> frozenset[JobId]:
         """Who is to wait so that promises are kept; none where no speed alone is known."""
         holders = sorted(firm_of(working), key=_firmest)
+        if self._there != working.keys():
+            self._there = frozenset(working)
+            self._beside.clear()
         self._count(now, holders, speeds)
         behind = [self._behind_s.get(holder.job, 0.0) for holder in holders]
         waiting = set[JobId]()
@@ -42,7 +51,13 @@ class FirmPromises:
         for number, holder in enumerate(holders):
             if max(behind[:number], default=0.0) > YIELDS_S:
                 waiting.add(holder.job)
+        self._all_ran = frozenset() if waiting else frozenset(working)
         return frozenset(waiting)
+
+    def pace(self, job: JobId) -> float | None:
+        """The part of its speed alone that a holder had while all ran; None if not known."""
+        done_s, seconds = self._beside.get(job, (0.0, 0.0))
+        return min(done_s / seconds, 1.0) if seconds >= TOLD_S else None
 
     def pause(self) -> None:
         """Somebody is measured alone: that is not held against anybody."""
@@ -62,6 +77,9 @@ class FirmPromises:
             began, had = before.get(holder.job, (now, steps))
             if at <= began:
                 at, steps = began, had  # nothing was reported since
+            if self._all_ran == self._there:
+                done_s, seconds = self._beside.get(holder.job, (0.0, 0.0))
+                self._beside[holder.job] = done_s + (steps - had) / alone, seconds + at - began
             gained_s = (steps - had) / alone * (1.0 + AIM * (holder.promise - 1.0))
             moved_s = behind_s.get(holder.job, 0.0) + at - began - gained_s
             self._behind_s[holder.job] = min(max(moved_s, 0.0), MOST_BEHIND_S)

@@ -158,12 +158,16 @@ def read_pools(rng: np.random.Generator) -> list[Pool]:
 
 
 def inflate(tasks: list[Task], gpus: float, rng: np.random.Generator) -> list[Task]:
-    """More of the same, shuffled."""
+    """More of the same, or fewer, until they ask for `LOAD` times all GPUs; shuffled."""
     asked, more = sum(task.total for task in tasks), list(tasks)
-    while asked < LOAD * gpus:
+    while asked > LOAD * gpus:
+        asked -= more.pop(int(rng.integers(len(more)))).total
+    while True:
         task = tasks[int(rng.integers(len(tasks)))]
+        if asked + (task.share if task.gpus else 0.0) > LOAD * gpus:
+            break  # the authors look at one GPU of it
         more.append(task)
-        asked += task.share if task.gpus else 0.0  # of each GPU, not of all: as the authors count
+        asked += task.total
     return [more[i] for i in rng.permutation(len(more))]
 
 

@@ -153,6 +153,51 @@ def test_the_filter_is_in_the_address(client: httpx.Client, open_page: Open) -> 
     expect(again.get_by_role("link", name="other")).to_have_count(0)
 
 
+def test_a_filter_is_saved_by_name_used_again_and_forgotten(
+    client: httpx.Client, open_page: Open
+) -> None:
+    submit(client, name="saved", gpus=1, tenant="speech")
+    submit(client, name="unsaved", gpus=1, tenant="vision")
+    page = open_page(f"{client.base_url}#/jobs?tenant=speech")
+    page.on("dialog", lambda dialog: dialog.accept("speech only"))
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_label("Saved filters")).to_have_value("speech only")
+
+    again = open_page(f"{client.base_url}#/jobs")
+    expect(again.get_by_role("link", name="unsaved").first).to_be_visible()
+    again.get_by_label("Saved filters").select_option("speech only")
+    expect(again.get_by_role("link", name="unsaved")).to_have_count(0)
+    expect(again).to_have_url(re.compile("tenant=speech"))
+    again.get_by_role("button", name="Forget").click()
+
+    expect(again.get_by_label("Saved filters")).to_have_count(0)
+    again.reload()
+    expect(again.get_by_role("heading", name="Jobs")).to_be_visible()
+    expect(again.get_by_label("Saved filters")).to_have_count(0)
+
+
+def test_a_what_if_shows_what_never_starts_and_a_long_one_is_stopped(open_page: Open) -> None:
+    with serving(STILL, policy="fifo") as client:
+        for _ in range(4):  # one more than there is room for
+            submit(client, gpus=4, tenant="vision", share="never", hints={"duration_s": 600})
+        page = open_page(f"{client.base_url}#/what-if")
+        page.get_by_role("button", name="From now on").click()
+        page.get_by_label("More machines").fill("1x4:a100")
+        page.get_by_label("Other limits of tenants").fill("vision=3")
+        page.get_by_role("button", name="Simulate both").click()
+        expect(page.get_by_text("never starts (1)")).to_be_visible()
+        expect(page.get_by_text("more than the 3 GPUs").first).to_be_visible()
+
+        page.route("**/what-if/stream", lambda _: None)  # never answered
+        page.get_by_role("button", name="Simulate both").click()
+        expect(page.get_by_role("status", name="Progress")).to_be_visible()
+        page.get_by_role("button", name="Stop").click()
+
+        expect(page.get_by_role("button", name="Simulate both")).to_be_enabled()
+        expect(page.get_by_role("status", name="Progress")).to_have_count(0)
+        page.close()
+
+
 def test_a_tenant_signs_in_and_sees_no_job_of_another(open_page: Open) -> None:
     with serving(STILL) as client:
         submit(client, name="theirs", gpus=4, tenant="speech")

@@ -6,7 +6,10 @@ import json
 import logging
 import subprocess
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+
+import pytest
 
 from weft.cli.commands.cluster.serve import daily_log
 from weft.core.model.job import Job, JobId
@@ -14,6 +17,7 @@ from weft.core.model.launch import Launch
 from weft.engines.attempts.request import tracking_names
 from weft.node.ranks.command_plan import plan_command, shell_command
 from weft.node.ranks.environment import rank_environment
+from weft.runtime.records.usage import DAY_S
 from weft.wire.attempt import AttemptSpec
 
 
@@ -78,18 +82,26 @@ def test_runs_are_named_for_the_tools_that_track_them() -> None:
     assert "WANDB_RUN_GROUP" not in tracking_names(replace(swept, app=""))
 
 
-def test_a_service_logs_to_a_file_a_day(tmp_path: Path) -> None:
+def test_a_service_logs_to_a_file_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, handler = logging.getLogger("weft.test"), daily_log(tmp_path / "logs")
+    made = (tmp_path / "logs" / "weft.log").stat().st_mtime
+    midnight = (made // DAY_S + 1.0) * DAY_S
+    now = midnight - 3600.0
+    monkeypatch.setattr("time.time", lambda: now)
     log.addHandler(handler)
     try:
-        log.warning("first day")
-        handler.doRollover()  # type: ignore[attr-defined]
-        log.warning("second day")
+        log.warning("the first day")
+        now += 3000.0
+        log.warning("its last hour")
+        now += 1200.0  # past midnight
+        log.warning("the second day")
     finally:
         log.removeHandler(handler)
         handler.close()
 
-    today = tmp_path / "logs" / "weft.log"
-    before = [path for path in today.parent.iterdir() if path != today]
-    assert today.read_text().endswith("second day\n")
-    assert [one.read_text().endswith("first day\n") for one in before] == [True]
+    old = f"weft.log.{datetime.fromtimestamp(made, UTC):%Y-%m-%d}"
+    files = {path.name: path.read_text() for path in (tmp_path / "logs").iterdir()}
+    assert sorted(files) == ["weft.log", old]
+    assert files[old].count("day") == 1
+    assert files[old].endswith("its last hour\n")
+    assert files["weft.log"].endswith("the second day\n")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from random import Random
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.integration.serving import API, get, serving, submit
 from tests.waiting import wait_until
@@ -65,6 +68,76 @@ def test_jobs_page_and_explanation_never_differ_and_name_who_holds_what_is_neede
         )
         assert told[5].startswith("suspended by")
         assert not any(word in " ".join(told) for word in ("worth", "price", "e-0"))
+
+
+PAST = ("moved", "gave_way", "reserved")  # what was so when it was decided, and may be no more
+
+
+def draw_situation(client: httpx.Client, seed: int) -> None:
+    """Jobs of all sorts, limits, a drained machine and a suspended job; more than there is room."""
+    draw = Random(seed)
+    client.put(f"{API}/quotas", json={"limits": {"poor": draw.choice([1, 2, 4])}})
+    made: list[str] = []
+    for _ in range(14):
+        gpus = draw.choice([1, 1, 2, 4, 8])
+        body: dict[str, Any] = {"gpus": gpus, "tenant": draw.choice(["rich", "poor"])}
+        body["hints"] = {"duration_s": draw.uniform(1e6, 9e6)}
+        body["kinds"] = draw.choice([[], ["a100"], ["t4"]]) if gpus <= 4 else []
+        body["preemptible"] = draw.random() < 0.5
+        if gpus == 1:
+            body["share"] = draw.choice(["never", "allowed", 0.5])
+        elif draw.random() < 0.3:
+            body["gpus"] = {"min": 1, "max": gpus}
+        if made and draw.random() < 0.2:
+            body["after"] = {"ok": [draw.choice(made)]}
+        made.append(submit(client, **body))
+    client.post(f"{API}/nodes/{draw.choice(['a100-0', 't4-2'])}/drain")
+    client.post(f"{API}/jobs/{draw.choice(made)}/suspend", json={"restart": True})
+
+
+def last_said(client: httpx.Client, job: str) -> str:
+    """What the last decision that spoke of a job said of it, if that is still meant."""
+    for event in reversed(get(client, f"/jobs/{job}/events")["events"]):
+        if job in event.get("changes", {}) or event["event"] in ("Suspended", "Stopped"):
+            return ""
+        if job in event.get("reasons", {}):
+            past = event.get("blockers", {}).get(job) in PAST
+            return "" if past else str(event["reasons"][job])
+    return ""
+
+
+@pytest.mark.parametrize(("policy", "seed"), [("weft", 1), ("fifo", 2), ("las", 3)])
+def test_whatever_happened_jobs_explanation_page_and_events_say_the_same(
+    policy: str, seed: int
+) -> None:
+    with serving("simulated:cluster=2x4:a100+1x4:t4,speed=0.001", policy=policy) as client:
+        draw_situation(client, seed)
+
+        def differing() -> dict[str, list[str]]:
+            """Of what waits: all that is said of it, where that is not one thing."""
+            listed = get(client, "/jobs")["jobs"]
+            waiting = [job for job in listed if job["state"] in ("pending", "suspended")]
+            assert len(waiting) > 3
+            told = {}
+            for job in waiting[-5:]:
+                name = job["id"]
+                why = get(client, f"/jobs/{name}/explain")["reason"]
+                one = get(client, f"/jobs/{name}")["reason"]
+                said = last_said(client, name)
+                same = one == why == job["reason"] == watched_reason(client, name) and said in one
+                if not same or not one:
+                    told[name] = [one, why, job["reason"], watched_reason(client, name), said]
+            return told
+
+        found: list[dict[str, list[str]]] = []
+
+        def alike() -> bool:  # while something is being decided, a moment may differ
+            found.append(differing())
+            return not found[-1]
+
+        with suppress(AssertionError):
+            wait_until(alike, limit_s=120.0)
+        assert not found[-1]
 
 
 def test_an_explanation_says_what_it_left_out_and_its_figures_only_apart() -> None:

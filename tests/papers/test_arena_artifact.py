@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.papers.plans.arena_artifact import Task, simulate, write_stretches
+from benchmarks.papers.plans.arena_search import Search
 
 from weft.report.verify import Level, read_runs, verify
 
@@ -20,11 +21,31 @@ def test_fcfs_on_the_pai_trace_is_as_fast_as_for_the_authors(data: Path) -> None
 
 
 @pytest.mark.data
+def test_arenas_own_search_on_the_pai_trace_ends_every_job_as_for_the_authors(data: Path) -> None:
+    result = simulate(data / "arena" / "trace_pai.csv", policy="arena")
+
+    assert len(result.jct_s) == 125
+    assert result.mean_s == pytest.approx(2510.4, abs=0.05)
+    assert max(result.jct_s) == 25_800.0
+
+
+@pytest.mark.data
+def test_work_that_counts_as_it_was_done_takes_arena_longer(data: Path, tmp_path: Path) -> None:
+    honest = simulate(data / "arena" / "trace_pai.csv", policy="arena", honest=True)
+    path = tmp_path / "pai.csv"
+    with path.open("w") as file:
+        write_stretches(honest, "arena", file)
+
+    assert honest.mean_s == pytest.approx(2841.6, abs=0.05)
+    assert all(finding.level is not Level.WRONG for finding in verify(read_runs(path)))
+
+
+@pytest.mark.data
 def test_the_mean_of_who_finished_in_time_is_found_out(data: Path, tmp_path: Path) -> None:
     result = simulate(data / "arena" / "trace_philly.csv")
     path = tmp_path / "philly.csv"
     with path.open("w") as file:
-        write_stretches(result, file)
+        write_stretches(result, "fcfs", file)
 
     found = {finding.check: finding for finding in verify(read_runs(path))}
 
@@ -44,3 +65,43 @@ def test_progress_counts_from_all_the_time_a_job_ran() -> None:
 
     assert not task.run()
     assert task.steps - task.ran // task.seconds == 100.0
+    assert task.steps - task.done == 400.0  # as it was done
+
+
+SPEEDS = {
+    0: {("v100", 4): 17.271, ("v100", 8): 35.466, ("a100", 4): 46.391, ("a40", 4): 18.346},
+    1: {("v100", 4): 17.271, ("v100", 8): 35.466, ("a100", 2): 23.790, ("a100", 4): 46.391},
+}
+
+
+def test_a_job_goes_where_a_single_step_gains_most() -> None:
+    search = Search({"a100": 4, "v100": 8, "a40": 4, "a10": 0}, look_up)
+    search.know(1)
+
+    assert search.start(0, ("v100", 4))
+    search.grow()
+
+    assert search.standing.at == {0: ("a100", 4)}
+
+
+def test_a_newcomer_takes_what_costs_the_others_least() -> None:
+    search = Search({"a100": 4, "v100": 8, "a40": 0, "a10": 0}, look_up)
+    search.know(2)
+
+    assert search.start(0, ("v100", 8))
+    assert search.start(1, ("v100", 4))
+
+    assert search.standing.at == {0: ("v100", 8), 1: ("a100", 4)}  # nobody has to be halved
+
+
+def test_a_job_that_does_not_run_as_asked_for_gets_what_is_near() -> None:
+    search = Search({"a100": 4, "v100": 8, "a40": 0, "a10": 0}, look_up)
+    search.know(2)
+
+    assert search.start(1, ("a10", 8))
+
+    assert search.standing.at == {1: ("a100", 4)}
+
+
+def look_up(row: int, size: tuple[str, int]) -> float:
+    return SPEEDS[row].get(size, 0.0)

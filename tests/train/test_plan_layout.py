@@ -80,6 +80,7 @@ def test_replicas_share_a_batch_evenly_or_not_at_all() -> None:
 def test_a_plan_becomes_arguments_of_hugging_face(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("WEFT_PLAN", "zero2-ga4-gc")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
 
     chosen = for_huggingface(64)
 
@@ -92,6 +93,18 @@ def test_a_plan_becomes_arguments_of_hugging_face(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("WEFT_PLAN", "tp2")
     with pytest.raises(TrainError, match="divides neither tensors"):
         for_huggingface(64)
+
+
+@pytest.mark.parametrize("arguments", [for_huggingface, for_lightning])
+def test_trainers_that_would_replicate_on_cpu_ranks_are_not_asked_to_divide(
+    arguments: Callable[[int], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("WEFT_PLAN", "zero3")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+
+    with pytest.raises(TrainError, match="divides optimizer states on GPUs only"):
+        arguments(64)
 
 
 def test_hugging_face_takes_these_arguments(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]

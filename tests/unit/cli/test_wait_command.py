@@ -84,3 +84,28 @@ def test_a_sweep_means_all_its_jobs_also_those_that_have_ended(service: StandIn)
 @pytest.mark.usefixtures("service")
 def test_a_job_that_nobody_knows_is_a_mistake() -> None:
     assert wait("nobody").exit_code == 2
+
+
+def test_submit_waits_for_every_job_and_exits_as_the_first_that_failed(service: StandIn) -> None:
+    service.answers["POST /jobs"] = (201, {"id": "sweep", "jobs": ["well", "worse"]})
+
+    ran = CliRunner().invoke(cli, ["submit", "--wait", "--", "python", "train.py"])
+
+    assert ran.exit_code == 7, ran.output
+    assert ran.stdout.startswith("submitted sweep, 2 jobs")
+    assert ran.stderr.splitlines()[-1] == "worse: failed: rank 0 ended with exit code 7: no disk"
+
+
+def test_submit_and_wait_of_one_job_prints_its_id_and_nothing_else(service: StandIn) -> None:
+    service.answers["POST /jobs"] = (201, {"id": "well"})
+
+    ran = CliRunner().invoke(cli, ["submit", "--wait", "-q", "--", "python", "train.py"])
+
+    assert (ran.exit_code, ran.output) == (0, "well\n")
+
+
+def test_following_the_log_exits_as_the_job_did(service: StandIn) -> None:
+    service.answers["GET /jobs/broken/logs"] = (404, {"error": "nothing yet", "hint": ""})
+
+    assert CliRunner().invoke(cli, ["logs", "-f", "broken"]).exit_code == 3
+    assert CliRunner().invoke(cli, ["logs", "broken"]).exit_code == 0

@@ -18,8 +18,8 @@ from weft.engines.machine.users import may_walk_to
 from weft.frozen import frozen
 from weft.wire.attempt import AttemptSpec, job_folder
 from weft.wire.cgroups import Base, limits_of
+from weft.wire.fence import is_url
 from weft.wire.identity import Identity
-from weft.wire.places import is_url
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
 NO_MEANS = Means()

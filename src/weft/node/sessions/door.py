@@ -27,8 +27,7 @@ from weft.wire.doors import (
     public_name,
 )
 from weft.wire.errors import WireError
-from weft.wire.ports import find_port
-from weft.wire.processes import descendants, die_with_parent, find_tagged
+from weft.wire.processes import descendants, die_with_parent, find_port, find_tagged
 
 IDLE_S = 900.0
 LOOK_S = 5.0

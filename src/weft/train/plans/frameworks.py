@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from weft.train.errors import TrainError
 from weft.train.plans.layout import Layout, divide_batch, read_layout
 from weft.wire.environment import Environment
@@ -63,6 +65,11 @@ def _read(batch: int, default: str, who: str) -> tuple[Layout, int]:
     if layout.offload and not layout.zero:
         raise TrainError(
             f"plan {layout.text}: {who} offloads what ZeRO divides", hint="add zero2 or zero3"
+        )
+    if layout.zero and not torch.cuda.is_available():  # one would replicate without a word
+        raise TrainError(
+            f"plan {layout.text}: {who} divides optimizer states on GPUs only",
+            hint="declare dp, ga and gc for CPU ranks, or use weft.train.plan",
         )
     rows = divide_batch(layout, batch, 0)
     return layout, (rows.stop - rows.start) // layout.accumulate

@@ -25,10 +25,11 @@ def logs(
 
     All its attempts in order, with a mark before each where there are several.
 
-    With -f as it comes, over restarts of the job and of the service, until the job has ended.
+    With -f as it comes, over restarts of the job and of the service, until the job has ended;
+    the exit code is then the job's.
     """
     from weft.cli.connect.client import Client, at
-    from weft.cli.connect.follow import Follower
+    from weft.cli.connect.follow import Follower, exit_code
     from weft.cli.view.screen import notes, write_bytes
 
     remarks = notes()
@@ -47,7 +48,7 @@ def logs(
         )
         if follow:
             try:
-                follower.until_the_end()
+                raise typer.Exit(exit_code(follower.until_the_end()))
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None
         elif not follower.catch_up(attempt or answer.attempt):

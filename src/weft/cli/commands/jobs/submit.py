@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from weft.cli.commands.jobs.wait import await_all
 from weft.cli.job_files.job_options import Flags
 from weft.cli.options import shared as o
 from weft.cli.options.from_fields import options_from_fields
@@ -28,6 +29,9 @@ def submit(
     what: What,
     flags: Flags,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the id alone.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until they have ended, and exit as they did.")
+    ] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Queue jobs and print their ids.
@@ -49,6 +53,10 @@ def submit(
             console().print(f"submitted {job.id}{describe_next(job)}")
             if job.warning:
                 notes().print(f"{job.id} is {job.warning}")
+    if wait:
+        with user_errors():
+            ids = [one for job in made for one in job.jobs or [job.id]]
+            raise typer.Exit(await_all(client, ids, quiet=quiet)[1])
 
 
 def describe_next(made: Made) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,37 +35,46 @@ def wait(
     service that restarts meanwhile is waited for.
     """
     from weft.cli.connect.client import Client
-    from weft.cli.connect.follow import Follower, exit_code
     from weft.cli.options.spans import seconds
     from weft.cli.view.errors import user_errors
     from weft.cli.view.screen import notes, print_json
 
-    remarks = notes()
-    states: dict[str, str] = {}
-    code = 0
     with user_errors():
         client = Client()
         until = math.inf if timeout is None else time.monotonic() + seconds(timeout, "--timeout")
         meant = list(dict.fromkeys(job for text in jobs for job in find_all(client, text)))
-        try:
-            for job in meant:
-
-                def say(text: str, job: str = job) -> None:
-                    if not quiet:
-                        remarks.print(f"{job}: {text}", style="dim", soft_wrap=True)
-
-                ended = Follower(client, job, lambda _: None, say).until_ended(until)
-                if ended is not None:
-                    states[job] = ended.state
-                    code = code or exit_code(ended)
-        except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
+        states, code = await_all(client, meant, until, quiet=quiet)
     waiting = [job for job in meant if job not in states]
     if as_json:
         print_json({"ended": states, "waiting": waiting})
     elif waiting and not quiet:
-        remarks.print(f"not ended within {timeout}: {', '.join(waiting)}", soft_wrap=True)
+        notes().print(f"not ended within {timeout}: {', '.join(waiting)}", soft_wrap=True)
     raise typer.Exit(TIMED_OUT if waiting else code)
+
+
+def await_all(
+    client: Client, jobs: Sequence[str], until: float = math.inf, *, quiet: bool = False
+) -> tuple[dict[str, str], int]:
+    """How jobs ended, as far as they have by `until`, and the exit code that follows."""
+    from weft.cli.connect.follow import Follower, exit_code
+    from weft.cli.view.screen import notes
+
+    states: dict[str, str] = {}
+    code, remarks = 0, notes()
+    try:
+        for job in jobs:
+
+            def say(text: str, job: str = job) -> None:
+                if not quiet:
+                    remarks.print(f"{job}: {text}", style="dim", soft_wrap=True)
+
+            ended = Follower(client, job, lambda _: None, say).until_ended(until)
+            if ended is not None:
+                states[job] = ended.state
+                code = code or exit_code(ended)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    return states, code
 
 
 def find_all(client: Client, text: str) -> list[str]:

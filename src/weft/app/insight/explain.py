@@ -289,14 +289,11 @@ def _predict_cold_s(present: Present, purse: Purse) -> float:
     return max(believed, took[0] + (jobs - PROBES[0]) * each)
 
 
-PROMISE = "spot: "  # how a policy begins what it promises a job
-
-
 def _figures(present: Present, job: JobId, purse: Purse) -> dict[str, str]:
     """What the policy reckoned with, in its own numbers, where it tells any."""
     text = "" if purse.empty else present.decide({job}).reasons.get(job, "")
-    if text.startswith(PROMISE):
-        return {"promised": text.removeprefix(PROMISE)}
+    if text.startswith("spot: "):  # a promise
+        return {"promised": text.removeprefix("spot: ")}
     return {"figures": text} if text else {}
 
 

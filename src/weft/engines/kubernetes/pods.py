@@ -16,6 +16,7 @@ from weft.engines.fleet.port import Gang, Key, Part
 from weft.engines.kubernetes.api import Object
 from weft.frozen import frozen
 from weft.wire.attempt import ADDRESS
+from weft.wire.doors import DOOR_ADDRESS
 
 SERVICE = "weft-jobs"  # the headless service that gives every pod of a job a name
 OWNER, JOB, ATTEMPT, PART = "weft/owner", "weft/job", "weft/attempt", "weft/part"
@@ -260,6 +261,7 @@ def _container(gang: Gang, site: Site, part: Part, name: str) -> Object:
         "env": [
             _address(site, name),
             _field("NODE_NAME", "spec.nodeName"),
+            _field(DOOR_ADDRESS, "status.podIP"),
             *({"name": key, "value": text} for key, text in site.env),
         ],
         "envFrom": [{"secretRef": {"name": name}} for name in site.secrets],

@@ -17,6 +17,7 @@ from pathlib import Path
 from weft.wire.attempt import ADDRESS, SHELLS, TAG, TERMINAL, read_json, short_path, write_whole
 from weft.wire.doors import (
     DOOR,
+    DOOR_ADDRESS,
     KEEPER,
     OPEN,
     REQUEST,
@@ -140,7 +141,8 @@ def main(folder: Path, agent: int) -> None:
     request = read_json(folder / REQUEST)
     if request is None or os.getppid() != agent:
         return
-    address = os.environ.get(ADDRESS) or str(request["address"])
+    told = os.environ.get(DOOR_ADDRESS) or os.environ.get(ADDRESS)
+    address = told or str(request["address"])
     asyncio.run(Door(folder, agent, request["secret"]).keep(address))
 
 

@@ -2,7 +2,7 @@
 
 A classification tree of three levels (Gini impurity, midpoints between values) on the authors'
 table of solo workloads: automatic mixed precision, GPU utilisation, memory-bus utilisation and
-peak memory against the score. `weft.policies.lucid.scores` ships the few numbers it prints.
+peak memory against the score. `weft.policies.lucid.queue` ships the few numbers it prints.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from benchmarks.measure import need_data
 from weft.core.knowledge.profile import Profile
 from weft.core.state.table import Floats
-from weft.policies.lucid.scores import score
+from weft.policies.lucid.queue import score
 
 Ints = NDArray[np.int64]
 

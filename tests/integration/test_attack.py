@@ -35,8 +35,7 @@ from weft.service.jobs import job_names
 from weft.service.main import create_app
 from weft.service.routes.jobs.jobs import PART
 from weft.service.streams.event_text import Rendered
-from weft.store.reading import Reading
-from weft.store.sqlite import SqliteStore
+from weft.store.sqlite import Reading, SqliteStore
 
 HALF_OPEN, FILES = 1_100, 1_024
 ENDED = 21_000

@@ -130,7 +130,7 @@ def test_the_queue_is_told_by_tenant_and_reason_and_the_rest_is_counted() -> Non
         exported = samples(client.get("/metrics").text)
 
     assert exported['weft_queue_jobs{tenant="a",reason="gpus"}'] >= 1
-    assert exported['weft_queue_jobs{tenant="b",reason="gpus"}'] == 1
+    assert exported['weft_queue_jobs{tenant="b",reason="too_large"}'] == 1
     assert exported['weft_utilisation_ratio{kind="a100"}'] == 1.0
     assert (
         exported['weft_wait_seconds_bucket{le="+Inf"}'] == exported["weft_wait_seconds_count"] == 2

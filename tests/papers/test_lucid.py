@@ -26,8 +26,7 @@ from weft.perf.sharing.hinted_profile import profile_of
 from weft.perf.sharing.pair_table import Pairs, read_pairs
 from weft.policies.lucid.demand import Arrivals, busy
 from weft.policies.lucid.policy import Lucid
-from weft.policies.lucid.queue import Candidate, first_host
-from weft.policies.lucid.scores import label, score
+from weft.policies.lucid.queue import Candidate, first_host, label, score
 from weft.policies.srsf import Srsf
 from weft.sim.physics import Run
 from weft.testing import view_of, with_knowledge

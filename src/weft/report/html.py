@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Iterable
+from functools import lru_cache
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +17,6 @@ from weft.report.fairness import MOST_USERS, rho_cdf, share_rows, user_shares
 from weft.report.figures import Figure, jct_by_size, jct_cdf, over_time
 from weft.report.grid import heat_maps
 from weft.report.headline import against_first, headline
-from weft.report.packed import pack
 from weft.report.scores import table
 from weft.report.timeline import MOST_BARS, MOST_GPUS, timelines
 from weft.sim.result import Outcomes, Result
@@ -319,3 +321,20 @@ def _json(figures: Figures) -> str:
 
 def _part(name: str) -> str:
     return files("weft.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=4)  # the library of charts is large, and the same in every report
+def pack(text: str) -> str:
+    """Text in few characters, for `unpack` in `page.js`: deflated, in base 85 without a `<`.
+
+    In front of it stands how many bytes it is; the last group is filled with zeros.
+    """
+    raw = zlib.compress(text.encode(), 9)
+    return f"{len(raw)}." + base64.b85encode(raw, pad=True).decode().replace("<", ",")
+
+
+def unpack(packed: str) -> str:
+    """The text again."""
+    count, _, digits = packed.partition(".")
+    raw = base64.b85decode(digits.replace(",", "<"))
+    return zlib.decompress(raw[: int(count)]).decode()

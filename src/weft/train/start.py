@@ -16,7 +16,7 @@ from weft.train.ranks.gang import Gang
 from weft.train.reports import Reports
 from weft.train.trainer import Job
 from weft.wire.environment import Environment
-from weft.wire.places import is_url
+from weft.wire.fence import is_url
 
 if TYPE_CHECKING:
     from weft.train.plans.planned import Planned

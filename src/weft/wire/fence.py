@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 from weft.wire.errors import Fenced, WireError
 
 OWNER = "OWNER"
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def claim(directory: str | os.PathLike[str], attempt: int) -> None:
@@ -104,3 +106,8 @@ def _overwrite(file: Path, attempt: int) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def is_url(place: object) -> bool:
+    """Whether checkpoints are kept in an object store (`s3://bucket/run`) and not in a folder."""
+    return _URL.match(str(place)) is not None

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from weft.app.insight.afford import more_jobs
 from weft.app.insight.changes import Changes, resized
 from weft.app.insight.history import History, read_history
 from weft.app.insight.never_starts import NeverStarts
-from weft.app.insight.what_if import Variant, trace_of, what_if, what_if_in_file
+from weft.app.insight.what_if import Variant, more_jobs, trace_of, what_if, what_if_in_file
 from weft.app.serve.rules import Quotas
 from weft.core.codec.event_lines import event_line
 from weft.core.errors import InvalidConfig, UnknownName

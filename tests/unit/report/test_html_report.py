@@ -13,8 +13,7 @@ import pytest
 from weft.core.errors import InvalidConfig
 from weft.report.figures import jct_by_size, jct_cdf, over_time
 from weft.report.headline import against_first, headline
-from weft.report.html import render, write_report
-from weft.report.packed import unpack
+from weft.report.html import render, unpack, write_report
 from weft.report.scores import table
 from weft.report.timeline import MOST_BARS, MOST_GPUS, timelines
 from weft.sim.collect import TIMELINE_BARS, TIMELINE_GPUS

@@ -9,15 +9,10 @@ from functools import partial
 
 import numpy as np
 
-from weft.app.insight.afford import FEWEST, TooDear, more_jobs, watch_spending
 from weft.app.insight.changes import Changes
 from weft.app.insight.history import History, Speeds
-from weft.app.insight.never_starts import (
-    NeverStarts,
-    count_never,
-    split_too_large,
-    why_never,
-)
+from weft.app.insight.never_starts import NeverStarts, count_never, split_too_large, why_never
+from weft.app.insight.present import STEP
 from weft.app.insight.purse import Purse
 from weft.app.serve.rules import Quotas, without_wrappers
 from weft.app.simulate.clusters import find_cluster
@@ -40,10 +35,18 @@ from weft.sim.stall import Stalled
 Simulated = Outcome
 SimulatedBar = Bar
 
+FEWEST = 50  # jobs, whatever it takes
+GROWTH = 3.0  # at most, from one try to the next
+LEAST_GROWTH = 1.2  # less is not worth another try
+SAFE = 0.5  # of what is left: what a job takes grows with the number of jobs
 MOST_JOBS = 20_000
 HOUR = 3600.0
 SHORTEST_S = 1.0
 UNTOLD = "fifo"  # who is taken to have decided where a file does not say
+
+
+class TooDear(Exception):  # noqa: N818 - no error of anybody's
+    """The simulation has taken all it had."""
 
 
 @frozen
@@ -253,3 +256,27 @@ def _work(record: JobRecord, now: float) -> float:
     """Seconds of work done, as on the devices that were asked for."""
     demand = record.job.demand
     return record.gpu_s.at(now) / (max(demand.gpus, 1) * demand.share)
+
+
+def more_jobs(jobs: int, total: int, took_s: float, left_s: float) -> int:
+    """How many jobs to try after so many `took_s`; as many where no more can be afforded."""
+    growth = min(GROWTH, SAFE * left_s / max(took_s, 1e-9))
+    return min(int(jobs * growth), total) if growth >= LEAST_GROWTH else jobs
+
+
+def watch_spending(
+    purse: Purse, progress: Callable[[float], None] | None, whole: float = 1.0
+) -> Progress:
+    """Tells how far a simulation is, which is so much of the `whole`; raises TooDear if it must."""
+    said = 0.0
+
+    def hear(done: int, total: int) -> None:
+        nonlocal said
+        if purse.empty:
+            raise TooDear
+        part = done / total * whole
+        if progress is not None and (part >= said + STEP or done == total):
+            said = part
+            progress(part)
+
+    return hear

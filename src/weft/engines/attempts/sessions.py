@@ -11,8 +11,7 @@ from weft.core.protocols import Way
 from weft.frozen import frozen
 from weft.wire.attempt import SHELLS, TAG, TERMINAL, folder_of, short_path
 from weft.wire.doors import Streams
-from weft.wire.ports import find_port
-from weft.wire.processes import descendants, find_tagged
+from weft.wire.processes import descendants, find_port, find_tagged
 
 
 @frozen

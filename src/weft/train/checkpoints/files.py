@@ -21,7 +21,7 @@ import torch
 from weft.frozen import frozen
 from weft.train.errors import BadCheckpoint, TrainError
 from weft.wire import fence
-from weft.wire.places import is_url
+from weft.wire.fence import is_url
 
 FORMAT = 2
 READABLE = (1, 2)  # 1 called the random states "chance"

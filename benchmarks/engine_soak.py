@@ -2,7 +2,8 @@
 
     python -m benchmarks.engine_soak kubernetes [--jobs 200] [--away 5]
 
-A third of the jobs has two devices, every tenth is a gang over two nodes. When a third of them has
+A third of the jobs has two devices, every tenth is a gang over two nodes, the last fifth are one
+array. When a third of them has
 ended the controller is killed, left away for a while and started again; after two thirds the
 service itself is killed and started again. Fails unless every job succeeded and ran to its end
 exactly once.
@@ -35,8 +36,13 @@ def soak(bed: Testbed, state: Path, count: int, away_s: float) -> list[str]:
     service.start()
     began = time.monotonic()
     try:
-        for number in range(count):
+        names = {n: f"soak-{n}" for n in range(count - count // 5)}
+        for number in names:
             service.client.post(Made, "/jobs", job_of(number, state))
+        rest = range(len(names), count)
+        names |= zip(
+            rest, service.client.post(Made, "/jobs", array_of(rest, state)).jobs, strict=True
+        )
         restart_controller(service, bed, count, away_s)
         wait_for(lambda: ended(service) >= 2 * count // 3)
         service.end(signal.SIGKILL)
@@ -46,7 +52,7 @@ def soak(bed: Testbed, state: Path, count: int, away_s: float) -> list[str]:
     finally:
         service.end()
     print(f"{count} jobs in {time.monotonic() - began:.0f} s; attempts: {attempts_of(jobs)}")
-    return complaints(jobs, count, state)
+    return complaints(jobs, names, state)
 
 
 def restart_controller(service: Service, bed: Testbed, count: int, away_s: float) -> None:
@@ -61,21 +67,28 @@ def restart_controller(service: Service, bed: Testbed, count: int, away_s: float
     print(f"it is back; {ended(service)} jobs have ended", flush=True)
 
 
-def job_of(number: int, state: Path) -> dict[str, object]:
+def job_of(number: int | str, state: Path) -> dict[str, object]:
     """A job that leaves a mark when it begins and when it has come to its end."""
     marks = state / "marks"
     marks.mkdir(exist_ok=True)
     file = marks / f"{number}"
     text = f"echo begin $WEFT_ATTEMPT >>{file}; sleep 0.5; echo end $WEFT_ATTEMPT >>{file}"
-    gang = {"nodes": 2} if number % 10 == 0 else {}
+    nth = number if isinstance(number, int) else 1
+    gang = {"nodes": 2} if nth % 10 == 0 else {}
     return {
         "id": f"soak-{number}",
         "command": ["sh", "-c", f'[ "${{RANK:-0}}" != 0 ] || {{ {text}; }}'],
         "processes": 1,
         "workdir": str(state),
-        "gpus": 2 if gang or number % 3 == 0 else 1,
+        "gpus": 2 if gang or nth % 3 == 0 else 1,
         **gang,
     }
+
+
+def array_of(numbers: range, state: Path) -> dict[str, object]:
+    """The same, of one device each, as an array."""
+    sweep = {"list": [{"number": number} for number in numbers]}
+    return {**job_of("${number}", state), "id": "soak-array", "sweep": sweep, "gpus": 1}
 
 
 def ended(service: Service) -> int:
@@ -88,19 +101,19 @@ def attempts_of(jobs: dict[str, JobAnswer]) -> str:
     return ", ".join(f"{times} x {attempts}" for attempts, times in sorted(counted.items()))
 
 
-def complaints(jobs: dict[str, JobAnswer], count: int, state: Path) -> list[str]:
+def complaints(jobs: dict[str, JobAnswer], names: dict[int, str], state: Path) -> list[str]:
     """Jobs that are not there, did not succeed, or came to their end other than once."""
     wrong = []
-    for number in range(count):
-        job = jobs.get(f"soak-{number}")
+    for number, name in names.items():
+        job = jobs.get(name)
         if job is None:
-            wrong.append(f"soak-{number} is not there")
+            wrong.append(f"{name} is not there")
         elif job.state != "succeeded":
             wrong.append(f"{job.id} is {job.state}: {job.reason}")
         file = state / "marks" / f"{number}"
         ends = file.read_text().count("end") if file.exists() else 0
         if ends != 1:
-            wrong.append(f"soak-{number} came to its end {ends} times")
+            wrong.append(f"{name} came to its end {ends} times")
     return wrong
 
 

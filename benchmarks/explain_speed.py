@@ -81,7 +81,7 @@ def main() -> None:
         finally:
             server.terminate()
             server.wait(60)
-    cuts = statistics.quantiles(found, n=100)
+    cuts = statistics.quantiles(found, n=100, method="inclusive")
     print(f"{len(waiting)} waiting, {len(jobs)} asked about, policy {asked.policy}")
     print(f"  a job       {statistics.median(plain):6.3f} s CPU p50")
     print(f"  explain     {cuts[49]:6.3f} s CPU p50, {cuts[98]:.3f} s p99")

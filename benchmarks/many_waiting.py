@@ -1,18 +1,23 @@
-"""A service with very many jobs that wait: restarts, and submits beside those who read accounts.
+"""A service with very many jobs that wait: restarts, submits beside readers, pages and batches.
 
     python -m benchmarks.many_waiting [--jobs 20000] [--seconds 10]
 
-Every figure stands beside that of a service without jobs, or without readers, of the same run. The
-time until a service is back is CPU time of its process, so that a busy machine does not count.
+Every figure stands beside that of a service without jobs, with fewer, or without readers, of the
+same run. What pages, batches and a restart take is CPU time of the process that serves, so that a
+busy machine does not count.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
 import os
+import socket
+import statistics
 import tempfile
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 from benchmarks.service_history import Asker, Service, Times, job, repeat, service
@@ -20,6 +25,9 @@ from benchmarks.service_load import cpu_s
 
 SWEEP = 1000  # jobs of one request
 READERS = 10
+FEW = 1000  # jobs that a page is as fast with
+BATCH = 250
+ASKED = 20
 
 
 def fill(it: Service, jobs: int) -> None:
@@ -28,6 +36,53 @@ def fill(it: Service, jobs: int) -> None:
     for start in range(0, jobs, SWEEP):
         grid = {"n": [*range(min(SWEEP, jobs - start))]}
         asker.ask("POST", "/jobs", {**job(start, "t0"), "sweep": {"grid": grid}})
+
+
+def pages(it: Service) -> dict[str, float]:
+    """CPU milliseconds of a page of jobs, of one of waiting jobs, and of the counts."""
+    asker, pid = it.asker(), it.process.pid
+    asker.ask("GET", "/jobs")
+    took = {}
+    for path in ("/jobs", "/jobs?state=pending", "/cluster"):
+        before = cpu_s(pid)
+        for _ in range(ASKED):
+            asker.ask("GET", path)
+        took[path] = 1e3 * (cpu_s(pid) - before) / ASKED
+    return took
+
+
+def first_of_watch(it: Service) -> float:
+    """Milliseconds until `/watch` has told the first jobs, while somebody else watches too."""
+    address = it.address.removeprefix("http://")
+    host, _, port = address.partition(":")
+    took = []
+    with socket.create_connection((host, int(port))) as other:
+        other.sendall(b"GET /api/v1/watch HTTP/1.1\r\nHost: it\r\n\r\n")
+        threading.Thread(target=_swallow, args=(other,), daemon=True).start()
+        for _ in range(ASKED):
+            began = time.perf_counter()
+            with closing(http.client.HTTPConnection(address, timeout=120)) as line:
+                line.request("GET", "/api/v1/watch")
+                with line.getresponse() as answer:  # left open it is told all the others too
+                    while answer.readline().strip():
+                        pass
+            took.append(time.perf_counter() - began)
+        other.shutdown(socket.SHUT_RDWR)
+    return 1e3 * statistics.median(took)
+
+
+def _swallow(line: socket.socket) -> None:
+    while line.recv(65_536):
+        pass
+
+
+def batches(it: Service, jobs: int) -> float:
+    """CPU milliseconds of a job that is submitted with others."""
+    asker, before = it.asker(), cpu_s(it.process.pid)
+    for start in range(0, jobs, BATCH):
+        told = {"jobs": [job(start + number, "t2") for number in range(BATCH)]}
+        asker.ask("POST", "/jobs/batch", told)
+    return 1e3 * (cpu_s(it.process.pid) - before) / jobs
 
 
 def start_again(state: Path) -> tuple[float, int]:
@@ -72,12 +127,22 @@ def main() -> None:
         for state in (empty, full):
             state.mkdir(mode=0o700)
         with service(full, "fifo") as it:
-            fill(it, asked.jobs)
+            fill(it, FEW)
+            few_pages, few_watch, few_batch = pages(it), first_of_watch(it), batches(it, FEW)
+            fill(it, asked.jobs - 2 * FEW)
+            many_pages, many_watch, many_batch = pages(it), first_of_watch(it), batches(it, FEW)
             calm, busy = submits(it, asked.seconds), beside_readers(it, asked.seconds)
         with service(empty, "fifo"):
             pass
         (bare_s, _), (took_s, found) = start_again(empty), start_again(full)
     print(f"restart: {took_s:.2f} CPU s with {found:,} jobs, {bare_s:.2f} with none")
+    for path, few_ms in few_pages.items():
+        ratio = many_pages[path] / max(few_ms, 0.1)
+        print(
+            f"GET {path:20} {few_ms:6.1f} CPU ms, then {many_pages[path]:6.1f}: {ratio:.1f} times"
+        )
+    print(f"first of /watch {few_watch:.0f} ms, then {many_watch:.0f}")
+    print(f"a job of a batch {few_batch:.2f} CPU ms, then {many_batch:.2f}")
     print(f"submit, nobody reads accounts {calm}")
     print(f"submit, {READERS} read accounts    {busy}")
     ratio = busy.quantile_ms(50) / calm.quantile_ms(50)

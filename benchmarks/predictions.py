@@ -7,6 +7,7 @@ September 2020 on 104 nodes, with the predictions that were published for it; `s
 virtual clusters with users and outcomes; `philly` the public subset; `log` is the log of a service
 with commands that recur; `ten` are ten workloads, on which `alike` is compared with fifo alone; any
 other name is a workload or a file of `weft predict --replay`, such as your own service's log.
+`--told` says what stops predictions on Venus: `alike:point=first` with the truth of some jobs.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ import numpy as np
 
 from benchmarks.measure import data_folder
 from benchmarks.recurring_log import write_log
-from weft.app.prediction.evaluate import PREDICTORS, Evaluation, evaluate
+from weft.app.prediction.evaluate import PER_NODE, PREDICTORS, Evaluation, evaluate, learn_trace
+from weft.app.prediction.pool import replay
 from weft.app.prediction.trace import read_jobs
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Truth
-from weft.core.state.table import Floats
+from weft.core.state.table import Bools, Floats, Table
+from weft.predict.alike.predictor import Alike
 
 VENUS_NODES = 104
 NEGATIVE_S = 1_000.0  # what Lucid takes a negative prediction for
@@ -38,6 +41,7 @@ TEN = (
     "pollux",
 )
 QUICK_JOBS = 2_000
+LARGE, DEAREST, DAY_S = 64, 100, 86_400.0  # jobs whose truth is told
 Jobs = list[tuple[Job, Truth]]
 
 
@@ -49,6 +53,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=5_000, help="at most, of workloads and files")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--nodes", type=int, default=VENUS_NODES, help="of Venus")
+    parser.add_argument("--told", action="store_true", help="the truth of some jobs, on Venus")
     parser.add_argument("--quick", action="store_true", help="few jobs: a minute")
     parser.add_argument("--json", type=Path, help="write all numbers here")
     asked = parser.parse_args()
@@ -59,6 +64,9 @@ def main() -> int:
         return 2
     done = {}
     most = min(asked.jobs, QUICK_JOBS) if asked.quick else asked.jobs
+    if asked.told:
+        _show_told(data or Path(), asked.nodes)
+        return 0
     for name in asked.traces:
         if name == "ten":
             _show_ten(most, asked.seed)
@@ -176,6 +184,58 @@ def _show_ten(most: int, seed: int) -> None:
         parts = (jct[one] / jct["fifo"] for one in ("alike", "oracle"))
         cells = " | ".join(f"{part:.3f}" for part in parts)
         print(f"| {name} | {jct['fifo']:,.0f} | {cells} |", flush=True)
+
+
+class Told(Alike):
+    """`alike:point=first`, except for jobs that say how long they take."""
+
+    def __init__(self, lengths: Floats, told: Bools) -> None:
+        super().__init__(point="first")
+        self._lengths = np.where(told, lengths, np.nan)
+
+    def remaining(self, table: Table, now: float) -> Floats:
+        """The truth where it is told."""
+        lengths = self._lengths[table.seq.astype(np.intp)]
+        return np.where(np.isnan(lengths), super().remaining(table, now), lengths)
+
+
+def _show_told(data: Path, nodes: int) -> None:
+    """Mean completion times against those with all truth, by whose truth is told."""
+    jobs, warm_up, _ = read_venus(data)
+    before, after = jobs[:warm_up], jobs[warm_up:]
+    lengths = np.array([truth.length for _, truth in after])
+    gpus = np.array([job.demand.gpus for job, _ in after])
+    dear = lengths * gpus >= np.sort(lengths * gpus)[-DEAREST]
+    told = {
+        "all": gpus > 0,
+        "nobody": gpus < 0,
+        "no end of the size in the last day": _find_unseen(jobs)[warm_up:],
+        f"{LARGE} GPUs or more": gpus >= LARGE,
+        f"the {DEAREST} with most GPU time": dear,
+        "all others": ~dear,
+    }
+    print("\n| whose truth is told | jobs | mean JCT, x truth |\n|---|--:|--:|")
+    truth = 0.0
+    for name, mask in told.items():
+        predictor = Told(lengths, mask)
+        learn_trace(predictor, before, after[0][0].submitted)
+        mean = float(replay(after, predictor, nodes, PER_NODE).jct_s.mean())
+        truth = truth or mean
+        print(f"| {name} | {int(mask.sum()):,} | {mean / truth:.3f} |", flush=True)
+
+
+def _find_unseen(jobs: Jobs) -> Bools:
+    """Jobs of a number of GPUs of which none had ended for a day when they came, in the trace."""
+    last: dict[int, float] = {}
+    ends = sorted((job.submitted + truth.length, job.demand.gpus) for job, truth in jobs)
+    unseen = np.zeros(len(jobs), dtype=bool)
+    ended = 0
+    for i, (job, _) in enumerate(jobs):
+        while ends[ended][0] <= job.submitted:
+            last[ends[ended][1]] = ends[ended][0]
+            ended += 1
+        unseen[i] = job.submitted - last.get(job.demand.gpus, -np.inf) > DAY_S
+    return unseen
 
 
 def _show(name: str, done: Evaluation) -> None:

@@ -1,8 +1,9 @@
 """Whole traces in CPU seconds: Helios Venus (125,303 GPU jobs), Muri's trace1, Sia's philly 1.
 
-Of `scale-1m`, where nobody waits on 100,000 GPUs, the first 10,000 jobs. Beside trace1 a naive
-simulator that only counts GPUs: no nodes, no ledger, no checks, no events. It tells what all of
-those cost on a small cluster.
+Of `scale-1m`, where nobody waits on 100,000 GPUs, the first 10,000 jobs; the whole million with
+`python -m benchmarks.simulator_speed [POLICY ...]`, some 250 CPU s for each policy. Beside trace1
+a naive simulator that only counts GPUs: no nodes, no ledger, no checks, no events. It tells what
+all of those cost on a small cluster.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from weft.app.simulate.run import run_one
 from weft.app.simulate.setup import Setup
 from weft.traces.read import load
 
-SLICE = 10_000
+SLICE, WHOLE = 10_000, 1_000_000
+SCALED = ("fifo", "srtf", "las", "tiresias")
+
+
+def simulate_scaled(policy: str, jobs: int) -> tuple[float, float]:
+    """CPU seconds and GB for the first jobs of `scale-1m`."""
+    code = f"import weft; weft.simulate('scale-1m', {policy!r}, '12500x8:v100', jobs={jobs})"
+    return command([sys.executable, "-c", code])
 
 
 def run() -> dict[str, float]:
@@ -28,9 +36,8 @@ def run() -> dict[str, float]:
         print("skipped: the public research data is not here; set WEFT_DATA to its folder")
         return {}
     found: dict[str, float] = {}
-    for policy in ("fifo", "srtf", "las", "tiresias"):
-        code = f"import weft; weft.simulate('scale-1m', {policy!r}, '12500x8:v100', jobs={SLICE})"
-        seconds, _ = command([sys.executable, "-c", code])
+    for policy in SCALED:
+        seconds, _ = simulate_scaled(policy, SLICE)
         found[f"scale-1m {policy}, CPU ms a job"] = 1e3 * seconds / SLICE
     venus = data / "traces" / "normalized" / "helios_venus.csv.gz"
     for policy in ("srtf", "tiresias"):
@@ -58,3 +65,9 @@ def run() -> dict[str, float]:
     }.items():
         found[name] = cpu_s(partial(run_one, setup), runs=1)
     return found
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or SCALED:
+        cpu, memory = simulate_scaled(name, WHOLE)
+        print(f"scale-1m {name}: {cpu:.0f} CPU s, {memory:.2f} GB", flush=True)

@@ -18,6 +18,7 @@ from api_page import api_page
 from engines_page import engines_page
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo, OptionInfo
+from weft_job_crd import weft_job_crd
 from which_policy import which_policy_html, which_policy_page
 
 from weft.cli.main import commands
@@ -29,6 +30,8 @@ from weft.core.spec.registry import find, names
 from weft.formulas.metrics import METRICS
 
 HERE = Path(__file__).resolve().parent / "reference"
+ROOT = HERE.parent.parent
+CRD = ROOT / "deploy" / "helm" / "weft" / "crds" / "weftjob.yaml"
 MADE = "<!-- Made by docs/make_reference.py; edit the code instead. -->"
 FIELDS = ("Paper", "Objective", "Needs", "Controls", "Cost", "Deviations")
 TYPES = {
@@ -46,12 +49,13 @@ TYPES = {
 def main() -> int:
     """Write the pages, or say which are stale."""
     pages = {HERE / name: text for name, text in all_pages().items()}
+    pages[CRD] = weft_job_crd("Made by docs/make_reference.py; edit the code instead.")
     made = [*(HERE / "policies").glob("*.md"), *(HERE / "wrappers").glob("*.md")]
     left_over = set(made) - set(pages)
     stale = [p for p, text in pages.items() if not p.is_file() or p.read_text() != text]
     if "--check" in sys.argv[1:]:
         for path in sorted([*stale, *left_over]):
-            print(f"stale: {path.relative_to(HERE.parent.parent)}; run `make docs`")
+            print(f"stale: {path.relative_to(ROOT)}; run `make docs`")
         return 1 if stale or left_over else 0
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ def main() -> int:
         return 0
     for seed in asked.seed:
         jobs = draw(seed, asked.jobs, kinds, seconds, step_s)
+        for number in range(0, asked.jobs, asked.ask) if asked.ask else ():
+            jobs[number] = replace(jobs[number], slowdown=PROMISE)
         print(f"mix {asked.mix}, seed {seed}:", [(j.at, j.kind, j.steps) for j in jobs], flush=True)
         found = results[f"{asked.mix}-{seed}"] = dict[str, Any]()
         run_mix(jobs, flags, asked.skip, found, results, keep)
@@ -113,6 +116,7 @@ def summarise(outcomes: list[Outcome], speeds: list[float]) -> dict[str, Any]:
         rows.append(
             {
                 "kind": outcome.job.kind,
+                "asked": outcome.job.slowdown,
                 "at": outcome.job.at,
                 "took_s": round(outcome.took, 2),
                 "ok": outcome.ok,
@@ -134,6 +138,9 @@ def summarise(outcomes: list[Outcome], speeds: list[float]) -> dict[str, Any]:
         "worst_slowdown": max(slows, default=None),
         "broken_s": round(sum(row["broken_s"] for row in rows), 2),
         "worst_broken_s": max((row["broken_s"] for row in rows), default=0.0),
+        "worst_asked_s": max(
+            (row["broken_s"] + row["asleep_s"] for row in rows if row["asked"]), default=0.0
+        ),
         "jobs": rows,
     }
 
@@ -147,6 +154,7 @@ def show(found: dict[str, Any]) -> None:
         "failed (memory)",
         "mean slowdown",
         f"beyond {PROMISE}, s",
+        "of who asked",
         "weft / this",
     )
     weft = found.get("weft", {}).get("average_s")
@@ -158,6 +166,7 @@ def show(found: dict[str, Any]) -> None:
             f"{row['failed']} ({row['out_of_memory']})",
             "" if row["mean_slowdown"] is None else f"{row['mean_slowdown']:.2f}",
             f"{row['broken_s']:.1f} (worst {row['worst_broken_s']:.1f})",
+            f"worst {row['worst_asked_s']:.1f}",
             f"{weft / row['average_s']:.2f}" if weft else "",
         )
     Console(width=110).print(table)
@@ -175,6 +184,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--short-behind", action="store_true", help="a short job behind a large")
     parser.add_argument("--skip", nargs="*", default=[], choices=["alone", "at once", "weft"])
     parser.add_argument("--flag", action="append", default=[], help="another of `weft serve`")
+    parser.add_argument(
+        "--ask", type=int, help="one job in so many asks for a slowdown of at most 1.3"
+    )
     parser.add_argument("--known", type=Path, help="an earlier result, for its step times")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()

@@ -36,11 +36,12 @@ MANY_STEPS = {"graph": 2000, "mlp": 400, "hostile": 400}  # of kinds that are qu
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One script of a mix: when it arrives, and how many steps it trains."""
+    """One script of a mix: when it arrives, how many steps it trains, the promise it asks for."""
 
     at: float
     kind: str
     steps: int
+    slowdown: float | None = None
 
     @property
     def command(self) -> list[str]:

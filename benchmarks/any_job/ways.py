@@ -101,7 +101,7 @@ def by_weft(jobs: list[Job], flags: list[str]) -> list[Outcome]:
         began, names = time.time(), []
         for job in jobs:
             sleep_until(began + job.at)
-            names.append(submit(port, job.command))
+            names.append(submit(port, job.command, job.slowdown))
         outcomes = [Outcome(job) for job in jobs]
         wait_for(port, names)
         for outcome, name in zip(outcomes, names, strict=True):
@@ -138,9 +138,11 @@ def service(flags: list[str]) -> Iterator[int]:
             process.wait(timeout=60)
 
 
-def submit(port: int, command: list[str]) -> str:
-    """As `weft submit --gpus 1 -- COMMAND`."""
-    body = {"command": command, "workdir": str(SCRIPTS), "gpus": 1}
+def submit(port: int, command: list[str], slowdown: float | None = None) -> str:
+    """As `weft submit --gpus 1 [--share slowdown=1.3] -- COMMAND`."""
+    body: dict[str, Any] = {"command": command, "workdir": str(SCRIPTS), "gpus": 1}
+    if slowdown is not None:
+        body["share"] = {"slowdown": slowdown}
     return str(call(port, "/jobs", body)["id"])
 
 

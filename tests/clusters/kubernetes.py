@@ -67,6 +67,13 @@ def what_is_missing() -> str:
     return f"no {', '.join(lacking)}; `sh {BUILD}` installs and builds them"
 
 
+def why_no_custom_resources() -> str:
+    """Servers that were built before this mark was made die of the first custom resource."""
+    if (server_folder() / "custom-resources").exists():
+        return ""
+    return f"an older API server is in {server_folder()}; `sh {BUILD}` builds another"
+
+
 class KubernetesCluster:
     """Brought up in `folder`, and torn down by the process ids that are kept there."""
 

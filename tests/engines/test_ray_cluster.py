@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,27 @@ import pytest
 from tests.clusters.ray import ADDRESS, ThrowAwayRay, throw_away_ray, why_not
 from tests.engines.contract import every_check
 from tests.engines.elastic_scenario import train_through_it_all
+from weft.core.events.event import Event, Finished
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.launch import Launch
 from weft.engines.ray.engine import RayEngine
-from weft.testing.engine_subject import Check, Subject, shell_subject
+from weft.testing.engine_subject import Check, Subject, run_script, session, shell_subject
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+DRIVE = """
+import os, ray
+ray.init()
+
+@ray.remote(num_gpus=1)
+def square(x):
+    return x * x
+
+total = sum(ray.get([square.remote(x) for x in range(4)]))
+gpus = ray.cluster_resources()["GPU"]
+workers = os.environ["WEFT_WORKERS"]
+print(total, "on", len(ray.nodes()), "nodes with", gpus, "GPUs for", workers, "workers")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +73,24 @@ def subject(state: Path, cluster: ThrowAwayRay) -> Subject:
 @pytest.mark.parametrize("check", every_check("an_uneven_gang_is_one"))
 def test_ray_keeps_the_contract(check: Check, cluster: ThrowAwayRay, tmp_path: Path) -> None:
     asyncio.run(check(subject(tmp_path / "state", cluster)))
+
+
+@pytest.mark.slow
+def test_a_job_drives_a_ray_of_its_own_on_its_gpus_alone(
+    cluster: ThrowAwayRay, tmp_path: Path
+) -> None:
+    command = (sys.executable, "-m", "weft.node.ray_job", sys.executable, "-c", DRIVE)
+    job = Job(JobId("driven"), demand=Demand(2), launch=Launch(command, workdir="/"))
+    patient = replace(subject(tmp_path / "state", cluster), patience_s=600.0)
+
+    async def run() -> tuple[Event, dict[int, str]]:
+        async with session(patient) as it:
+            return await run_script(it, job, await it.over(1, 1))
+
+    end, printed = asyncio.run(run())
+
+    assert end == Finished(job.id, 1), printed
+    assert "14 on 2 nodes with 2.0 GPUs for 2 workers" in printed[0]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ FULL: dict[str, Any] = {
     "config": 'policy = "fifo"',
     "tenants": {"vision": {"namespace": "vision", "pull_secret": "own"}},
     "readNodes": False,
+    "weftJobs": False,
     "priorityClass": {"name": "training", "value": 7},
     "disruptionBudget": False,
     "nodeSelector": {"pool": "small"},
@@ -75,7 +77,7 @@ def _block(text: str, at: int, scope: Mapping[str, Any]) -> tuple[str, int]:
             names, _, source = code[6:].partition(":=")
             key, value = (name.strip() for name in names.split(","))
             begin = at
-            _, at = _block(text, begin, {**scope, key: "", value: ""})
+            _, at = _block(text, begin, {**scope, key: "", value: defaultdict(str)})
             for one, other in sorted(_value(source, scope).items()):
                 out += _block(text, begin, {**scope, key: one, value: other})[0]
         else:
@@ -112,6 +114,7 @@ def test_the_configuration_is_valid_and_pods_see_what_the_service_mounts(
 
     options = read_plain(defaults["engine"]).params
     assert set(options) <= set(KubernetesEngine.__dataclass_fields__)
+    assert options.get("weft_jobs", False) is not bool(values)
     assert options["device"] == values.get("engine", {}).get("device", "nvidia.com/gpu")
     assert defaults.get("policy") == ("fifo" if values else None)  # else the service's own
     pod = there["Deployment/weft"]["spec"]["template"]["spec"]
@@ -130,7 +133,12 @@ def test_values_choose_what_there_is(tmp_path: Path) -> None:
         "ClusterRole/weft-reads-nodes",
         "ClusterRoleBinding/weft-reads-nodes",
     }
+    with_budget = objects({**FULL, "disruptionBudget": True}, tmp_path)
+    budget = with_budget["PodDisruptionBudget/weft-jobs-vision"]
+    assert budget["metadata"]["namespace"] == "vision"
     assert full["PriorityClass/training"]["value"] == 7
+    asked = [rule["resources"][0] for rule in full["Role/weft"]["rules"]]
+    assert asked == ["pods", "services"]  # without WeftJobs no right of theirs
     tenants = yaml.safe_load(full["ConfigMap/weft"]["data"]["tenants.yaml"])
     assert set(tenants["vision"]) <= set(KEYS)
     assert full["Deployment/weft"]["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "small"}

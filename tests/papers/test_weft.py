@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,8 +36,10 @@ from weft.pieces.size.checkpoint_moves import Worth, find_hurried
 from weft.pieces.size.choice_reasons import say_gave_way
 from weft.pieces.size.configs import find_held, valid_configs
 from weft.pieces.size.hold_times import HoldTimes
+from weft.policies.weft import program
 from weft.policies.weft.policy import LastDecision, Weft
-from weft.policies.weft.values import expected_speeds, find_goodputs
+from weft.policies.weft.values import Values, expected_speeds, find_goodputs
+from weft.solve.multiple_choice import Answer
 from weft.testing import view_of
 
 CLUSTER = parse_cluster("2x4:v100")
@@ -109,6 +112,28 @@ def test_an_odd_size_is_kept_by_who_may_not_be_stopped_and_left_by_others(
     made.recall(300.0, Reported(JobId("a"), 1, report(3, 0.02)))
 
     assert (JobId("a") in made.propose(301.0).changes) is may_be_stopped
+
+
+def test_who_may_not_be_stopped_is_not_moved_and_sizes_without_a_place_are_tried_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    firm = [job(name, most=1, preemptible=False) for name in "ab"]
+    gangs = [job(f"gang{i}", least=4, most=4, preemptible=False) for i in range(9)]
+    made = scheduler(*firm, *gangs, job("elastic", most=4))
+    run(made, "a", 0, (0,))
+    run(made, "b", 1, (0,))
+    solve, asked = program.solve, []
+
+    def count(values: Values, *more: Any) -> Answer:
+        asked.append(values)
+        return solve(values, *more)
+
+    monkeypatch.setattr(program, "solve", count)
+
+    plan = made.propose(100.0)
+
+    assert {*plan.changes} == {"elastic"}
+    assert len(asked) == 2  # with the gangs, and without all of them
 
 
 def largest(model: str, *, pooled: bool) -> int:

@@ -1,4 +1,4 @@
-"""One whole Sia decision (goodput matrix, program, placement) at 64 to 2,048 GPUs and beyond.
+"""One whole Sia decision (goodput matrix, program, placement) at 64 to 2,048 GPUs, and at 16,384.
 
 The program is solved again through CVXPY with GLPK_MI, as the authors do, on the same instances
 (if both are installed: `pip install 'weft[bench]'`). Writes out/sia_decisions.html.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from weft.app.simulate.setup import Setup
 from weft.app.simulate.world import world_of
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import JobId
 from weft.core.model.trace import Trace
 from weft.core.scheduler import Scheduler
 from weft.policies import sia
@@ -29,6 +31,7 @@ from weft.traces.read import load
 
 SCALES = (1, 4, 16, 32)
 PER_64 = (7, 35)
+LARGE = 256, 10_000  # scale and jobs: 16,384 GPUs
 UNTIL_S = 600.0
 OUT = Path("out") / "sia_decisions.html"
 
@@ -55,7 +58,8 @@ def run(data: Path) -> int:
         for scale in SCALES:
             rows.append(measure(data, scale, per_64 * scale))
             print("{:>7,} {:>6,} {:>12.1f} {:>11.1f} {:>9.5f} {:>9.1f} {:>9.5f}".format(*rows[-1]))
-    synthetic()
+    large = measure(data, *LARGE)
+    print("{:>7,} {:>6,} {:>12.1f} {:>11.1f} {:>9.5f} {:>9.1f} {:>9.5f}".format(*large))
     plot(rows)
     return 0
 
@@ -79,7 +83,8 @@ def measure(data: Path, scale: int, jobs: int) -> tuple[float, ...]:
     crowded = [t for active, t in spent if active >= 0.8 * jobs][2:] or [t for _, t in spent]
     problem, answer, _ = max(watch.problems, key=lambda p: len(p[0].value))
     program = statistics.median(t for p, _, t in watch.problems if len(p.value) > jobs // 3)
-    glpk_ms, glpk_gap = by_glpk(problem, answer.bound)
+    small = (cluster.gpus, jobs) < (4096, 0)  # GLPK takes minutes beyond
+    glpk_ms, glpk_gap = by_glpk(problem, answer.bound) if small else (np.nan, np.nan)
     return (
         cluster.gpus,
         jobs,
@@ -92,12 +97,14 @@ def measure(data: Path, scale: int, jobs: int) -> tuple[float, ...]:
 
 
 def crowd(data: Path, scale: int, jobs: int) -> Trace:
-    """The first jobs of the scaled workload, all there from the start."""
-    from dataclasses import replace
-
-    name = f"scale/scale_{scale}x" if scale > 1 else "saturn"
+    """The first jobs of the scaled workload, all there from the start; again where it has fewer."""
+    name = f"scale/scale_{min(scale, max(SCALES))}x" if scale > 1 else "saturn"
     whole = load(data / "workloads" / name / "workload-1.csv")
-    pairs = [(replace(job, submitted=0.0), truth) for job, truth in whole.jobs[:jobs]]
+    pairs = []
+    for i, (job, truth) in enumerate(islice(cycle(whole.jobs), jobs)):
+        again = i // len(whole.jobs)
+        name = JobId(f"{job.id}-{again}") if again else job.id
+        pairs.append((replace(job, id=name, submitted=0.0), truth))
     return Trace(f"{jobs} jobs", tuple(pairs))
 
 
@@ -137,23 +144,6 @@ def by_glpk(problem: mc.Problem, bound: float) -> tuple[float, float]:
     task.solve(solver=cp.GLPK_MI)
     took = time.process_time() - began
     return 1e3 * took, (bound - float(task.value)) / abs(bound)
-
-
-def synthetic(gpus: int = 16_384, jobs: int = 9_000) -> None:
-    """A larger cluster than anybody measured: random concave utilities, three kinds."""
-    rng = np.random.default_rng(0)
-    sizes = [1, 2, 4, 8, 16, 24, 32, 48, 64]
-    kind = np.repeat(np.arange(3), len(sizes))
-    count = np.tile(np.array(sizes, dtype=float), 3)
-    speed = rng.uniform(0.5, 3.0, (jobs, 3))[:, kind]
-    knee = rng.lognormal(2.0, 1.0, jobs)[:, None]
-    level = speed * count / (1.0 + count / knee)
-    value = 1.1 - (level / level.min(axis=1, keepdims=True)) ** -0.5
-    problem = mc.Problem(value, kind, count, np.full(3, gpus / 3.0))
-    began = time.process_time()
-    answer = mc.choose(problem)
-    took = time.process_time() - began
-    print(f"synthetic: {gpus:,} GPUs, {jobs:,} jobs: {took:.2f} s, gap {answer.gap:.5f}")
 
 
 def plot(rows: list[tuple[float, ...]]) -> None:

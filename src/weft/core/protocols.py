@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from weft.core.events.event import Event
 from weft.core.events.report import Report
+from weft.core.job_objects import JobObjects
 from weft.core.knowledge.measured import Measured, Sees
 from weft.core.latency import Latency
 from weft.core.model.cluster import Node, OutOfUse
@@ -295,6 +296,11 @@ class Engine(Protocol):
 
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:
         """The process of each rank of an attempt that runs; empty for one that is not known."""
+        ...
+
+    @property
+    def job_objects(self) -> JobObjects | None:
+        """Jobs that people apply to its cluster; None where there are none."""
         ...
 
     @property

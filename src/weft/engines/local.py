@@ -32,7 +32,7 @@ from weft.engines.attempts.job_folders import mark_of, take_up
 from weft.engines.attempts.listener import Listener
 from weft.engines.attempts.recall import recall
 from weft.engines.attempts.request import (
-    Site,
+    LocalSite,
     adjustment,
     attempt_spec,
     check_launch,
@@ -114,6 +114,7 @@ class LocalEngine(AgentEngine):
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS
     declares = (("", SUPPORTS),)
+    job_objects = None
 
     def __post_init__(self) -> None:
         self.state = Path(self.state).absolute()
@@ -128,7 +129,7 @@ class LocalEngine(AgentEngine):
         )
         self._one_at_a_time, self._gpus = threading.Lock(), DeviceWatch(self._machine.gpus)
         self._group = f"weft-{hashlib.sha256(str(self.state).encode()).hexdigest()[:12]}"
-        self._site = Site(self.state)
+        self._site = LocalSite(self.state)
         self._warm: WarmServer | None = None
         self._tokens, self._mps = Coordinators(self.state), Mps(self.state)
         self._suspender = self.suspender or find_suspender(self._machine, self.sharing)
@@ -193,7 +194,7 @@ class LocalEngine(AgentEngine):
         """Watch these attempts again, end all others, and begin to listen."""
         self._make_folders(users=bool(self.users))
         groups = await self._loop.run(lambda: find_base(self._group)) if self.groups else None
-        self._site = Site(self.state, self._loop.open_bell(), groups)
+        self._site = LocalSite(self.state, self._loop.open_bell(), groups)
         if self.warm:
             self._warm = WarmServer(
                 short_path(self.state / "warm.sock"),

@@ -142,13 +142,17 @@ class Sia:
         goodput = view.believed(pooled=self.pooled).goodputs(view.table, configs)
         unknown = np.isnan(goodput[:, 0])
         masks: dict[Demand, Bools] = {}
+        smallest: dict[tuple[Demand, bytes], Floats] = {}  # of jobs alike, of which many wait
         gpus = np.array([float(config.gpus) for config in configs])
         for row, job in enumerate(view.table.jobs):
             if job.demand not in masks:
                 masks[job.demand] = find_acceptable(job.demand, configs, gpus)
             fits = masks[job.demand]
             if unknown[row]:
-                goodput[row] = find_smallest(configs, fits, units[row]) * units[row]
+                alike = job.demand, units[row].tobytes()
+                if alike not in smallest:
+                    smallest[alike] = find_smallest(configs, fits, units[row]) * units[row]
+                goodput[row] = smallest[alike]
             elif not fits.all():
                 goodput[row][~fits] = 0.0
         return goodput

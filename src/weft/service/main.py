@@ -34,6 +34,7 @@ from weft.service.http import problems
 from weft.service.http.answer_headers import NoSniff
 from weft.service.http.connections import protocol_of
 from weft.service.http.json_body import prepare_writers
+from weft.service.jobs.applied_jobs import AppliedJobs
 from weft.service.notify.mail import MailServer
 from weft.service.notify.webhooks import Hooks
 from weft.service.routes import API, ROOT
@@ -72,6 +73,7 @@ def create_app(settings: Settings) -> FastAPI:
         for warning in trust_warnings(live, tokens):
             log.warning("%s", warning)
         hooks.open(live.driver)
+        applied = AppliedJobs.of(service)
         app.state.context = service
         service.watchdog.open()
         preparing = asyncio.create_task(service.read(partial(prepare_writers, _answers())))
@@ -81,6 +83,8 @@ def create_app(settings: Settings) -> FastAPI:
             await preparing
             await service.watchdog.close()
             await service.timeline.close()
+            if applied is not None:
+                await applied.close()
             await hooks.close()
             service.close()
             await live.close()

@@ -21,12 +21,7 @@ from weft.core.model.cluster import Cluster, Node, parse_cluster
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.about import Controls, Wants
-from weft.core.protocols import (
-    Coupling,
-    DeviceSharing,
-    EngineHealth,
-    PerfModel,
-)
+from weft.core.protocols import Coupling, DeviceSharing, EngineHealth, PerfModel
 from weft.sim.neighbours import Neighbours
 from weft.sim.physics import DEATH, REVIEW, Milestone, Physics
 
@@ -81,7 +76,7 @@ class SimulatedEngine(NoLiveResize, NoSleep):
 
     wants = Wants.PHYSICS
     declares = (("", SUPPORTS),)
-    invitation = ""
+    invitation, job_objects = "", None
 
     def __post_init__(self) -> None:
         self._cluster: Cluster = parse_cluster(self.cluster)

@@ -115,7 +115,7 @@ class _Shared(Generic[Spec, Out]):
             return self._left.pop() if self._left else None
 
     def _look(self) -> None:
-        """Raise what another process has, and report from time to time how far all are."""
+        """Raise what another process has, and tell from time to time how far all are."""
         if self._failed:
             for i in sorted(self._elsewhere):  # so that the same error is raised every time
                 if self._elsewhere[i].done():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -101,9 +102,14 @@ class Session:
 
     async def over(self, *counts: int) -> Allocation:
         """So many devices of the last nodes of one kind, in their order."""
-        nodes = await self.engine.nodes()
-        same = [node for node in nodes if node.kind == nodes[-1].kind]
-        assert len(same) >= len(counts), f"{len(counts)} nodes of one kind are needed"
+        until = time.monotonic() + self._patience_s  # one may be on its way back
+        while True:
+            nodes = await self.engine.nodes()
+            same = [node for node in nodes if node.kind == nodes[-1].kind]
+            if len(same) >= len(counts):
+                break
+            assert time.monotonic() < until, f"{len(counts)} nodes of one kind are needed"
+            await asyncio.sleep(0.2)
         chosen = same[-len(counts) :]
         return Allocation(
             tuple(

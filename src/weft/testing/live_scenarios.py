@@ -17,13 +17,7 @@ from weft.app.serve.live import DRAIN, Live, Settings
 from weft.app.serve.rules import RESERVE, Quotas
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Node
-from weft.core.model.job import (
-    Allocation,
-    Job,
-    JobId,
-    NodeId,
-    Tier,
-)
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Tier
 from weft.core.plan.about import Controls
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.spec.registry import read_spec

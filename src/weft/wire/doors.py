@@ -16,6 +16,7 @@ from contextlib import suppress
 from weft.wire.errors import WireError
 
 REQUEST, DOOR = "session.json", "door.json"
+DOOR_ADDRESS = "WEFT_DOOR_ADDRESS"  # how the service reaches a node whose name it may not know
 OPEN = "open"  # the answer that lets one in; any other is why not
 CALLER, KEEPER = b"caller", b"keeper"
 CIPHERS = "AECDH-AES256-SHA:@SECLEVEL=0"  # no certificates: the secret is what both are known by

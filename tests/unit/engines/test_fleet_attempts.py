@@ -219,3 +219,25 @@ def test_a_job_that_removes_its_folder_has_failed_of_its_own_doing(tmp_path: Pat
     assert isinstance(failed, Failed)
     assert failed.reason == "quarantined: its folder on a was removed"
     assert not failed.lost
+
+
+@pytest.mark.parametrize(("code", "lost"), [(-15, True), (-9, True), (3, False)])
+def test_ranks_that_a_manager_ended_for_a_lost_node_were_lost_with_it(
+    code: int, lost: bool, tmp_path: Path
+) -> None:
+    run = run_of(tmp_path, "a", "b")
+    for node in ("a", "b"):
+        say(tmp_path, node, "started")
+    end(tmp_path, "a", "failed", reason="killed", code=code)
+    run.watch.read(0.0)
+    next_step(run, RUNNING, heard=True, now=1.0)
+    end(tmp_path, "b", "stopped")  # it was asked to leave, and its node was only out of sight
+    run.watch.read(1.0)
+
+    step = next_step(run, Observation(Phase.LOST, "b went down"), heard=True, now=2.0)
+
+    assert step.tell
+    (failed,) = run.watch.verdict(asked=False)
+    assert isinstance(failed, Failed)
+    assert failed.lost is lost
+    assert not failed.agent_died

@@ -10,12 +10,20 @@ import pytest
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Node
-from weft.core.model.job import JobId, NodeId
+from weft.core.model.job import Job, JobId, NodeId
 from weft.engines.fleet.port import Gang, Health, Part, Phase
-from weft.engines.kubernetes.nodes import machine_of, quantity, read_nodes
+from weft.engines.kubernetes.nodes import (
+    device_of,
+    kind_in,
+    machine_of,
+    quantity,
+    read_devices,
+    read_nodes,
+)
 from weft.engines.kubernetes.pods import (
     Mount,
     Site,
+    check_volume,
     is_mounted,
     key_of,
     pods_of,
@@ -122,6 +130,12 @@ def test_a_service_without_root_asks_for_no_more_than_restricted_pods_may_have()
 
 
 def test_mounts_are_claims_or_folders_of_the_nodes() -> None:
+    text = "weft-jobs:/state/jobs+/nfs/home+secret/ssh:/etc/ssh-key+data:/data:ro"
+    files = read_mounts(text, Path("/state"))[2:]
+    assert files == (
+        Mount("/etc/ssh-key", secret="ssh"),
+        Mount("/data", "data", read_only=True),
+    )
     mounts = read_mounts("weft-jobs:/state/jobs+/nfs/home", Path("/state"))
 
     assert mounts == (Mount("/state/jobs", "weft-jobs"), Mount("/nfs/home"))
@@ -233,3 +247,62 @@ def test_why_a_pod_waits_is_told_in_the_words_of_its_kubelet() -> None:
 
     assert seen_of([one, pod(1, "Pending")], {}).reason == "ImagePullBackOff: no such image x"
     assert why_hopeless(one) == ("ImagePullBackOff: no such image x", False)
+
+
+def test_a_jobs_own_volumes_are_mounted_beside_those_of_all() -> None:
+    asked = replace(gang("a"), volumes=("corpora:/data:ro", "secret/ssh:/etc/ssh-key"))
+
+    (made,) = pods_of(asked, SITE)
+
+    claims = [volume.get("persistentVolumeClaim") for volume in made["spec"]["volumes"]]
+    assert claims[:2] == [{"claimName": "weft-jobs"}, {"claimName": "corpora"}]
+    assert made["spec"]["volumes"][2]["secret"]["secretName"] == "ssh"
+    seen = made["spec"]["containers"][0]["volumeMounts"]
+    assert seen[1] == {"name": "v1", "mountPath": "/data", "readOnly": True}
+    assert seen[2]["mountPath"] == "/etc/ssh-key"
+
+
+@pytest.mark.parametrize(
+    ("volume", "own", "told"),
+    [
+        ("/data:/data", True, "folder of nodes"),
+        ("weft-state:/steal", False, "namespace that tenants share"),
+        ("corpora:/state", True, "would hide /state/jobs"),
+    ],
+)
+def test_a_volume_that_a_job_may_not_name_is_refused(volume: str, own: bool, told: str) -> None:
+    with pytest.raises(InvalidConfig, match=told):
+        check_volume(Job(JobId("j")), volume, SITE.mounts, own=own)
+
+
+def test_slices_of_a_gpu_are_a_kind_of_their_own() -> None:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}
+    product = "NVIDIA-H100-80GB-HBM3"
+
+    assert kind_in(labels) == "a100-1g.5gb"  # all slices alike, called GPUs
+    assert kind_in({"nvidia.com/gpu.product": product}, "nvidia.com/mig-2g.20gb") == "h100-2g.20gb"
+    assert kind_in({"nvidia.com/gpu.product": product}) == "h100"
+
+
+def test_a_node_has_the_first_device_that_it_holds_and_pods_ask_for_that() -> None:
+    devices = read_devices("nvidia.com/gpu+nvidia.com/mig-1g.10gb")
+    sliced = node("s")
+    sliced["metadata"]["labels"] |= {"nvidia.com/mig-1g.10gb.memory": "9856", "site/rack": "r7"}
+    sliced["status"]["allocatable"] = {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "7"}
+
+    assert [device_of(one, devices) for one in (node("a"), sliced)] == [*devices]
+    seen = machine_of(sliced, device=devices[1], rack_label="site/rack")
+    assert seen is not None
+    assert (seen.node.kind, seen.node.gpus, seen.node.rack) == ("a100-1g.10gb", 7, "r7")
+    assert seen.node.gpu_mem_gb == pytest.approx(9.6, abs=0.1)
+    part = replace(gang("s").parts[0], device=devices[1])
+    (made,) = pods_of(replace(gang("s"), parts=(part,)), replace(SITE, devices=devices))
+    assert made["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/mig-1g.10gb"] == "2"
+    assert {one["key"] for one in made["spec"]["tolerations"]} > set(devices)
+
+
+def test_another_label_may_say_of_which_kind_gpus_are() -> None:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "site/gpu": "a100-80"}
+
+    assert kind_in(labels, kind_label="site/gpu") == "a100"
+    assert kind_in({**labels, "site/gpu": "mi300x"}, kind_label="site/gpu") == "mi300x"

@@ -11,13 +11,13 @@ from weft.core.errors import InvalidConfig
 from weft.core.model import job as model
 from weft.core.model.cluster import Node
 from weft.core.model.launch import Launch
-from weft.engines.attempts.request import Site, adjustment, attempt_spec, check_launch
+from weft.engines.attempts.request import LocalSite, adjustment, attempt_spec, check_launch
 from weft.engines.machine.devices import Gpu, Machine
 from weft.engines.machine.host_part import Means
 from weft.node.ranks.environment import rank_environment
 from weft.wire.attempt import AttemptSpec, folder_of, job_folder, short_path
 
-SITE = Site(Path("/state"), notify="/run/bell")
+SITE = LocalSite(Path("/state"), notify="/run/bell")
 GPUS = tuple(Gpu(i, "NVIDIA H200", 140.0) for i in (0, 2, 3))
 MACHINE = Machine(Node(model.NodeId("n"), "h200", 3, 12.0, 90.0), GPUS, ((0, 1), (2, 3), (4, 5)))
 CPUS = Machine(Node(model.NodeId("n"), "cpu", 3), (), ((0,), (1,), (2,)))

@@ -31,6 +31,7 @@ FAR = Place(gpus=4, nodes=3, node=1, address="10.0.0.1", port=29)
         ("accelerate config", None),
         ("deepspeed train.py", ("deepspeed", 1)),
         ("mpirun -np 2 ./a", ("mpirun", 1)),
+        ("python -m weft.node.ray_job python tune.py", ("ray_job", 3)),
         ("python train.py", None),
         ("python launch.py torchrun", None),
         ("echo torchrun", None),

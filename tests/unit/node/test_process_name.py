@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.node.ranks.process_name import link_program, short_name
+from weft.node.ranks.process import link_program, short_name
 from weft.wire.attempt import AttemptSpec
 
 ENV = {"PATH": os.environ["PATH"]}

@@ -190,6 +190,24 @@ def test_the_smallest_guests_move_first() -> None:
     assert placed[5].slices[0].node == "a100-1"
 
 
+def test_who_is_firm_is_never_pushed_aside() -> None:
+    one, two = Config("t4", 1, 1), Config("t4", 1, 2)
+    view = seen(SMALL, on(("t4-0", (0,))), on(("t4-1", (0,))), on(("t4-2", (0, 1))), None)
+
+    changes = place_configs(view, {0: one, 1: one, 2: two, 3: Config("t4", 1, 4)}, firm=[1])
+
+    assert {*changes} == {0, 3}
+    assert {*devices_of(changes[3] or on())} == {("t4-0", gpu) for gpu in range(4)}
+
+
+def test_a_job_stays_as_it_is_where_its_new_size_finds_no_place() -> None:
+    view = seen(SMALL, *(on((f"t4-{node}", (0,))) for node in range(3)), on(("t4-1", (1, 2))), None)
+    wanted = {**dict.fromkeys(range(3), Config("t4", 1, 1)), 3: Config("t4", 1, 4)}
+
+    assert place_configs(view, wanted, firm=range(3)) == {}
+    assert place_configs(view, {**wanted, 4: Config("t4", 1, 4)}, firm=range(3)) == {}
+
+
 def test_a_small_job_never_spans_nodes() -> None:
     view = seen(SMALL, *(on((f"t4-{i}", (0, 1, 2))) for i in range(2)), on(("t4-2", (0, 1))), None)
     wanted = {0: Config("t4", 1, 2), 1: Config("t4", 1, 2), 2: Config("t4", 1, 2)}

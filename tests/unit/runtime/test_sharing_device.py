@@ -30,6 +30,7 @@ class Device:
     frozen: frozenset[JobId] = frozenset()
     totals: Mapping[str, float] = field(default_factory=dict)
     firm: bool = True
+    report_s: float = TICK_S  # between two reports of a job's steps
 
     def run(self, jobs: Collection[str], seconds: float) -> None:
         for _ in range(round(seconds / TICK_S)):
@@ -41,7 +42,8 @@ class Device:
                 self.samples.setdefault(job, [])
                 if job in awake:
                     self.steps[job] += 50.0 * paces[job] * TICK_S
-                    self.samples[job].append((self.now, self.steps[job]))
+                    if self.now % self.report_s < TICK_S:
+                        self.samples[job].append((self.now, self.steps[job]))
                 else:
                     self.frozen_s[job] = self.frozen_s.get(job, 0.0) + TICK_S
             self.frozen = self.control.tick(self.now, {JobId(j): self.see(j) for j in jobs})
@@ -139,8 +141,52 @@ def test_a_promise_is_kept_by_a_duty_cycle_within_seconds(promise: float) -> Non
     assert device.steps["b"] > 0.02 * device.steps["a"]  # slowed, not stopped
 
 
-def test_a_promise_that_others_do_not_break_freezes_nobody() -> None:
+def test_a_promise_is_kept_although_others_come_and_go_all_the_time() -> None:
+    device = Device(lambda awake: {job: 1.0 / len(awake) for job in awake}, {"a": 1.3})
+    device.run("a", 10.0)
+    before = device.steps["a"]
+
+    for i in range(40):
+        device.run(["a", f"b{i}", f"b{i + 1}"], 1.5)
+
+    assert (device.steps["a"] - before) / (50.0 * 60.0) >= 0.98 / 1.3
+    assert device.control.standing(JobId("a")).broken_s <= 5.0
+
+
+def test_of_two_promises_that_cannot_both_be_kept_the_first_is() -> None:
+    device = Device(saturating, {"a": 1.3, "b": 1.3})
+    device.run("a", 10.0)
+    device.run("ab", 20.0)
+    before = dict(device.steps)
+
+    device.run("abc", 60.0)
+
+    assert (device.steps["a"] - before["a"]) / (50.0 * 60.0) >= 0.98 / 1.3
+    assert device.steps["b"] > before["b"]
+    assert device.steps["c"] <= 0.1 * (device.steps["b"] - before["b"])
+
+
+def test_a_job_that_starts_up_does_not_spoil_a_probe() -> None:
     device = Device(friendly, {"a": 1.3})
+    device.run("ab", 4.0)
+
+    for _ in range(10):  # others come all the time, and do not train yet
+        device.now += TICK_S
+        awake = [job for job in "ab" if job not in device.frozen]
+        for job in awake:
+            device.steps[job] += 12.5
+            device.samples[job].append((device.now, device.steps[job]))
+        residents = {JobId(job): device.see(job) for job in "ab"}
+        starting = JobId(f"new-{device.now}")
+        residents[starting] = Resident(starting, 1, Measured(), age_s=1.0)
+        device.frozen = device.control.tick(device.now, residents)
+
+    assert device.control.speeds.alone[JobId("a")] == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize("report_s", [TICK_S, 1.0])
+def test_a_promise_that_others_do_not_break_freezes_nobody(report_s: float) -> None:
+    device = Device(friendly, {"a": 1.3}, report_s=report_s)
     device.run("a", 10.0)
 
     device.run("ab", 60.0)

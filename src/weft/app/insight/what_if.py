@@ -11,12 +11,7 @@ import numpy as np
 
 from weft.app.insight.changes import Changes
 from weft.app.insight.history import History, Speeds
-from weft.app.insight.never_starts import (
-    NeverStarts,
-    count_never,
-    split_too_large,
-    why_never,
-)
+from weft.app.insight.never_starts import NeverStarts, count_never, split_too_large, why_never
 from weft.app.insight.present import STEP
 from weft.app.insight.purse import Purse
 from weft.app.serve.rules import Quotas, without_wrappers

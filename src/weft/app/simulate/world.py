@@ -39,12 +39,7 @@ from weft.perf.sharing.device_models import MeasuredPairs, Unordered, profile_of
 from weft.perf.sharing.host import TABLES, ByModel
 from weft.perf.sharing.host import load_shipped as shipped_sensitivities
 from weft.perf.sharing.host import read_tables as read_sensitivities
-from weft.perf.throughputs import (
-    ThroughputBeliefs,
-    Throughputs,
-    load_published,
-    read_throughputs,
-)
+from weft.perf.throughputs import ThroughputBeliefs, Throughputs, load_published, read_throughputs
 from weft.perf.training.layered import Layered
 from weft.perf.training.learner import Learner
 from weft.perf.training.regimes import InRegimes

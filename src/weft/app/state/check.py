@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
 
-from weft.app.state.folder import (
-    JOBS,
-    LOG,
-    job_folders,
-    live_marks,
-    open_to_others,
-)
+from weft.app.state.folder import JOBS, LOG, job_folders, live_marks, open_to_others
 from weft.core.codec.event_lines import read_event
 from weft.core.errors import WeftError
 from weft.core.events.event import Submitted

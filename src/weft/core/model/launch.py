@@ -35,7 +35,8 @@ class SoftwareKind(StrEnum):
 class Software:
     """An environment that is activated before anything of a job runs; paths from its workdir.
 
-    `volumes` are folders of the node that an image's processes see: `/path`, `/path:/inside:ro`.
+    `volumes` are what an image's processes see: folders of the node, `/path`, `/path:/inside:ro`,
+    or by name what Kubernetes keeps, `CLAIM:/inside` and `secret/NAME:/inside`.
     """
 
     kind: SoftwareKind

@@ -28,7 +28,7 @@ PROCESS_GB = 2.0  # of a device for a context, and what libraries work in
 
 
 @frozen
-class Site:
+class LocalSite:
     """Where this engine keeps things, whom its agents poke, and where it makes control groups."""
 
     root: Path
@@ -58,7 +58,7 @@ def attempt_spec(
     on: Allocation,
     attempt: int,
     machine: Machine,
-    site: Site,
+    site: LocalSite,
     *,
     discipline: str = "none",
     coordinator: str = "",
@@ -154,21 +154,21 @@ def visible(machine: Machine, devices: tuple[int, ...]) -> str | None:
     return ",".join(str(machine.gpus[device].index) for device in devices)
 
 
-def group_of(site: Site, job: str, attempt: int) -> Path | None:
+def group_of(site: LocalSite, job: str, attempt: int) -> Path | None:
     """The control group of an attempt; None where there are none."""
     if site.groups is None:
         return None
     return site.groups.path / f"{job_folder(site.root, job).name}@{attempt}"
 
 
-def group_limits(site: Site, part: HostPart) -> dict[str, str]:
+def group_limits(site: LocalSite, part: HostPart) -> dict[str, str]:
     """What is written into the files of an attempt's group."""
     if site.groups is None:
         return {}
     return limits_of(site.groups.controllers, part.cpus, part.mem_gb, part.soft_gb)
 
 
-def means_of(site: Site, machine: Machine, *, pin: bool, mps: bool) -> Means:
+def means_of(site: LocalSite, machine: Machine, *, pin: bool, mps: bool) -> Means:
     """What this machine lets us apply."""
     groups = site.groups
     return Means(

@@ -17,6 +17,7 @@ from pathlib import Path
 from weft.core.engine_bases import NoLiveResize
 from weft.core.errors import EngineError, WeftError
 from weft.core.events.event import Event, StartFailed, Stopped
+from weft.core.job_objects import JobObjects
 from weft.core.knowledge.measured import Sees
 from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import Allocation, Job, JobId
@@ -33,6 +34,7 @@ from weft.engines.fleet.gang import GangWatch
 from weft.engines.fleet.port import Away, Channel, Gang, Key, Manager, SharedFolder
 from weft.engines.fleet.requests import Site, make_gang, make_specs
 from weft.engines.fleet.sessions import FleetSessions
+from weft.engines.machine.containers import refuse_named_volumes
 from weft.engines.machine.users import user_of
 from weft.wire.attempt import folder_of
 from weft.wire.errors import WireError
@@ -53,6 +55,7 @@ class FleetEngine(NoLiveResize, SleepsOnNodes):
     """
 
     wants = Wants.STATE
+    job_objects: JobObjects | None = None
 
     def __init__(
         self,
@@ -104,6 +107,8 @@ class FleetEngine(NoLiveResize, SleepsOnNodes):
         What is more than any node has is the driver's to refuse.
         """
         check_launch(job, user_of(self._users, job))
+        if not self._manager.abilities.images:
+            refuse_named_volumes(job)
         self._manager.check(job)
 
     @property

@@ -92,6 +92,7 @@ class GangWatch:
         self.started = False  # told
         self._unsaid: list[Event] = []  # read, and not told because another part was not
         self._failed_first = False
+        self._went_down = ""  # why nodes under it did, whatever its parts had said by then
 
     @property
     def folders(self) -> list[Path]:
@@ -154,6 +155,7 @@ class GangWatch:
         """These nodes are gone, and the parts on them."""
         for watch in self.parts:
             if watch.part.node in nodes:
+                self._went_down = self._went_down or why
                 watch.lose(why, node_lost=True)
 
     def revoke(self, node: NodeId) -> None:
@@ -173,8 +175,10 @@ class GangWatch:
             return [Finished(job, attempt) if self._is_done() else Stopped(job, attempt)]
         lost = next((watch for watch in self.parts if watch.lost), None)
         if lost is not None:
-            return [self._lost(lost)]
+            return [self._end_lost(lost.lost, agent_died=not lost.node_lost)]
         failures = [watch for watch in self.parts if isinstance(watch.end, Failed)]
+        if failures and self._went_down and all(map(_was_ended, failures)):
+            return [self._end_lost(self._went_down, agent_died=False)]
         if failures:
             return self._failed(failures)
         if all(isinstance(watch.end, Finished) for watch in self.parts):
@@ -188,11 +192,11 @@ class GangWatch:
             watch.lost or isinstance(watch.end, Failed) for watch in others
         )
 
-    def _lost(self, part: PartWatch) -> Event:
+    def _end_lost(self, why: str, *, agent_died: bool) -> Event:
         job, attempt = self.gang.key
         if not self.started:
-            return StartFailed(job, attempt, part.lost, lost=True)
-        return Failed(job, attempt, part.lost, lost=True, agent_died=not part.node_lost)
+            return StartFailed(job, attempt, why, lost=True)
+        return Failed(job, attempt, why, lost=True, agent_died=agent_died)
 
     def _failed(self, failures: list[PartWatch]) -> list[Event]:
         """The first that was not ended because of another; it has started if its ranks ran."""
@@ -211,3 +215,8 @@ class GangWatch:
 def _cause(watch: PartWatch) -> tuple[bool, float]:
     assert isinstance(watch.end, Failed)
     return watch.end.code == -signal.SIGTERM, watch.ended_at
+
+
+def _was_ended(watch: PartWatch) -> bool:
+    """Whether a signal ended it: a manager that loses a node ends the ranks on the others."""
+    return isinstance(watch.end, Failed) and watch.end.code in (-signal.SIGTERM, -signal.SIGKILL)

@@ -32,7 +32,8 @@ class Part:
     """One node's share of an attempt; `folder` is where its agent finds its `spec.json`.
 
     `gpus` are device numbers where the manager takes them exactly, else only their number counts.
-    `cpus` and `mem_gb` are 0 where nobody asked.
+    `cpus` and `mem_gb` are 0 where nobody asked. `device` is what its GPUs are called there, where
+    that differs between nodes.
     """
 
     node: NodeId
@@ -40,6 +41,7 @@ class Part:
     cpus: float
     mem_gb: float
     folder: Path
+    device: str = ""
 
 
 @frozen
@@ -48,7 +50,8 @@ class Gang:
 
     `name` is what people call the job. A `time_limit_s` of 0 is none; it bounds the attempt with
     all its grace times, so that a manager may end it then. `image` is a container's, empty for the
-    nodes' own software. `asked` are variables of the job that its manager reads as requests.
+    nodes' own software, and sees `volumes` besides. `asked` are variables of the job that its
+    manager reads as requests.
     """
 
     job: JobId
@@ -59,6 +62,7 @@ class Gang:
     time_limit_s: float = 0.0
     grace_s: float = 30.0
     image: str = ""
+    volumes: tuple[str, ...] = ()
     asked: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -48,7 +48,8 @@ def make_gang(job: Job, on: Allocation, attempt: int, site: Site) -> Gang:
         host = part_of_host(read_asked(job), on, some, site)
         folder = part_folder(whole, some.node)
         parts.append(Part(some.node, some.gpus, host.cpus, host.mem_gb, folder))
-    image = launch.software is not None and launch.software.kind is SoftwareKind.IMAGE
+    software = launch.software
+    image = software if software and software.kind is SoftwareKind.IMAGE else None
     limit = launch.time_limit_s
     return Gang(
         job=job.id,
@@ -58,7 +59,8 @@ def make_gang(job: Job, on: Allocation, attempt: int, site: Site) -> Gang:
         parts=tuple(parts),
         time_limit_s=limit + launch.grace_s + SLACK_S if limit else 0.0,
         grace_s=launch.grace_s,
-        image=launch.software.name if image and launch.software else "",
+        image=image.name if image else "",
+        volumes=image.volumes if image else (),
         asked={name: value for name, value in launch.env.items() if name.startswith(ASKS)},
     )
 
@@ -138,8 +140,9 @@ def read_gang(body: Mapping[str, Any]) -> Gang:
         )
         for part in body["parts"]
     )
-    rest = {name: value for name, value in body.items() if name not in ("parts", "job")}
-    return Gang(job=JobId(body["job"]), parts=parts, **rest)
+    rest = {name: value for name, value in body.items() if name not in ("parts", "job", "volumes")}
+    volumes = tuple(body.get("volumes", ()))
+    return Gang(job=JobId(body["job"]), parts=parts, volumes=volumes, **rest)
 
 
 def agent_command(python: str, folder: str) -> Sequence[str]:

@@ -18,9 +18,15 @@ from weft.core.plan.about import Controls
 from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Observation, Phase
 from weft.engines.kubernetes.api import FORBIDDEN, Api, ApiError, Object, Unreachable
 from weft.engines.kubernetes.namespaces import Namespace
-from weft.engines.kubernetes.nodes import machine_of, read_nodes
+from weft.engines.kubernetes.nodes import RACK, device_of, machine_of, read_nodes
 from weft.engines.kubernetes.pod_watch import Watching
-from weft.engines.kubernetes.pods import Site, is_mounted, key_of, request_fairly
+from weft.engines.kubernetes.pods import (
+    Site,
+    check_volume,
+    is_mounted,
+    key_of,
+    request_fairly,
+)
 from weft.engines.kubernetes.sightings import (
     created_at,
     ended_at,
@@ -28,6 +34,7 @@ from weft.engines.kubernetes.sightings import (
     seen_of,
     why_hopeless,
 )
+from weft.engines.kubernetes.weft_jobs import WeftJobs
 from weft.frozen import frozen
 
 log = logging.getLogger(__name__)
@@ -40,6 +47,7 @@ STUCK_S = 20.0  # a pod that is there so long after its grace time is on a node 
 # While the server was away no kubelet could show that it lives: nodes that were well before are not
 # taken for lost until they had the time to do so (a lease is renewed every 10 s).
 SETTLE_S = 45.0
+OTHERS = "default"  # the tenant of a namespace that is no tenant's own
 TOUCH_S = 5.0  # how often the server is asked where the watch has nothing to tell
 
 CONTROLS = Controls.HOST | Controls.COUNT | Controls.BATCH | Controls.SHIFT | Controls.PLAN
@@ -47,13 +55,16 @@ CONTROLS = Controls.HOST | Controls.COUNT | Controls.BATCH | Controls.SHIFT | Co
 
 @frozen
 class Machines:
-    """How nodes are read: `device` is the resource that jobs ask for.
+    """How nodes are read: of `devices`, resources that jobs ask for, the first that a node has.
 
+    `kind_label` and `rack_label` are what says of which kind its GPUs are, and where it stands;
     `keep_cpus` and `keep_mem_gb` of each are left to other pods, `labels` chooses nodes, and `file`
     is a list of them for a service that may not read any.
     """
 
-    device: str = "nvidia.com/gpu"
+    devices: tuple[str, ...] = ("nvidia.com/gpu",)
+    kind_label: str = ""
+    rack_label: str = RACK
     keep_cpus: float = 0.0
     keep_mem_gb: float = 0.0
     labels: str = ""
@@ -83,6 +94,7 @@ class KubernetesCluster:
         self._since: dict[str, float] = {}
         self._hopeless: dict[Key, str] = {}
         self._well: set[NodeId] = set()
+        self._devices: dict[str, str] = {}
         self._touched = 0.0
         self._opened = False
 
@@ -90,6 +102,11 @@ class KubernetesCluster:
     def abilities(self) -> Abilities:
         """Devices are the plug-in's to number; agents bind ranks to cores, pods limit memory."""
         return Abilities(controls=CONTROLS, exact_devices=False, images=True, sees_state=False)
+
+    @property
+    def job_objects(self) -> WeftJobs | None:
+        """Jobs that are applied to its namespaces; None where nobody looks at them."""
+        return WeftJobs(self._spaces.values(), OTHERS) if self._site.weft_jobs else None
 
     # ---- life
 
@@ -138,14 +155,19 @@ class KubernetesCluster:
     async def nodes(self) -> Sequence[Machine]:
         """Every node with devices, also those that are not ready."""
         known = self._known_nodes()
+        how = self._machines
         read = partial(
             machine_of,
-            device=self._machines.device,
-            keep_cpus=self._machines.keep_cpus,
-            keep_mem_gb=self._machines.keep_mem_gb,
-            tolerated=self._site.tolerate,
+            keep_cpus=how.keep_cpus,
+            keep_mem_gb=how.keep_mem_gb,
+            tolerated=(*how.devices, *self._site.tolerate),
+            kind_label=how.kind_label,
+            rack_label=how.rack_label,
         )
-        machines = [machine for machine in map(read, known) if machine is not None]
+        self._devices = {node["metadata"]["name"]: device_of(node, how.devices) for node in known}
+        seen = [(node, self._devices[node["metadata"]["name"]]) for node in known]
+        found = [read(node, device=device) for node, device in seen if device]
+        machines = [machine for machine in found if machine is not None]
         if self._nodes is not None and time.monotonic() - self._nodes.back < SETTLE_S:
             return [self._believe(machine) for machine in machines]
         self._well = {machine.node.id for machine in machines if machine.health is Health.UP}
@@ -158,16 +180,12 @@ class KubernetesCluster:
 
     def check(self, job: Job) -> None:
         """Refuse a job of nobody's namespace, and one whose folder pods do not see."""
-        mounts = self._space_of(job.tenant).site.mounts
-        launch = job.launch
+        space = self._space_of(job.tenant)
+        mounts, launch = space.site.mounts, job.launch
         if launch is None:
             return
-        software = launch.software
-        if software is not None and software.volumes:
-            raise InvalidConfig(
-                f"job {job.id!r}: environment.volumes are folders of nodes, which pods do not see",
-                hint="let `weft serve` mount them: --engine kubernetes:mounts=CLAIM:/path",
-            )
+        for volume in launch.software.volumes if launch.software is not None else ():
+            check_volume(job, volume, mounts, own=bool(space.tenant))
         workdir = Path(launch.workdir).absolute()
         if not is_mounted(workdir, mounts):
             seen = ", ".join(mount.path for mount in mounts)
@@ -209,7 +227,12 @@ class KubernetesCluster:
     async def submit(self, gang: Gang) -> None:
         """Ask the server whether it would take all pods, then create them."""
         known = {machine.node.id: machine.node for machine in await self.nodes()}
-        parts = tuple(request_fairly(part, known.get(part.node)) for part in gang.parts)
+        parts = tuple(
+            replace(
+                request_fairly(part, known.get(part.node)), device=self._devices.get(part.node, "")
+            )
+            for part in gang.parts
+        )
         asked, space = replace(gang, parts=parts), self._space_of(gang.tenant)
         self._submitting[gang.key] = len(parts)
         try:

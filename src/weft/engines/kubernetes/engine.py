@@ -14,7 +14,7 @@ from weft.engines.fleet.engine import FleetEngine
 from weft.engines.kubernetes.access import find_access
 from weft.engines.kubernetes.api import Api
 from weft.engines.kubernetes.cluster import CONTROLS, KubernetesCluster, Machines
-from weft.engines.kubernetes.nodes import DEVICE
+from weft.engines.kubernetes.nodes import DEVICE, RACK, read_devices
 from weft.engines.kubernetes.pods import (
     ADDRESSES,
     PLACES,
@@ -33,18 +33,21 @@ class KubernetesEngine(FleetEngine):
     """Pods of a Kubernetes cluster, one for each node of a job, on exactly that node.
 
     `image` is the container that agents and jobs run in, unless a job names its own; it needs
-    Python with weft, which `python` names. `mounts` are what pods see: claims, `NAME:/path`, and
-    folders that every node has, `/path`, joined by `+`; without any it is the claim weft-jobs at
-    the state's folder `jobs`. `namespace`, `context` and `kubeconfig` choose the cluster as they
-    do for kubectl. `device` is what GPUs are called. `place` is how pods are put on nodes: by
-    `name`, or by a `selector` that the cluster's own scheduler obeys. `address` is how ranks find
-    rank 0: by the name that a headless `service` gives its pod, or by the address of the `pod` or
-    of the `node`, whose network pods then have. `nodes_file` has the output of `kubectl get nodes
-    -o json` where nodes may not be read, `labels` chooses some of them, `tolerate` names taints
-    of theirs, joined by `+`; `keep_cpus` and `keep_mem_gb` of each are left to other pods.
+    Python with weft, which `python` names. `mounts` are what pods see: claims, `NAME:/path`,
+    secrets as files, `secret/NAME:/path`, and folders that every node has, `/path`, joined by `+`;
+    without any it is the claim weft-jobs at the state's folder `jobs`. `namespace`, `context` and
+    `kubeconfig` choose the cluster as they do for kubectl. `device` is what GPUs are called; of
+    several, joined by `+`, a node's is the first it has. `kind_label` and `rack_label` are labels
+    of nodes that say of which kind GPUs are and where a node stands. `place` is how pods are put on
+    nodes: by `name`, or by a `selector` that the cluster's own scheduler obeys. `address` is how
+    ranks find rank 0: by the name that a headless `service` gives its pod, or by the address of the
+    `pod` or of the `node`, whose network pods then have. `nodes_file` has the output of `kubectl
+    get nodes -o json` where nodes may not be read, `labels` chooses some of them, `tolerate` names
+    taints of theirs, joined by `+`; `keep_cpus` and `keep_mem_gb` of each are left to other pods.
     `pull_secret`, `account` and `priority_class` are the pods' own; `secrets`, joined by `+`, are
-    those whose keys are variables of jobs. `tenants` is a file that gives
-    each tenant a namespace, a service account whose rights are used there, and what its pods have.
+    those whose keys are variables of jobs. `tenants` is a file that gives each tenant a namespace,
+    a service account whose rights are used there, and what its pods have. With `weft_jobs` jobs can
+    also be applied as custom resources, WeftJob, to these namespaces.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -55,6 +58,8 @@ class KubernetesEngine(FleetEngine):
     context: str = ""
     python: str = "python3"
     device: str = DEVICE
+    kind_label: str = ""
+    rack_label: str = ""
     place: str = "name"
     address: str = "service"
     nodes_file: str = ""
@@ -67,6 +72,7 @@ class KubernetesEngine(FleetEngine):
     priority_class: str = ""
     secrets: str = ""
     tenants: str = ""
+    weft_jobs: bool = False
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.VARIABLES
@@ -76,8 +82,11 @@ class KubernetesEngine(FleetEngine):
         self.state = Path(self.state).absolute()
         access = find_access(self.kubeconfig, self.context)
         site = self._make_site(self.namespace or access.namespace)
+        devices = read_devices(self.device)
         machines = Machines(
-            device=self.device,
+            devices=devices,
+            kind_label=self.kind_label,
+            rack_label=self.rack_label or RACK,
             keep_cpus=self.keep_cpus,
             keep_mem_gb=self.keep_mem_gb,
             labels=self.labels,
@@ -86,6 +95,7 @@ class KubernetesEngine(FleetEngine):
         tenants = self._read_tenants(site)
         cluster = KubernetesCluster(Api(access), site, machines, tenants)
         super().__init__(cluster, self.state, f"Kubernetes at {access.server}")
+        self.job_objects = cluster.job_objects
 
     def _make_site(self, namespace: str) -> Site:
         if not self.image:
@@ -110,7 +120,7 @@ class KubernetesEngine(FleetEngine):
             namespace=namespace,
             image=self.image,
             python=self.python,
-            device=self.device,
+            devices=read_devices(self.device),
             mounts=mounts,
             place=self.place,
             address=self.address,
@@ -119,6 +129,7 @@ class KubernetesEngine(FleetEngine):
             pull_secret=self.pull_secret,
             priority_class=self.priority_class,
             secrets=read_names(self.secrets, "secrets"),
+            weft_jobs=self.weft_jobs,
             env=tuple((name, os.environ[name]) for name in self.pass_env if name in os.environ),
             uid=uid,
             gid=gid,

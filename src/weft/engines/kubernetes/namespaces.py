@@ -12,7 +12,13 @@ from weft.engines.kubernetes.pod_watch import Watching
 from weft.engines.kubernetes.pods import SERVICE, Site, headless_service, key_of, pods_of, selector
 from weft.engines.kubernetes.tenants import account_name
 
+JOBS_API = "batch.weft/v1alpha1"
 ENDING_S = 1  # a kubelet ends a pod at once, but must have confirmed it: 0 would only forget it
+
+
+def jobs_path(namespace: str) -> str:
+    """Where the WeftJobs of a namespace are."""
+    return f"/apis/{JOBS_API}/namespaces/{namespace}/weftjobs"
 
 
 class Namespace:
@@ -24,6 +30,7 @@ class Namespace:
         self.api = Api(api.access, acts_as=account_name(site)) if self._own_api else api
         self.path = f"/api/v1/namespaces/{site.namespace}/pods"
         self._pods = Watching(self.api, self.path)
+        self._jobs = Watching(self.api, jobs_path(site.namespace)) if site.weft_jobs else None
 
     def open(self, owner: str) -> None:
         """See whether we may do what we need, and begin to watch."""
@@ -31,6 +38,8 @@ class Namespace:
         self._pods = Watching(self.api, self.path, selector(owner))
         try:
             self._pods.start()
+            if self._jobs is not None:
+                self._start(self._jobs)
             if self.site.address == "service":
                 self._make_service()
         except ApiError as error:
@@ -39,8 +48,10 @@ class Namespace:
             raise EngineError(f"tenant {self.tenant!r}: {error.what}", hint=self._hint) from error
 
     def close(self) -> None:
-        """End the watch; pods go on."""
+        """End the watches; pods go on."""
         self._pods.stop()
+        if self._jobs is not None:
+            self._jobs.stop()
         if self._own_api:
             self.api.close()
 
@@ -52,6 +63,10 @@ class Namespace:
             if self.tenant and error.rights:  # the others' pods are seen all the same
                 return self._pods.last()
             raise
+
+    def weft_jobs(self) -> Mapping[str, Object]:
+        """The WeftJobs as they were last seen; none where they are not asked for."""
+        return {} if self._jobs is None else self._jobs.last()
 
     def has(self, key: Key) -> bool:
         """Whether there are pods of this attempt, as far as was seen."""
@@ -89,6 +104,17 @@ class Namespace:
         """What gives the rights that a tenant's namespace lacks."""
         where = self.site.namespace
         return f"an administrator applies deploy/kubernetes/tenant.yaml for namespace {where!r}"
+
+    def _start(self, jobs: Watching) -> None:
+        try:
+            jobs.start()
+        except ApiError as error:
+            if error.code != MISSING:
+                raise
+            raise EngineError(
+                f"the cluster has no WeftJobs: {error.what}",
+                hint="an administrator applies deploy/helm/weft/crds/weftjob.yaml",
+            ) from error
 
     def _make_service(self) -> None:
         path = f"/api/v1/namespaces/{self.site.namespace}/services"

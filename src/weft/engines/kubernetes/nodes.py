@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from weft.core.codec.yaml_text import parse_yaml
@@ -17,7 +17,8 @@ from weft.engines.machine.devices import kind_of
 
 DEVICE = "nvidia.com/gpu"
 PRODUCT = "nvidia.com/gpu.product"
-MEMORY = "nvidia.com/gpu.memory"  # MiB of each
+MEMORY = ".memory"  # after a device's name: MiB of each
+SLICE = re.compile(r"(?i)\bmig-(\d+g\.\d+gb\S*)")  # of a GPU, in a device's or product's name
 KIND, RACK = "weft/kind", "weft/rack"
 # Who says what the GPUs of a node are, whom we believe first.
 KIND_LABELS = (
@@ -53,6 +54,8 @@ def machine_of(
     keep_cpus: float = 0.0,
     keep_mem_gb: float = 0.0,
     tolerated: Collection[str] = (),
+    kind_label: str = "",
+    rack_label: str = RACK,
 ) -> Machine | None:
     """A node with what jobs may have of it, less what is kept for others; None without devices."""
     meta, status = listed["metadata"], listed.get("status") or {}
@@ -62,14 +65,14 @@ def machine_of(
     if gpus < 1:
         return None
     health, reason = health_of(listed, {device, *tolerated})
-    mem_mib = labels.get(MEMORY, "0") if device == DEVICE else "0"
+    mem_mib = labels.get(device + MEMORY, "0")
     node = Node(
         NodeId(str(meta["name"])),
-        CPU if device == "cpu" else kind_in(labels),
+        CPU if device == "cpu" else kind_in(labels, device, kind_label),
         gpus,
         cpus=max(quantity(str(holds.get("cpu", "0"))) - keep_cpus, 0.0),
         mem_gb=max(quantity(str(holds.get("memory", "0"))) / GIB - keep_mem_gb, 0.0),
-        rack=labels.get(RACK, ""),
+        rack=labels.get(rack_label, ""),
         gpu_mem_gb=round(quantity(mem_mib) / 1024, 1),
     )
     return Machine(node, health, reason)
@@ -92,10 +95,30 @@ def health_of(node: Object, tolerated: Collection[str]) -> tuple[Health, str]:
     return Health.UP, ""
 
 
-def kind_in(labels: Mapping[str, str]) -> str:
-    """Our word for the GPUs of a node with these labels."""
-    label = next((labels[name] for name in KIND_LABELS if labels.get(name)), "gpu")
-    return kind_of(label.replace("-", " ").replace("_", " "))
+def read_devices(text: str) -> tuple[str, ...]:
+    """Names of resources, joined by `+`."""
+    devices = tuple(filter(None, text.split("+")))
+    for device in devices:
+        if device != "cpu" and not re.fullmatch(r"[A-Za-z0-9.-]+/[A-Za-z0-9._-]+", device):
+            raise InvalidConfig(f"device is {device!r}", hint="write one like nvidia.com/gpu")
+    if not devices:
+        raise InvalidConfig("device is empty", hint="write one like nvidia.com/gpu")
+    return devices
+
+
+def device_of(listed: Object, devices: Sequence[str]) -> str:
+    """What jobs ask for there: the first of `devices` that a node has; empty for none."""
+    holds = (listed.get("status") or {}).get("allocatable") or {}
+    return next((name for name in devices if quantity(str(holds.get(name, "0"))) >= 1.0), "")
+
+
+def kind_in(labels: Mapping[str, str], device: str = DEVICE, kind_label: str = "") -> str:
+    """Our word for the GPUs of a node with these labels; slices of one have theirs besides."""
+    names = (kind_label, *KIND_LABELS)
+    label = next((labels[name] for name in names if labels.get(name)), "gpu")
+    part = SLICE.search(device) or SLICE.search(label)
+    kind = kind_of(SLICE.sub("", label).replace("-", " ").replace("_", " "))
+    return f"{kind}-{part[1].lower()}" if part else kind
 
 
 def read_nodes(path: Path) -> list[Object]:

@@ -11,10 +11,12 @@ from pathlib import Path, PurePosixPath
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Node
+from weft.core.model.job import Job
 from weft.engines.fleet.port import Gang, Key, Part
 from weft.engines.kubernetes.api import Object
 from weft.frozen import frozen
 from weft.wire.attempt import ADDRESS
+from weft.wire.doors import DOOR_ADDRESS
 
 SERVICE = "weft-jobs"  # the headless service that gives every pod of a job a name
 OWNER, JOB, ATTEMPT, PART = "weft/owner", "weft/job", "weft/attempt", "weft/part"
@@ -26,17 +28,19 @@ LOST_NODE = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
 # the server it takes all nodes for gone until they renew their leases, and must not evict then.
 LOST_NODE_S = 60
 LONGEST_SLUG = 30
-CLAIM = r"[a-z0-9][-a-z0-9.]*"
+MOUNT = re.compile(r"(?:(secret/)?([a-z0-9][-a-z0-9.]*):)?(/[^:]*)(:r[ow])?")
 PLACES = ("name", "selector")
 ADDRESSES = ("service", "pod", "node")
 
 
 @frozen
 class Mount:
-    """Where pods see a volume: a claim's, or with `claim` empty that folder of the node."""
+    """Where pods see a volume: a claim's, a secret's files, else that folder of the node."""
 
     path: str
     claim: str = ""
+    secret: str = ""
+    read_only: bool = False
 
 
 @frozen
@@ -48,14 +52,15 @@ class Site:
     rank 0: by the headless service's name for its pod, by the pod's or by the node's address; with
     the last, pods have the node's network. `uid` and `gid` are those of the service. `acts_as` is
     the service account of the namespace whose rights pods are made with, empty for the service's.
-    `secrets` are those of the namespace whose keys are variables of its jobs.
+    `secrets` are those of the namespace whose keys are variables of its jobs. With `weft_jobs`
+    jobs can be applied there as custom resources.
     """
 
     owner: str
     namespace: str
     image: str
     python: str = "python3"
-    device: str = "nvidia.com/gpu"
+    devices: tuple[str, ...] = ("nvidia.com/gpu",)
     mounts: tuple[Mount, ...] = ()
     place: str = "name"
     address: str = "service"
@@ -68,22 +73,57 @@ class Site:
     acts_as: str = ""
     priority_class: str = ""
     secrets: tuple[str, ...] = ()
+    weft_jobs: bool = False
 
 
 def read_mounts(text: str, state: Path) -> tuple[Mount, ...]:
-    """`claim:/path` or `/path` (of the node), joined by `+`; else the claim weft-jobs there."""
-    mounts = []
-    for mount in filter(None, text.split("+")):
-        claim, _, path = mount.rpartition(":")
-        if not path.startswith("/") or (
-            claim and not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*)", claim)
-        ):
-            raise InvalidConfig(
-                f"mounts: {mount!r} is no mount",
-                hint="write CLAIM:/path, or /path for a folder that every node has",
-            )
-        mounts.append(Mount(str(PurePosixPath(path)), claim))
-    return tuple(mounts) or (Mount(str(state / "jobs"), "weft-jobs"),)
+    """Mounts joined by `+`; without any the claim weft-jobs at the state's folder `jobs`."""
+    mounts = tuple(map(read_mount, filter(None, text.split("+"))))
+    return mounts or (Mount(str(state / "jobs"), "weft-jobs"),)
+
+
+def read_mount(text: str) -> Mount:
+    """`CLAIM:/path`, `secret/NAME:/path`, or `/path` of the node; `:ro` at the end is read-only."""
+    match = MOUNT.fullmatch(text)
+    if match is None:
+        raise InvalidConfig(
+            f"mounts: {text!r} is no mount",
+            hint="write CLAIM:/path, secret/NAME:/path, or /path for a folder that every node has",
+        )
+    secret, name, path, ro = match.groups()
+    name = name or ""
+    kept = Mount(str(PurePosixPath(path)), read_only=ro == ":ro")
+    return replace(kept, secret=name) if secret else replace(kept, claim=name)
+
+
+def check_volume(job: Job, text: str, mounts: Sequence[Mount], *, own: bool) -> None:
+    """Refuse a volume that a job may not name, or that hides one of `mounts`.
+
+    Claims and secrets of a namespace that is not the tenant's `own` may be another's, and those of
+    the service: its log and its tokens.
+    """
+    if text.startswith("/"):
+        raise InvalidConfig(
+            f"job {job.id!r}: the volume {text!r} is a folder of nodes, which pods do not see",
+            hint="name a claim, CLAIM:/inside, or let `weft serve` mount the folder: "
+            "--engine kubernetes:mounts=/path",
+        )
+    if not own:
+        raise InvalidConfig(
+            f"job {job.id!r}: the volume {text!r} is of a namespace that tenants share",
+            hint="give the tenant its own: --engine kubernetes:tenants=FILE",
+        )
+    path = read_mount(text).path
+    if hidden := [mount.path for mount in mounts if PurePosixPath(mount.path).is_relative_to(path)]:
+        raise InvalidConfig(
+            f"job {job.id!r}: the volume {text!r} would hide {hidden[0]}",
+            hint="mount it at another path",
+        )
+
+
+def mounts_of(gang: Gang, site: Site) -> tuple[Mount, ...]:
+    """What all pods see, and what this job asks for besides."""
+    return (*site.mounts, *map(read_mount, gang.volumes))
 
 
 def is_mounted(path: str | Path, mounts: Sequence[Mount]) -> bool:
@@ -183,7 +223,10 @@ def _spec(gang: Gang, site: Site, part: Part, name: str) -> Object:
         "terminationGracePeriodSeconds": int(gang.grace_s) + SPARE_S,
         "tolerations": _tolerations(site),
         "containers": [_container(gang, site, part, name)],
-        "volumes": [*map(_volume, range(len(site.mounts)), site.mounts), _shared_memory()],
+        "volumes": [
+            *(_volume(at, mount) for at, mount in enumerate(mounts_of(gang, site))),
+            _shared_memory(),
+        ],
     }
     if site.place == "name":
         spec["nodeName"] = part.node
@@ -218,13 +261,14 @@ def _container(gang: Gang, site: Site, part: Part, name: str) -> Object:
         "env": [
             _address(site, name),
             _field("NODE_NAME", "spec.nodeName"),
+            _field(DOOR_ADDRESS, "status.podIP"),
             *({"name": key, "value": text} for key, text in site.env),
         ],
         "envFrom": [{"secretRef": {"name": name}} for name in site.secrets],
         "resources": _resources(site, part),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
-            *({"name": f"v{at}", "mountPath": mount.path} for at, mount in enumerate(site.mounts)),
+            *(_seen(at, mount) for at, mount in enumerate(mounts_of(gang, site))),
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - what torch's loaders need
         ],
     }
@@ -255,14 +299,15 @@ def _resources(site: Site, part: Part) -> Object:
     limits: dict[str, str] = {}
     if part.mem_gb:
         limits["memory"] = f"{max(round(part.mem_gb * 1024), 1)}Mi"
-    if part.gpus and site.device != "cpu":
-        limits[site.device] = str(len(part.gpus))
+    device = part.device or site.devices[0]
+    if part.gpus and device != "cpu":
+        limits[device] = str(len(part.gpus))
     cpus = {"cpu": f"{max(int(part.cpus * 1000), 1)}m"} if part.cpus else {}
     return {"limits": limits, "requests": {**limits, **cpus}}
 
 
 def _tolerations(site: Site) -> list[Object]:
-    fine = [{"key": key, "operator": "Exists"} for key in (site.device, *site.tolerate)]
+    fine = [{"key": key, "operator": "Exists"} for key in (*site.devices, *site.tolerate)]
     leave = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_NODE_S}
     return [*fine, *({"key": key, **leave} for key in LOST_NODE)]
 
@@ -270,7 +315,14 @@ def _tolerations(site: Site) -> list[Object]:
 def _volume(at: int, mount: Mount) -> Object:
     if mount.claim:
         return {"name": f"v{at}", "persistentVolumeClaim": {"claimName": mount.claim}}
+    if mount.secret:
+        return {"name": f"v{at}", "secret": {"secretName": mount.secret, "defaultMode": 0o440}}
     return {"name": f"v{at}", "hostPath": {"path": mount.path, "type": "Directory"}}
+
+
+def _seen(at: int, mount: Mount) -> Object:
+    seen = {"name": f"v{at}", "mountPath": mount.path}
+    return {**seen, "readOnly": True} if mount.read_only else seen
 
 
 def _shared_memory() -> Object:

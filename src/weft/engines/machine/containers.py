@@ -57,11 +57,23 @@ def check_image(job: Job) -> None:
     software = job.launch.software if job.launch else None
     if software is None or software.kind is not SoftwareKind.IMAGE:
         return
+    refuse_named_volumes(job)
     if not any(map(shutil.which, PROGRAMS)):
         raise InvalidConfig(
             f"job {job.id!r}: environment.image is {software.name!r}, and this machine has "
             "neither apptainer nor podman",
             hint="install one of them, or use environment.venv, .conda or .uv",
+        )
+
+
+def refuse_named_volumes(job: Job) -> None:
+    """Raise InvalidConfig for volumes that are no folders of a node."""
+    software = job.launch.software if job.launch else None
+    named = [volume for volume in software.volumes if volume[0] != "/"] if software else ()
+    if named:
+        raise InvalidConfig(
+            f"job {job.id!r}: the volume {named[0]!r} is a claim or secret of Kubernetes",
+            hint="name a folder of the nodes: /path or /path:/inside:ro",
         )
 
 

@@ -1,6 +1,6 @@
 """How many processes a command is started as, and what a launcher among them is told.
 
-torchrun, accelerate, deepspeed and mpirun start a process for each GPU themselves, so they are
+torchrun, accelerate, deepspeed, mpirun and Ray start a process for each GPU themselves, so they are
 started once a node and told how many, and where they meet; what a person told them stays. A Python
 script that imports `weft.train` is started once for each GPU. Anything else is one process that
 sees all GPUs of the job on its node.
@@ -26,6 +26,7 @@ _MODULES = {
     "torch.distributed.launch": "torchrun",
     "accelerate.commands.launch": "accelerate",
     "deepspeed.launcher.runner": "deepspeed",
+    "weft.node.ray_job": "ray_job",
 }
 
 
@@ -147,6 +148,7 @@ _FITTED: dict[str, Callable[[list[str], Place], list[str]]] = {
     "deepspeed": _fit_deepspeed,
     "mpirun": _fit_mpirun,
     "mpiexec": _fit_mpirun,
+    "ray_job": lambda words, _: words,  # it reads the variables
 }
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from weft.wire.attempt import ADDRESS, SHELLS, TAG, TERMINAL, read_json, short_path, write_whole
 from weft.wire.doors import (
     DOOR,
+    DOOR_ADDRESS,
     KEEPER,
     OPEN,
     REQUEST,
@@ -77,10 +78,8 @@ class Door:
     async def keep(self, address: str) -> None:
         """Let those in who know the secret, until nobody has come for a while."""
         server = await asyncio.start_server(self._enter, address, 0, ssl=encryption(keeper=True))
-        port = server.sockets[0].getsockname()[1]
-        write_whole(
-            self._folder / DOOR, {"secret": public_name(self._secret), "at": [address, port]}
-        )
+        at = server.sockets[0].getsockname()[:2]  # a name may mean something here alone
+        write_whole(self._folder / DOOR, {"secret": public_name(self._secret), "at": at})
         idle = 0.0
         try:
             while idle < IDLE_S:
@@ -142,7 +141,8 @@ def main(folder: Path, agent: int) -> None:
     request = read_json(folder / REQUEST)
     if request is None or os.getppid() != agent:
         return
-    address = os.environ.get(ADDRESS) or str(request["address"])
+    told = os.environ.get(DOOR_ADDRESS) or os.environ.get(ADDRESS)
+    address = told or str(request["address"])
     asyncio.run(Door(folder, agent, request["secret"]).keep(address))
 
 

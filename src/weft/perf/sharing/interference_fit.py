@@ -17,15 +17,7 @@ from numpy.typing import NDArray
 from weft.core.errors import InvalidConfig
 from weft.frozen import frozen
 from weft.perf.sharing.interference import Interference
-from weft.perf.sharing.interference_law import (
-    LIMIT,
-    ROUNDS,
-    Features,
-    Law,
-    exposure,
-    point,
-    settle,
-)
+from weft.perf.sharing.interference_law import LIMIT, ROUNDS, Features, Law, exposure, point, settle
 
 Floats = NDArray[np.float64]
 

@@ -2,12 +2,12 @@
 
 Sizes that are powers of two inside a node, or whole nodes, always find a place while capacity per
 kind is respected, but jobs in the way may have to move: the fewest GPUs' worth, smallest first.
-Other sizes may find none.
+Other sizes may find none, and so may any size where jobs in the way are not to be stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
@@ -23,13 +23,15 @@ NOWHERE: frozenset[int] = frozenset()
 
 @dataclass(slots=True)
 class KindNodes:
-    """The nodes of one kind: free devices, and jobs that hold a part of each.
+    """The nodes of one kind: free devices, and jobs that hold a part of each and may move.
 
-    `large` are the nodes of the largest size that no job has whole.
+    `large` are the nodes of the largest size that no job has whole. They can be cleared; on so many
+    more as `blocked` somebody stays in any case.
     """
 
     size: int
     large: set[int] = field(default_factory=set)
+    blocked: int = 0
     free: dict[int, int] = field(default_factory=dict)
     guests: dict[int, dict[int, int]] = field(default_factory=dict)
     by_free: dict[int, set[int]] = field(default_factory=dict)
@@ -42,13 +44,17 @@ class KindNodes:
 
 
 def place_configs(
-    view: View, wanted: Mapping[int, Config], guests: Collection[int] = ()
+    view: View,
+    wanted: Mapping[int, Config],
+    guests: Collection[int] = (),
+    firm: Collection[int] = (),
 ) -> dict[int, Allocation | None]:
     """What changes if the rows of `wanted`, and no others, hold these sizes.
 
-    Rows whose size did not change stay if they can; a row without a place holds nothing. Jobs that
-    change their devices as they train keep as many of them as they can. `guests` hold devices of
-    others, and keep nothing of them.
+    Rows whose size did not change stay if they can, those of `firm` in any case. A row without a
+    place for its new size stays as it is if it still can, else it holds nothing. Jobs that change
+    their devices as they train keep as many of them as they can. `guests` hold devices of others,
+    and keep nothing of them.
     """
     ledger, table = view.free, view.table
     held: dict[int, Allocation] = {}
@@ -67,7 +73,7 @@ def place_configs(
             if (part := _shrink(ledger, on, wanted[row])) is not None:
                 ledger.take(part)
                 held[row] = part
-    where = _assign(view, wanted, held, homes)
+    where = _assign(view, wanted, held, homes, frozenset(firm))
     for row in where:
         if row in held:
             ledger.give(held.pop(row))
@@ -76,10 +82,22 @@ def place_configs(
             home = homes.get(row)
             held[row] = _build(ledger, where[row], view.job(row).demand.share, home)
             ledger.take(held[row])
+    held |= _stay(view, [row for row in where if row not in held and row not in guests])
     ledger.rollback(mark)
     changed = {row: on for row, on in held.items() if on != table.allocations[row]}
     lost = {r: None for r, on in enumerate(table.allocations) if on is not None and r not in held}
     return {**lost, **changed}
+
+
+def _stay(view: View, rows: Iterable[int]) -> dict[int, Allocation]:
+    """What those of the rows hold that nobody takes it from; they take it in the ledger."""
+    stays: dict[int, Allocation] = {}
+    for row in rows:
+        on = view.allocation(row)
+        if on is not None and not view.free.objection(on):
+            view.free.take(on)
+            stays[row] = on
+    return stays
 
 
 def _same_size(view: View, on: Allocation, wanted: Config) -> bool:
@@ -122,7 +140,7 @@ def _build(
     return Allocation(tuple(slices), EXCLUSIVE if share == 1.0 else Sharing(share=share))
 
 
-def _survey(view: View, held: Held) -> dict[str, KindNodes]:
+def _survey(view: View, held: Held, firm: frozenset[int]) -> dict[str, KindNodes]:
     kinds = {kind: KindNodes(view.cluster.node_size(kind)) for kind in view.cluster.kinds}
     for i, node in enumerate(view.cluster.nodes):
         kinds[node.kind].set_free(i, view.free.on(i))
@@ -133,16 +151,20 @@ def _survey(view: View, held: Held) -> dict[str, KindNodes]:
         for part in on.slices:
             at = view.cluster.index[part.node]
             machine = view.cluster.nodes[at]
-            if len(part.gpus) < machine.gpus:
-                kinds[machine.kind].guests[at][row] = len(part.gpus)
+            kind, whole = kinds[machine.kind], len(part.gpus) == machine.gpus
+            kind.blocked += not whole and row in firm and at in kind.large
+            if whole or row in firm:
+                kind.large.discard(at)
             else:
-                kinds[machine.kind].large.discard(at)
+                kind.guests[at][row] = len(part.gpus)
     return kinds
 
 
-def _assign(view: View, wanted: Mapping[int, Config], held: Held, homes: Held) -> dict[int, Nodes]:
+def _assign(
+    view: View, wanted: Mapping[int, Config], held: Held, homes: Held, firm: frozenset[int]
+) -> dict[int, Nodes]:
     """Nodes for every row that starts, and for those it pushes aside; at `homes` if they can."""
-    kinds = _survey(view, held)
+    kinds = _survey(view, held, firm)
     near = {
         row: frozenset(view.cluster.index[part.node] for part in on.slices)
         for row, on in homes.items()
@@ -154,8 +176,11 @@ def _assign(view: View, wanted: Mapping[int, Config], held: Held, homes: Held) -
     for row in sorted(starts, key=lambda r: (-wanted[r].gpus, r)):
         kind = kinds[wanted[row].kind]
         whole, rest = divmod(wanted[row].gpus, kind.size)
-        large = min(whole, len(kind.large))
+        large = min(whole, len(kind.large) + kind.blocked)
         own = near.get(row, NOWHERE)
+        where[row] = {}
+        if large > len(kind.large):
+            continue
         where[row] = {_empty_node(kind, pushed, own): kind.size for _ in range(large)}
         # A kind with too few large nodes: halves may do on the small ones.
         parts += [(-kind.size // 2, row)] * (2 * (whole - large))

@@ -18,16 +18,7 @@ import numpy as np
 
 from weft.core.errors import PlanError
 from weft.core.knowledge.programs import Programs
-from weft.core.model.job import (
-    EXCLUSIVE,
-    Allocation,
-    Discipline,
-    Job,
-    JobId,
-    NodeId,
-    Sharing,
-    Tier,
-)
+from weft.core.model.job import EXCLUSIVE, Allocation, Discipline, Job, JobId, NodeId, Sharing, Tier
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker
 from weft.core.plan.view import View

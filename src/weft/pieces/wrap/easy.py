@@ -143,16 +143,20 @@ def _seconds_until_free(view: View, p: float) -> dict[Device, float]:
 
 
 def _find_in_the_way(view: View, plan: Plan, kept: Reservation, p: float) -> Bools:
-    """Waiting rows that the plan starts on kept devices, and that are not known to end in time."""
-    in_the_way = np.zeros(len(view.table), dtype=bool)
+    """Waiting rows that the plan starts on kept devices, and that are not known to end in time.
+
+    So are those that ask for the same as one of them and still wait: they would start there next.
+    """
     behind, started = _find_behind(view, kept), dict(_started(view, plan))
-    asked = np.zeros(len(view.table), dtype=bool)
-    asked[[*started]] = True
-    lengths = _quantile_left(view, asked & behind, p)
-    for row, devices in started.items():
-        ends_in_time = lengths[row] <= kept.within_s
-        in_the_way[row] = behind[row] and not ends_in_time and not kept.devices.isdisjoint(devices)
-    return in_the_way
+    there = np.zeros(len(view.table), dtype=bool)
+    there[[row for row, on in started.items() if kept.devices & on]] = True
+    there &= behind & ~(_quantile_left(view, there & behind, p) <= kept.within_s)
+    asked = {view.job(row).demand for row in np.flatnonzero(there).tolist()}
+    if not asked:
+        return there
+    behind[[*started]] = False
+    behind &= [job.demand in asked for job in view.table.jobs]
+    return there | behind & ~(_quantile_left(view, behind, p) <= kept.within_s)
 
 
 def _started(view: View, plan: Plan) -> Iterator[tuple[int, set[Device]]]:

@@ -37,11 +37,7 @@ from weft.core.plan.view import View
 from weft.core.state.table import Floats
 from weft.frozen import frozen
 from weft.policies.gavel.accounts import Accounts, carry_forward, reset
-from weft.policies.gavel.objectives import (
-    OBJECTIVES,
-    cheapest,
-    hierarchical,
-)
+from weft.policies.gavel.objectives import OBJECTIVES, cheapest, hierarchical
 from weft.policies.gavel.problem import Problem, Solution
 from weft.policies.gavel.reading import (
     add_standing,

@@ -19,13 +19,7 @@ from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
 from weft.pieces.order.gangs_first import raise_gang
 from weft.pieces.order.plain_jobs import charged_service, find_patience, find_plain
-from weft.pieces.order.plain_left import (
-    LEAST_S,
-    Estimates,
-    PlainLeft,
-    next_rise,
-    plain_left,
-)
+from weft.pieces.order.plain_left import LEAST_S, Estimates, PlainLeft, next_rise, plain_left
 from weft.pieces.pack import pack, running_after, start_all
 from weft.pieces.size.change_seconds import read_costs
 from weft.pieces.size.choice_reasons import clear_reasons, gave_way, say_gave_way

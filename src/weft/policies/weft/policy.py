@@ -45,12 +45,7 @@ from weft.pieces.share.pair_choices import explain_pairs
 from weft.pieces.share.strangers import share_with_strangers
 from weft.pieces.size.change_seconds import read_costs
 from weft.pieces.size.checkpoint_moves import find_hurried
-from weft.pieces.size.choice_reasons import (
-    clear_reasons,
-    explain_changes,
-    gave_way,
-    show_figures,
-)
+from weft.pieces.size.choice_reasons import clear_reasons, explain_changes, gave_way, show_figures
 from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
 from weft.pieces.size.hold_times import HoldTimes, key_of
 from weft.pieces.size.plans import attach_plans, explain_plans, find_better_plans

@@ -47,19 +47,24 @@ class Choice:
 def choose_alone(values: Values, held: Floats, start: Start) -> Choice:
     """Every job on devices of its own.
 
-    Who waits and finds no place for its size, since what is free is in pieces, leaves it to others.
+    Who waits and finds no place for its size, since what is free is in pieces, leaves it to others;
+    so do plain jobs of that size without a place: they would be tried one after the other.
     """
     view, worth = values.view, values.of(held)
     room, value = find_room(view, NO_PARTNERS), worth.value
+    firm = np.flatnonzero(~view.preemptible()).tolist()
     for _ in range(TRIES):
         answer = solve(values, value, held, start.alone, room)
         wanted = find_wanted(values.configs, answer)
-        changes = place_configs(view, wanted)
+        changes = place_configs(view, wanted, firm=firm)
         homeless = [r for r in wanted if view.allocation(r) is None and changes.get(r) is None]
         if not homeless:
             break
         value = value.copy()
         value[homeless, answer.pick[homeless]] = -np.inf
+        waits = view.waiting() & values.gains.plain
+        waits[[*changes]] = False
+        value[np.ix_(waits, np.unique(answer.pick[homeless]))] = -np.inf
     return Choice(worth, answer, changes)
 
 

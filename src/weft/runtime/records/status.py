@@ -61,9 +61,9 @@ def active_words(records: Mapping[JobId, JobRecord], state: State) -> dict[JobId
     stage, retries, failed, since = (table.column(which) for which in READ)
     lately = ((retries > 0) & (failed == since)).tolist()
     return {
-        job.id: _word(records[job.id], at, late)
+        job.id: _word(record, at, late)
         for job, at, late in zip(table.jobs, stage.tolist(), lately, strict=True)
-        if job.id in records
+        if (record := records.get(job.id)) is not None
     }
 
 

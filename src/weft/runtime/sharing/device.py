@@ -2,8 +2,8 @@
 
 Ordinarily all run. To learn a job's speed alone the others are frozen for a second or two, at most
 2 % of the time. Jobs that together do no more than turns would take turns. Beside a job that was
-firmly promised a slowdown the others are frozen for a part of each second, as large as it must be,
-and for good where that is not enough. Others run in groups that keep what they were promised.
+firmly promised a slowdown the others are frozen for a part of each second, as large as it must be.
+Others run in groups that keep what they were promised.
 No clock and no I/O: `tick` is told the time and what was seen, and says who is to be frozen.
 """
 
@@ -16,9 +16,11 @@ from math import inf
 from weft.core.model.job import JobId
 from weft.frozen import frozen
 from weft.runtime.sharing.groups import Groups
+from weft.runtime.sharing.promises import FirmPromises, firm_of
 from weft.runtime.sharing.speeds import WARM_S, Resident, Speeds
 
 PROBE_S = 2.0  # in which the others are frozen
+LONGEST_PROBE_S = 3.0  # where others begin to train meanwhile
 PROBE_PART = 0.02  # of the time
 FIRST_APART_S = 30.0  # between the first two of a job; later they are twice as far apart each time
 AGAIN_S = 5.0  # after one that told nothing
@@ -26,13 +28,7 @@ FIRST_PROBES_S = 4.0  # at once, where somebody was promised something
 WORTH = 1.05  # what residents must do together; with turns it is 1
 TURN_S = 5.0  # at least
 ALONE_S = 1.2  # the least to tell how fast a job is alone
-PAYBACK_S = 3.0  # without neighbours when a promise turns out to be broken
-MOST_ALLOWED_S = 1.0  # that neighbours may run at a stretch
 JUDGED_S = 3.0  # of the last steps: whether a promise is kept now
-TRIM_S = 3.0  # between corrections of a duty cycle
-LEAST_TRIM = 0.3  # of a duty cycle: neighbours that break a promise even so stand still
-STILL_S = 30.0  # until they are tried again
-AIM = 0.96  # of the promised slowdown: a duty cycle is not exact
 
 
 @frozen
@@ -56,18 +52,17 @@ class DeviceControl:
     mode: str = "together"
     _residents: dict[JobId, Resident] = field(default_factory=dict)
     _awake: frozenset[JobId] = frozenset()
+    _running: frozenset[JobId] = frozenset()  # those of them that work
     _since: float = 0.0
     _last: float = -inf
     _credit_s: float = 0.0
     _probe: tuple[JobId, float] | None = None  # whose speed alone is measured, and until when
+    _probe_end: float = 0.0  # however often it begins anew
     _probed: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # next, and interval
     _turn: tuple[JobId, float] | None = None
     _groups: Groups = field(default_factory=Groups)
     _broken_s: dict[JobId, float] = field(default_factory=dict)
-    _trim: float = 1.0  # of the duty cycle, by how well it keeps the promise
-    _trimmed: float = 0.0
-    _allowed_s: float = 0.0  # that neighbours of a firm one may still run
-    _tick_s: float = 0.25
+    _promises: FirmPromises = field(default_factory=FirmPromises)
 
     def tick(self, now: float, residents: Mapping[JobId, Resident]) -> frozenset[JobId]:
         """Who of the residents is to be frozen from now until the next tick."""
@@ -75,13 +70,14 @@ class DeviceControl:
         self.speeds.learn(now, self._residents, self._awake, self._since, ALONE_S)
         working = {job: resident for job, resident in self._residents.items() if resident.works}
         self._count_broken(now, working)
-        self._tick_s = min(now - self._last, 1.0) if self._last > -inf else 0.25
         self._last = now
         awake = frozenset(residents)
         if len(working) > 1:
             awake -= self._choose_frozen(now, working)
-        if awake != self._awake:
-            self._awake, self._since = awake, now
+        running = awake & working.keys()
+        if running != self._running:
+            self._since = now
+        self._awake, self._running = awake, running
         return frozenset(residents) - awake
 
     def standing(self, job: JobId) -> Standing:
@@ -118,13 +114,15 @@ class DeviceControl:
             )
             if promised and working - before and len(working) > 1:
                 self._credit_s = FIRST_PROBES_S
-            if self._probe is not None:
-                self._probed.pop(self._probe[0], None)  # it could not be ended
             self.speeds.begin(residents.keys())
-            self._probe, self._turn, self.mode = None, None, "together"
+            self._turn, self.mode = None, "together"
+            if self._probe is not None and working != before:
+                job, _ = self._probe  # it begins anew: a newcomer ran beside it for a moment
+                self._probe = (job, min(now + PROBE_S, self._probe_end)) if job in working else None
             self._probed = {job: at for job, at in self._probed.items() if job in residents}
-            self._since = now
             self._broken_s = {job: s for job, s in self._broken_s.items() if job in residents}
+        if working != before:
+            self._since = now
         self._residents = dict(residents)
         self._awake &= residents.keys()
 
@@ -133,8 +131,9 @@ class DeviceControl:
     def _choose_frozen(self, now: float, working: Mapping[JobId, Resident]) -> frozenset[JobId]:
         probed = self._find_probed(now, working)
         if probed is not None:
+            self._promises.pause()
             return frozenset(working) - {probed}
-        if not _firm_of(working) and any(
+        if not firm_of(working) and any(
             resident.promise is not None for resident in working.values()
         ):
             counted = {
@@ -148,11 +147,13 @@ class DeviceControl:
             self.mode = "turns"
         if self.mode == "turns":
             return frozenset(working) - {self._take_turn(now, working)}
-        return self._slow_down(now, working)
+        waiting = self._promises.find_frozen(now, working, self.speeds)
+        self.mode = "guarded" if waiting else "together"
+        return waiting
 
     def _is_free(self, working: Mapping[JobId, Resident]) -> bool:
         """Whether nobody was promised anything: turns would break it."""
-        return not _firm_of(working)
+        return not firm_of(working)
 
     def _find_probed(self, now: float, working: Mapping[JobId, Resident]) -> JobId | None:
         """The job whose speed alone is measured now, if any."""
@@ -165,7 +166,7 @@ class DeviceControl:
                 self._probed[job] = now + AGAIN_S, FIRST_APART_S
         if self._credit_s < PROBE_S or self.mode == "turns":
             return None
-        promised = [resident.job for resident in _firm_of(working)]
+        promised = [resident.job for resident in firm_of(working)]
         due = [job for job in promised or working if self._is_due(now, working[job])]
         if not due:
             return None
@@ -173,7 +174,7 @@ class DeviceControl:
         interval = self._probed.get(job, (0.0, FIRST_APART_S))[1]
         self._probed[job] = now + interval, 2.0 * interval
         self._credit_s -= PROBE_S
-        self._probe = job, now + PROBE_S
+        self._probe, self._probe_end = (job, now + PROBE_S), now + LONGEST_PROBE_S
         return job
 
     def _is_due(self, now: float, resident: Resident) -> bool:
@@ -193,62 +194,6 @@ class DeviceControl:
         job = min(working, key=lambda j: (working[j].left_s(alone.get(j)), j))
         self._turn = job, now + TURN_S
         return job
-
-    def _slow_down(self, now: float, working: Mapping[JobId, Resident]) -> frozenset[JobId]:
-        """The neighbours of who was promised more than it has, for a part of each period."""
-        duty = self.find_duty(working)
-        if duty >= 1.0:
-            self.mode, self._trim = "together", 1.0
-            return frozenset()
-        if self.mode != "guarded":
-            # What the firm one lost until now is paid back first.
-            self.mode, self._trimmed, self._allowed_s = "guarded", now, -duty * PAYBACK_S
-        firm = self._find_firm(working)
-        if self._trim == 0.0 and now - self._trimmed >= STILL_S:
-            self._trim, self._trimmed = 1.0, now
-        self._correct(now, working, firm)
-        self._allowed_s = min(self._allowed_s + duty * self._tick_s, MOST_ALLOWED_S)
-        if self._allowed_s < self._tick_s:
-            return frozenset(working) - firm
-        self._allowed_s -= self._tick_s
-        return frozenset()
-
-    def _correct(
-        self, now: float, working: Mapping[JobId, Resident], firm: frozenset[JobId]
-    ) -> None:
-        """Freeze the others for longer where that is not enough, and less where it is too much."""
-        (job,) = firm
-        alone, lately = self.speeds.alone[job], working[job].measured.rate(now - TRIM_S, now)
-        promise = working[job].promise
-        if now - self._trimmed < TRIM_S or not lately or promise is None or not self._trim:
-            return
-        self._trimmed = now
-        slowdown = alone / lately
-        if slowdown > promise * AIM:
-            allowed, lost = 1.0 - 1.0 / (promise * AIM), 1.0 - 1.0 / slowdown
-            less = self._trim * min(max(allowed, 0.0) / lost, 0.8)
-            self._trim = less if self._trim > LEAST_TRIM else 0.0
-        elif slowdown < 1.0 + 0.6 * (promise - 1.0):
-            self._trim = min(self._trim * 1.1, 3.0)
-
-    def _find_firm(self, working: Mapping[JobId, Resident]) -> frozenset[JobId]:
-        """Who is never slowed: the firmest promise, the first that came of several."""
-        first = min(
-            _firm_of(working),
-            key=lambda resident: (resident.promise or inf, -resident.age_s, resident.job),
-        )
-        return frozenset({first.job})
-
-    def find_duty(self, working: Mapping[JobId, Resident]) -> float:
-        """The part of the time in which neighbours may run so that the firmest promise is kept."""
-        if not _firm_of(working):
-            return 1.0
-        (job,) = self._find_firm(working)
-        pace, promise = self.speeds.pace(job), working[job].promise or inf
-        if pace is None or pace >= 1.0:
-            return 1.0
-        lost = 1.0 - 1.0 / max(promise * AIM, 1.0)
-        return min(self._trim * lost / (1.0 - pace), 1.0)
 
     # ---- whether promises are kept
 
@@ -271,10 +216,3 @@ class DeviceControl:
         """Steps a second: a firm promise also counts time in which it was frozen."""
         since = now - JUDGED_S if resident.firm else max(now - JUDGED_S / 2, self._since)
         return resident.measured.rate(since, now)
-
-
-def _firm_of(working: Mapping[JobId, Resident]) -> list[Resident]:
-    """Who was promised a slowdown that counts also while it is frozen."""
-    return [
-        resident for resident in working.values() if resident.promise is not None and resident.firm
-    ]

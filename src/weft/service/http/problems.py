@@ -74,18 +74,23 @@ async def _http(_: Request, error: Exception) -> Json:
 
 async def _invalid(request: Request, error: Exception) -> Json:
     assert isinstance(error, RequestValidationError)
-    first = _telling(error.errors())
+    return Json(describe_invalid(error.errors(), _body_of(request)), status_code=422)
+
+
+def describe_invalid(errors: Sequence[Any], model: type[BaseModel] | None) -> Problem:
+    """What is wrong with a body for `model`, whose fields are named as below `body`."""
+    first = _telling(errors)
     *outer, last = [str(part) for part in first["loc"]]
     inside = [part for part in outer[1:] if not _is_branch(part)]
     if first["type"] == "extra_forbidden":
-        return _unknown(_body_of(request), inside, last)
+        return _unknown(model, inside, last)
     where = inside if _is_branch(last) or not outer else [*inside, last]
     field = ".".join(where)[:200]
     if first["type"] in ("model_attributes_type", "missing") and list(first["loc"]) == ["body"]:
         hint = "send a JSON object with the header `Content-Type: application/json`"
-        return problem(422, "the body is not a JSON object", hint)
+        return Problem(error="the body is not a JSON object", hint=hint)
     what = str(first["msg"]).removeprefix("Value error, ")
-    return problem(422, f"{field}: {what}" if field else what, "", field)
+    return Problem(error=f"{field}: {what}" if field else what, field=field)
 
 
 async def _invalid_inside(_: Request, error: Exception) -> Json:
@@ -112,7 +117,7 @@ def _model(annotation: Any) -> type[BaseModel] | None:
     )
 
 
-def _unknown(model: type[BaseModel] | None, inside: Sequence[str], name: str) -> Json:
+def _unknown(model: type[BaseModel] | None, inside: Sequence[str], name: str) -> Problem:
     """A field that is not known, with the closest one that is."""
     for part in inside:
         info = model.model_fields.get(part) if model is not None else None
@@ -120,16 +125,19 @@ def _unknown(model: type[BaseModel] | None, inside: Sequence[str], name: str) ->
     known = list(model.model_fields) if model is not None else []
     field = ".".join([*inside, name])[:200]
     hint = f"known fields are {', '.join(known)}" if known else ""
-    return problem(422, f"unknown field {field!r}{did_you_mean(name[:64], known)}", hint, field)
+    what = f"unknown field {field!r}{did_you_mean(name[:64], known)}"
+    return Problem(error=what, hint=hint, field=field)
 
 
 def _telling(errors: Sequence[Any]) -> Any:
-    """The error to show: an unknown field before anything else, and of a union the last try."""
+    """The error to show: an unknown field first; of a union, the try that got furthest."""
     unknown = [error for error in errors if error["type"] == "extra_forbidden"]
     if unknown:
         return unknown[0]
     deepest = max(len(error["loc"]) for error in errors)
-    return next(error for error in errors if len(error["loc"]) == deepest)
+    tried = [error for error in errors if len(error["loc"]) == deepest]
+    # Of `gpus: {min: 3, max: 2}` nobody needs to hear that it is no integer.
+    return next((error for error in tried if not error["type"].endswith("_type")), tried[0])
 
 
 def _is_branch(part: str) -> bool:

@@ -16,15 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from weft.core.model.execution import read_execution
-from weft.core.model.job import (
-    LOWEST,
-    BatchRange,
-    Demand,
-    Job,
-    JobId,
-    Or,
-    Tier,
-)
+from weft.core.model.job import LOWEST, BatchRange, Demand, Job, JobId, Or, Tier
 from weft.core.model.launch import DEFAULT_GRACE_S, Launch, Processes
 from weft.service.requests.field_types import (
     CheckpointPlace,

@@ -12,7 +12,9 @@ from weft.service.requests.field_types import LONGEST_NAME, FilePath, clean_path
 from weft.service.requests.request_base import RequestBody
 
 IMAGE = re.compile(r"([a-z]+://)?[A-Za-z0-9/.][A-Za-z0-9._/:@+-]*")
-VOLUME = re.compile(r"/[^:,\"'\\]*(:/[^:,\"'\\]*)?(:r[ow])?")
+INSIDE = r"/[^:,\"'\\]*"
+NAMED = r"(secret/)?[a-z0-9][a-z0-9.-]{0,252}"  # a claim or a secret of Kubernetes
+VOLUME = re.compile(rf"({INSIDE}(:{INSIDE})?|{NAMED}:{INSIDE})(:r[ow])?")
 
 
 def _image(text: str) -> str:
@@ -23,7 +25,7 @@ def _image(text: str) -> str:
 
 def _volume(text: str) -> str:
     if not VOLUME.fullmatch(text) or any(".." in clean_path(p) for p in text.split(":")):
-        raise ValueError("is not a volume: /path, /path:/inside or /path:/inside:ro")
+        raise ValueError("is not a volume: /path, /path:/inside:ro, or CLAIM:/inside")
     return text
 
 

@@ -14,15 +14,7 @@ from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
 
 from weft.app.serve.live import Live
-from weft.core.events.event import (
-    Decided,
-    Event,
-    OfJob,
-    PolicyChanged,
-    Reported,
-    Saved,
-    Submitted,
-)
+from weft.core.events.event import Decided, Event, OfJob, PolicyChanged, Reported, Saved, Submitted
 from weft.core.model.job import JobId
 from weft.frozen import frozen
 from weft.runtime.records.status import JobStatus, status_of

@@ -22,6 +22,7 @@ from weft.core.knowledge.predictor import Asks
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
@@ -147,6 +148,31 @@ def test_devices_of_jobs_that_can_be_stopped_are_as_good_as_idle() -> None:
     plan = Easy(OVERTAKING).decide(on_two_nodes(movable, firm, large=4))
 
     assert started(plan) == {SMALL}
+
+
+class Counted:
+    """A policy, and how often it was asked."""
+
+    def __init__(self, inner: Policy) -> None:
+        self.inner, self.asked = inner, 0
+
+    @property
+    def about(self) -> About:
+        return self.inner.about
+
+    def decide(self, view: View) -> Plan:
+        self.asked += 1
+        return self.inner.decide(view)
+
+
+def test_who_asks_for_the_same_is_not_tried_one_after_the_other() -> None:
+    policy = Counted(OVERTAKING)
+    crowd = [plain(f"pair-{i}", 2, 100.0 + i) for i in range(9)]
+    short, single = plain("short", 2, 200.0, 500.0), plain("single", 1, 201.0)
+    view = waiting_for(plain("large", 4), *crowd, short, single, now=700.0)
+
+    assert started(Easy(policy).decide(view)) == {JobId("short")}
+    assert policy.asked == 2  # with the crowd, and without it
 
 
 def waits(policy: Policy) -> float:

@@ -146,7 +146,8 @@ def check_gpus(run: Callable[[list[str]], str] | None = None) -> Iterator[Findin
         return
     gpus = [line for line in listed.splitlines() if line.strip()]
     first = gpus[0].strip() if gpus else "none"
-    yield Finding("GPU driver", "ok" if gpus else "bad", f"{len(gpus)} GPUs, {first}")
+    count = "1 GPU" if len(gpus) == 1 else f"{len(gpus)} GPUs"
+    yield Finding("GPU driver", "ok" if gpus else "bad", f"{count}, {first}")
     there = shutil.which("nvidia-cuda-mps-control") is not None
     text = "there for jobs that share" if there else "not installed: GPUs are shared in turns"
     yield Finding("MPS", "ok" if there else "note", text)

@@ -41,14 +41,12 @@ async def cluster(service: Service, who: Anyone) -> Json:
     held = count_held_by_kind(driver)
     whose = ALL if who.everywhere else who.tenant
     counts = Counter({word: n for word, n in driver.ledger.jobs.counts(whose).items() if n})
-    useful = 0.0
-    words = active_words(driver.ledger.jobs.live, state)
-    for job, tenant in driver.ledger.jobs.active.items():
-        if whose in (ALL, tenant):
-            word = words.get(job) or driver.job(job).state
-            counts[word] += 1
-            if word == "running":
-                useful += goodput_of(driver.ledger.jobs.live[job]) or 0.0
+    jobs = driver.ledger.jobs
+    mine = [job for job, tenant in jobs.active.items() if whose in (ALL, tenant)]
+    words = active_words(jobs.live, state)
+    words |= {job: driver.job(job).state for job in mine if job not in words}
+    counts.update(map(words.__getitem__, mine))
+    useful = sum((goodput_of(jobs.live[j]) or 0.0 for j in mine if words[j] == "running"), 0.0)
     kinds = {
         kind: Counts(gpus=count, held=held.get(kind, 0.0))
         for kind, count in state.cluster.gpus_by_kind.items()

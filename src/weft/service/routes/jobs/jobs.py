@@ -65,6 +65,16 @@ async def hand_in(body: JobFile, request: Request, service: Context, who: Caller
         if len(jobs) % PART == 0:
             await asyncio.sleep(0.0)  # a sweep of a thousand takes 60 ms
     request.state.about = jobs[0].id if body.sweep is None else jobs[0].app  # for the audit log
+    await submit_checked(jobs, service, who)
+    warning = warn_of_failure(service.driver.scheduler.knowledge.predictor, jobs[0])
+    if body.sweep is None:
+        return Json(Made(id=jobs[0].id, warning=warning), status_code=201)
+    ids: list[str] = [job.id for job in jobs]
+    return Json(Made(id=jobs[0].app, jobs=ids, warning=warning), status_code=201)
+
+
+async def submit_checked(jobs: Sequence[Job], service: Context, who: Caller) -> None:
+    """Put jobs of one tenant that are not known yet on disk, if they may and can run."""
     fresh = [job for job in jobs if not is_known(job, service, who)]
     check_guaranteed(fresh, service, who)
     check_jobs(service.limits, fresh, active_of(service.driver, jobs[0].tenant), who)
@@ -72,11 +82,6 @@ async def hand_in(body: JobFile, request: Request, service: Context, who: Caller
         service.live.check(job)  # all of them before the first is submitted
     if fresh:
         await service.driver.submit(*fresh)
-    warning = warn_of_failure(service.driver.scheduler.knowledge.predictor, jobs[0])
-    if body.sweep is None:
-        return Json(Made(id=jobs[0].id, warning=warning), status_code=201)
-    ids: list[str] = [job.id for job in jobs]
-    return Json(Made(id=jobs[0].app, jobs=ids, warning=warning), status_code=201)
 
 
 def is_known(job: Job, service: Context, who: Caller) -> bool:

@@ -29,11 +29,7 @@ from weft.service.jobs.what_if_work import start_of
 from weft.service.requests.field_types import Word
 from weft.service.requests.job_file import JobFile, PolicySpec, PolicyText, describe_policy
 from weft.service.requests.request_base import RequestBody
-from weft.service.responses.answers import (
-    Ahead,
-    Change,
-    Explanation,
-)
+from weft.service.responses.answers import Ahead, Change, Explanation
 from weft.service.responses.plan import Moved, Planned
 from weft.service.routes.jobs.jobs import read_jobs
 from weft.service.routes.people.admin import Amount, Limited, Weight, count_held_by_tenant

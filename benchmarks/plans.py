@@ -29,7 +29,7 @@ from weft.report.verify import JobRun, Level, SimRun, Stretch, verify
 from weft.sim.result import Outcome
 
 POLICIES = ("sia", "rubick", "arena", "weft")
-PARTS = {"trace_pai": 20, "trace_venus": 20, "trace_philly": 10}  # one node in so many
+PARTS = {"trace_pai": 20, "trace_venus": 2, "trace_philly": 1}  # one node in so many
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,8 +70,10 @@ def main() -> int:
     parser.add_argument("--hosts", nargs="*", default=["themis", "pollux", "fifo"])
     args = parser.parse_args()
     wrapper = f"cassini:{args.options}"
-    count, runs = (40, RUNS[:1]) if args.quick else (80, RUNS)
-    runs = tuple(one for one in runs if one[0] in args.hosts)
+    runs = tuple(one for one in RUNS if one[0] in args.hosts)
+    if not runs:
+        parser.error(f"--hosts: one of {', '.join(dict.fromkeys(host for host, _ in RUNS))}")
+    count, runs = (40, runs[:1]) if args.quick else (80, runs)
     grid_ms = 0.0 if args.any_period else GRID_MS
     if args.fresh:
         traces = [draw(count, seed, grid_ms) for seed in range(101, 101 + args.fresh)]

@@ -68,4 +68,4 @@ def test_how_an_agent_died_is_told_in_slurms_words(slurm: SlurmCluster, tmp_path
 
     assert failed.lost
     assert failed.agent_died
-    assert "(signal " in failed.reason
+    assert "signal 9" in failed.reason

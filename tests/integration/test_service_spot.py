@@ -32,7 +32,7 @@ def test_a_spot_job_runs_is_told_its_promise_and_gives_way(policy: str) -> None:
 
         assert row["priority"] == "spot"
         assert row["preemptible"]
-        assert "an hour without a stop is promised with probability 0.9" in str(why["numbers"])
+        assert why["numbers"]["promised"] == "an hour without a stop with probability 0.9"
 
         submit(client, id="firm", gpus=4, kinds=["t4"], **LONG)
         wait_until(lambda: state(client, "firm") == "running")

@@ -256,8 +256,7 @@ def test_who_asks_is_told_what_is_promised_and_how_well_it_was_kept() -> None:
     plan = Gfs(Fifo()).decide(replace(view, memory=memory, asked=frozenset({JobId("s")})))
 
     assert plan.reasons[JobId("s")] == (
-        "spot: an hour without a stop is promised with probability 0.9; "
-        "9 of 10 such hours were kept"
+        "spot: an hour without a stop with probability 0.9; 9 of 10 such hours were kept"
     )
 
 

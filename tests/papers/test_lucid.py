@@ -25,7 +25,7 @@ from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.perf.sharing.pair_table import Pairs, read_pairs
 from weft.policies.lucid.demand import Arrivals, busy
-from weft.policies.lucid.policy import Lucid
+from weft.policies.lucid.policy import Lucid, LucidMemory
 from weft.policies.lucid.queue import Candidate, first_host, label, score
 from weft.policies.srsf import Srsf
 from weft.sim.physics import Run
@@ -153,6 +153,15 @@ def test_submissions_are_counted_in_ten_minute_bins() -> None:
     assert log.bins(650.0) == [1.0, 2.0]
     assert log.then([], 4000.0, 3).bins(4000.0) == [0.0] * 5
     assert log.then([], 2000.0, 3).bins(2000.0) == [0.0, 0.0, 1.0, 2.0]
+
+
+def test_every_submission_is_counted_once() -> None:
+    view = view_of(4, ("a", 1, 60.0), ("b", 1, 60.0), now=30.0)
+    for _ in range(2):
+        view = replace(view, memory=Lucid().decide(view).memory)
+
+        assert isinstance(view.memory, LucidMemory)
+        assert len(view.memory.arrivals.recent) == 2
 
 
 # ---- pairs in time

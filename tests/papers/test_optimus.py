@@ -371,6 +371,17 @@ def test_a_pipeline_grows_by_whole_replicas() -> None:
     assert held == {"deep": 6, "other": 2}
 
 
+def test_the_least_of_a_pipeline_is_the_least_of_the_job_in_whole_replicas() -> None:
+    deep, other = (Job(JobId(name), demand=Demand(3, 3, 8)) for name in ("deep", "other"))
+    view = queue(8, (deep, 100.0), (other, 1.0))
+    speed = np.zeros((2, 8))
+    speed[:, 1::2] = (2.0, 4.0, 6.0, 8.0)
+
+    held = gpus(view, Optimus().decide(with_knowledge(view, beliefs=Told(speed, unit=2.0))))
+
+    assert held == {"deep": 4, "other": 4}
+
+
 def test_rigid_jobs_are_served_whole_in_queue_order() -> None:
     view = view_of(8, ("a", 4, 10.0), ("b", 8, 10.0), ("c", 2, 10.0))
 

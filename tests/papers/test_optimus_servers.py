@@ -27,6 +27,7 @@ from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.resize import resize
 from weft.pieces.place.tasks import Room, evenly, shrink
 from weft.policies.optimus.policy import Optimus
+from weft.policies.optimus.served import find_served_rows
 from weft.testing import cluster_of, view_of, with_knowledge
 
 SYNC = Synchronous(0.02, 0.5, 1.0, 0.02, 0.05, batch=128)
@@ -77,6 +78,13 @@ def test_the_worked_example() -> None:
     view = with_knowledge(view_of(cluster(1, 100, 12.0), job("a"), job("b")), training=PORT)
 
     assert servers_held(view) == {"a": (5, 3), "b": (2, 2)}
+
+
+def test_servers_are_for_jobs_that_have_some_and_of_which_something_is_known() -> None:
+    without = Job(JobId("b"), demand=Demand(1))
+    view = with_knowledge(view_of(8, job("a"), without, job("unknown")), training=PORT)
+
+    assert find_served_rows(view) == [0]
 
 
 def test_everybody_gets_one_of_each_first_in_queue_order() -> None:

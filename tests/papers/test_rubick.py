@@ -197,6 +197,13 @@ def test_a_guaranteed_job_is_as_fast_as_with_what_it_asked_for() -> None:
     assert plan["roberta"] == (1, "dp1-zero2")
 
 
+def test_a_guaranteed_job_gets_what_it_asked_for_where_fewer_would_gain_more() -> None:
+    firm = Job(JobId("firm"), demand=Demand(4, 1, 4), model="roberta", plans=ROBERTA.plans)
+
+    # Nothing below four GPUs is as fast; without the promise three of them would go to T5.
+    assert decide(firm, T5) == {"firm": (4, "dp4-zero2")}
+
+
 def test_plans_that_do_not_fit_are_never_chosen() -> None:
     known = KnownPlans(TWO_JOBS)
     odd = Job(JobId("odd"), demand=Demand(1, 1, 4), model="t5_3B", plans=(Execution(tensor=3),))

@@ -27,7 +27,10 @@ VARIANTS = (
     "weft:share=true,wake_s=600",
 )
 SPECS = (*every_policy(), *VARIANTS)
-WRAPPED = ("quota:weights=x=2|firm|srtf", "priority|las")
+WRAPPED = (
+    *("quota:weights=x=2|firm|srtf", "priority|las"),
+    *("firm|srtf", "lend|srtf", "reserve|srtf", "spare|srtf", "steady|sia:interval=300"),
+)
 
 
 def policy_of(spec: str) -> Policy:

@@ -130,7 +130,7 @@ def _twice(run: SimRun) -> Finding:
                 bad.append(name)
                 break
             ends = max(ends, stretch.end)
-    text = f"{len(bad)} jobs are in two places at once: {_some(bad)}" if bad else "one at a time"
+    text = f"in two places at once: {_some(bad)}" if bad else "one at a time"
     return Finding("overlap", Level.WRONG if bad else Level.OK, text, run.name)
 
 

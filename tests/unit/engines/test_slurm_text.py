@@ -179,7 +179,10 @@ def test_components_amount_to_one(states: tuple[str, ...], phase: Phase) -> None
     ],
 )
 def test_exit_codes_are_read_from_the_json_of_any_release(value: object, code: int | None) -> None:
-    assert read_exit_code(json.dumps({"jobs": [{"exit_code": value}]})) == code
+    others = {"job_id": 6, "exit_code": 15}
+    text = json.dumps({"jobs": [others, {"job_id": 7, "exit_code": value}]})
+
+    assert read_exit_code(text, "7") == code
 
 
 def test_a_refusal_says_what_to_change() -> None:

@@ -292,6 +292,8 @@ def _predict_cold_s(present: Present, purse: Purse) -> float:
 def _figures(present: Present, job: JobId, purse: Purse) -> dict[str, str]:
     """What the policy reckoned with, in its own numbers, where it tells any."""
     text = "" if purse.empty else present.decide({job}).reasons.get(job, "")
+    if text.startswith("spot: "):  # a promise
+        return {"promised": text.removeprefix("spot: ")}
     return {"figures": text} if text else {}
 
 

@@ -197,14 +197,16 @@ def read_config(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, value in pairs}
 
 
-def read_exit_code(text: str) -> int | None:
+def read_exit_code(text: str, number: str) -> int | None:
     """The wait status of a job in `squeue --json`, whatever release wrote it; None if unknown.
 
-    Numbers became objects, and the status was split up, from one release to the next.
+    Numbers became objects, and the status was split up, from one release to the next; some write
+    all jobs, whichever were asked for.
     """
     try:
         jobs: list[Mapping[str, Any]] = json.loads(text).get("jobs", [])
-        value = jobs[0].get("exit_code") if jobs else None
+        values = [job.get("exit_code") for job in jobs if str(job.get("job_id")) == number]
+        value = values[0] if values else None
     except (ValueError, AttributeError, TypeError):
         return None
     return _status(value)

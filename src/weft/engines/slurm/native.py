@@ -166,5 +166,5 @@ class NativeSlurm:
         if key not in self._codes:
             first = job.id.split("+")[0]
             text = await self._clients.ask("squeue", "--json", "-t", "all", "-j", first)
-            self._codes[key] = read_exit_code(text)
+            self._codes[key] = read_exit_code(text, first)
         return self._codes[key]

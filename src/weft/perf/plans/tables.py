@@ -149,7 +149,7 @@ class KnownPlans(NothingLearnt):
 class OwnPlans(LinearBeliefs):
     """The same as beliefs of policies that know of no plans: every job runs its own.
 
-    `fits` may rule out kinds and sizes, where a policy cannot use all that was measured.
+    `fits` may rule out kinds and sizes of a model, where a policy cannot use all that was measured.
     """
 
     table: PlanTable
@@ -157,7 +157,11 @@ class OwnPlans(LinearBeliefs):
 
     def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
         """Samples per second of each job's own plan; 0 where that does not run."""
-        cells = [[self.rate(job, config) for config in configs] for job in table.jobs]
+        known: dict[tuple[str, tuple[Execution, ...]], list[float]] = {}
+        for job in table.jobs:
+            if (job.model, job.plans) not in known:
+                known[job.model, job.plans] = [self.rate(job, config) for config in configs]
+        cells = [known[job.model, job.plans] for job in table.jobs]
         return np.array(cells, dtype=float).reshape(len(table), len(configs))
 
     def rate(self, job: Job, config: Config) -> float:

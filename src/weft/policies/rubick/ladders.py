@@ -42,20 +42,31 @@ def build_ladders(
     view: View, configs: tuple[Config, ...], rates: Floats, promised: Floats
 ) -> list[dict[str, Ladder]]:
     """By row and kind; `rates` are rows x sizes, `promised` what each row must have at least."""
+    every = sorted(range(len(configs)), key=lambda at: (configs[at].gpus, configs[at].nodes))
+    order = {kind: [at for at in every if configs[at].kind == kind] for kind in view.cluster.kinds}
+    alike: dict[tuple[bytes, float], dict[str, Ladder]] = {}  # jobs of a model have the same
     ladders = []
     for row, job in enumerate(view.table.jobs):
-        best = max(float(rates[row].max(initial=0.0)), 1e-12)
         floor = float(promised[row]) if is_guaranteed(job) else 0.0
-        by_kind = {}
-        for kind in view.cluster.kinds:
-            mine = [at for at, config in enumerate(configs) if config.kind == kind]
-            mine.sort(key=lambda at: (configs[at].gpus, configs[at].nodes))
-            sizes, speeds = _climb(configs, rates[row], mine)
-            if sizes:
-                least = _first(speeds, floor)
-                by_kind[kind] = Ladder(sizes, tuple(speed / best for speed in speeds), least)
-        ladders.append(by_kind)
+        key = rates[row].tobytes(), floor
+        if key not in alike:
+            alike[key] = _build(configs, rates[row], order, floor)
+        ladders.append(alike[key])
     return ladders
+
+
+def _build(
+    configs: tuple[Config, ...], rates: Floats, order: dict[str, list[int]], floor: float
+) -> dict[str, Ladder]:
+    """By kind."""
+    best = max(float(rates.max(initial=0.0)), 1e-12)
+    by_kind = {}
+    for kind, mine in order.items():
+        sizes, speeds = _climb(configs, rates, mine)
+        if sizes:
+            least = _first(speeds, floor)
+            by_kind[kind] = Ladder(sizes, tuple(speed / best for speed in speeds), least)
+    return by_kind
 
 
 def _climb(

@@ -123,6 +123,13 @@ def test_only_the_devices_that_it_needs_are_kept() -> None:
     assert started(plan) == {SMALL}  # on the other node: fewer have to leave this one
 
 
+def test_what_is_kept_for_who_could_use_more_is_the_least_it_takes() -> None:
+    elastic = Job(LARGE, demand=Demand(4, 4, 8), preemptible=False)
+    view = waiting_for(elastic, plain("small", 1, 100.0), now=700.0)
+
+    assert started(Easy(OVERTAKING).decide(view)) == set()
+
+
 def test_devices_that_are_idle_are_nobodys_to_wait_for() -> None:
     # On node 0 one has to end, in long; on node 1 all four, soon. What is idle is on node 0.
     long = (0, 0b0001, plain("long", 1, 0.0, 9000.0))

@@ -279,3 +279,37 @@ def test_tenants_that_can_get_nothing_are_asked_about_together() -> None:
 
     assert not plan.changes
     assert Counting.asked <= 3
+
+
+class Remembering:
+    """Remembers how often it was asked."""
+
+    about = About("remembering", "test", starves="everybody")
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    def decide(self, view: View) -> Plan:
+        """Nothing."""
+        self.seen.append(view.memory)
+        return Plan(memory=len(self.seen))
+
+
+def test_the_policy_inside_is_given_back_what_it_remembered_first() -> None:
+    state, inner = state_of("1x8:a100", ("a1", "a", 4, False)), Remembering()
+
+    plan = Lend(inner, OWN).decide(view(state, 0.0))
+    before = len(inner.seen)
+    Lend(inner, OWN).decide(view(state, 10.0, plan.memory))
+
+    assert inner.seen[before] == 1
+
+
+def test_what_is_used_grows_with_time_alone() -> None:
+    state = state_of("1x8:a100", ("a1", "a", 4, True))
+    kept = LendMemory(None, {}, {"a": 100.0}, 10.0, {})
+
+    memory = lend().decide(view(state, 10.0, kept)).memory
+
+    assert isinstance(memory, LendMemory)
+    assert memory.used == {"a": 100.0}

@@ -43,7 +43,7 @@ def explain(
 
 
 SHOWN = 3
-TOLD = ("runs for", "warning")  # of the numbers, what is in words
+TOLD = ("runs for", "warning", "promised")  # of the numbers, what is in words
 
 
 def render_explanation(answer: Explanation, *, verbose: bool = False) -> Any:

@@ -124,7 +124,7 @@ class Gfs(Wrapper):
         hours = kept.total.kept + kept.total.broken
         score = f"; {kept.total.kept} of {hours} such hours were kept" if hours else ""
         span = f"{self.hours} h" if self.hours > 1 else "an hour"
-        said = f"spot: {span} without a stop is promised with probability {self.promise:g}{score}"
+        said = f"spot: {span} without a stop with probability {self.promise:g}{score}"
         return dict.fromkeys((job.id for job in jobs), said)
 
 

@@ -252,6 +252,7 @@ function Why({ job, me }) {
       ${waits && !data.cheapest_change && !loading && html`<p class="dim">No single change to what it asks for would start it now.</p>`}
       ${data.left_out.length > 0 && html`<p class="small dim">Left out: ${data.left_out.join("; ")}.</p>`}
       ${data.ahead.length > 0 && html`<${Ahead} ahead=${data.ahead} />`}
+      ${data.numbers.promised && html`<p class="small dim">promised: ${data.numbers.promised}</p>`}
       ${data.numbers.figures && html`<details class="small dim"><summary>numbers of the policy</summary>${data.numbers.figures}</details>`}`
     }<//>`;
 }

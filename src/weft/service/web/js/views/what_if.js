@@ -193,7 +193,7 @@ function Result({ found }) {
     ${labels.filter((label) => found.never?.[label]?.length).map((label) => html`<${Never} key=${label} label=${label} never=${found.never[label]} />`)}
     <div class="halves"><${Table} found=${found} labels=${labels} /><${Distributions} found=${found} labels=${labels} /></div>
     <${Streams} found=${found} labels=${labels} />
-    ${found.outlook.length > 0 && html`<${Outlook} outlook=${found.outlook} labels=${labels} />`}`;
+    ${found.outlook.length > 0 && html`<${Outlook} outlook=${found.outlook} />`}`;
 }
 
 /** Jobs that a side leaves waiting for ever, by reason. */
@@ -291,9 +291,9 @@ function Streams({ found, labels }) {
   return html`<div class="halves">${drawn.map((label) => html`<${Panel} key=${label} title=${label}><${StreamCanvas} layout=${layout} spans=${found.sides[label].spans} since=${0} until=${end} now=${end} zero=${0} tallest=${360} open=${!found.file} /><//>`)}</div>`;
 }
 
-function Outlook({ outlook, labels }) {
+function Outlook({ outlook }) {
   const middle = (start) => (start ? duration(start.p50) : "–");
   return html`<${Panel} title="Jobs" flush=${true}><div class="scroll events" tabindex="0" role="region" aria-label="When jobs start and end"><table>
-    <thead><tr><th scope="col">Job</th><th class="num" scope="col">Starts in, ${labels[0]}</th><th class="num" scope="col">${labels.at(-1)}</th><th class="num" scope="col">Ends in, ${labels[0]}</th><th class="num" scope="col">${labels.at(-1)}</th></tr></thead>
-    <tbody>${outlook.slice(0, 500).map((one) => html`<tr key=${one.id}><td><a href=${link("job", [one.id])}>${one.name}</a></td><td class="num">${middle(one.start)}</td><td class="num">${middle(one.start_then)}</td><td class="num">${middle(one.end)}</td><td class="num">${middle(one.end_then)}</td></tr>`)}</tbody></table></div><//>`;
+    <thead><tr><th scope="col">Job</th><th class="num" scope="col">Starts in</th><th class="num" scope="col">if so</th><th class="num" scope="col">Ends in</th><th class="num" scope="col">if so</th></tr></thead>
+    <tbody>${outlook.slice(0, 500).map((one) => html`<tr key=${one.id}><td class="nowrap"><a href=${link("job", [one.id])}>${one.name}</a></td><td class="num">${middle(one.start)}</td><td class="num">${middle(one.start_then)}</td><td class="num">${middle(one.end)}</td><td class="num">${middle(one.end_then)}</td></tr>`)}</tbody></table></div><//>`;
 }

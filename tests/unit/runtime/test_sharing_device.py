@@ -139,7 +139,9 @@ def test_a_promise_is_kept_by_a_duty_cycle_within_seconds(promise: float) -> Non
     assert (device.steps["a"] - before) / (50.0 * 60.0) >= 0.98 / promise
     assert device.control.standing(JobId("a")).broken_s <= 5.0
     assert device.steps["b"] > 0.02 * device.steps["a"]  # slowed, not stopped
-    assert device.control.company(JobId("a")) == (("b",), pytest.approx(0.5, abs=0.05))
+    neighbours, pace = device.control.company(JobId("a"))
+    assert neighbours == (JobId("b"),)
+    assert pace == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_promise_is_kept_although_others_come_and_go_all_the_time() -> None:

@@ -30,9 +30,7 @@ class FirmPromises:
     _behind_s: dict[JobId, float] = field(default_factory=dict)
     _counted: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # until when, steps
     _all_ran: frozenset[JobId] = frozenset()  # who, if nobody waited since the last time
-    _beside: dict[JobId, tuple[float, float]] = field(
-        default_factory=dict
-    )  # alone, and passed: seconds
+    _beside: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # done, passed: s
     _there: frozenset[JobId] = frozenset()
 
     def find_frozen(

@@ -387,7 +387,7 @@ def test_the_demonstration_runs_to_its_end_and_leaves_its_page(tmp_path: Path) -
     address = ran.stdout.strip().rpartition("the page: ")[2]
     with urllib.request.urlopen(f"{address}/api/v1/jobs", timeout=30) as answer:
         assert len(json.load(answer)["jobs"]) >= 6  # it goes on
-    left = re.search(r"`kill (\d+)` ends it", ran.stdout)
+    left = re.search(r"`kill (\d+)` ends both", ran.stdout)
     assert left is not None
     os.kill(int(left[1]), signal.SIGTERM)
 
@@ -441,5 +441,5 @@ def test_processes_have_the_jobs_name_and_their_pids_are_shown(known: Client) ->
 
         # A process is told of before it takes the name of its job.
         until_named(pid, name)
-        assert f"pids       {pid}" in weft("job", job).stdout
+        assert f"pids {pid}" in " ".join(weft("job", job).stdout.split())
         weft("cancel", job)

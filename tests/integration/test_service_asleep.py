@@ -63,6 +63,7 @@ def test_a_plain_job_that_is_suspended_goes_on_where_it_was(
     with serving(engine, tmp_path, "fifo") as client:
         name = submit(client, "plain", 150)
         wait_for_steps(tmp_path, name, 20)
+        until(client, name, "running")
 
         done = client.post(f"{API}/jobs/{name}/suspend").json()["done"]
         found = until(client, name, "suspended")
@@ -90,6 +91,7 @@ def test_a_job_that_sleeps_is_found_again_and_can_be_cancelled(
     with serving(engine, tmp_path, "fifo") as client:
         name, other = submit(client, "first", 100_000), submit(client, "second", 120)
         wait_for_steps(tmp_path, name, 5)
+        until(client, name, "running")  # a job that only starts is stopped, for it has done nothing
         client.post(f"{API}/jobs/{name}/suspend")
         until(client, name, "suspended")
         wait_for_steps(tmp_path, other, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -56,7 +57,8 @@ def test_a_job_that_slurm_forgets_while_its_exit_code_is_asked_for_is_told_all_t
         await asyncio.sleep(0)
         if words[: len(JOBS)] == JOBS:
             return answers.pop(0)
-        return '{"jobs": [{"exit_code": 1792}]}'
+        others, asked = {"job_id": 99, "exit_code": 256}, {"job_id": int(words[-1])}
+        return json.dumps({"jobs": [others, {**asked, "exit_code": 1792}]})
 
     async def look_twice() -> Any:
         seen, later = await asyncio.gather(manager.look(), manager.look())

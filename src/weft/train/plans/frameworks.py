@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from weft.train.plans.layout import Layout, divide_batch, read_layout
 from weft.wire.environment import Environment
 
 FULL = 3
+CHECKPOINTING = "activation_checkpointing"
 
 
 def for_huggingface(batch: int, *, default: str = "dp") -> dict[str, Any]:
@@ -22,16 +24,24 @@ def for_huggingface(batch: int, *, default: str = "dp") -> dict[str, Any]:
     chosen: dict[str, Any] = {
         "per_device_train_batch_size": rows,
         "gradient_accumulation_steps": layout.accumulate,
-        "gradient_checkpointing": layout.checkpointing and not layout.zero,
+        _name_checkpointing(): layout.checkpointing and not layout.zero,
     }
     if layout.zero:
         config = {
             "reshard_after_forward": layout.zero == FULL,
             "cpu_offload": layout.offload,
-            "activation_checkpointing": layout.checkpointing,
+            CHECKPOINTING: layout.checkpointing,
         }
         chosen |= {"fsdp": True, "fsdp_config": config}
     return chosen
+
+
+def _name_checkpointing() -> str:
+    """What this release calls it: the older name warns, and goes with version 6."""
+    from transformers import TrainingArguments
+
+    names = {field.name for field in fields(TrainingArguments)}
+    return CHECKPOINTING if CHECKPOINTING in names else "gradient_checkpointing"
 
 
 def for_lightning(batch: int, *, default: str = "dp") -> tuple[dict[str, Any], int]:

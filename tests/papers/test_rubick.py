@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,13 @@ import pytest
 from benchmarks.papers.plans.rubick_data import KIND, read_laws, read_models
 from benchmarks.papers.plans.rubick_fits import PRINTED, fit_errors
 
+from weft.core.events.event import Decided, Reported, Started, Submitted
+from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.execution import Execution
-from weft.core.model.job import Config, Demand, Job, JobId, Tier
+from weft.core.model.job import Allocation, Config, Demand, Job, JobId, Tier
+from weft.core.plan.view import View
+from weft.core.state.state import State
 from weft.perf.plans.law import Coefficients, PlanLaw
 from weft.perf.plans.tables import KnownPlans, Measured, OwnPlans, PlanTable
 from weft.policies.rubick.policy import Rubick
@@ -211,6 +217,85 @@ def test_plans_that_do_not_fit_are_never_chosen() -> None:
     assert not known.choices(odd, Config(KIND, 1, 4))
     assert [choice.plan for choice in known.choices(odd, Config(KIND, 1, 3))] == [Execution(1, 3)]
     assert decide(odd) == {"odd": (3, "dp1-tp3")}
+
+
+def curve(model: str, *seconds: float) -> list[Measured]:
+    """A model on one, two, ... GPUs, by data parallelism."""
+    return [
+        Measured(model, KIND, Execution(n, zero=2), 1, n, taken)
+        for n, taken in enumerate(seconds, start=1)
+    ]
+
+
+def divide(gpus: int, table: PlanTable, *jobs: Job) -> dict[str, int]:
+    """GPUs by job."""
+    view = with_knowledge(
+        view_of(cluster_of(gpus, kind=KIND), *jobs),
+        beliefs=OwnPlans(table),
+        plans=KnownPlans(table),
+    )
+    changes = Rubick().decide(view).changes
+    return {str(job): on.gpus for job, on in changes.items() if on is not None}
+
+
+def loose(name: str, gpus: int = 4) -> Job:
+    plans = (Execution(zero=2),)
+    demand = Demand(1, 1, gpus)
+    return Job(JobId(name), demand=demand, model=name, plans=plans, tier=Tier.OPPORTUNISTIC)
+
+
+@pytest.mark.parametrize(("seconds", "gpus"), [(0.995, 1), (0.9, 2)])
+def test_a_size_that_is_hardly_faster_is_not_given(seconds: float, gpus: int) -> None:
+    table = PlanTable([*curve("flat", 1.0, seconds)], {"flat": 12})
+
+    assert divide(2, table, loose("flat", 2)) == {"flat": gpus}
+
+
+def test_who_gains_most_with_its_first_gpu_starts_first() -> None:
+    # With its first GPU `early` has six tenths of its best speed and `late` three, whose second
+    # GPU brings more than anything else.
+    table = PlanTable(
+        [
+            *curve("late", 1 / 0.3, 1.0),
+            *curve("early", 1 / 0.6, 1 / 0.8, 1 / 0.9, 1.0),
+            *curve("firm", 9.0, 6.0, 1.0),
+        ],
+        {"late": 12, "early": 12, "firm": 12},
+    )
+    firm = Job(JobId("firm"), demand=Demand(3, 3, 3), model="firm", plans=(Execution(zero=2),))
+
+    assert divide(4, table, loose("late", 2), loose("early"), firm) == {"firm": 3, "early": 1}
+
+
+@pytest.mark.parametrize(
+    ("runs", "comes", "stopped"),
+    [
+        (Tier.OPPORTUNISTIC, Tier.GUARANTEED, True),
+        (Tier.OPPORTUNISTIC, Tier.OPPORTUNISTIC, False),
+        (Tier.GUARANTEED, Tier.GUARANTEED, False),
+    ],
+)
+def test_who_runs_on_its_last_gpu_is_stopped_for_a_promise_alone(
+    runs: Tier, comes: Tier, *, stopped: bool
+) -> None:
+    # For each GPU the newcomer, on both, gains half of its best speed, and who runs loses 0.3.
+    table = PlanTable(
+        [*curve("early", 1 / 0.3, 1.0), *curve("late", 9.0, 1.0)], {"early": 12, "late": 12}
+    )
+    first = replace(loose("early", 2), tier=runs)
+    second = replace(loose("late"), tier=comes, demand=Demand(2, 2, 2))
+    state = State(cluster_of(2, kind=KIND))
+    held = Allocation((state.free.slice_of(0, 0b1),), plan=Execution(1, zero=2))
+    for event in (Submitted(first), Decided(1, {first.id: held}), Started(first.id, 1)):
+        state.fold(0.0, event)
+    state.fold(9.0, Reported(first.id, 1, Report(step_s=1.0)))
+    state.fold(9.0, Submitted(second))
+    known = Knowledge(beliefs=OwnPlans(table), plans=KnownPlans(table))
+
+    plan = Rubick().decide(View(100_000.0, state.table, state.cluster, state.free, known))
+
+    assert (plan.changes.get(first.id, held) is None) == stopped
+    assert (second.id in plan.changes) == stopped
 
 
 def test_speeds_never_fall_along_a_curve() -> None:

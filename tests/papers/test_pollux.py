@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -312,6 +313,13 @@ def test_large_nodes_are_shown_in_parts_of_the_smallest() -> None:
     assert machines.smallest == 8
 
 
+def test_a_job_gets_at_most_the_gpus_of_the_kind_there_are_fewest_of() -> None:
+    view = view_of("1x4:t4+1x8:a100", *elastic("a"))
+
+    assert Machines.of(view).smallest == 4
+    assert speedups(view.table, Told(), Machines.of(view)).most.tolist() == [4.0]
+
+
 def test_a_job_that_spans_kinds_keeps_the_kind_with_most() -> None:
     machines = Machines.of(view_of("2x4:t4+1x8:a100", *elastic("a")))
     counts = np.array([[4, 0, 3, 0], [2, 0, 2, 0], [0, 1, 0, 0]], dtype=np.float32)
@@ -347,6 +355,17 @@ def test_a_lone_job_grows_to_twice_what_it_has_run_with() -> None:
     view = seen("4x4:t4", {"a": on(("t4-0", (0, 1)))}, 6000.0, Told(most=2))
 
     assert sizes(view, Pollux()) == {"a": 4}
+
+
+@pytest.mark.parametrize(("pooled", "gpus"), [(False, 4), (True, 8)])
+def test_what_jobs_of_the_same_model_taught_is_used_where_that_is_asked_for(
+    gpus: int, *, pooled: bool
+) -> None:
+    view = seen("4x4:t4", {"a": on(("t4-0", (0, 1)))}, 6000.0, Told(most=2))
+    pool: Any = Told(most=4)
+    known = Knowledge(beliefs=Told(most=2), pooled=pool)
+
+    assert sizes(replace(view, knowledge=known), Pollux(pooled=pooled)) == {"a": gpus}
 
 
 def test_nothing_moves_when_a_restart_would_cost_more_than_it_gains() -> None:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 import ssl
 from contextlib import suppress
+from typing import TypeGuard
 
 from weft.wire.errors import WireError
 
@@ -63,6 +65,11 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         while chunk := await reader.read(CHUNK):
             writer.write(chunk)
             await writer.drain()
+
+
+def is_secret(value: object) -> TypeGuard[str]:
+    """Whether it can be one: a job, too, may write where requests are left."""
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
 def public_name(secret: str) -> str:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from weft.node.sessions.door import Door
+from weft.node.sessions.door import Door, DoorKeeper
 from weft.wire.attempt import SHELLS, read_json
 from weft.wire.doors import (
     CALLER,
     DOOR,
     KEEPER,
     OPEN,
+    REQUEST,
     Streams,
     encryption,
     pass_on,
@@ -111,3 +112,16 @@ def test_a_keeper_shows_himself_as_one(tmp_path: Path) -> None:
         writer.close()
 
     with_a_door(tmp_path, visit)
+
+
+@pytest.mark.parametrize(
+    "request_text", ["{", "[]", "{}", '{"secret": 5}', '{"secret": ""}', '{"secret": "no hex"}']
+)
+def test_a_request_that_is_spoilt_opens_no_door(tmp_path: Path, request_text: str) -> None:
+    keeper = DoorKeeper(tmp_path)
+    keeper._secret = SECRET  # one was asked for before
+    (tmp_path / REQUEST).write_text(request_text)
+
+    keeper.look()
+
+    assert keeper.pids() == []

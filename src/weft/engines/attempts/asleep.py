@@ -9,6 +9,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -48,7 +49,7 @@ OWN_TIMEOUT = "WEFT_COLLECTIVE_TIMEOUT_S"
 TIMEOUTS = {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": 1.0, "DEEPSPEED_TIMEOUT": 60.0}
 
 
-class SleepsByAgent:
+class SleepsByAgent(ABC):
     """What an engine whose attempts have agents can do; see `weft.core.protocols.Engine`."""
 
     _wake_s = SUSPEND_S  # for whoever sleeps to run again
@@ -56,9 +57,9 @@ class SleepsByAgent:
     _loop: AttemptLoop[Any]
 
     @property
+    @abstractmethod
     def stops(self) -> frozenset[Rung]:
         """Which of freezing and suspending are possible."""
-        raise NotImplementedError
 
     async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:
         """The whole tree of processes; acknowledged within milliseconds."""
@@ -76,9 +77,9 @@ class SleepsByAgent:
         if wrong := await _wake_all(self._parts((job, attempt)), by, self._wake_s):
             raise wrong
 
+    @abstractmethod
     def _part_folders(self, key: Key) -> Sequence[Path]:
         """Where the agents of an attempt live, the one with rank 0 first."""
-        raise NotImplementedError
 
     async def _send_request(self, folder: Path) -> None:
         """Have an agent read what was written for it."""

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -97,7 +98,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class AttemptLoop(Generic[M]):
+class AttemptLoop(ABC, Generic[M]):
     """The attempts below the folder `root`; `told` takes their news, `left` that one is over."""
 
     root: Path
@@ -144,9 +145,9 @@ class AttemptLoop(Generic[M]):
                 wrong.append(everybodys)
         return wrong
 
+    @abstractmethod
     async def _settle(self, attempt: M, error: Exception | None, now: float) -> None:
         """Do what follows from all that is known of an attempt, and from an error in reading it."""
-        raise NotImplementedError
 
 
 def _look(attempt: Monitored, now: float) -> tuple[list[Event], Exception | None]:

@@ -23,6 +23,7 @@ from weft.wire.doors import (
     REQUEST,
     Streams,
     encryption,
+    is_secret,
     pass_on,
     prove,
     public_name,
@@ -55,9 +56,10 @@ class DoorKeeper:
             request = read_json(self._folder / REQUEST)
         except (WireError, OSError):
             return
-        if request is None or request.get("secret", "") == self._secret:
+        secret = request.get("secret") if request else None
+        if not is_secret(secret) or secret == self._secret:
             return
-        self._secret = request["secret"]
+        self._secret = secret
         for _ in self.pids():
             assert self._process is not None
             self._process.kill()
@@ -108,13 +110,13 @@ class Door:
         if not isinstance(inside, tuple):
             await caller[1].drain()
             return
-        both = [
+        ways = [
             asyncio.ensure_future(pass_on(caller[0], inside[1])),
             asyncio.ensure_future(pass_on(inside[0], caller[1])),
         ]
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        for one in both:
-            one.cancel()
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for way in ways:
+            way.cancel()
         inside[1].close()
 
     async def _find(self, wish: str) -> Streams | str:

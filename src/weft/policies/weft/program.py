@@ -47,8 +47,9 @@ class Choice:
 def choose_alone(values: Values, held: Floats, start: Start) -> Choice:
     """Every job on devices of its own.
 
-    Who waits and finds no place for its size, since what is free is in pieces, leaves it to others;
-    so do plain jobs of that size without a place: they would be tried one after the other.
+    Who waits and finds no place for its size, since what is free is in pieces, gives it up, and so
+    does everybody who waits without a place: they would be tried in turn and find none either, or
+    elastic jobs would fill the pieces that a plain job waits for.
     """
     view, worth = values.view, values.of(held)
     room, value = find_room(view, NO_PARTNERS), worth.value
@@ -60,11 +61,10 @@ def choose_alone(values: Values, held: Floats, start: Start) -> Choice:
         homeless = [r for r in wanted if view.allocation(r) is None and changes.get(r) is None]
         if not homeless:
             break
+        without = view.waiting()
+        without[[*changes]] = False
         value = value.copy()
-        value[homeless, answer.pick[homeless]] = -np.inf
-        waits = view.waiting() & values.gains.plain
-        waits[[*changes]] = False
-        value[np.ix_(waits, np.unique(answer.pick[homeless]))] = -np.inf
+        value[np.ix_(without, np.unique(answer.pick[homeless]))] = -np.inf
     return Choice(worth, answer, changes)
 
 

@@ -114,11 +114,12 @@ def test_an_odd_size_is_kept_by_who_may_not_be_stopped_and_left_by_others(
     assert (JobId("a") in made.propose(301.0).changes) is may_be_stopped
 
 
+@pytest.mark.parametrize(("most", "preemptible"), [(4, False), (8, True)], ids=["plain", "elastic"])
 def test_who_may_not_be_stopped_is_not_moved_and_sizes_without_a_place_are_tried_once(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, most: int, *, preemptible: bool
 ) -> None:
     firm = [job(name, most=1, preemptible=False) for name in "ab"]
-    gangs = [job(f"gang{i}", least=4, most=4, preemptible=False) for i in range(9)]
+    gangs = [job(f"gang{i}", least=4, most=most, preemptible=preemptible) for i in range(9)]
     made = scheduler(*firm, *gangs, job("elastic", most=4))
     run(made, "a", 0, (0,))
     run(made, "b", 1, (0,))

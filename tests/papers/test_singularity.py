@@ -16,10 +16,15 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.formulas.fairness.gpu_fraction import add_point, gpu_fraction, window_fractions
 from weft.formulas.sharing.splicing import Checkpoint, Iteration, find_legal_sizes
 from weft.perf.splicing import Splicing
-from weft.policies.singularity.policy import Singularity, SingularityMemory
+from weft.policies.singularity.policy import (
+    Singularity,
+    SingularityMemory,
+    add_point,
+    gpu_fraction,
+    window_fractions,
+)
 from weft.policies.singularity.sizes import Claim, choose_sizes, tier_of
 from weft.policies.singularity.sizes import Tier as Sla
 from weft.sim.driver import Driver

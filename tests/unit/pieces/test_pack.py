@@ -16,7 +16,7 @@ from weft.core.state.state import State
 from weft.core.state.table import Rows
 from weft.pieces.pack import backfill, backfill_by, in_turn, pack, pack_by, running_after, start_all
 from weft.pieces.place.gangs import consolidate, fewest_nodes
-from weft.pieces.place.skew import by_skew
+from weft.pieces.place.parts import by_skew
 from weft.testing import cluster_of, view_of
 
 

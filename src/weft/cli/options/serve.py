@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weft.cli.options import keep
+from weft.cli.options.shared import KeepDays, KeepEvents, KeepGigabytes, KeepJobs
 from weft.frozen import frozen
 
 if TYPE_CHECKING:
@@ -90,10 +90,10 @@ class ServeOptions:
             help="Stop running jobs that the log does not know, as after a restore.",
         ),
     ] = False
-    keep_days: keep.Days = 90.0
-    keep_jobs: keep.Jobs = 100_000
-    keep_gb: keep.Gigabytes = 0.0
-    keep_events: keep.Events = 5_000_000
+    keep_days: KeepDays = 90.0
+    keep_jobs: KeepJobs = 100_000
+    keep_gb: KeepGigabytes = 0.0
+    keep_events: KeepEvents = 5_000_000
     limit: Annotated[
         Sequence[str],
         typer.Option(

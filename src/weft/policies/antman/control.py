@@ -7,10 +7,35 @@ when they are beyond `HIGH`, still in between.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import field, replace
 
 from weft.core.model.job import JobId
-from weft.policies.antman.memory import Dial
+from weft.frozen import frozen
+
+# What AntMan remembers between decisions.
+
+
+@frozen
+class Dial:
+    """How the share of one opportunistic job is being set.
+
+    `above` are the guaranteed jobs it lives under; `most` the share that was found too much for
+    them, 1 or more while none was; `since` when the share was last changed.
+    """
+
+    share: float = 1.0
+    most: float = 2.0
+    since: float = 0.0
+    above: tuple[JobId, ...] = ()
+
+
+@frozen
+class AntmanMemory:
+    """The dials of opportunistic jobs."""
+
+    dials: Mapping[JobId, Dial] = field(default_factory=dict)
+
 
 STEP = 0.05
 LOW, HIGH = 1.02, 1.05

@@ -18,6 +18,14 @@ from pydantic import AfterValidator, Field, model_validator
 from weft.core.model.execution import read_execution
 from weft.core.model.job import LOWEST, BatchRange, Demand, Job, JobId, Or, Tier
 from weft.core.model.launch import DEFAULT_GRACE_S, Launch, Processes
+from weft.service.requests.field_groups import (
+    Sharing,
+    SoftwareFields,
+    TrafficFields,
+    part_of,
+    software_of,
+    terms_of,
+)
 from weft.service.requests.field_types import (
     CheckpointPlace,
     Count,
@@ -38,9 +46,6 @@ from weft.service.requests.field_types import (
     printable,
 )
 from weft.service.requests.request_base import RequestBody
-from weft.service.requests.share_fields import Sharing, part_of, terms_of
-from weft.service.requests.software_fields import SoftwareFields, software_of
-from weft.service.requests.traffic_fields import TrafficFields
 from weft.service.responses.state_words import PriorityWord
 
 GUARANTEED: Literal["guaranteed"] = "guaranteed"

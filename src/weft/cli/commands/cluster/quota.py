@@ -102,7 +102,7 @@ def lending(
 ) -> None:
     """Set how GPUs that are tenants' own are lent; what is not named stays."""
     from weft.cli.connect.client import Client
-    from weft.cli.options.spans import seconds
+    from weft.cli.options.shared import seconds
 
     with user_errors():
         if half_life is None and min_run is None:

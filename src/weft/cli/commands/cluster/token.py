@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from weft.cli.options import shared as o
-from weft.cli.options.spans import seconds
+from weft.cli.options.shared import seconds
 from weft.cli.view.errors import user_errors
 from weft.service.responses.admin import NewToken, TokenAnswer, TokenList
 

@@ -35,7 +35,7 @@ def wait(
     service that restarts meanwhile is waited for.
     """
     from weft.cli.connect.client import Client
-    from weft.cli.options.spans import seconds
+    from weft.cli.options.shared import seconds
     from weft.cli.view.errors import user_errors
     from weft.cli.view.screen import notes, print_json
 

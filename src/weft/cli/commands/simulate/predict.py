@@ -38,8 +38,7 @@ def predict(
     as_json: o.AsJson = False,
 ) -> None:
     """Compare predictors on a trace: errors, ranges, completion times."""
-    from weft.app.prediction.evaluate import PREDICTORS, evaluate
-    from weft.app.prediction.trace import read_jobs
+    from weft.app.prediction.evaluate import PREDICTORS, evaluate, read_jobs
 
     with user_errors():
         options = o.trace_options(None, None, "", trace_option)

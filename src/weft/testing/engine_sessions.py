@@ -13,7 +13,7 @@ from dataclasses import replace
 from weft.core.events.event import Failed, Started, Stopped
 from weft.core.model.job import Job
 from weft.core.protocols import Sessions, Way
-from weft.testing.engine_subject import Subject, read_all, session
+from weft.testing.engine_subject import Script, Subject, by_script, read_all, session
 
 PAUSE_S = 0.1
 HEAD = struct.Struct(">cI")  # of a frame: `d` is data, `x` an exit code
@@ -30,14 +30,13 @@ PORT = re.compile(r"^port (\d+)$", re.MULTILINE)
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def people_reach_into_a_job(subject: Subject) -> None:
+@by_script
+async def people_reach_into_a_job(subject: Subject, script: Script) -> None:
     """A shell beside it has its variables and an exit code; a port is reached if it is its own."""
-    if subject.script is None:
-        return
     async with session(subject) as it:
         if (sessions := it.engine.sessions) is None:
             return
-        job = subject.script("reached", 1, SERVE)
+        job = script("reached", 1, SERVE)
         await it.begin(job)
         async with asyncio.timeout(subject.patience_s):
             streams = await _reach(sessions, job, "shell")
@@ -58,14 +57,13 @@ async def people_reach_into_a_job(subject: Subject) -> None:
         assert await it.next() == Stopped(job.id, 1)
 
 
-async def a_terminal_is_typed_into(subject: Subject) -> None:
+@by_script
+async def a_terminal_is_typed_into(subject: Subject, script: Script) -> None:
     """A job with a terminal does what is typed, and ends as its process does."""
-    if subject.script is None:
-        return
     async with session(subject) as it:
         if (sessions := it.engine.sessions) is None:
             return
-        job = subject.script("typed-into", 1, "exec sh")
+        job = script("typed-into", 1, "exec sh")
         assert job.launch is not None
         job = replace(job, launch=replace(job.launch, pty=True))
         it.engine.check(job)

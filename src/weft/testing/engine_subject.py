@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ GHOST = JobId("ghost")
 STUBBORN = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
 
 MakeJob = Callable[[str, int], Job]
+Script = Callable[[str, int, str], Job]
 OnNode = Callable[[NodeId], None]
 
 
@@ -50,7 +52,7 @@ class Subject:
     endless: MakeJob
     failing: MakeJob
     stubborn: MakeJob | None = None
-    script: Callable[[str, int, str], Job] | None = None
+    script: Script | None = None
     printed: str = ""
     where: str = ""
     exact: bool = False
@@ -218,3 +220,14 @@ def text_of(path: Path) -> str:
 
 
 Check = Callable[[Subject], Coroutine[Any, Any, None]]
+
+
+def by_script(check: Callable[[Subject, Script], Coroutine[Any, Any, None]]) -> Check:
+    """A check of an engine that runs scripts, passed over where a subject has none."""
+
+    @wraps(check)
+    async def checked(subject: Subject) -> None:
+        if subject.script is not None:
+            await check(subject, subject.script)
+
+    return checked

@@ -1,4 +1,6 @@
-"""Devices that their driver says not to use are set aside alone, and stay so until a person looks.
+"""Devices that are not given to jobs: those with faults, and those that jobs of others hold.
+
+One that its driver says not to use is set aside alone, and stays so until a person looks.
 
 What was seen is kept on disk: a driver forgets it when the machine starts again.
 """
@@ -17,24 +19,29 @@ from weft.runtime.loop.background import Repeated
 
 log = logging.getLogger(__name__)
 
+Change = Callable[[Quotas], Awaitable[None]]
 ASIDE = "aside:"  # names of windows that no person wrote
 FAULTS_FILE = "faults.json"
 
 
-class DeviceFaults(Repeated):
-    """Moves jobs off devices with faults; one that was put to use again needs a new fault."""
+class _Windows(Repeated):
+    """Keeps windows in step with what an engine says of its devices."""
 
     every_s = 3.0
+
+    def __init__(self, engine: Engine, quotas: Callable[[], Quotas], change: Change) -> None:
+        self._engine, self._quotas, self._change = engine, quotas, change
+
+
+class DeviceFaults(_Windows):
+    """Moves jobs off devices with faults; one that was put to use again needs a new fault."""
+
     trouble = "devices with faults are not set aside yet"
 
     def __init__(
-        self,
-        engine: Engine,
-        quotas: Callable[[], Quotas],
-        change: Callable[[Quotas], Awaitable[None]],
-        state: Path | None,
+        self, engine: Engine, quotas: Callable[[], Quotas], change: Change, state: Path | None
     ) -> None:
-        self._engine, self._quotas, self._change = engine, quotas, change
+        super().__init__(engine, quotas, change)
         self._file = None if state is None else state / FAULTS_FILE
         stored = None if self._file is None else read_private(self._file)
         self._faults: dict[str, str] = {str(name): str(why) for name, why in (stored or {}).items()}
@@ -81,27 +88,16 @@ class DeviceFaults(Repeated):
         return [seen[gpu] for gpu in sorted(seen)]
 
 
-# Devices that jobs of others hold are given to nobody until they are free again.
-
 TAKEN = "taken:"  # names of windows that no person wrote
 
 
-class TakenDevices(Repeated):
+class TakenDevices(_Windows):
     """Keeps windows in step with what an engine sees of jobs that are not ours.
 
     After `close` windows stay as they are until the next start.
     """
 
-    every_s = 3.0
     trouble = "what jobs of others hold is not noted yet"
-
-    def __init__(
-        self,
-        engine: Engine,
-        quotas: Callable[[], Quotas],
-        change: Callable[[Quotas], Awaitable[None]],
-    ) -> None:
-        self._engine, self._quotas, self._change = engine, quotas, change
 
     async def look(self) -> None:
         """Open and end windows as those jobs come and go."""

@@ -87,7 +87,6 @@ def test_a_checkpoint_holds_equal_content_once() -> None:
     saved = Checkpoint()
 
     assert saved.size_gb(8) == 25.5
-    assert saved.plain_gb(8) == 120.0
     assert saved.save_s(8) == 12.75
     assert saved.move_s(8) == 5.0 + 2 * 12.75 + 20.0
 

@@ -28,7 +28,6 @@ KIND_LABELS = (
     "k8s.amazonaws.com/accelerator",
     "node.kubernetes.io/instance-type",
 )
-OF_NODES = "node.kubernetes.io/"  # marks that the server itself puts on nodes in trouble
 UNITS = {
     "": 1.0,
     "m": 1e-3,

@@ -40,7 +40,6 @@ class AntmanMemory:
 STEP = 0.05
 LOW, HIGH = 1.02, 1.05
 LEAST = 0.01  # below this a job is suspended
-GRAIN_US = 50.0  # what the pacing of launches is not told apart from
 
 
 def next_share(share: float, slowdown: float) -> float:
@@ -73,16 +72,3 @@ def dial_under(dial: Dial | None, above: tuple[JobId, ...], now: float) -> Dial:
     if dial is not None and above and set(above) <= set(dial.above):
         share = dial.share  # some of those above left: what the others bore they still bear
     return Dial(share, 2.0, now, above)
-
-
-def idle_us(run_us: float, slept_us: float, percent: float) -> float:
-    """Pause after an iteration of `run_us`, `slept_us` of it asleep, to keep a share of time.
-
-    Infinite for a share of 0: the job is suspended.
-    """
-    if percent >= 100.0:
-        return 0.0
-    if percent <= 0.0:
-        return float("inf")
-    total = (run_us - slept_us) * 100.0 / percent
-    return max(total - run_us - GRAIN_US, 0.0)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from weft.app.prediction.evaluate import Evaluation
 
 MOST = 5_000
-HEADINGS = ("mean JCT", "x oracle", "error p50", "p90", "within 2x", "pinball", "80 % range")
 
 
 def predict(

@@ -40,9 +40,9 @@ async def people_reach_into_a_job(subject: Subject, script: Script) -> None:
         await it.begin(job)
         async with asyncio.timeout(subject.patience_s):
             streams = await _reach(sessions, job, "shell")
-            said = await _type(streams, b"echo $((6 * 7)) on $WEFT_DEVICES.; exit 5\n")
-            assert re.search(rb"42 on \d+\.", said[0]), said
-            assert said[1] == 5, said
+            answer = await _type(streams, b"echo $((6 * 7)) on $WEFT_DEVICES.; exit 5\n")
+            assert re.search(rb"42 on \d+\.", answer[0]), answer
+            assert answer[1] == 5, answer
 
             while (found := PORT.search("".join(read_all(it.engine, job.id).values()))) is None:
                 await asyncio.sleep(PAUSE_S)
@@ -71,9 +71,9 @@ async def a_terminal_is_typed_into(subject: Subject, script: Script) -> None:
         assert await it.next() == Started(job.id, 1)
         async with asyncio.timeout(subject.patience_s):
             streams = await _reach(sessions, job, "terminal")
-            said = await _type(streams, b"tty; exit 7\n")
-        assert b"/dev/pts/" in said[0], said
-        assert said[1] == 7, said
+            answer = await _type(streams, b"tty; exit 7\n")
+        assert b"/dev/pts/" in answer[0], answer
+        assert answer[1] == 7, answer
         assert (await it.told(Failed)).reason
 
 

@@ -58,9 +58,9 @@ async def a_gang_of_two_nodes_is_frozen_whole(subject: Subject, script: Script) 
 
         await it.engine.thaw(job.id, 1, by=PLAN)
         await _goes_on(it, job)
-        for one in (job, other):
-            await it.engine.stop(one.id, 1, 10.0)
-            assert await it.next() == Stopped(one.id, 1)
+        for each in (job, other):
+            await it.engine.stop(each.id, 1, 10.0)
+            assert await it.next() == Stopped(each.id, 1)
 
 
 @by_script

@@ -69,7 +69,12 @@ class DeviceFaults(_Windows):
             name: why for name, why in self._faults.items() if not name.startswith(f"{node}:")
         }
         devices = self._engine.health.devices.get(node, ())
-        self._keep({**others, **{f"{node}:{one.gpu}": one.fault for one in devices if one.fault}})
+        self._keep(
+            {
+                **others,
+                **{f"{node}:{device.gpu}": device.fault for device in devices if device.fault},
+            }
+        )
 
     def _keep(self, faults: dict[str, str]) -> None:
         if self._file is not None and faults != self._faults:

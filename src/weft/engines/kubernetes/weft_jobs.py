@@ -89,12 +89,12 @@ class WeftJobs:
 
 def event_of(job: JobObject, reason: str, text: str, *, warning: bool) -> Object:
     """An event on a WeftJob: pure but for the time."""
-    told = hashlib.sha256(f"{job.uid}/{reason}/{text}".encode()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{job.uid}/{reason}/{text}".encode()).hexdigest()[:16]
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{job.name[:LONGEST_NAME]}.{told}", "namespace": job.namespace},
+        "metadata": {"name": f"{job.name[:LONGEST_NAME]}.{digest}", "namespace": job.namespace},
         "involvedObject": {
             "apiVersion": JOBS_API,
             "kind": KIND,

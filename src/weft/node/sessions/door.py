@@ -133,8 +133,8 @@ class Door:
 
     def _processes(self) -> set[int]:
         """Of the attempt, here; neither its agent nor this one."""
-        found = {*descendants(self._agent), *find_tagged(TAG, str(self._folder))}
-        return found - {self._agent, os.getpid()}
+        pids = {*descendants(self._agent), *find_tagged(TAG, str(self._folder))}
+        return pids - {self._agent, os.getpid()}
 
 
 def main(folder: Path, agent: int) -> None:

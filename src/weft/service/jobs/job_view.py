@@ -205,8 +205,8 @@ def node_answer(
         links="" if node.topology is None else node.topology.summary,
         reason=reason,
         health=[
-            GpuHealth(gpu=one.gpu, fault=one.fault, aside=one.aside, notes=[*one.notes])
-            for one in devices
+            GpuHealth(gpu=device.gpu, fault=device.fault, aside=device.aside, notes=[*device.notes])
+            for device in devices
         ],
     )
 

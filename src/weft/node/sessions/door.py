@@ -143,8 +143,8 @@ def main(folder: Path, agent: int) -> None:
     request = read_json(folder / REQUEST)
     if request is None or os.getppid() != agent:
         return
-    told = os.environ.get(DOOR_ADDRESS) or os.environ.get(ADDRESS)
-    address = told or str(request["address"])
+    given = os.environ.get(DOOR_ADDRESS) or os.environ.get(ADDRESS)
+    address = given or str(request["address"])
     asyncio.run(Door(folder, agent, request["secret"]).keep(address))
 
 

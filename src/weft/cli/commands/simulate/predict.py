@@ -24,7 +24,7 @@ def predict(
         typer.Option(help="A workload (`weft list trace`) or a trace file: yours, any format."),
     ],
     jobs: Annotated[
-        int, typer.Option(help="Take the first jobs only, at most so many.", min=50)
+        int, typer.Option(help="Take at most this many jobs, the first ones.", min=50)
     ] = MOST,
     nodes: Annotated[
         int, typer.Option(help="Nodes of 8 GPUs; 0: as many as make a load of 0.85.", min=0)

@@ -155,7 +155,7 @@ def test_an_alpha_that_is_no_part_is_refused() -> None:
         Allox(alpha=0.0)
 
 
-def test_while_a_gpu_is_idle_somebody_starts_although_waiting_would_be_better() -> None:
+def test_the_only_job_starts_at_once() -> None:
     view = view_of("1x1:v100+1x1:k80", ("only", 1, 60.0))
 
     assert set(view.after(Allox().decide(view))) == {"only"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.app.insight.predicted import describe_length, in_words, warn_of_failure
+from weft.app.insight.expected_length import describe_length, in_words, warn_of_failure
 from weft.core.events.job_end import Ended, How
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch

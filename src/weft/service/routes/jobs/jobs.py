@@ -12,7 +12,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from weft.app.insight.predicted import warn_of_failure
+from weft.app.insight.expected_length import warn_of_failure
 from weft.core.model.job import After, Job, JobId
 from weft.core.model.priorities import priority_word
 from weft.runtime.loop.driver import Driver

@@ -109,7 +109,7 @@ def _make(kind: type[T], columns: list[Iterable[Any]], count: int, first: int) -
     if len(rows) != count:
         raise InvalidConfig(f"{kind.__name__}: {len(rows)} rows, not {count}")
     del rows[first:]
-    if names := _keywords(kind):
+    if names := _keywords(cast(Any, kind)):
         return [kind(**dict(zip(names, row, strict=True))) for row in rows]
     try:
         hash(rows[0])

@@ -80,6 +80,16 @@ def test_who_declares_its_memory_is_believed() -> None:
     assert world.started == ["large", "small"]
 
 
+def test_three_percent_of_a_device_are_left_to_the_driver() -> None:
+    world = World()
+    device_gb = world.scheduler.state.cluster.nodes[0].device_gb
+    world.submit("large", gpu_mem_gb=100.0)
+    world.submit("tight", gpu_mem_gb=0.985 * device_gb - 100.0)
+    world.submit("fits", gpu_mem_gb=0.965 * device_gb - 100.0)
+
+    assert world.started == ["large", "fits"]
+
+
 def test_who_refuses_company_has_none() -> None:
     world = World()
     world.submit("shy", shareable=False)

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from weft.app.insight.expected_length import warn_of_failure
 from weft.core.model.job import After, Job, JobId
+from weft.core.model.priorities import priority_word
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import ALL, ENDED, JobRecords
 from weft.runtime.records.status import JobStatus, status_of, words_but_pending
@@ -32,7 +33,6 @@ from weft.service.requests.job_file import (
     job_of,
     name_of,
     new_id,
-    priority_word,
 )
 from weft.service.requests.sweeps import expand
 from weft.service.responses.answers import Done, Events, JobAnswer, JobList, Made

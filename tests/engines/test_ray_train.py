@@ -51,8 +51,10 @@ def trial(config):
 
 path = os.path.join(os.environ["WEFT_CHECKPOINTS"], "sweep")
 told = tune.RunConfig(name="sweep", storage_path=os.environ["WEFT_CHECKPOINTS"])
-fresh = tune.Tuner(trial, param_space={"x": tune.grid_search([1, 2, 3])}, run_config=told)
-tuner = tune.Tuner.restore(path, trial) if tune.Tuner.can_restore(path) else fresh
+if tune.Tuner.can_restore(path):  # asked first: to make another one would put it in its place
+    tuner = tune.Tuner.restore(path, trial)
+else:
+    tuner = tune.Tuner(trial, param_space={"x": tune.grid_search([1, 2, 3])}, run_config=told)
 found = tuner.fit().get_best_result(metric="score", mode="max")
 print("TUNED", found.metrics["score"], os.environ["WEFT_WORKERS"], flush=True)
 """

@@ -1,20 +1,22 @@
 """Spot GPUs with a promised hour, around any policy.
 
-Paper: Duan et al., "GFS: A Preemption-aware Scheduling Framework for GPU Clusters with Predictive
-    Spot Instance Management", ASPLOS 2026.
-Objective: guaranteed jobs never wait for spot jobs, and a spot job that starts is left alone for an
-    hour with the promised probability.
-Needs: what the policy inside needs; which tenants held how many GPUs at which hour is remembered.
-Controls: which spot jobs may start, and which give way; everything else is the policy's inside.
-Cost: up to five decisions of the policy, and O(nodes + spot jobs) for each guaranteed job that
-    waits; a forecast of every tenant and kind each `interval` seconds.
-Deviations: demand is forecast by the mean and deviation of the same hour of the week instead of a
-    trained network, and never below what is in use. The factor on the quota grows by
-    1.5 - e/(1 - promise), where the authors' is negative or divides by 0, and changes at most once
-    an hour, so that one eviction is not punished again and again. Gangs of several nodes count in
-    full, and may have victims on any nodes. The policy inside places jobs; single-node spot jobs go
-    to the node with the fewest free GPUs, those with fewer evictions first, where it does not
-    mind. Opportunistic jobs without a promise (priority -1 or less) come last.
+Paper       Duan et al., "GFS: A Preemption-aware Scheduling Framework for GPU Clusters with
+            Predictive Spot Instance Management", ASPLOS 2026.
+Objective   guaranteed jobs never wait for spot jobs, and a spot job that starts is left alone for
+            an hour with the promised probability.
+Needs       what the policy inside needs; which tenants held how many GPUs at which hour is
+            remembered.
+Controls    which spot jobs may start, and which give way; everything else is the policy's inside.
+Cost        up to five decisions of the policy, and O(nodes + spot jobs) for each guaranteed job
+            that waits; a forecast of every tenant and kind each `interval` seconds.
+Deviations  demand is forecast by the mean and deviation of the same hour of the week instead of a
+            trained network, and never below what is in use. The factor on the quota grows by
+            1.5 - e/(1 - promise), where the authors' is negative or divides by 0, and changes at
+            most once an hour, so that one eviction is not punished again and again. Gangs of
+            several nodes count in full, and may have victims on any nodes. The policy inside
+            places jobs; single-node spot jobs go to the node with the fewest free GPUs, those with
+            fewer evictions first, where it does not mind. Opportunistic jobs without a promise
+            (priority -1 or less) come last.
 """
 
 from __future__ import annotations

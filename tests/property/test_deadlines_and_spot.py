@@ -129,6 +129,11 @@ class Mix:
         return ""
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_no_promised_deadline_is_broken_unless_machines_are_taken_away(seed: int) -> None:
-    assert run_virtually(lambda seconds: Mix(seed, seconds).play()) == ""
+@pytest.mark.parametrize(
+    ("seed", "policy"),
+    [(1, ""), (3, "fifo:backfill=true"), (9, "gfs|weft"), (12, ""), (18, "srtf")],
+)
+def test_no_promised_deadline_is_broken_unless_machines_are_taken_away(
+    seed: int, policy: str
+) -> None:
+    assert run_virtually(lambda seconds: Mix(seed, seconds, policy).play()) == ""

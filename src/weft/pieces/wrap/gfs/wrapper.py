@@ -174,7 +174,7 @@ class Turn:
             more = self._within(plan, self._rooms(plan))
         finally:
             view.free.rollback(mark)
-        return replace(plan, changes={**plan.changes, **more.changes})
+        return plan.joined(more)
 
     def settle(self, plan: Plan) -> Plan:
         """With spot jobs that start on a node of their own choice where the policy does not mind.

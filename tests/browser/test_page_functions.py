@@ -97,6 +97,11 @@ def test_parts_and_counts(call: Call) -> None:
     assert call("format", "asks", half) == "0.5"
 
 
+def test_gpus_in_a_row_are_told_from_first_to_last(call: Call) -> None:
+    assert call("format", "ranges", [3, 0, 1, 2, 6, 10, 9]) == "0\u20133, 6, 9\u201310"
+    assert call("format", "ranges", []) == ""
+
+
 def test_an_axis_of_another_day_names_the_day_once(call: Call) -> None:
     midnight = 20_000 * DAY  # 4 October 2024
 

@@ -308,9 +308,12 @@ def test_an_admin_switches_the_policy_and_tries_another_on_the_past(open_page: O
 def test_a_node_has_a_page_and_phones_show_names_and_reasons(open_page: Open) -> None:
     with serving("simulated:cluster=2x4:a100,speed=0.001", policy="fifo") as client:
         held = {"hints": {"duration_s": 9000}}
-        first = submit(client, name="a-long-name-of-a-job", gpus=8, **held)
+        longer = "a-name-that-is-longer-than-any-phone-is-wide-and-then-some-seed-"
+        first = submit(client, name="a-long-name-of-a-job", gpus={"min": 8, "max": 16}, **held)
         wait_until(lambda: client.get(f"{API}/jobs/{first}").json()["state"] == "running")
         submit(client, name="waits-for-it", gpus=8, **held)
+        for seed in (41, 42):
+            submit(client, name=f"{longer}{seed}", gpus=8, **held)
         page = open_page(f"{client.base_url}#/node/a100-0")
 
         expect(page.get_by_role("region", name="Jobs on it")).to_contain_text(
@@ -323,7 +326,14 @@ def test_a_node_has_a_page_and_phones_show_names_and_reasons(open_page: Open) ->
         name = page.get_by_role("link", name="a-long-name-of-a-job")
         shown = name.evaluate("link => link.closest('td').clientWidth / link.scrollWidth")
         assert shown >= 1.0  # all of it
-        expect(page.get_by_text("a-long-name-of-a-job (8) holds them")).to_be_visible()
+        for seed in (41, 42):  # cut in the middle: they differ at the end
+            end = page.get_by_role("link", name=f"{longer}{seed}").locator(".cut > :last-child")
+            outside = """end => end.getBoundingClientRect().right
+              - end.closest('td').getBoundingClientRect().right"""
+            assert end.evaluate(outside) <= 0.0
+        cells = page.locator("td.c-gpus")
+        assert cells.evaluate_all("all => all.every((one) => one.scrollWidth <= one.clientWidth)")
+        expect(page.get_by_text("a-long-name-of-a-job (8) holds them").first).to_be_visible()
         for word in ("succeeded", "cancelled", "preempted"):
             badge = page.locator(".badge").first
             room = badge.evaluate(
@@ -342,19 +352,22 @@ def test_a_node_has_a_page_and_phones_show_names_and_reasons(open_page: Open) ->
 
 def test_a_sweep_is_one_row_and_a_page_of_its_own(open_page: Open) -> None:
     with serving("simulated:cluster=1x4:a100,speed=0.001", policy="fifo") as client:
-        body = {"name": "lrs", "run": "true", "sweep": {"grid": {"lr": [0.1, 0.01]}}}
+        grid = {"lr": [0.1, 0.01], "optimizer": ["adam", "sgd-with-momentum-and-nesterov"]}
+        body = {"name": "lrs", "run": "true", "sweep": {"grid": grid}}
         made = client.post(f"{API}/jobs", json=body).json()
         page = open_page(f"{client.base_url}#/jobs")
 
         page.get_by_role("link", name=made["id"]).click()
 
         table = page.get_by_role("region", name="Jobs side by side")
-        expect(table.get_by_role("row")).to_have_count(3)
+        expect(table.get_by_role("row")).to_have_count(5)
         expect(table).to_contain_text("0.01")
-        table.get_by_role("link", name="#1").click()
-        expect(page.get_by_text("lr=0.01", exact=True)).to_be_visible()
+        page.set_viewport_size({"width": 420, "height": 860})
+        assert table.evaluate("box => box.scrollWidth <= box.clientWidth")  # long words wrap
+        table.get_by_role("link", name="#2").click()
+        expect(page.get_by_text("lr=0.01, optimizer=adam")).to_be_visible()
         page.get_by_role("link", name=made["id"], exact=True).click()
-        expect(table.get_by_role("row")).to_have_count(3)
+        expect(table.get_by_role("row")).to_have_count(5)
         page.close()
 
 

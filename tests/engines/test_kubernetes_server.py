@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from weft.engines.kubernetes.pods import Mount, Site
 pytestmark = pytest.mark.slow
 OWNER = "0123456789ab"
 PODS = "/api/v1/namespaces/weft/pods"
+WEFT = {"component": "weft"}
 
 
 @pytest.fixture
@@ -37,9 +39,15 @@ def script(tmp_path: Path) -> Iterator[Path]:
     yield path
 
 
-def manager(cluster: KubernetesCluster, script: Path, nodes: Path | None = None) -> Manager:
+def manager(
+    cluster: KubernetesCluster,
+    script: Path,
+    nodes: Path | None = None,
+    classes: dict[str, str] | None = None,
+) -> Manager:
     access = read_kubeconfig(cluster.kubeconfig)
     site = Site("", access.namespace, "none", python=str(script), mounts=(Mount("/tmp"),))
+    site = replace(site, priority_classes=classes or {})
     return Manager(Api(access), site, Machines(file=nodes))
 
 
@@ -118,6 +126,38 @@ def test_a_gang_is_made_seen_and_ended(kubernetes: KubernetesCluster, script: Pa
         await it.close()
 
     asyncio.run(scenario())
+
+
+def test_pods_have_events_of_their_own_and_the_class_of_their_jobs_priority(
+    kubernetes: KubernetesCluster, script: Path
+) -> None:
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    for name, value in (("training", 7), ("scavenger", -7)):
+        kubernetes.api.create(classes, {"metadata": {"name": name}, "value": value})
+
+    async def scenario() -> dict[str, int]:
+        it = manager(kubernetes, script, classes={"": "training", "spot": "scavenger"})
+        await it.open(OWNER)
+        for priority in ("normal", "spot"):
+            some = replace(gang(priority, 1000, "a1"), priority=priority)
+            await it.submit(some)
+            await until(it, some.key, Phase.RUNNING)
+        pods = kubernetes.api.get(PODS)["items"]
+        for priority in ("normal", "spot"):
+            await it.cancel((JobId(priority), 1))
+            await until(it, (JobId(priority), 1), None)
+        await it.close()
+        return {pod["metadata"]["annotations"]["weft/job"]: pod["spec"]["priority"] for pod in pods}
+
+    try:
+        assert asyncio.run(scenario()) == {"normal": 7, "spot": -7}
+    finally:
+        for name in ("training", "scavenger"):
+            kubernetes.api.delete(f"{classes}/{name}")
+    listed = kubernetes.api.get("/api/v1/namespaces/weft/events")["items"]
+    told = [(event["reason"], event["message"]) for event in listed if event["source"] == WEFT]
+    assert ("Placed", "spot, attempt 1") in told
+    assert ("Ended", "Weft ends attempt 1 of spot") in told
 
 
 def test_of_a_gang_with_a_bad_part_no_pod_is_made(

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.serving import get, serving, submit
 from tests.waiting import wait_until
-from weft.engines.machine import device_health
+from weft.wire.gpus import health as device_health
 
 NO_EVENT, NOT_SUPPORTED = 10, 3
 

@@ -32,6 +32,7 @@ def test_a_script_of_slurm_finds_its_variables(tmp_path: Path) -> None:
     assert found["SLURM_PROCID"] == found["SLURM_LOCALID"] == "1"
     assert found["SLURM_NTASKS"] == found["SLURM_GPUS_ON_NODE"] == "2"
     assert found["SLURM_RESTART_COUNT"] == "1"
+    assert found["SLURM_JOB_NODELIST"] == found["SLURMD_NODENAME"]  # it has one node
     plain = rank_environment(spec(), tmp_path, 1, socket="", port=0)
     assert not [name for name in plain if name.startswith("SLURM_")]
 

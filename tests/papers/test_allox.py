@@ -16,6 +16,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Submitted
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
+from weft.core.spec.registry import build
 from weft.core.state.state import State
 from weft.core.state.table import Floats, Table
 from weft.perf.linear import LinearBeliefs
@@ -155,7 +156,7 @@ def test_an_alpha_that_is_no_part_is_refused() -> None:
         Allox(alpha=0.0)
 
 
-def test_while_a_gpu_is_idle_somebody_starts_although_waiting_would_be_better() -> None:
+def test_the_only_job_starts_at_once() -> None:
     view = view_of("1x1:v100+1x1:k80", ("only", 1, 60.0))
 
     assert set(view.after(Allox().decide(view))) == {"only"}
@@ -183,17 +184,77 @@ def test_a_job_waits_for_a_fast_gpu_where_the_slow_one_takes_ten_times_as_long()
     for busy_s in (100.0, 2000.0):
         first = Job(JobId("first"), demand=Demand(1, kinds=("v100",)), hints={"duration_s": busy_s})
         next_one = Job(JobId("next"), hints={"duration_s": 100.0})
-        view = view_of("1x1:v100+1x1:k80", first, next_one)
-        ran = view.after(Allox().decide(view_of("1x1:v100+1x1:k80", first)))
-        state = State(view.cluster)
-        for job in (first, next_one):
-            state.fold(0.0, Submitted(job))
-        state.fold(0.0, Decided(1, dict(ran)))
-        known = replace(view.knowledge, beliefs=TenTimes())
-        seen = View(0.0, state.table, view.cluster, state.free, known)
-        started[busy_s] = "next" in seen.after(Allox().decide(seen))
+        view = beside("1x1:v100+1x1:k80", first, next_one, beliefs=TenTimes())
+        started[busy_s] = "next" in view.after(Allox().decide(view))
 
     assert started == {100.0: False, 2000.0: True}
+
+
+def beside(cluster: str, first: Job, *others: Job, beliefs: LinearBeliefs | None = None) -> View:
+    """The others wait while the first runs."""
+    view = view_of(cluster, first, *others)
+    alone = view_of(cluster, first)
+    state = State(view.cluster)
+    for job in (first, *others):
+        state.fold(0.0, Submitted(job))
+    state.fold(0.0, Decided(1, dict(alone.after(Allox().decide(alone)))))
+    known = replace(view.knowledge, beliefs=beliefs)
+    return View(0.0, state.table, view.cluster, state.free, known)
+
+
+def of_user(user: str, seconds: float, gpus: int = 1) -> Job:
+    return Job(JobId(f"{user}-{seconds:g}"), 0.0, Demand(gpus), user, hints={"duration_s": seconds})
+
+
+@pytest.mark.parametrize(
+    "policy", ["allox:alpha=0.3", "compose:order=allox,admit=worst-off:alpha=0.3"]
+)
+def test_the_part_of_users_grows_only_until_somebody_can_start(policy: str) -> None:
+    # The gang of the first user does not fit; the third holds a GPU, and has the shortest job.
+    view = beside(
+        "1x2:v100",
+        of_user("third", 9000.0),
+        of_user("first", 10.0, gpus=2),
+        of_user("second", 500.0),
+        of_user("third", 100.0),
+    )
+
+    started = set(view.after(build("policy", policy).decide(view))) - {"third-9000"}
+
+    assert started == {"second-500"}
+
+
+def test_as_many_take_part_as_twice_the_idle_gpus_whatever_the_cap() -> None:
+    jobs = [of_user("u", seconds) for seconds in (50.0, 40.0, 30.0, 20.0, 10.0)]
+    views = [view_of(cluster, *jobs) for cluster in ("1x1:v100", "1x4:v100")]
+    everybody = [
+        Allox()._candidates(view, view.waiting(), lengths_by_kind(view), 1.0) for view in views
+    ]
+    few = [
+        Allox(cap=1)._candidates(view, view.waiting(), lengths_by_kind(view), 1.0) for view in views
+    ]
+
+    assert [len(rows) for rows in everybody] == [5, 5]
+    assert [rows.tolist() for rows in few] == [[3, 4], [0, 1, 2, 3, 4]]
+
+
+def test_who_runs_stays_where_a_move_costs_half_a_second() -> None:
+    only = Job(JobId("only"), demand=Demand(1), hints={"duration_s": 100.0})
+    view = beside("1x1:v100+1x1:k80", only, beliefs=Restarts(0.5))
+    before = view.held()
+
+    assert view.after(Allox(preempt=True).decide(view)) == before
+
+
+class Restarts(LinearBeliefs):
+    """Restarts take so many seconds, and all kinds are as fast."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def restart_s(self, table: Table) -> Floats:
+        return np.full(len(table), self._seconds)
 
 
 class TenTimes(LinearBeliefs):

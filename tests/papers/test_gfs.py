@@ -17,6 +17,7 @@ from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.pieces.wrap.gfs.history import GfsMemory, PromisedHour, SpotRun
 from weft.pieces.wrap.gfs.quota import (
+    KEPT_H,
     Forecast,
     HourOfWeek,
     LastDay,
@@ -279,16 +280,25 @@ def test_the_quota_shrinks_after_evictions_and_once_an_hour_at_most() -> None:
 
 
 def test_usage_is_remembered_as_the_most_of_each_hour_and_goes_on_where_nothing_happens() -> None:
-    view = cluster_with(HOUR / 2, (firm("a", 3), 0, 0b0111))
-    first = Gfs(Fifo()).decide(view)
-    later = cluster_with(3.5 * HOUR, (firm("b", 1), 0, 0b0001))
+    memory: object = None
+    for at, gpus in ((0.5, 3), (0.75, 2), (3.5, 1)):
+        held = (firm(f"{gpus}", gpus), 0, (1 << gpus) - 1)
+        memory = Gfs(Fifo()).decide(replace(cluster_with(at * HOUR, held), memory=memory)).memory
 
-    second = Gfs(Fifo()).decide(replace(later, memory=first.memory))
+    assert isinstance(memory, GfsMemory)
+    used = [memory.usage[hour]["vision@v100"] for hour in range(4)]
+    assert used == [3.0, 2.0, 2.0, 2.0]
+    assert memory.level == {"vision@v100": 1.0}
 
-    assert isinstance(second.memory, GfsMemory)
-    used = [second.memory.usage[hour]["vision@v100"] for hour in range(4)]
-    assert used == [3.0, 3.0, 3.0, 3.0]
-    assert second.memory.level == {"vision@v100": 1.0}
+
+def test_usage_of_four_weeks_is_remembered_however_long_nothing_happened() -> None:
+    first = Gfs(Fifo()).decide(cluster_with(0.0, (firm("a", 3), 0, 0b0111)))
+    later = cluster_with(1.5 * KEPT_H * HOUR, (firm("b", 1), 0, 0b0001))
+
+    memory = Gfs(Fifo()).decide(replace(later, memory=first.memory)).memory
+
+    assert isinstance(memory, GfsMemory)
+    assert sorted(memory.usage) == list(range(KEPT_H // 2 + 1, 3 * KEPT_H // 2 + 1))
 
 
 def test_guaranteed_jobs_do_not_wait_for_spot_jobs_and_most_hours_are_kept() -> None:

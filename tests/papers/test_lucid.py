@@ -20,6 +20,7 @@ from tests.papers.together import job, together
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Job, JobId
+from weft.core.model.launch import Launch
 from weft.core.plan.view import View
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
@@ -320,3 +321,14 @@ def test_a_young_log_has_one_bin_and_a_cluster_twice_as_large_is_busy_with_twice
     assert Arrivals().then([5.0, 6.0], 6.0, 2).bins(6.0) == [2.0]
     small, large = (Lucid()._quiet(view_of(nodes)) for nodes in ("1x8:v100", "2x8:v100"))
     assert large == pytest.approx(2.0 * small)
+
+
+def test_whose_use_was_watched_is_not_profiled_and_who_was_only_started_is() -> None:
+    jobs = [replace(job(name), launch=Launch(("train",))) for name in ("watched", "unseen")]
+    use = Colocated(lambda one: Profile(gpu_use=0.3 if one.id == "watched" else 1.0))
+    view = with_knowledge(view_of("4x2:rtx3090", *jobs), colocation=use)
+
+    held = view.after(Lucid(packing="off").decide(view))
+
+    where = {name: on.slices[0].node for name, on in held.items()}
+    assert where == {"watched": "rtx3090-0", "unseen": "rtx3090-3"}

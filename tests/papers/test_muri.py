@@ -176,6 +176,14 @@ def test_the_matching_of_greatest_weight_is_not_the_greedy_one() -> None:
     }
 
 
+def test_no_more_jobs_share_a_device_than_may_although_gpus_are_short() -> None:
+    bucket = Bucket(1, 3, [Group([i], [i]) for i in range(4)])
+
+    merge_all([bucket], room=1.0, weight=len)
+
+    assert sorted(len(group.rows) for group in bucket.groups) == [2, 2]
+
+
 def test_a_group_slower_than_taking_turns_is_taken_apart() -> None:
     jobs = [job(m, 1.0 + i) for i, m in enumerate(["a2c", "gpt2", "resnet18", "bert"])]
     view = crowd("1x8:v100", *jobs)

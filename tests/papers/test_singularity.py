@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Event, Finished, Submitted
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
@@ -326,8 +327,13 @@ def test_of_two_standard_jobs_the_one_that_lacks_more_runs() -> None:
     assert held_after(view, plan) == {"b": 8}
 
 
-@pytest.mark.parametrize("gain_s", [120.0, 0.0])
-def test_a_move_that_costs_more_than_it_is_worth_is_not_made(gain_s: float) -> None:
+MOVE_S = 2 * Checkpoint().move_s(2) / 8  # of each device of the gang, for the job of two
+
+
+@pytest.mark.parametrize(
+    ("gain_s", "pays"), [(120.0, True), (MOVE_S + 0.01, True), (MOVE_S - 0.01, False), (0.0, False)]
+)
+def test_a_move_that_costs_more_than_it_is_worth_is_not_made(gain_s: float, pays: bool) -> None:
     # Two nodes of 8 with 6 and 5 free devices: a gang of 8 is on one of them if a job moves.
     policy = Singularity(gain_s=gain_s)
     scheduler = Scheduler(policy, parse_cluster("2x8:v100"), knowledge=Knowledge())
@@ -340,4 +346,24 @@ def test_a_move_that_costs_more_than_it_is_worth_is_not_made(gain_s: float) -> N
     after = dict(scheduler.view(4000.0).held())
     moved = [name for name, on in before.items() if after[name] != on]
     slices = len(after[JobId("gang")].slices)
-    assert (slices, moved) == ((1, ["two"]) if gain_s else (2, []))
+    assert (slices, moved) == ((1, ["two"]) if pays else (2, []))
+
+
+def test_who_is_passed_over_is_remembered_with_no_device() -> None:
+    view = view_of("1x8:v100", job("basic", 8, -1.0), job("premium", 8, 1.0))
+
+    memory = Singularity().decide(view).memory
+
+    assert isinstance(memory, SingularityMemory)
+    assert {name: points[-1][1] for name, points in memory.held.items()} == {
+        "basic": 0.0,
+        "premium": 8.0,
+    }
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"standard": 0.9, "premium": 0.5}, {"premium": 1.5}, {"window": 0.0}, {"review": 0.0}]
+)
+def test_guarantees_and_times_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InvalidConfig, match="singularity"):
+        Singularity(**wrong)

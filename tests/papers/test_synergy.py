@@ -17,12 +17,14 @@ from weft.core.errors import InvalidConfig
 from weft.core.knowledge.profile import Sensitivity
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.hinted_profile import profile_of
 from weft.perf.sharing.host import load_shipped, read_tables
 from weft.policies.synergy.optimal import optimal, super_server
 from weft.policies.synergy.policy import Synergy
 from weft.policies.synergy.servers import Allotment, Server, Want
 from weft.policies.synergy.tune import fill, greedy, proportional, tune
-from weft.testing import view_of
+from weft.testing import view_of, with_knowledge
 
 DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 needs_data = pytest.mark.skipif(
@@ -194,6 +196,23 @@ def test_orders_put_the_right_job_first() -> None:
     assert set(view.after(Synergy(order="srtf").decide(view))) == {"short"}
     late = view_of(8, early, short, now=0.0)
     assert set(late.after(Synergy(order="ftf").decide(late))) == {"early"}
+
+
+def test_what_is_left_is_counted_at_the_speed_of_all_that_a_job_wants_of_a_host() -> None:
+    twice = Sensitivity((3.0, 12.0), (62.5,), ((1.0,), (2.0,)))
+    jobs = [
+        Job(JobId(name), 0.0, Demand(8), hints={"duration_s": left_s})
+        for name, left_s in (("plain", 100.0), ("hungry", 150.0))
+    ]
+    use = Colocated(profile_of, sensitivity=lambda job: twice if job.id == "hungry" else None)
+    view = with_knowledge(view_of(8, *jobs), colocation=use)
+
+    held = [
+        set(view.after(Synergy(order="srtf", mechanism=how).decide(view)))
+        for how in ("tune", "proportional")
+    ]
+
+    assert held == [{"hungry"}, {"plain"}]
 
 
 def test_a_job_that_goes_on_is_tuned_in_place(tmp_path: Path) -> None:

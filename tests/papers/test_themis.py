@@ -235,6 +235,20 @@ def test_what_winners_pay_goes_to_who_can_use_it_at_once() -> None:
     assert sum(on.gpus for on in held.values()) == 8
 
 
+def test_nobody_bids_for_more_than_a_node_where_that_is_four_times_as_slow() -> None:
+    # Two of three apps see 12 GPUs: they win 6 each and pay half; or a node each, which costs the
+    # other nothing, so that less is left over for the third.
+    demand = Demand(12, min=1, max=12)
+    jobs = [Job(JobId(name), demand=demand, hints=HOUR) for name in "abc"]
+
+    held = []
+    for spread in (1.0, 4.0):
+        view = view_of("3x4:v100", *jobs)
+        held.append(view.after(Themis(f=0.4, spread=spread).decide(view)))
+
+    assert [[on.gpus for on in one.values()] for one in held] == [[5, 4, 3], [5, 5, 2]]
+
+
 @pytest.mark.parametrize("over", [True, False])
 def test_leases_end_for_who_runs_and_could_use_more(over: bool) -> None:
     # Nobody waits; one has 7 GPUs and the other 1. The leases end at 100 s.

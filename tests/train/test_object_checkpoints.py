@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
 
+from tests.gcs_server import running_gcs  # noqa: E402
 from tests.s3_server import running_s3  # noqa: E402
 
 from weft.train.checkpoints.files import folder_only  # noqa: E402
@@ -22,16 +24,30 @@ from weft.wire.errors import Fenced  # noqa: E402
 
 
 @pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    with running_s3("kept") as variables, pytest.MonkeyPatch.context() as patch:
-        for name, value in variables.items():
-            patch.setenv(name, value)
+def s3() -> Iterator[str]:
+    with running_s3("kept") as variables, set_all(variables):
         yield "s3://kept"
 
 
-@pytest.fixture(params=["memory", "s3"])
+@pytest.fixture(scope="module")
+def gs() -> Iterator[str]:
+    with running_gcs("kept") as variables, set_all(variables):
+        fsspec.config.set_conf_env(fsspec.config.conf)  # it reads them when it is imported
+        yield "gs://kept"
+
+
+@contextmanager
+def set_all(variables: Mapping[str, str]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(params=["memory", "s3", "gs"])
 def url(request: pytest.FixtureRequest) -> str:
-    place = "memory://" if request.param == "memory" else request.getfixturevalue("bucket") + "/"
+    store = request.param
+    place = "memory://" if store == "memory" else request.getfixturevalue(store) + "/"
     return f"{place}{uuid.uuid4().hex}/run"
 
 
@@ -166,7 +182,7 @@ def test_a_store_that_does_not_answer_is_an_error_and_not_an_empty_one(
         ObjectCheckpoints("s3://kept/run", "a", 1).find_newest()
 
 
-def test_a_bucket_that_is_not_there_is_an_error(bucket: str) -> None:
+def test_a_bucket_that_is_not_there_is_an_error(s3: str) -> None:
     with pytest.raises(OSError, match="s3://missing/run"):
         ObjectCheckpoints("s3://missing/run", "a", 1).find_newest()
 

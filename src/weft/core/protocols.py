@@ -116,13 +116,14 @@ DeviceSharing = Literal["timeslicing", "mps"]
 class DeviceHealth:
     """How one device is: `fault` says why it should not be used, `notes` what else was seen.
 
-    `aside` says that it is not.
+    `aside` says that it is not used, `withdrawn` is a fault that it turned out not to have.
     """
 
     gpu: int
     fault: str = ""
     notes: tuple[str, ...] = ()
     aside: bool = False
+    withdrawn: str = ""
 
 
 @frozen

@@ -23,7 +23,7 @@ from weft.core.knowledge.measured import Measured, Sees
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import Controls, Wants
-from weft.core.protocols import DeviceSharing, EngineHealth
+from weft.core.protocols import DeviceHealth, DeviceSharing, EngineHealth
 from weft.core.stops import SLEEPS, Rung
 from weft.engines.attempts.agent_engine import AgentEngine
 from weft.engines.attempts.asleep import end_probes, find_suspender
@@ -47,7 +47,6 @@ from weft.engines.attempts.warm_server import WarmServer
 from weft.engines.attempts.watch import Watched, nudge
 from weft.engines.machine.containers import check_image
 from weft.engines.machine.cores import CorePool, RankCores
-from weft.engines.machine.device_health import DeviceWatch
 from weft.engines.machine.devices import Machine, find_machine
 from weft.engines.machine.host_part import Asked, HostPart, check_host, host_part, read_asked
 from weft.engines.machine.job_environment import check_names, filter_environment
@@ -67,6 +66,7 @@ from weft.wire.attempt import (
 )
 from weft.wire.cgroups import find_base, remove_group
 from weft.wire.errors import WireError
+from weft.wire.gpus.health import DeviceWatch
 from weft.wire.identity import Identity
 
 log = logging.getLogger(__name__)
@@ -127,7 +127,8 @@ class LocalEngine(AgentEngine):
         self._loop: Listener = Listener(
             self.state, self._queue.put_nowait, self._cores.give, self._do_chores
         )
-        self._one_at_a_time, self._gpus = threading.Lock(), DeviceWatch(self._machine.gpus)
+        self._one_at_a_time = threading.Lock()
+        self._gpus = DeviceWatch([gpu.index for gpu in self._machine.gpus])
         self._group = f"weft-{hashlib.sha256(str(self.state).encode()).hexdigest()[:12]}"
         self._site = LocalSite(self.state)
         self._warm: WarmServer | None = None
@@ -171,7 +172,9 @@ class LocalEngine(AgentEngine):
     @property
     def health(self) -> EngineHealth:
         """Whether it still hears of its jobs, and can end them; how its GPUs are."""
-        return replace(self._loop.health, devices={self._machine.node.id: self._gpus.seen})
+        seen = [DeviceHealth(at, one.fault, one.notes) for at, one in enumerate(self._gpus.seen)]
+        node = self._machine.node
+        return replace(self._loop.health, devices={node.id: self._loop.board.devices(node, seen)})
 
     async def nodes(self) -> Sequence[Node]:
         """The one machine there is."""

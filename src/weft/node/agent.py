@@ -199,6 +199,7 @@ class Agent:
         """The attempt has these devices from now on; rank 0 is told its terms again."""
         self.spec, self._places, self._adjusted = spec, dict(places), None
         self._enclosure.become(spec, self._ranks.values(), places)
+        self._measurer.health.forget_ranks()
         self._tell_terms()
 
     def _after_setup(self, number: int, code: int) -> None:
@@ -292,8 +293,7 @@ class Agent:
         if self._time.ends():
             why = f"it ran for its time limit of {self.spec.time_limit_s:g} s"
         if why and not self._why:
-            self._why = why
-            self._kill_at = min(self._kill_at, time.monotonic() + grace_s)
+            self._why, self._kill_at = why, min(self._kill_at, time.monotonic() + grace_s)
             tell_to_leave([*self._lines], self._ranks, self.spec, grace_s)
 
     def _take_up(self) -> None:

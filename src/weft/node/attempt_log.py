@@ -12,7 +12,7 @@ from pathlib import Path
 
 from weft.wire.attempt import EVENTS
 
-FORGETTABLE = ("report", "notice", "saved")
+FORGETTABLE = ("report", "notice", "saved", "health")
 BURST, RATE = 16 << 20, 8 << 10  # bytes of those at once, and per second from then on
 PATIENCE_S = 3600.0  # a job that ended while the disk was full is not to be run again
 

@@ -74,6 +74,7 @@ class Counted:
     data_s     seconds waited for data since the process began; less than 0 where nothing tells
     held_gb    memory that the framework has of its devices now, where it has most; 0 for none
     peak_gb    the most it ever had
+    own_s      seconds from the end of a step to its backward pass, of `own_steps` steps
     """
 
     job: str
@@ -87,6 +88,8 @@ class Counted:
     data_s: float = -1.0
     held_gb: float = 0.0
     peak_gb: float = 0.0
+    own_s: float = 0.0
+    own_steps: float = 0.0
 
 
 @frozen

@@ -12,6 +12,7 @@ import pytest
 from weft.app.serve.live import Live, Settings
 from weft.core.model.job import After, Demand, Job, JobId, Tier
 from weft.core.model.launch import Launch
+from weft.core.plan.about import Controls
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.spec.registry import build, names
 from weft.runtime.deciding.waiting import waits_of, why_waits
@@ -191,6 +192,32 @@ def test_under_no_policy_an_opportunistic_job_waits_beside_what_it_could_use(
 @pytest.mark.parametrize("policy", AT_HOME)
 def test_a_policy_whose_jobs_wait_at_home_says_so(policy: str) -> None:
     assert build("policy", policy).about.idles
+
+
+SIZED = [
+    name
+    for name in names("policy")
+    if Controls.COUNT in (about := build("policy", name).about).controls and not about.idles
+]
+
+
+@pytest.mark.parametrize("policy", SIZED)
+def test_who_can_grow_has_every_gpu_that_others_left(policy: str) -> None:
+    """One of 1 to 4 GPUs goes on alone after two others went."""
+
+    async def people(live: Live) -> None:
+        for one in (job("a", 2), job("b", 2), replace(job("grows", 1), demand=Demand(1, 1, 4))):
+            await live.driver.submit(one)
+        await asyncio.sleep(60.0)
+        for name in ("a", "b"):
+            await live.driver.cancel(JobId(name))
+        await asyncio.sleep(3600.0)
+
+        on = live.driver.ledger.jobs[JobId("grows")].allocation
+        assert on is not None
+        assert on.gpus == 4
+
+    play(policy, people, "1x4:v100")
 
 
 def test_a_job_on_a_drained_gpu_goes_on_beside_it() -> None:

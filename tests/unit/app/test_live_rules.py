@@ -67,14 +67,14 @@ async def watch(live: Live, seconds: float, every: float) -> list[str]:
 
 
 def test_themis_winners_pay_and_what_they_paid_goes_to_those_outside() -> None:
-    # Two of three apps see the offer of 8 GPUs and win 4 each; each pays half of it, since without
-    # it the other had all 8. The app outside gets the first of the 4 that are left over.
+    # Two of five apps see the offer of 12 GPUs and win 6 each; each pays half of it, since without
+    # it the other had all 12. The 6 that are left over go to the three outside.
     async def people(live: Live) -> None:
-        await submit(live, *(job(name, 8, least=1) for name in "abc"))
-        assert held(live) == {"a": 8}
-        await check_after(live, 80.0, a=3, b=3, c=2)
+        await submit(live, *(job(name, 12, least=1) for name in "abcde"))
+        assert held(live) == {"a": 12}
+        await check_after(live, 80.0, a=3, b=3, c=2, d=2, e=2)
 
-    play("themis:f=0.4,lease=60", "1x8:v100", people)
+    play("themis:f=0.6,lease=60", "1x12:v100", people)
 
 
 def test_shockwave_gives_every_job_rounds_before_the_first_has_ended() -> None:
@@ -164,11 +164,13 @@ def test_lyra_gives_every_job_its_base_and_the_rest_to_whom_it_saves_most_time()
 
 
 def test_singularity_shrinks_a_basic_job_for_a_premium_one_and_stops_neither() -> None:
+    # The premium job could do with less, but has all that it asks for; 2 is the largest divisor of
+    # what the basic one asks for that is left. Without tiers they had 3 and 4.
     async def people(live: Live) -> None:
         await submit(live, job("basic", 8, least=1, priority=-1.0))
         assert held(live) == {"basic": 8}
-        await submit(live, job("premium", 4, 600.0, priority=1.0))
-        await check_after(live, 120.0, basic=4, premium=4)
+        await submit(live, job("premium", 6, 600.0, least=1, priority=1.0))
+        await check_after(live, 120.0, basic=2, premium=6)
         await check_after(live, 3000.0, basic=8)
 
     play("singularity", "1x8:v100", people)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 from contextlib import suppress
 
 import pytest
@@ -55,6 +56,16 @@ def test_the_last_lines_say_what_to_try() -> None:
     assert "export WEFT_URL=http://127.0.0.1:7878" in told
     assert "weft job pictures-1a" in told
     assert "weft what-if --policy fifo" in told
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_the_first_of_them_finds_the_command(found: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = sysconfig.get_path("scripts") if found else ""
+    monkeypatch.setenv("PATH", path)
+
+    first = what_next("http://127.0.0.1:7878", []).splitlines()[0]
+
+    assert ("PATH=" in first) is not found
 
 
 def test_jobs_that_people_add_to_the_demo_are_none_of_its_own(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.engines.machine.device_health import SLOW_LOOKS, DeviceRecord, Reading
+from weft.wire.gpus.health import SLOW_LOOKS, DeviceRecord, Reading
 
 UP = frozenset({0, 1, 2})
 

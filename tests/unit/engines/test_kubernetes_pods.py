@@ -31,6 +31,7 @@ from weft.engines.kubernetes.pods import (
     request_fairly,
 )
 from weft.engines.kubernetes.sightings import seen_of, why_hopeless
+from weft.engines.kubernetes.tenants import read_classes
 
 Object = dict[str, Any]
 SITE = Site("0123456789ab", "weft", "example/weft:1", mounts=(Mount("/state/jobs", "weft-jobs"),))
@@ -306,3 +307,21 @@ def test_another_label_may_say_of_which_kind_gpus_are() -> None:
 
     assert kind_in(labels, kind_label="site/gpu") == "a100"
     assert kind_in({**labels, "site/gpu": "mi300x"}, kind_label="site/gpu") == "mi300x"
+
+
+def test_the_priority_class_of_a_pod_follows_from_the_priority_of_its_job() -> None:
+    site = replace(SITE, priority_classes=read_classes("training+spot:scavenger"))
+
+    def class_of(priority: str, at: Site = site) -> str | None:
+        (made,) = pods_of(replace(gang("a"), priority=priority), at)
+        return made["spec"].get("priorityClassName")
+
+    assert (class_of("normal"), class_of("spot")) == ("training", "scavenger")
+    some = replace(SITE, priority_classes=read_classes("guaranteed:urgent"))
+    assert (class_of("guaranteed", some), class_of("normal", some)) == ("urgent", None)
+
+
+@pytest.mark.parametrize("text", ["urgent:high", "a+b", "spot:a+spot:b", "Training", "spot:"])
+def test_priority_classes_that_cannot_be_meant_are_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="priority_class has"):
+        read_classes(text)

@@ -80,6 +80,16 @@ def test_who_declares_its_memory_is_believed() -> None:
     assert world.started == ["large", "small"]
 
 
+def test_three_percent_of_a_device_are_left_to_the_driver() -> None:
+    world = World()
+    device_gb = world.scheduler.state.cluster.nodes[0].device_gb
+    world.submit("large", gpu_mem_gb=100.0)
+    world.submit("tight", gpu_mem_gb=0.985 * device_gb - 100.0)
+    world.submit("fits", gpu_mem_gb=0.965 * device_gb - 100.0)
+
+    assert world.started == ["large", "fits"]
+
+
 def test_who_refuses_company_has_none() -> None:
     world = World()
     world.submit("shy", shareable=False)
@@ -221,3 +231,41 @@ def test_who_was_promised_nothing_firmly_makes_nobody_leave() -> None:
     break_promise(world, 10.0)
 
     assert world.shares() == {"firm": 0.5, "loose": 0.5}
+
+
+def test_a_third_promise_waits_until_its_keeping_is_known() -> None:
+    world = World()
+    for name in ("first", "second", "third"):
+        world.submit(name, slowdown=1.3)
+        if name != "third":
+            world.report(name, mem_gb=2.0)
+
+    assert world.started == ["first", "second"]
+    third = JobId("third")
+    view = replace(world.scheduler.view(world.now), asked=frozenset({third}))
+    assert "were promised a slowdown" in world.scheduler.policy.decide(view).reasons[third]
+
+
+def test_a_job_without_a_promise_does_not_wait_behind_a_third_one() -> None:
+    world = World()
+    for name in ("first", "second", "third"):
+        world.submit(name, slowdown=1.3)
+        if name != "third":
+            world.report(name, mem_gb=2.0)
+
+    world.tell(Woken(), after=1000.0)
+    world.submit("easy-going")
+
+    assert world.started == ["first", "second", "easy-going"]
+
+
+def test_a_promise_beside_others_is_made_again_when_one_of_them_ends() -> None:
+    world = World()
+    for name in ("first", "second", "third"):
+        world.submit(name, slowdown=1.3)
+        if name != "third":
+            world.report(name, mem_gb=2.0)
+
+    world.finish("first")
+
+    assert world.started == ["first", "second", "third"]

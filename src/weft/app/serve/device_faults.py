@@ -40,7 +40,7 @@ class DeviceFaults(Repeated):
         self._faults: dict[str, str] = {str(name): str(why) for name, why in (stored or {}).items()}
 
     async def look(self) -> None:
-        """Set aside what has a fault that nobody has seen yet."""
+        """Set aside what has a fault that nobody saw yet; use again what has none after all."""
         quotas, faults = self._quotas(), dict(self._faults)
         for node, devices in self._engine.health.devices.items():
             for device in devices:
@@ -52,6 +52,12 @@ class DeviceFaults(Repeated):
                         "gpu=%s set aside: %s; `weft undrain %s` uses it again",
                         *(name, device.fault, node),
                     )
+                elif device.withdrawn and faults.get(name) == device.withdrawn:
+                    del faults[name]
+                    quotas = quotas.without_windows(f"{ASIDE}{name}")
+                    log.warning("gpu=%s is used again, it was not to blame", name)
+                elif not device.fault and f"{ASIDE}{name}" not in quotas.windows:
+                    faults.pop(name, None)  # the same again is a new fault
         if faults != self._faults:
             self._keep(faults)
             await self._change(quotas)

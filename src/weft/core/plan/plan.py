@@ -58,6 +58,13 @@ class Plan:
             blockers={**self.blockers, **words},
         )
 
+    def joined(self, more: Plan) -> Plan:
+        """With the changes of another, each saying why of those whom it changes."""
+        mine = {job: text for job, text in self.reasons.items() if job not in more.changes}
+        theirs = {job: text for job, text in more.reasons.items() if job in more.changes}
+        changes = {**self.changes, **more.changes}
+        return replace(self, changes=changes, reasons={**mine, **theirs})
+
     @classmethod
     def target(cls, view: Holdings, everything: Mapping[JobId, Allocation]) -> Plan:
         """The changes that lead from what jobs hold now to exactly `everything`."""

@@ -33,7 +33,7 @@ from weft.wire.regular_files import open_regular
 AT_ONCE = 1 << 20  # bytes of a log that are read in one turn
 LONGEST_LINE = 1 << 20
 LONGEST_TEXT = 2_000
-REPEATED = ("report", "saved")  # each makes those before it old
+REPEATED = ("report", "saved", "health")  # each makes those before it old
 
 Line = dict[str, Any]
 

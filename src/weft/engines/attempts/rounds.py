@@ -20,6 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from weft.core.events.event import Event
 from weft.core.model.job import JobId
+from weft.engines.attempts.health_board import AgentHealth, HealthBoard
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,11 @@ class Monitored(Protocol):
     silent: bool
 
     @property
+    def health(self) -> list[AgentHealth]:
+        """What its agents told of devices, and nobody has taken up yet."""
+        ...
+
+    @property
     def more(self) -> bool:
         """Whether an agent's log was not read to its end."""
         ...
@@ -105,6 +111,7 @@ class AttemptLoop(ABC, Generic[M]):
     told: Callable[[Event], None]
     left: Callable[[Key], None]
     watched: dict[Key, M] = field(init=False, default_factory=dict)
+    board: HealthBoard = field(init=False, default_factory=HealthBoard)
     _rounds: Rounds = field(init=False, default_factory=Rounds)
     _poke: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
@@ -139,6 +146,8 @@ class AttemptLoop(ABC, Generic[M]):
                 continue  # it was forgotten meanwhile
             for event in events if not attempt.silent else ():
                 self.told(event)
+            self.board.take(key, attempt.health)
+            attempt.health.clear()
             try:
                 await self._settle(attempt, error, now)
             except Exception as everybodys:

@@ -22,6 +22,7 @@ from weft.core.events.event import Event, Failed, Finished, Started, StartFailed
 from weft.core.model.job import JobId
 from weft.engines.attempts.agent_log import AgentLog, read_end, read_line, read_resize
 from weft.engines.attempts.clearing import Footprint, Process
+from weft.engines.attempts.health_board import AgentHealth, read_health
 from weft.engines.machine.host_part import NOTHING_ASKED, Asked
 from weft.wire.attempt import (
     AGENT_LOG,
@@ -65,6 +66,7 @@ class Watched:
     over: bool = False
     ending: Event | None = None
     deadline: float = inf
+    health: list[AgentHealth] = field(default_factory=list)
     log: AgentLog = field(init=False)
     _looked: float = 0.0
     _claim: Process | None = None
@@ -124,6 +126,8 @@ class Watched:
                 yield read_resize(job, attempt, line)
             case "exited":
                 self._codes[str(line["rank"])] = int(line["code"])
+            case "health":
+                self.health.append(read_health(line))
             case "stopping":
                 self._stopping = True
             case "ended":

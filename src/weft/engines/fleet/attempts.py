@@ -13,6 +13,7 @@ from math import inf
 
 from weft.core.events.event import Event
 from weft.engines.attempts.agent_log import LONGEST_TEXT
+from weft.engines.attempts.health_board import AgentHealth
 from weft.engines.fleet.gang import GangWatch
 from weft.engines.fleet.port import Key, Observation, Phase
 from weft.frozen import frozen
@@ -51,6 +52,11 @@ class Run:
     def key(self) -> Key:
         """What it is known by."""
         return self.watch.gang.key
+
+    @property
+    def health(self) -> list[AgentHealth]:
+        """What its agents told of devices, and nobody has taken up yet."""
+        return self.watch.health
 
     @property
     def more(self) -> bool:

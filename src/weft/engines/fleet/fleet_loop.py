@@ -59,7 +59,9 @@ class FleetLoop(AttemptLoop[Run]):
             for machine in self.machines.values()
             if machine.health is not Health.UP
         ]
-        return EngineHealth(not troubles, "; ".join(troubles), tuple(out_of_use), self._taken())
+        devices = {name: self.board.devices(one.node) for name, one in self.machines.items()}
+        what = (not troubles, "; ".join(troubles), tuple(out_of_use), self._taken())
+        return EngineHealth(*what, {name: seen for name, seen in devices.items() if seen})
 
     def _taken(self) -> dict[NodeId, str]:
         """Devices that jobs of others hold: as many as there are, of those that ours do not."""

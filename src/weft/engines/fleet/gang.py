@@ -18,6 +18,7 @@ from typing import Any
 from weft.core.events.event import Event, Failed, Finished, Started, StartFailed, Stopped
 from weft.core.model.job import NodeId
 from weft.engines.attempts.agent_log import AgentLog, read_end, read_line
+from weft.engines.attempts.health_board import AgentHealth, read_health
 from weft.engines.attempts.rounds import EVERYBODYS as OF_THIS_MACHINE
 from weft.engines.fleet.port import Gang, Part
 from weft.wire.attempt import BEAT, CLAIM
@@ -90,6 +91,7 @@ class GangWatch:
         self.gang = gang
         self.parts = [PartWatch(part, again) for part in gang.parts]
         self.started = False  # told
+        self.health: list[AgentHealth] = []
         self._unsaid: list[Event] = []  # read, and not told because another part was not
         self._failed_first = False
         self._went_down = ""  # why nodes under it did, whatever its parts had said by then
@@ -146,6 +148,8 @@ class GangWatch:
                 watch.started = True
             case "ended":
                 watch.end, watch.ended_at = read_end(job, attempt, line), float(line["at"])
+            case "health":
+                self.health.append(replace(read_health(line), node=watch.part.node))
             case _:
                 yield from read_line(job, attempt, line)
 

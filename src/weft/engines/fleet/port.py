@@ -51,7 +51,7 @@ class Gang:
     `name` is what people call the job. A `time_limit_s` of 0 is none; it bounds the attempt with
     all its grace times, so that a manager may end it then. `image` is a container's, empty for the
     nodes' own software, and sees `volumes` besides. `asked` are variables of the job that its
-    manager reads as requests.
+    manager reads as requests. `priority` is the job's class by name (`weft.core.model.priorities`).
     """
 
     job: JobId
@@ -64,6 +64,7 @@ class Gang:
     image: str = ""
     volumes: tuple[str, ...] = ()
     asked: Mapping[str, str] = field(default_factory=dict)
+    priority: str = "normal"
 
     @property
     def key(self) -> Key:

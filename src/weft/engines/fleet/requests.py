@@ -11,6 +11,7 @@ from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.cluster import CPU
 from weft.core.model.job import Allocation, Discipline, Job, JobId, NodeId, Slice
 from weft.core.model.launch import SoftwareKind
+from weft.core.model.priorities import priority_word
 from weft.engines.attempts.request import common_spec
 from weft.engines.fleet.port import Abilities, Gang, Machine, Part
 from weft.engines.machine.host_part import Asked, HostPart, host_part, read_asked
@@ -62,6 +63,7 @@ def make_gang(job: Job, on: Allocation, attempt: int, site: Site) -> Gang:
         image=image.name if image else "",
         volumes=image.volumes if image else (),
         asked={name: value for name, value in launch.env.items() if name.startswith(ASKS)},
+        priority=priority_word(job),
     )
 
 

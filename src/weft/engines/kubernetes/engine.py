@@ -24,7 +24,7 @@ from weft.engines.kubernetes.pods import (
     own_ids,
     read_mounts,
 )
-from weft.engines.kubernetes.tenants import NAMESPACE, read_names, read_tenants
+from weft.engines.kubernetes.tenants import NAMESPACE, read_classes, read_names, read_tenants
 from weft.engines.machine.job_environment import check_names
 
 
@@ -44,7 +44,8 @@ class KubernetesEngine(FleetEngine):
     `pod` or of the `node`, whose network pods then have. `nodes_file` has the output of `kubectl
     get nodes -o json` where nodes may not be read, `labels` chooses some of them, `tolerate` names
     taints of theirs, joined by `+`; `keep_cpus` and `keep_mem_gb` of each are left to other pods.
-    `pull_secret`, `account` and `priority_class` are the pods' own; `secrets`, joined by `+`, are
+    `pull_secret`, `account` and `priority_class` are the pods' own; classes may differ by the
+    priority of jobs, `NAME+guaranteed:NAME+spot:NAME`; `secrets`, joined by `+`, are
     those whose keys are variables of jobs. `tenants` is a file that gives each tenant a namespace,
     a service account whose rights are used there, and what its pods have. With `weft_jobs` jobs can
     also be applied as custom resources, WeftJob, to these namespaces.
@@ -127,7 +128,7 @@ class KubernetesEngine(FleetEngine):
             tolerate=tuple(filter(None, self.tolerate.split("+"))),
             account=self.account,
             pull_secret=self.pull_secret,
-            priority_class=self.priority_class,
+            priority_classes=read_classes(self.priority_class),
             secrets=read_names(self.secrets, "secrets"),
             weft_jobs=self.weft_jobs,
             env=tuple((name, os.environ[name]) for name in self.pass_env if name in os.environ),

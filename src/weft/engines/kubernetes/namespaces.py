@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
 from weft.core.errors import EngineError
+from weft.core.model.job import JobId
 from weft.engines.fleet.port import Gang, Key
 from weft.engines.kubernetes.api import CONFLICT, FORBIDDEN, MISSING, Api, ApiError, Object
+from weft.engines.kubernetes.events import event_on, events_path
 from weft.engines.kubernetes.pod_watch import Watching
 from weft.engines.kubernetes.pods import SERVICE, Site, headless_service, key_of, pods_of, selector
 from weft.engines.kubernetes.tenants import account_name
 
-JOBS_API = "batch.weft/v1alpha1"
+log = logging.getLogger(__name__)
+
+JOBS_API, KIND = "batch.weft/v1alpha1", "WeftJob"
+UID_DIGITS = 16  # of an object's own id, in that of its job
 ENDING_S = 1  # a kubelet ends a pod at once, but must have confirmed it: 0 would only forget it
 
 
@@ -26,7 +32,7 @@ class Namespace:
 
     def __init__(self, api: Api, site: Site, tenant: str = "") -> None:
         self.site, self.tenant = site, tenant
-        self._own_api = bool(site.acts_as)
+        self._own_api, self._tells = bool(site.acts_as), True
         self.api = Api(api.access, acts_as=account_name(site)) if self._own_api else api
         self.path = f"/api/v1/namespaces/{site.namespace}/pods"
         self._pods = Watching(self.api, self.path)
@@ -75,6 +81,9 @@ class Namespace:
     def submit(self, gang: Gang) -> None:
         """Ask the server whether it would take all pods, then create them."""
         pods = pods_of(gang, self.site)
+        if owner := self._owner(gang.job):
+            for pod in pods:
+                pod["metadata"]["ownerReferences"] = [owner]
         try:
             if len(pods) > 1:  # all or none: a single one is refused as it is
                 for pod in pods:
@@ -82,6 +91,7 @@ class Namespace:
             for pod in pods:
                 if (made := self._create(self.path, pod)) is not None:
                     self._pods.put(made)
+                    self._tell(made, "Placed", f"{gang.name or gang.job}, attempt {gang.attempt}")
         except ApiError as error:
             if error.rights and not self.tenant:
                 raise
@@ -97,7 +107,30 @@ class Namespace:
         body = self.api.get(self.path, labelSelector=selector(self.site.owner, key))
         for pod in body.get("items") or ():
             if key_of(pod) == key:
+                self._tell(pod, "Ended", f"Weft ends attempt {key[1]} of {key[0]}")
                 self.api.delete(f"{self.path}/{pod['metadata']['name']}", grace_s=ENDING_S)
+
+    def _owner(self, job: JobId) -> Object | None:
+        """The WeftJob that a job was applied as, in whose id is part of the object's own."""
+        for written in self.weft_jobs().values():
+            meta = written["metadata"]
+            if job.endswith(f"-{meta['uid'].replace('-', '')[:UID_DIGITS]}"):
+                named = {"name": meta["name"], "uid": meta["uid"]}
+                return {"apiVersion": JOBS_API, "kind": KIND, **named, "controller": True}
+        return None
+
+    def _tell(self, pod: Object, reason: str, text: str) -> None:
+        """An event on a pod, where we may make some: for people, and nothing depends on it."""
+        if not self._tells:
+            return
+        meta = pod["metadata"]
+        about = {name: meta[name] for name in ("namespace", "name", "uid")}
+        event = event_on({"apiVersion": "v1", "kind": "Pod", **about}, reason, text)
+        try:
+            self._create(events_path(self.site.namespace), event)
+        except ApiError as error:
+            self._tells = not error.rights
+            log.info("pod=%s has no event %s: %s", meta["name"], reason, error.what)
 
     @property
     def _hint(self) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from pathlib import Path, PurePosixPath
 
 from weft.core.errors import InvalidConfig
@@ -52,6 +52,7 @@ class Site:
     rank 0: by the headless service's name for its pod, by the pod's or by the node's address; with
     the last, pods have the node's network. `uid` and `gid` are those of the service. `acts_as` is
     the service account of the namespace whose rights pods are made with, empty for the service's.
+    `priority_classes` are pods' classes by the priority of their job, empty for all others.
     `secrets` are those of the namespace whose keys are variables of its jobs. With `weft_jobs`
     jobs can be applied there as custom resources.
     """
@@ -71,7 +72,7 @@ class Site:
     uid: int = 0
     gid: int = 0
     acts_as: str = ""
-    priority_class: str = ""
+    priority_classes: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     weft_jobs: bool = False
 
@@ -238,8 +239,8 @@ def _spec(gang: Gang, site: Site, part: Part, name: str) -> Object:
         spec["activeDeadlineSeconds"] = int(gang.time_limit_s) + SPARE_S
     if site.account:
         spec["serviceAccountName"] = site.account
-    if site.priority_class:
-        spec["priorityClassName"] = site.priority_class
+    if name := site.priority_classes.get(gang.priority, site.priority_classes.get("", "")):
+        spec["priorityClassName"] = name
     if site.pull_secret:
         spec["imagePullSecrets"] = [{"name": site.pull_secret}]
     if site.uid:

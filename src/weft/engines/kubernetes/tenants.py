@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.core.errors import InvalidConfig
+from weft.core.model.priorities import PRIORITIES
 from weft.engines.kubernetes.pods import Site, read_mounts
 from weft.engines.machine.users_file import read_table, sections
 
@@ -47,6 +48,20 @@ def read_names(text: str, where: str) -> tuple[str, ...]:
         if not ACCOUNT.fullmatch(name):
             raise InvalidConfig(f"{where} has {name!r}", hint="write NAME+NAME")
     return names
+
+
+def read_classes(text: str) -> dict[str, str]:
+    """Priority classes joined by `+`: `PRIORITY:NAME` for jobs of that one, `NAME` for others."""
+    classes: dict[str, str] = {}
+    for piece in filter(None, text.split("+")):
+        word, _, name = piece.rpartition(":")
+        if word in classes or word not in ("", *PRIORITIES) or not ACCOUNT.fullmatch(name):
+            raise InvalidConfig(
+                f"priority_class has {piece!r}",
+                hint=f"write NAME+PRIORITY:NAME; priorities are {', '.join(PRIORITIES)}",
+            )
+        classes[word] = name
+    return classes
 
 
 def account_name(site: Site) -> str:

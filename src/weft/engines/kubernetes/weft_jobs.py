@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from weft.core.job_objects import JobObject
 from weft.engines.kubernetes.api import CONFLICT, MISSING, Api, ApiError, Object
-from weft.engines.kubernetes.namespaces import JOBS_API, Namespace, jobs_path
+from weft.engines.kubernetes.events import event_on, events_path
+from weft.engines.kubernetes.namespaces import JOBS_API, KIND, Namespace, jobs_path
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-KIND = "WeftJob"
 FINALIZER = "batch.weft/cancel"
-LONGEST_NAME, LONGEST_TEXT = 200, 1000  # of an event
 
 
 class WeftJobs:
@@ -67,8 +64,8 @@ class WeftJobs:
 
     async def tell(self, job: JobObject, reason: str, text: str, *, warning: bool) -> None:
         """An event, whose name is made of what it tells: a second one is refused."""
-        event = event_of(job, reason, text, warning=warning)
-        path = f"/api/v1/namespaces/{job.namespace}/events"
+        event = event_on(_reference(job), reason, text, warning=warning)
+        path = events_path(job.namespace)
         try:
             await self._ask(job, lambda api, _: api.create(path, event))
         except ApiError as error:
@@ -87,28 +84,13 @@ class WeftJobs:
             raise
 
 
-def event_of(job: JobObject, reason: str, text: str, *, warning: bool) -> Object:
-    """An event on a WeftJob: pure but for the time."""
-    told = hashlib.sha256(f"{job.uid}/{reason}/{text}".encode()).hexdigest()[:16]
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _reference(job: JobObject) -> Object:
     return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": f"{job.name[:LONGEST_NAME]}.{told}", "namespace": job.namespace},
-        "involvedObject": {
-            "apiVersion": JOBS_API,
-            "kind": KIND,
-            "namespace": job.namespace,
-            "name": job.name,
-            "uid": job.uid,
-        },
-        "reason": reason,
-        "message": text[:LONGEST_TEXT],
-        "type": "Warning" if warning else "Normal",
-        "source": {"component": "weft"},
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
+        "apiVersion": JOBS_API,
+        "kind": KIND,
+        "namespace": job.namespace,
+        "name": job.name,
+        "uid": job.uid,
     }
 
 

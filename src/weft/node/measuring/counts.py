@@ -154,10 +154,11 @@ class Counts:
 
 def _is_sound(message: Counted) -> bool:
     numbers = (message.at, message.steps, message.total, message.data_s)
+    own = (message.own_s, message.own_steps)
     memory = (message.held_gb, message.peak_gb)
     return (
         message.unit in UNITS
-        and all(isfinite(number) and abs(number) <= MOST_STEPS for number in numbers)
+        and all(isfinite(number) and abs(number) <= MOST_STEPS for number in (*numbers, *own))
         and all(isfinite(gb) and 0.0 <= gb <= MOST_GB for gb in memory)
         and message.steps >= 0.0
         and message.at > 0.0

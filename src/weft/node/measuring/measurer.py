@@ -16,6 +16,7 @@ from pathlib import Path
 
 from weft.node.attempt_log import Journal
 from weft.node.measuring.counts import WINDOW_S, Counts
+from weft.node.measuring.health import HealthLines
 from weft.node.measuring.outside import Observation, Outside
 from weft.wire.attempt import MEASURED, AttemptSpec
 from weft.wire.messages import Counted
@@ -39,6 +40,7 @@ class Measurer:
         self._file, self._journal = folder / MEASURED, journal
         self.counts = Counts(spec.first_rank)
         self._outside, self._seen = Outside(spec, pids), Observation()
+        self.health = HealthLines(spec, journal)
         self._peak = 0.0
         self._began = time.monotonic()
         self._changed = False
@@ -53,6 +55,7 @@ class Measurer:
         """A watcher's word."""
         if self.counts.take(message, time.time()):
             self._changed = True
+            self.health.take(message)
             if not self._counting and self.counts.samples:
                 self._counting = True
                 self._next, self._apart = time.monotonic() + FIRST_S, APART_S
@@ -64,6 +67,7 @@ class Measurer:
             self._looked = now
             self._seen, self._changed = self._outside.look(), True
             self._peak = max(self._peak, self._seen.held_gb or 0.0, self.counts.peak_gb)
+            self.health.look()
         if self._changed and now - self._written >= WRITE_S:
             self._written, self._changed = now, False
             self._write()
@@ -74,6 +78,7 @@ class Measurer:
 
     def end(self) -> None:
         """The processes have left: what they came to, if nobody knows yet."""
+        self.health.look(now=True)
         if self.counts.samples and self.counts.samples[-1][1] != self._reported:
             self._write()
             self._tell()

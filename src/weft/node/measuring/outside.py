@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from weft.frozen import frozen
+from weft.node.measuring.health import visible_devices
 from weft.node.measuring.nvml import NO_HEALTH, Devices, Health
 from weft.wire.attempt import AttemptSpec
 from weft.wire.processes import PROC, skip_gone
@@ -45,11 +46,10 @@ class Outside:
 
     def __init__(self, spec: AttemptSpec, pids: Pids) -> None:
         self._pids = pids
-        self._visible = spec.visible
-        if spec.learnt:
-            self._visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        self._spec = spec
         self._devices: Devices | None = None
-        self._tried = self._visible is None
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES") if spec.learnt else spec.visible
+        self._tried = visible is None
         self._usage: dict[int, Usage] = {}
         self._looked = 0.0
 
@@ -81,7 +81,7 @@ class Outside:
         if not self._tried:
             self._tried = True
             try:
-                self._devices = Devices(_numbers(self._visible or ""))
+                self._devices = Devices(visible_devices(self._spec))
             except (OSError, AttributeError) as error:
                 log.info("devices are not measured: %s", error)
         if self._devices is None:
@@ -89,7 +89,7 @@ class Outside:
         try:
             devices = self._devices
             return devices.memory(pids), devices.utilisation(pids), devices.health()
-        except OSError as error:
+        except (OSError, AttributeError) as error:  # an old driver does not know every question
             log.info("devices are not measured any more: %s", error)
             self._devices = None
             return None, None, NO_HEALTH
@@ -110,9 +110,3 @@ def read_usage(pid: int) -> Usage:
             elif name == "write_bytes":
                 written = int(value)
     return Usage(cpu_s, read, written)
-
-
-def _numbers(visible: str) -> list[int]:
-    """The devices that CUDA_VISIBLE_DEVICES names by number; none where it does otherwise."""
-    parts = [part.strip() for part in visible.split(",")]
-    return [int(part) for part in parts] if all(part.isdigit() for part in parts) else []

@@ -91,7 +91,8 @@ def slurm_variables(spec: AttemptSpec, local: int) -> dict[str, str]:
         "SLURM_CPUS_ON_NODE": max(round(spec.cpus), 1),
         "SLURM_NTASKS": tasks,
         "SLURM_RESTART_COUNT": spec.attempt - 1,
-        "SLURMD_NODENAME": os.uname().nodename,
+        "SLURMD_NODENAME": (here := os.uname().nodename),
+        **({"SLURM_JOB_NODELIST": here, "SLURM_NODELIST": here} if spec.nodes == 1 else {}),
     }
     return {name: str(value) for name, value in variables.items()}
 

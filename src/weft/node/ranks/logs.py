@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-from weft.wire.gpu_faults import is_fault
+from weft.wire.gpus.faults import is_fault
 
 TAIL_BYTES = 8192
 # What frameworks say when a device has too little memory: PyTorch, CUDA, JAX, TensorFlow, cuBLAS.

@@ -24,12 +24,12 @@ from weft.core.plan.reasons import Blocker
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.stops import Rung
+from weft.pieces.share.company import PROMISES, can_promise, gets_on
 from weft.pieces.share.parting import find_parted
 
 RESIDENTS = 16  # on one device
 KEPT_FREE = 0.03  # of a device's memory: contexts, fragments, what the driver takes
 LEAST_TRIAL = 1 / 16  # of a device's memory: with less, a program never seen is not started
-WORTH = 1.05  # sum of speeds, each as a part of that alone: with turns it is 1
 AGAIN_S = 1.0  # until a place is looked for, for who had to leave
 PATIENCE_S = 300.0  # of who fits nowhere: then nobody who came later joins in front of it
 
@@ -102,6 +102,7 @@ class _Search:
         self._devices = self._find_devices(together)
         self._kinds = {device.kind: device.room_gb for device in self._devices.values()}
         self._full: dict[tuple[str, ...], float] = {}  # needs for which there is no room
+        self._unpromised: set[int] = set()  # rows whose promise nobody knows how to keep
 
     def run(self) -> Plan:
         """The plan with those who join, and everybody's part of their devices put right."""
@@ -214,7 +215,7 @@ class _Search:
 
     def _is_patient(self, waiting: Sequence[int]) -> bool:
         waited = self._view.waited()
-        return not any(waited[row] > PATIENCE_S for row in waiting)
+        return not any(waited[row] > PATIENCE_S for row in waiting if row not in self._unpromised)
 
     def _join(self, row: int) -> bool:
         job, room, home = self._view.job(row), False, self._home(row)
@@ -228,7 +229,13 @@ class _Search:
             if claim_gb is None:
                 continue
             room = True
-            if self._gets_on(job, residents) and self._take(row, device, residents, claim_gb):
+            group = [self._view.job(other) for other in residents.claims] + [job]
+            if not can_promise(self._programs, job, group, residents.kind):
+                self._unpromised.add(row)
+            elif gets_on(self._programs, group, residents.kind) and self._take(
+                row, device, residents, claim_gb
+            ):
+                self._unpromised.discard(row)
                 return True
         if not room and not self._must_be_alone(job):
             need_gb = self._least_need(job)
@@ -252,7 +259,8 @@ class _Search:
         job, on = self._view.job(row), self._view.allocation(row)
         kept_gb = residents.asleep.pop(job.id, 0.0)
         now_gb = max(self._count(row, on, residents), kept_gb)
-        fits = now_gb <= residents.left_gb and self._gets_on(job, residents)
+        group = [self._view.job(other) for other in residents.claims] + [job]
+        fits = now_gb <= residents.left_gb and gets_on(self._programs, group, residents.kind)
         if fits and self._take(row, home, residents, now_gb):
             return True
         if kept_gb:
@@ -288,20 +296,6 @@ class _Search:
         if left_gb < least:
             return None
         return need_gb if job.gpu_mem_gb is not None else max(least, left_gb / 2)
-
-    def _gets_on(self, job: Job, residents: _Residents) -> bool:
-        """Whether nothing that was measured speaks against this group."""
-        group = [self._view.job(row) for row in residents.claims] + [job]
-        speeds = 0.0
-        for at, member in enumerate(group):
-            others = group[:at] + group[at + 1 :]
-            slowdown = self._programs.slowdown(member, residents.kind, others)
-            if slowdown is None:
-                return True
-            if member.slowdown is not None and slowdown > member.slowdown:
-                return False
-            speeds += 1.0 / slowdown
-        return speeds >= WORTH
 
     def _take(self, row: int, device: Device, residents: _Residents, claim_gb: float) -> bool:
         """Make room for a row beside these, in the ledger too; False where it has no place."""
@@ -363,6 +357,11 @@ class _Search:
                 continue
             if self._must_be_alone(job):
                 reasons[job.id] = "it runs alone, as memory or a GPU fault ended it beside others"
+            elif row in self._unpromised:
+                reasons[job.id] = (
+                    f"waits for a GPU with fewer than {PROMISES} other jobs that were promised a "
+                    "slowdown, as nobody knows yet whether one more can be kept"
+                )
             elif self._kinds:
                 reasons[job.id] = "no shared GPU has enough memory left for it"
         return reasons

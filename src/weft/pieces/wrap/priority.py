@@ -20,6 +20,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column
 from weft.frozen import frozen
+from weft.pieces.size.choice_reasons import gave_way, say_gave_way
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
@@ -117,7 +118,7 @@ class Priority(Wrapper):
             more = decide_among(self, replace(part, memory=None))
         finally:
             view.free.rollback(mark)
-        return replace(plan, changes={**plan.changes, **more.changes})
+        return plan.joined(more)
 
 
 FILLER = float(Tier.OPPORTUNISTIC)
@@ -173,4 +174,10 @@ def give_way(view: View, plan: Plan, held: dict[JobId, Allocation]) -> Plan | No
         else:
             changes[job] = None
     view.free.rollback(mark)
-    return replace(plan, changes=changes) if possible else None
+    if not possible:
+        return None
+    rows = {view.table.row(job): to for job, to in changes.items()}
+    stops = {row: to for row, to in rows.items() if view.job(row).id in held and to is None}
+    reasons = {**plan.reasons, **say_gave_way(view, rows)}
+    blockers = {**plan.blockers, **gave_way(view, stops)}
+    return replace(plan, changes=changes, reasons=reasons, blockers=blockers)

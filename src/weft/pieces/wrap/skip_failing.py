@@ -61,8 +61,8 @@ class SkipFailing(Wrapper):
         plan = plan.explained({}, cleared)
         if not spared:
             return replace(plan, memory=SkipFailingMemory(plan.memory))
-        until = kept.until if spared.keys() <= kept.spared.keys() else view.now + self.again_s
-        until = max(until, view.now + 1.0)
+        known = view.now < kept.until and spared.keys() <= kept.spared.keys()
+        until = kept.until if known else view.now + self.again_s
         return replace(
             plan,
             wake_at=until if plan.wake_at is None else min(plan.wake_at, until),

@@ -9,7 +9,7 @@ from weft.core.model.job import Allocation, JobId
 from weft.core.state.releasing import devices_of
 from weft.core.state.state import State
 from weft.core.stops import Rung
-from weft.wire.gpu_faults import is_fault, is_of_others
+from weft.wire.gpus.faults import is_fault, is_of_others
 
 FAULT_S = 10.0  # in which all clients of a GPU notice the fault of one
 

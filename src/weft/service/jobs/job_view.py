@@ -11,6 +11,7 @@ from weft.app.serve.live import Live
 from weft.core.codec.plain_values import encode
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, name_of
+from weft.core.model.priorities import priority_word
 from weft.core.plan.reasons import Reason, device_word
 from weft.core.protocols import DeviceHealth
 from weft.runtime.deciding.waiting import waits_of, why_waits
@@ -19,7 +20,6 @@ from weft.runtime.records.idle_jobs import describe_idle
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
 from weft.service.access.redaction import mask, mask_all, secrets_of
-from weft.service.requests.job_file import priority_word
 from weft.service.responses.answers import JobAnswer, NodeAnswer, Notice, Part
 from weft.service.responses.gpu_health import GpuHealth
 from weft.service.responses.job_row import GpuRange

@@ -160,7 +160,7 @@ def start_of(estimate: Estimate | None) -> Start | None:
         p10=estimate.quantile(0.1),
         p50=estimate.quantile(0.5),
         p90=estimate.quantile(0.9),
-        simulations=len(estimate.after),
+        simulations=0 if estimate.counted else len(estimate.after),
     )
 
 

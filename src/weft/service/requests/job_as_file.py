@@ -11,9 +11,10 @@ from typing import Any
 
 from weft.core.model.job import Job, name_of
 from weft.core.model.launch import DEFAULT_GRACE_S, Launch
+from weft.core.model.priorities import priority_word
 from weft.service.access.tokens import Caller
 from weft.service.http.refusals import Refused
-from weft.service.requests.job_file import HIDDEN, SHELL, JobFile, priority_word
+from weft.service.requests.job_file import HIDDEN, SHELL, JobFile
 from weft.service.requests.share_fields import share_of
 
 Fields = dict[str, Any]

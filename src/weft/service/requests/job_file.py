@@ -16,8 +16,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from weft.core.model.execution import read_execution
-from weft.core.model.job import LOWEST, BatchRange, Demand, Job, JobId, Or, Tier
+from weft.core.model.job import BatchRange, Demand, Job, JobId, Or, Tier
 from weft.core.model.launch import DEFAULT_GRACE_S, Launch, Processes
+from weft.core.model.priorities import PRIORITIES, PriorityWord
 from weft.service.requests.field_types import (
     CheckpointPlace,
     Count,
@@ -41,17 +42,9 @@ from weft.service.requests.request_base import RequestBody
 from weft.service.requests.share_fields import Sharing, part_of, terms_of
 from weft.service.requests.software_fields import SoftwareFields, software_of
 from weft.service.requests.traffic_fields import TrafficFields
-from weft.service.responses.state_words import PriorityWord
 
 GUARANTEED: Literal["guaranteed"] = "guaranteed"
 TIERS: dict[PriorityWord, Tier] = dict.fromkeys(("spot", "opportunistic"), Tier.OPPORTUNISTIC)
-PRIORITIES: dict[PriorityWord, float] = {
-    GUARANTEED: 1.0,
-    "normal": 0.0,
-    "spot": -0.5,
-    "opportunistic": LOWEST,
-}
-WORDS = {value: word for word, value in PRIORITIES.items()}
 MOST_OF_A_SWEEP = 1000
 MOST_PARAMETERS = 64
 LONGEST_SWEEP_ID = 60  # its jobs' ids have a number more
@@ -312,13 +305,6 @@ def demand_of(body: JobFile) -> Demand:
 def with_priority(job: Job, word: PriorityWord) -> Job:
     """The same job of another class."""
     return replace(job, priority=PRIORITIES[word], tier=TIERS.get(word, Tier.GUARANTEED))
-
-
-def priority_word(job: Job) -> PriorityWord:
-    """The class of a job by name."""
-    if (known := WORDS.get(job.priority)) is not None:
-        return known
-    return min(PRIORITIES, key=lambda word: abs(PRIORITIES[word] - job.priority))
 
 
 def new_id(name: str) -> str:

@@ -166,7 +166,8 @@ class Events:
 class Start:
     """Seconds from now until a start, from simulations of the present state.
 
-    `p90` is null where fewer than nine in ten simulations reached a start.
+    `p90` is null where fewer than nine in ten simulations reached a start. With 0 `simulations`
+    it was only counted from what is in front.
     """
 
     p10: float | None

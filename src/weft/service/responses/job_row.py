@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from weft.core.model.priorities import PriorityWord
 from weft.frozen import frozen_by_name
-from weft.service.responses.state_words import PriorityWord, StateWord
+from weft.service.responses.state_words import StateWord
 
 
 @frozen_by_name

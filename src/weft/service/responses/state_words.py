@@ -16,5 +16,4 @@ StateWord = Literal[
     "cancelled",
 ]
 NodeWord = Literal["up", "draining", "drained", "set aside", "down"]
-PriorityWord = Literal["guaranteed", "normal", "spot", "opportunistic"]
 RoleWord = Literal["admin", "user", "viewer"]

@@ -179,3 +179,14 @@ def test_a_restricted_view_predicts_the_same_for_the_same_jobs() -> None:
     part = view.restrict(np.array([False, True, True]))
 
     assert part.remaining().tolist() == [20.0, 30.0]
+
+
+def test_each_of_two_plans_says_why_of_those_whom_it_changes() -> None:
+    first, second = JobId("first"), JobId("second")
+    plan = Plan({first: None}, reasons={first: "gave way", second: "waits"})
+    more = Plan({second: None}, reasons={first: "waits", second: "starts"})
+
+    joined = plan.joined(more)
+
+    assert list(joined.changes) == [first, second]
+    assert joined.reasons == {first: "gave way", second: "starts"}

@@ -206,3 +206,13 @@ def test_as_many_cells_are_doomed_as_only_bad_hardware_is_left_for(
     assert all(healthy)
     places = [bindings.bound[c.name] for c in bindings.of("a") if c.name not in bindings.doomed]
     assert not any(number < bad for _, number in places)
+
+
+def test_a_doomed_cell_stays_on_the_machine_that_it_was_on() -> None:
+    layout = lay_out(machines_of(parse_cluster("2x4:v100")), read_rules({"a@node": 2.0}, {}, {}))
+    bindings = Bindings(layout, [FreeCells(layout.chains[0], range(2))])
+    bindings.last |= {cell.name: (cell.level, i) for i, cell in enumerate(bindings.of("a"))}
+
+    bindings.doom("a")
+
+    assert bindings.bound == bindings.last

@@ -7,6 +7,7 @@ from dataclasses import replace
 from weft.core.events.event import Decided, Started, Submitted
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.plan.policy import Policy
+from weft.core.plan.reasons import Blocker
 from weft.core.plan.view import View
 from weft.core.spec.registry import build
 from weft.core.state.state import State
@@ -57,6 +58,16 @@ def test_an_opportunistic_job_uses_what_idles_until_a_higher_one_can_start() -> 
 
     assert list(policy().decide(view).changes) == ["filler"]
     assert not policy().decide(firm).changes  # it would be in the way until its end
+
+
+def test_who_gives_way_is_told_to_whom() -> None:
+    view = running(4, job("filler", 3, -1.0), then=(job("real", 4),))
+
+    plan = policy().decide(view)
+
+    assert plan.changes[JobId("filler")] is None
+    assert "its 3 v100 GPUs went to real" in plan.reasons[JobId("filler")]
+    assert plan.blockers[JobId("filler")] is Blocker.GAVE_WAY
 
 
 def test_who_asks_for_more_than_there_is_holds_up_nobody() -> None:

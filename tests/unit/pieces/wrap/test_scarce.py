@@ -12,6 +12,7 @@ from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.pieces.wrap.scarce import Scarce
 from weft.policies.fifo import Fifo
+from weft.policies.las import Las
 from weft.testing import check_policy, cluster_of
 
 OVERTAKING = Fifo(backfill=True)
@@ -62,6 +63,17 @@ def test_who_has_waited_for_long_may_have_any() -> None:
     assert plan.wake_at == 600.0
     old = view_of(*jobs, now=600.0)
     assert "v100" in kinds_of(old, Scarce(OVERTAKING, patience_s=600.0).decide(old)).values()
+
+
+def test_the_next_look_is_the_sooner_of_its_own_and_of_the_policy_inside() -> None:
+    jobs = ("a", 4, (), 0.0), ("b", 4, (), 0.0), ("c", 4, (), 0.0)
+
+    looks = [
+        Scarce(Las(quantum=quantum), patience_s=600.0).decide(view_of(*jobs, now=10.0)).wake_at
+        for quantum in (100.0, 9000.0)
+    ]
+
+    assert looks == [110.0, 600.0]
 
 
 def test_kinds_may_be_named() -> None:

@@ -78,6 +78,28 @@ def test_who_was_found_is_tried_again_after_a_while() -> None:
     assert plan.memory == SkipFailingMemory(None)
 
 
+def test_who_fails_again_is_tried_again_after_as_long_and_not_at_once() -> None:
+    view = view_of(100, *jobs(5, 2))
+    wrapper = SkipFailing(Allergic(), again_s=60.0)
+    plan, looks = wrapper.decide(view), []
+    for now in (10.0, 60.0, 70.0, 120.0):
+        plan = wrapper.decide(replace(view, now=now, memory=plan.memory))
+        looks.append(plan.wake_at)
+
+    assert looks == [60.0, 120.0, 120.0, 180.0]
+
+
+def test_who_is_well_again_is_told_nothing_any_more() -> None:
+    view = view_of(100, *jobs(5, 2))
+    first = SkipFailing(Allergic(), again_s=60.0).decide(view)
+
+    plan = SkipFailing(Fifo(backfill=True), again_s=60.0).decide(
+        replace(view, now=60.0, memory=first.memory)
+    )
+
+    assert plan.reasons[JobId("bad2")] == ""
+
+
 def test_several_are_found_and_more_than_that_are_the_policys_fault() -> None:
     three = SkipFailing(Allergic()).decide(view_of(100, *jobs(20, 3, 7, 11)))
 

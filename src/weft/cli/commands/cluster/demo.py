@@ -239,16 +239,20 @@ def jobs_of(client: Client) -> list[str]:
 
 def what_next(url: str, jobs: list[str]) -> str:
     """What to try now, to be copied into another terminal."""
+    import shutil
+    import sys
+
     name = jobs[0] if jobs else "ID"
+    path = "" if shutil.which("weft") else f" PATH={Path(sys.executable).parent}:$PATH"
     lines = (
-        (f"export WEFT_URL={url}", "then, in another terminal:"),
+        (f"export WEFT_URL={url}{path}", "in another terminal, then:"),
         ("weft top", "who holds what, live"),
         (f"weft job {name}", "what became of a job"),
         ("weft run --gpus 2 -- python -c 'print(1)'", "a job of your own"),
         ("weft plan --gpus 4", "what would happen to a job"),
         ("weft what-if --policy fifo", "the same jobs under another policy"),
     )
-    wide = max(len(command) for command, _ in lines)
+    wide = max(len(command) for command, _ in lines[1:])
     return "\n".join(f"  {command:<{wide}}  {what}" for command, what in lines)
 
 

@@ -32,8 +32,8 @@ def priority(
     from weft.cli.connect.client import at
     from weft.cli.view.errors import user_errors
     from weft.core.errors import InvalidConfig, did_you_mean
+    from weft.core.model.priorities import PriorityWord
     from weft.service.responses.answers import Done
-    from weft.service.responses.state_words import PriorityWord
 
     with user_errors():
         if to not in get_args(PriorityWord):

@@ -60,12 +60,14 @@ class Counter:
     """Steps, when the last was done, and what is known beside.
 
     `totals` are functions that tell the steps of the whole training, None where they cannot; the
-    first that can is believed. `memory` tells present and peak device memory in GB.
+    first that can is believed. `memory` tells present and peak device memory in GB, `stepped` is
+    called after steps of an optimizer.
     """
 
     def __init__(self) -> None:
         self.totals: list[Callable[[float], float | None]] = []
         self.memory: Callable[[], Any] = lambda: (0.0, 0.0)
+        self.stepped: Callable[[], None] = lambda: None
         self._socket: socket.socket | None = None
         self.quick = [0, 1]  # steps that are not counted yet, and how many there may be
         self.begin_again()
@@ -77,6 +79,7 @@ class Counter:
         self._socket = None
         self.steps, self.unit, self.at = 0, "", 0.0
         self.data_s, self.loads = 0.0, False
+        self.own_s, self.own_steps = 0.0, 0
         self._replays, self._next, self._connect_at, self._memory_at = 0, 0.0, 0.0, 0.0
         self._held_gb = self._peak_gb = 0.0
         self._told, self._total_known = -1, 0.0
@@ -100,6 +103,7 @@ class Counter:
         self._add(steps)
         each_s = max((self.at - before) / steps, 1e-6)
         self.quick[1] = min(max(int(QUICK_S / each_s), 1), MOST_QUICK)
+        self.stepped()
 
     def replay(self) -> None:
         """A CUDA graph was replayed: a step itself, where no optimizer steps beside."""
@@ -131,6 +135,11 @@ class Counter:
         """For data."""
         self.loads = True
         self.data_s += seconds
+
+    def worked(self, seconds: float) -> None:
+        """A step took so long before its backward pass: before it waits for other ranks."""
+        self.own_s += seconds
+        self.own_steps += 1
 
     def finish(self) -> None:
         """The program is about to end: the last word."""
@@ -174,6 +183,8 @@ class Counter:
             "data_s": self.data_s if self.loads else -1.0,
             "held_gb": self._held_gb,
             "peak_gb": self._peak_gb,
+            "own_s": self.own_s,
+            "own_steps": self.own_steps,
         }
         message = json.dumps(body).encode() + b"\n"
         try:

@@ -41,6 +41,67 @@ def on_torch_optimizers(module: Any, counter: Any) -> None:
     counter.memory = _torch_memory
 
 
+class Forward:
+    """Times from the end of a step to the next backward pass: on the device where one is used.
+
+    There the process only asks for work, long before it is done: two events of the device's own
+    are put between its kernels, and read when they have passed.
+    """
+
+    def __init__(self, counter: Any, cuda: Any) -> None:
+        self._counter, self._cuda = counter, cuda
+        self._began: float | None = None
+        self._first: Any = None
+        self._both: Any = None
+
+    def begin(self) -> None:
+        """A step is done."""
+        self._began = self._first = None
+        if not self._cuda.is_initialized():
+            self._began = time.perf_counter()
+        elif not self._cuda.is_current_stream_capturing():
+            if self._both is not None and self._both[1].query():
+                self._counter.worked(self._both[0].elapsed_time(self._both[1]) / 1e3)
+                self._both = None
+            if self._both is None:
+                self._first = self._mark()
+
+    def end(self) -> None:
+        """A backward pass begins; only the first of a step counts."""
+        if self._began is not None:
+            self._counter.worked(time.perf_counter() - self._began)
+            self._began = None
+        elif self._first is not None and not self._cuda.is_current_stream_capturing():
+            self._both, self._first = (self._first, self._mark()), None
+
+    def _mark(self) -> Any:
+        event = self._cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+@counted
+def on_torch_autograd(module: Any, counter: Any) -> None:
+    """Where a backward pass begins, ranks of a gang begin to wait for each other."""
+    plain = module.backward
+    forward: Any = None
+    compiling: Any = None
+
+    def stepped() -> None:
+        nonlocal forward, compiling
+        if forward is None:  # by now all of torch is there
+            forward, compiling = Forward(counter, sys.modules["torch"].cuda), _compiling()
+        forward.begin()
+
+    @functools.wraps(plain)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if forward is not None and not compiling():
+            counting.guarded(forward.end)()
+        return plain(*args, **kwargs)
+
+    module.backward, counter.stepped = backward, counting.guarded(stepped)
+
+
 def _compiling() -> Callable[[], bool]:
     torch = sys.modules.get("torch")
     compiler = getattr(torch, "compiler", None)
@@ -180,6 +241,7 @@ def on_keras(module: Any, counter: Any) -> None:
 
 HOOKS: dict[str, Callable[[Any], None]] = {
     "torch.optim.optimizer": on_torch_optimizers,
+    "torch.autograd": on_torch_autograd,
     "torch.cuda": on_torch_cuda,
     "torch.cuda.graphs": on_cuda_graphs,
     "torch.utils.data.dataloader": on_data_loader,

@@ -131,7 +131,7 @@ class Quota(Wrapper):
             _, more = self._within(view, rules, {}, memory, Shape(beside), plan)
         finally:
             view.free.rollback(mark)
-        return replace(plan, changes={**plan.changes, **more.changes})
+        return plan.joined(more)
 
     def _within(
         self,

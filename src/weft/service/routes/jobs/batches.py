@@ -12,12 +12,13 @@ from pydantic import Field
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job
+from weft.core.model.priorities import priority_word
 from weft.service.access.rate_limit import check_jobs
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Context, Service, Writer
 from weft.service.http.json_body import Json
 from weft.service.http.refusals import Refused
-from weft.service.requests.job_file import GUARANTEED, JobFile, priority_word
+from weft.service.requests.job_file import GUARANTEED, JobFile
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import MadeAll
 from weft.service.routes.jobs import jobs as single

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 
 from weft.core.model.job import Job
+from weft.core.model.priorities import PRIORITIES, PriorityWord, priority_word
 from weft.core.stops import Rung
 from weft.runtime.loop.job_commands import loses_work, resume, set_priority, suspend
 from weft.runtime.records.sleep_records import describe_sleep
@@ -12,10 +13,9 @@ from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Context, Service, Writer, find_job
 from weft.service.http.json_body import Json
 from weft.service.http.refusals import Refused
-from weft.service.requests.job_file import PRIORITIES, priority_word, with_priority
+from weft.service.requests.job_file import with_priority
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import Done
-from weft.service.responses.state_words import PriorityWord
 from weft.service.routes.jobs.jobs import check_guaranteed
 
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)

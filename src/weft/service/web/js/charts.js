@@ -113,7 +113,7 @@ export function Chart({
         series: [
           {
             label: time ? "at" : xLabel || "x",
-            value: (_, value) => (value == null ? "–" : time ? clock(value) : format(value)),
+            value: (_, value) => (value == null ? "" : time ? clock(value) : format(value)),
           },
           ...series.map((one, i) => ({
             label: one.label,
@@ -125,7 +125,7 @@ export function Chart({
             fill: one.fill,
             points: { show: false },
             paths: one.step ? Plot.paths.stepped({ align: 1 }) : undefined,
-            value: (_, value) => (value == null ? "–" : format(value)),
+            value: (_, value) => (value == null ? "" : format(value)),
           })),
         ],
       };

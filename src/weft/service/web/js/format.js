@@ -59,6 +59,17 @@ export const setDevices = (kinds) => {
 
 export const count = (n, word, many = word + "s") => `${number(n)} ${n === 1 ? word : many}`;
 
+/** GPUs 0, 1, 2 and 5 as "0–2, 5". */
+export function ranges(numbers) {
+  const parts = [];
+  for (const n of [...numbers].sort((a, b) => a - b)) {
+    const last = parts.at(-1);
+    if (last && n === last[1] + 1) last[1] = n;
+    else parts.push([n, n]);
+  }
+  return parts.map(([a, b]) => (a === b ? `${a}` : `${a}–${b}`)).join(", ");
+}
+
 const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short" });
 
 const dayOf = (at) => new Date(at * 1000).toDateString();

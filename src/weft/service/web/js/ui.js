@@ -35,6 +35,14 @@ export const ticks = (text) =>
     .split("`")
     .map((part, i) => (i % 2 ? html`<code>${part}</code>` : part));
 
+const TAIL = 8; // of a name: what tells it from its neighbours is often at the end
+
+/** A name that is cut in its middle where there is too little room. */
+export const Name = ({ text }) =>
+  text.length <= 2 * TAIL
+    ? text
+    : html`<span class="cut"><span>${text.slice(0, -TAIL)}</span><span>${text.slice(-TAIL)}</span></span>`;
+
 export const Bar = ({ part, label }) => html`<div class="bar" role="img" aria-label=${label}>
   <i style=${{ width: `${Math.max(0, Math.min(1, part || 0)) * 100}%` }}></i></div>`;
 

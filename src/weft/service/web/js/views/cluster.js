@@ -210,7 +210,7 @@ function Figures({ store, waiting }) {
     <div class="figures">
       <div><div class="big">${number(running.length)}</div><a class="small" href=${link("jobs", [], { state: "running" })}>running</a></div>
       <div><div class="big">${number(waiting.length)}</div><a class="small" href=${link("jobs", [], { state: "waiting" })}>waiting</a></div>
-      <div><div class="big">${number(goodput) || "–"}</div><span class="dim small">useful samples/s</span></div>
+      ${goodput > 0 && html`<div><div class="big">${number(goodput)}</div><span class="dim small">useful samples/s</span></div>`}
       <div><div class="big">${number(store.cluster.decisions)}</div><span class="dim small">decisions</span></div>
     </div>
     <div class="kinds">${kinds.map(

@@ -8,6 +8,7 @@ import {
   gpuHours,
   number,
   percent,
+  ranges,
   startsIn,
   theDevice,
 } from "../format.js";
@@ -134,7 +135,7 @@ function Facts({ job, row }) {
   const held = job.allocation
     ? job.allocation.map(
         (part) =>
-          `${part.node}: ${theDevice()} ${part.gpus.join(", ")}${part.kind === "cpu" ? "" : ` (${part.kind})`}`,
+          `${part.node}: ${theDevice()} ${ranges(part.gpus)}${part.kind === "cpu" ? "" : ` (${part.kind})`}`,
       )
     : [];
   const wanted = asks({ gpus: job.gpus, share: row?.share ?? 1 });
@@ -295,8 +296,11 @@ function Speeds({ job, numbers }) {
 
 function When({ start }) {
   if (!start) return html`<p class="dim">Its start is too far away to be simulated.</p>`;
+  const by = start.simulations
+    ? `8 in 10 of ${start.simulations} simulations`
+    : "counted from what is in front";
   return html`<div><span class="when">${start.p50 == null ? "not in sight" : startsIn(start.p50)}</span>
-    <span class="dim"> expected start · 8 in 10 of ${start.simulations} simulations: ${start.p10 == null ? "never" : duration(start.p10)} to ${start.p90 == null ? "no end in sight" : duration(start.p90)}</span></div>`;
+    <span class="dim"> expected start · ${by}: ${start.p10 == null ? "never" : duration(start.p10)} to ${start.p90 == null ? "no end in sight" : duration(start.p90)}</span></div>`;
 }
 
 const SELF = new Set(["gpus", "kinds", "share", "nodes", "cpus", "mem_gb", "priority"]);

@@ -1,7 +1,7 @@
 // A job's past: what it held, how it went, and every event of the log that is about it.
 import { at, get, query } from "../api.js";
 import { Chart } from "../charts.js";
-import { clock, duration, gpuHours, number, theDevice } from "../format.js";
+import { clock, duration, gpuHours, number, ranges, theDevice } from "../format.js";
 import { html, useMemo } from "../lib.js";
 import { clusterNow } from "../store.js";
 import { Choice, Empty, Loading, Panel, Trouble, useAsk } from "../ui.js";
@@ -120,7 +120,7 @@ function Allocations({ job, spans }) {
           (
             span,
           ) => html`<tr key=${span.start}><td class="nowrap">${clock(span.start)}</td><td class="nowrap">${span.end === null ? "now" : clock(span.end)}</td><td class="num nowrap">${duration((span.end ?? clusterNow()) - span.start)}</td><td class="num roomy">${span.attempt}</td>
-        <td>${span.on.map((part) => `${part.node}: ${part.gpus.join(", ")}`).join("; ")}${span.share < 1 ? `, ${number(span.share)} of each` : ""}</td><td class="roomy">${span.how}</td><td class="num nowrap roomy">${span.lost_gpu_s == null ? "" : gpuHours(span.lost_gpu_s)}</td></tr>`,
+        <td>${span.on.map((part) => `${part.node}: ${ranges(part.gpus)}`).join("; ")}${span.share < 1 ? `, ${number(span.share)} of each` : ""}</td><td class="roomy">${span.how}</td><td class="num nowrap roomy">${span.lost_gpu_s == null ? "" : gpuHours(span.lost_gpu_s)}</td></tr>`,
         )}</tbody></table></div>`
         : spans.loading
           ? html`<${Loading} />`
@@ -202,9 +202,9 @@ function tellDecision(one, job) {
   const why = one.reasons?.[job] ? ` – ${one.reasons[job]}` : "";
   if (one.changes && job in one.changes) {
     const to = one.changes[job];
-    if (to === null) return `decision ${one.number}: gives its devices back${why}`;
+    if (to === null) return `decision ${one.number}: gives its ${theDevice()}s back${why}`;
     const plan = to.plan ? ` by plan ${to.plan}` : "";
-    return `decision ${one.number}: gets ${to.slices.map((part) => `${part.node}: ${theDevice()} ${part.gpus.join(", ")}`).join("; ")}${plan}${why}`;
+    return `decision ${one.number}: gets ${to.slices.map((part) => `${part.node}: ${theDevice()} ${ranges(part.gpus)}`).join("; ")}${plan}${why}`;
   }
   return why ? `decision ${one.number}${why}` : "";
 }

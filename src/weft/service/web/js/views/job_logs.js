@@ -97,7 +97,7 @@ export function Logs({ job }) {
       <span class="dim small">${lines ? `${number(lines.length)} lines` : ""}</span>
       <button class="quiet" disabled=${!text} onClick=${save}>Download</button></div>
     <${Trouble} error=${error} />
-    <pre class="log" ref=${box} tabindex="0" aria-label="Log">${lines ? lines.map((line, i) => html`<${Marked} key=${i} line=${line} find=${find} />`) : text || (!number_ ? "It has not started yet." : ended ? "It printed nothing." : "Nothing is printed yet.")}</pre><//>`;
+    <pre class=${text ? "log" : "log bare"} ref=${box} tabindex="0" aria-label="Log">${lines ? lines.map((line, i) => html`<${Marked} key=${i} line=${line} find=${find} />`) : text || (!number_ ? "It has not started yet." : ended ? "It printed nothing." : "Nothing is printed yet.")}</pre><//>`;
 }
 
 function Marked({ line, find }) {

@@ -1,11 +1,11 @@
 // The queue and all jobs: find, sort, choose some and act on them. What is shown is in the address.
 import { get, query as ask } from "../api.js";
-import { asks, count, duration, number, percent, theDevice } from "../format.js";
+import { asks, count, duration, number, percent, ranges, theDevice } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { JobActions } from "../job_actions.js";
 import { go, link, setQuery } from "../route.js";
 import { clusterNow, ENDED, held, reasonOf, remember, useStore, WAITING } from "../store.js";
-import { Bar, Empty, State, toast } from "../ui.js";
+import { Bar, Empty, Name, State, toast } from "../ui.js";
 
 const AROUND = 12;
 const ON_A_PHONE = new Set(["name", "state", "gpus"]);
@@ -327,7 +327,7 @@ export function startText(entry) {
 
 const CELLS = {
   name: (job, { why }) =>
-    html`<a class="name" href=${job.members ? link("sweep", [job.app]) : link("job", [job.id])}>${job.name}</a>${job.members ? html`<span class="dim"> ${count(job.members, "job")}</span>` : ""}<div class="below why">${why}</div>`,
+    html`<a class="name" aria-label=${job.name} href=${job.members ? link("sweep", [job.app]) : link("job", [job.id])}><${Name} text=${job.name} /></a>${job.members ? html`<span class="dim"> ${count(job.members, "job")}</span>` : ""}<div class="below why">${why}</div>`,
   state: (job) => html`<${State} state=${job.state} />`,
   why: (_, { why }) => why,
   gpus: (job, { now }) =>
@@ -353,7 +353,7 @@ function Row({ job, index, columns, line, chosen, pick }) {
   const facts = { now: held(job), entry, start: startText(entry), why: whyOrWhere(job) };
   const titles = {
     name: `${job.name}\n${job.id}`,
-    gpus: job.on.map((part) => `${part.node}: ${part.gpus.join(", ")}`).join("\n"),
+    gpus: job.on.map((part) => `${part.node}: ${ranges(part.gpus)}`).join("\n"),
     start: facts.start.title,
     why: facts.why,
     age: "since it was submitted",

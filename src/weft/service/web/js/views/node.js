@@ -1,7 +1,7 @@
 // One machine: what its GPUs did over time, who is on it, and taking it out of use.
 import { at, get, post, query } from "../api.js";
 import { Chart, lineColour } from "../charts.js";
-import { count, deviceWord, duration, number, percent } from "../format.js";
+import { count, deviceWord, duration, number, percent, ranges } from "../format.js";
 import { html, useMemo } from "../lib.js";
 import { link } from "../route.js";
 import { clusterNow, useStore } from "../store.js";
@@ -67,12 +67,7 @@ export function NodeView({ route, me }) {
         ? html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs on it"><table><thead><tr><th scope="col">${device}</th><th scope="col">Job</th><th scope="col">State</th><th class="roomy" scope="col">Tenant</th><th class="num" scope="col">For</th></tr></thead>
       <tbody>${here.map(
         (job) =>
-          html`<tr key=${job.id}><td>${job.on
-            .filter((part) => part.node === node.id)
-            .flatMap((part) => part.gpus)
-            .join(
-              ", ",
-            )}</td><td class="wrap"><a href=${link("job", [job.id])}>${job.name}</a></td><td><${State} state=${job.state} /></td><td class="roomy">${job.tenant}</td><td class="num">${job.started ? duration(clusterNow() - job.started) : ""}</td></tr>`,
+          html`<tr key=${job.id}><td>${ranges(job.on.filter((part) => part.node === node.id).flatMap((part) => part.gpus))}</td><td class="wrap"><a href=${link("job", [job.id])}>${job.name}</a></td><td><${State} state=${job.state} /></td><td class="roomy">${job.tenant}</td><td class="num">${job.started ? duration(clusterNow() - job.started) : ""}</td></tr>`,
       )}</tbody></table></div>`
         : html`<p class="dim lonely">Nobody is on it.</p>`
     }<//>

@@ -26,7 +26,7 @@ export function PoliciesView({ route, me }) {
   const name =
     active.split(/[:|]/).at(-1) === active ? active : active.replace(/^.*\|/, "").split(":")[0];
   return html`<div class="halves">
-    <${Panel} title="Policies" level=1 flush=${true} end=${html`<input type="search" aria-label="Find a policy" placeholder="Find: fair, sharing, deadline …" value=${route.query.q || ""} onInput=${(event) => setQuery({ q: event.target.value })} />`}>
+    <${Panel} title="Policies" level=1 flush=${true} end=${html`<input type="search" aria-label="Find a policy" placeholder="Find: fair, sharing …" value=${route.query.q || ""} onInput=${(event) => setQuery({ q: event.target.value })} />`}>
       ${loading && !data ? html`<${Loading} />` : null}<${Trouble} error=${error} again=${again} />
       ${me.role === "admin" && html`<${Switch} active=${active} known=${data?.policies || []} />`}
       <div class="policies" tabindex="0" role="region" aria-label="Policies there are">${data && [...shown].sort((a, b) => (b.name === name) - (a.name === name)).map((one) => html`<${Card} key=${one.name} policy=${one} active=${one.name === name} admin=${me.role === "admin"} />`)}</div>

@@ -1,6 +1,6 @@
 // Submitting a job: a command or a job file, with the plan's answer before it is sent.
 import { post } from "../api.js";
-import { count, duration, startsIn, theDevice } from "../format.js";
+import { count, duration, ranges, startsIn, theDevice } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../lib.js";
 import { go, link } from "../route.js";
 import { useStore } from "../store.js";
@@ -209,7 +209,7 @@ function Plan({ body, way }) {
     ${
       data &&
       html`<div class=${data.starts_now ? "good" : "note"} role="status"><b>${data.starts_now ? "Would start now" : "Would wait"}</b><small>${data.reason}</small></div>
-      ${data.allocation && html`<dl class="facts"><dt>on</dt><dd>${data.allocation.map((part, i) => html`<div key=${i}>${part.node}: ${theDevice()} ${part.gpus.join(", ")}${part.kind === "cpu" ? "" : ` (${part.kind})`}</div>`)}</dd></dl>`}
+      ${data.allocation && html`<dl class="facts"><dt>on</dt><dd>${data.allocation.map((part, i) => html`<div key=${i}>${part.node}: ${theDevice()} ${ranges(part.gpus)}${part.kind === "cpu" ? "" : ` (${part.kind})`}</div>`)}</dd></dl>`}
       ${!data.starts_now && data.start && html`<div><span class="when">${startsIn(data.start.p50)}</span><div class="dim small">expected start · 8 in 10 simulations: ${duration(data.start.p10)} to ${data.start.p90 == null ? "no end in sight" : duration(data.start.p90)}</div></div>`}
       ${data.displaces.length > 0 && html`<div><h3>Would be stopped for it</h3><ul class="why-list">${data.displaces.map((one, i) => html`<li key=${i}>${one.id ? html`<a href=${link("job", [one.id])}>${one.name}</a>` : one.name}<span class="dim">${count(one.gpus, theDevice())}</span></li>`)}</ul></div>`}
       ${data.moves.length > 0 && html`<div><h3>Would move</h3><ul class="why-list">${data.moves.map((one, i) => html`<li key=${i}>${one.name}: ${one.text}</li>`)}</ul></div>`}`

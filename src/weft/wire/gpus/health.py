@@ -12,8 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.core.protocols import DeviceHealth
-from weft.engines.machine.devices import Gpu
 from weft.frozen import frozen
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -191,28 +189,28 @@ class DeviceCounters:
 
 
 class DeviceWatch:
-    """Looks at the GPUs of this machine; nothing is known of them where no driver tells."""
+    """Looks at GPUs by the driver's numbers; nothing is known of them where no driver tells.
 
-    def __init__(self, gpus: Sequence[Gpu]) -> None:
-        self._records = {gpu.index: DeviceRecord() for gpu in gpus}
+    `seen` has the record of each that was looked at, in the order in which they were named.
+    """
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self._records = {number: DeviceRecord() for number in numbers}
         self._counters: DeviceCounters | None = None
         self._next = 0.0
-        self.seen: tuple[DeviceHealth, ...] = ()
-        if gpus:
+        self.seen: tuple[DeviceRecord, ...] = ()
+        if numbers:
             with suppress(OSError):
-                self._counters = DeviceCounters([*self._records])
+                self._counters = DeviceCounters(numbers)
 
-    def look(self) -> None:
-        """Every few seconds, however often it is called; devices are numbered as jobs have them."""
-        if self._counters is None or time.monotonic() < self._next:
+    def look(self, *, now: bool = False) -> None:
+        """Every few seconds, however often it is called; at once if it has to be `now`."""
+        if self._counters is None or (time.monotonic() < self._next and not now):
             return
         self._next = time.monotonic() + LOOK_S
         for index, reading in self._counters.read().items():
             self._records[index].take(reading)
-        self.seen = tuple(
-            DeviceHealth(gpu, record.fault, record.notes)
-            for gpu, record in enumerate(self._records.values())
-        )
+        self.seen = tuple(self._records.values())
 
 
 def _out(value: Any) -> Any:

@@ -1,0 +1,86 @@
+"""What agents tell of the devices of all nodes, joined: faults by their driver, and slow ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from weft.core.model.cluster import Node
+from weft.core.model.job import JobId, NodeId
+from weft.core.protocols import DeviceHealth
+from weft.engines.attempts.slow_ranks import Pace, SlowDevices
+from weft.frozen import frozen
+
+LONGEST = 500  # characters of a fault or a note
+
+
+@frozen
+class AgentHealth:
+    """One line of an agent; without `alone` nobody can say which device the next job gets.
+
+    Then a node is used or not, and `devices` are numbered as the driver of its GPUs does.
+    """
+
+    node: NodeId
+    alone: bool
+    ranks: int
+    devices: tuple[DeviceHealth, ...]
+    paces: tuple[tuple[int, int, float, float], ...]
+
+
+def read_health(line: dict[str, Any]) -> AgentHealth:
+    """What an agent wrote; KeyError, TypeError or ValueError for what none writes."""
+    return AgentHealth(
+        NodeId(str(line["node"])),
+        bool(line["alone"]),
+        int(line["ranks"]),
+        tuple(
+            DeviceHealth(int(gpu), str(fault)[:LONGEST], tuple(str(n)[:LONGEST] for n in notes))
+            for gpu, fault, notes in line["devices"]
+        ),
+        tuple((int(rank), int(gpu), float(o), float(s)) for rank, gpu, o, s in line["paces"]),
+    )
+
+
+@dataclass
+class HealthBoard:
+    """The last that was told of each device; it stays when whoever told it has left."""
+
+    _told: dict[NodeId, dict[int, DeviceHealth]] = field(default_factory=dict)
+    _whole: set[NodeId] = field(default_factory=set)
+    _slow: SlowDevices = field(default_factory=SlowDevices)
+
+    def take(self, key: tuple[JobId, int], lines: Iterable[AgentHealth]) -> None:
+        """What agents of an attempt told."""
+        for told in lines:
+            if told.devices:
+                devices = self._told.setdefault(told.node, {})
+                devices |= {device.gpu: device for device in told.devices}
+            if not told.alone:
+                self._whole.add(told.node)
+            paces = (Pace(rank, (told.node, gpu), *rest) for rank, gpu, *rest in told.paces)
+            self._slow.take(*key, tuple(paces), told.ranks)
+
+    def devices(self, node: Node, known: Sequence[DeviceHealth] = ()) -> tuple[DeviceHealth, ...]:
+        """Those of a node that something is told of; `known` are as somebody else sees them."""
+        told = {**self._told.get(node.id, {}), **{device.gpu: device for device in known}}
+        for (where, gpu), why in self._slow.withdrawn.items():
+            if where == node.id:
+                told[gpu] = replace(told.get(gpu, DeviceHealth(gpu)), withdrawn=why)
+        for (where, gpu), why in self._slow.faults.items():
+            if where == node.id:
+                device = told.get(gpu, DeviceHealth(gpu))
+                told[gpu] = replace(device, fault="; ".join(filter(None, (device.fault, why))))
+        if node.id in self._whole:
+            told = dict(enumerate(_joined(node, told)))
+        return tuple(told[gpu] for gpu in sorted(told) if gpu < node.gpus)
+
+
+def _joined(node: Node, told: dict[int, DeviceHealth]) -> Iterable[DeviceHealth]:
+    """All devices of a node alike: a fault of one is a reason not to use any."""
+    faults = [f"GPU {gpu}: {device.fault}" for gpu, device in sorted(told.items()) if device.fault]
+    withdrawn = [f"GPU {gpu}: {one.withdrawn}" for gpu, one in told.items() if one.withdrawn]
+    for gpu in range(node.gpus):
+        device = told.get(gpu, DeviceHealth(gpu))
+        yield replace(device, fault="; ".join(faults), withdrawn="; ".join(withdrawn))

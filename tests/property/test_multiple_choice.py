@@ -21,7 +21,6 @@ from weft.solve.multiple_choice import (
     choose,
     dual_value,
     fits,
-    lower_bound_prices,
     repair,
     total,
     used,
@@ -131,12 +130,23 @@ def test_prices_of_another_round_are_mended_until_they_prove_a_small_gap(seed: i
     problem = drawn(200, seed, room=(512.0, 384.0, 256.0))
     far_off = np.array([0.0, 0.0, 0.01])
 
-    mended = lower_bound_prices(problem, far_off)
     answer = choose(problem, start=far_off)
 
-    assert dual_value(problem, mended) < dual_value(problem, far_off)
+    assert dual_value(problem, answer.prices) < dual_value(problem, far_off)
     check(problem, answer)
     assert answer.gap <= 1e-3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_many_jobs_alike_share_what_there_is_without_a_gap(seed: int) -> None:
+    few = drawn(6, seed, room=(200.0, 150.0, 100.0))
+    crowd = Problem(np.repeat(few.value, 60, axis=0), few.kind, few.count, few.capacity)
+
+    answer = choose(crowd)
+
+    check(crowd, answer)
+    assert answer.gap <= 1e-4
+    assert answer.bound == pytest.approx(dual_value(crowd, answer.prices))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -140,21 +140,24 @@ class Sia:
     def _goodputs(self, view: View, configs: tuple[Config, ...], units: Floats) -> Floats:
         """Beliefs; a job that has never run may have its smallest size of any kind it takes."""
         goodput = view.believed(pooled=self.pooled).goodputs(view.table, configs)
-        unknown = np.isnan(goodput[:, 0])
-        masks: dict[Demand, Bools] = {}
-        smallest: dict[tuple[Demand, bytes], Floats] = {}  # of jobs alike, of which many wait
+        known = (~np.isnan(goodput[:, 0])).tolist()
         gpus = np.array([float(config.gpus) for config in configs])
+        unfit: dict[Demand, Bools | None] = {}
+        smallest: dict[tuple[Demand, bytes], Floats] = {}  # of jobs alike, of which many wait
         for row, job in enumerate(view.table.jobs):
-            if job.demand not in masks:
-                masks[job.demand] = find_acceptable(job.demand, configs, gpus)
-            fits = masks[job.demand]
-            if unknown[row]:
-                alike = job.demand, units[row].tobytes()
-                if alike not in smallest:
-                    smallest[alike] = find_smallest(configs, fits, units[row]) * units[row]
-                goodput[row] = smallest[alike]
-            elif not fits.all():
-                goodput[row][~fits] = 0.0
+            demand = job.demand
+            if known[row]:
+                if demand not in unfit:
+                    mask = ~find_acceptable(demand, configs, gpus)
+                    unfit[demand] = mask if mask.any() else None
+                if (barred := unfit[demand]) is not None:
+                    goodput[row][barred] = 0.0
+                continue
+            alike = demand, units[row].tobytes()
+            if alike not in smallest:
+                fits = find_acceptable(demand, configs, gpus)
+                smallest[alike] = find_smallest(configs, fits, units[row]) * units[row]
+            goodput[row] = smallest[alike]
         return goodput
 
     def _units(self, view: View, configs: tuple[Config, ...]) -> Floats:

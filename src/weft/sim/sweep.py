@@ -24,6 +24,7 @@ Progress = Callable[[Sequence[float]], None]
 
 ORPHAN_CHECK_S = 0.5
 SHOW_S = 0.1
+MANY = 4  # runs left for each process: then another is given to it before it has ended one
 _done: SynchronizedArray[float] | None = None
 
 
@@ -44,10 +45,10 @@ def sweep(
     context = mp.get_context("spawn")
     done = context.Array("d", len(specs))
     with ProcessPoolExecutor(workers, context, _begin, (done, os.getpid())) as pool:
-        shared = _Shared(run, specs, pool, lambda: progress(done[:]) if progress else None)
+        show = (lambda: progress(done[:])) if progress else (lambda: None)
+        shared = _Shared(run, specs, pool, workers, show)
         try:
-            for _ in range(workers):
-                shared.submit()
+            shared.submit()
             return shared.finish(done)
         except BaseException:
             for worker in list(pool._processes.values()):  # a run may take hours
@@ -67,9 +68,11 @@ class _Shared(Generic[Spec, Out]):
         run: Callable[[Spec, Report], Out],
         specs: Sequence[Spec],
         pool: ProcessPoolExecutor,
+        workers: int,
         show_progress: Callable[[], None],
     ) -> None:
         self._run, self._specs, self._pool, self._show = run, specs, pool, show_progress
+        self._workers, self._flying = workers, 0
         self._left = deque(range(len(specs)))
         self._elsewhere: dict[int, Future[Out]] = {}
         self._lock = threading.Lock()  # whoever takes a run notes it
@@ -77,20 +80,32 @@ class _Shared(Generic[Spec, Out]):
         self._shown = -SHOW_S
 
     def submit(self) -> None:
-        """Have the next done elsewhere, and those that follow, one after the other."""
+        """Have as many done elsewhere as there are processes, and those that follow.
+
+        While many are left, each process has its next one at hand: until this one has taken a
+        result, given out the next run and gone on, it would be idle.
+        """
+        new = []
         with self._lock:
-            if not self._left:
-                return
-            i = self._left.popleft()
-            future = self._elsewhere[i] = self._pool.submit(_run, self._run, self._specs[i], i)
-        future.add_done_callback(self._go_on)
+            while self._left:
+                ahead = self._workers if len(self._left) > MANY * self._workers else 0
+                if self._flying >= self._workers + ahead:
+                    break
+                i = self._left.popleft()
+                self._elsewhere[i] = self._pool.submit(_run, self._run, self._specs[i], i)
+                self._flying += 1
+                new.append(self._elsewhere[i])
+        for future in new:
+            future.add_done_callback(self._go_on)
 
     def _go_on(self, ended: Future[Out]) -> None:
         """In a thread of the pool."""
         if ended.cancelled() or ended.exception() is not None:
             self._failed = True
-        else:
-            self.submit()
+            return
+        with self._lock:
+            self._flying -= 1
+        self.submit()
 
     def finish(self, done: SynchronizedArray[float]) -> list[Out]:
         """All results, in order; the first error is raised."""

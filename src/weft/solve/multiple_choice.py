@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from weft.core.state.table import Floats
 from weft.frozen import frozen
+from weft.solve.cutting_planes import find_lowest
 from weft.solve.exact import by_dynamic_programming, by_highs
 
 Ints = NDArray[np.intp]
@@ -22,7 +23,7 @@ NEWTON_STEPS = 3
 DP_STATES = 20_000
 PASSES = 12
 NEARLY = 0.01  # a gap from which a small problem is closed at once
-HALVINGS, SWEEPS = 20, 3  # of the range of a price, and over all prices
+GOLDEN = (5**0.5 - 1) / 2  # multiples of it spread evenly
 CORE = 80  # jobs in an exact core at most
 NONE = -1
 
@@ -74,19 +75,18 @@ def choose(
     if fits(problem, greedy):
         worth = total(problem, greedy)
         return Answer(greedy, worth, worth, free)
-    if start is not None and len(start) == len(problem.capacity):
+    if start is not None and len(start) != len(problem.capacity):
+        start = None
+    if len(problem.value) > CORE:
+        answer = at_lowest_bound(problem, free if start is None else start)
+        return answer if answer.within(gap, step) else close_from(problem, answer, step)
+    if start is not None:
         answer = at_prices(problem, start)
         if answer.within(gap, step):
             return answer
-        if len(problem.value) <= CORE and answer.gap <= NEARLY:
+        if answer.gap <= NEARLY:
             return close_from(problem, answer, step)
-        if len(problem.value) > CORE:
-            answer = at_prices(problem, lower_bound_prices(problem, start))
-            if answer.within(gap, step):
-                return answer
     answer = at_prices(problem, dual_prices(problem))
-    if len(problem.value) > CORE and not answer.within(gap, step):
-        answer = at_prices(problem, lower_bound_prices(problem, answer.prices))
     return answer if answer.within(gap, step) else close_from(problem, answer, step)
 
 
@@ -168,46 +168,38 @@ def _newton(problem: Problem, belongs: Floats, prices: Floats, t: float) -> Floa
     return np.maximum(prices + np.minimum(np.maximum(step, -limit), limit), 0.0)
 
 
-def lower_bound_prices(problem: Problem, prices: Floats) -> Floats:
-    """Prices near these that prove a lower bound: the best along each price in turn."""
-    prices = prices.copy()
-    lowest = dual_value(problem, prices)
-    for _ in range(SWEEPS):
-        for k in range(len(prices)):
-            prices[k] = _best_price(problem, prices, k)
-        bound = dual_value(problem, prices)
-        if bound >= lowest - 1e-9 * abs(lowest):
-            break
-        lowest = bound
-    return prices
+def at_lowest_bound(problem: Problem, start: Floats) -> Answer:
+    """What comes of the prices that prove the lowest bound there is.
 
-
-def _best_price(problem: Problem, prices: Floats, k: int) -> float:
-    """Where demand for kind `k` falls to its capacity while the other prices stay.
-
-    Demand falls as the price rises, so halving finds the place.
+    There the jobs are of several minds between choices that together take what there is: each of
+    those gets its part of the jobs.
     """
-    mine = problem.kind == k
-    value, count = problem.value[:, mine], problem.count[mine]
-    net = problem.value[:, ~mine] - (prices[problem.kind] * problem.count)[~mine]
-    other = net.max(axis=1, initial=0.0)
-    low, high = 0.0, float((value / count).max(initial=0.0))
-    if _demand(value, count, other, low) <= problem.capacity[k]:
-        return low
-    for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
-        if _demand(value, count, other, middle) > problem.capacity[k]:
-            low = middle
-        else:
-            high = middle
-    return high
+    picks: list[Ints] = []
+
+    def bound_at(prices: Floats) -> tuple[float, Floats]:
+        picks.append(best_at(problem, prices))
+        left = problem.capacity - used(problem, picks[-1])
+        return total(problem, picks[-1]) + float(prices @ left), left
+
+    highest = np.zeros(len(problem.capacity))
+    np.maximum.at(highest, problem.kind, problem.value.max(axis=0) / problem.count)
+    lowest = find_lowest(bound_at, highest, start)
+    dealt = deal([picks[number] for number in lowest.weights], [*lowest.weights.values()])
+    pick = repair(problem, dealt, lowest.at)
+    worth = total(problem, pick)
+    return Answer(pick, worth, max(lowest.value, worth), lowest.at)
 
 
-def _demand(value: Floats, count: Floats, other: Floats, price: float) -> float:
-    """GPUs that jobs take of a kind at a price, where `other` is their best without it."""
-    net = value - price * count
-    pick = net.argmax(axis=1)
-    return float(count[pick[net[np.arange(len(pick)), pick] > other]].sum())
+def deal(picks: list[Ints], weights: list[float]) -> Ints:
+    """One choice of several: each has its part of the jobs, spread over those alike."""
+    every = np.stack(picks)
+    pick: Ints = every[0].copy()
+    differ = np.flatnonzero((every != every[0]).any(axis=0))
+    alike = differ[np.lexsort(every[:, differ])]
+    ends = np.cumsum(weights) / sum(weights)
+    turn = np.searchsorted(ends[:-1], np.arange(len(alike)) * GOLDEN % 1.0, side="right")
+    pick[alike] = every[turn, alike]
+    return pick
 
 
 def repair(problem: Problem, pick: Ints, prices: Floats) -> Ints:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from weft.core.events import event as facts
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.core.state.state import State
 from weft.runtime.records.ledger import Ledger
-from weft.runtime.records.status import active_words, status_of
+from weft.runtime.records.status import count_words, status_of, words_but_pending
 
 N = NodeId("n")
 A, B, C, D, E, F, G = map(JobId, "abcdefg")
@@ -36,19 +38,33 @@ def test_every_state_has_its_word_alone_and_together() -> None:
         state.fold(float(at), event)
         ledger.fold(float(at), event)
 
-    together = active_words(ledger.jobs, state)
+    together = words_but_pending(ledger.jobs, state)
 
     assert together == {
         A: "running",
         B: "preempted",
         C: "checkpointing",
-        D: "pending",
         E: "starting",
-        G: "pending",
         H: "suspended",
     }
     alone = {job: status_of(record, state).state for job, record in ledger.jobs.items()}
-    assert alone == {**together, F: "succeeded"}
+    assert alone == {**together, D: "pending", G: "pending", F: "succeeded"}
+    assert count_words(ledger.jobs, together) == Counter(
+        word for word in alone.values() if word != "succeeded"
+    )
+    assert count_words(ledger.jobs, together, "nobody") == {}
+
+
+def test_who_is_resumed_before_its_first_run_is_pending_again() -> None:
+    state, ledger = State(Cluster((Node(N, "a100", 8),))), Ledger()
+    story = (facts.Submitted(Job(A)), facts.Suspended(A), facts.Resumed(A))
+    for at, event in enumerate(story):
+        state.fold(float(at), event)
+        ledger.fold(float(at), event)
+
+    assert words_but_pending(ledger.jobs, state) == {}
+    assert ledger.jobs.touched == {}
+    assert count_words(ledger.jobs, {}) == {"pending": 1}
 
 
 def test_who_has_left_is_not_among_the_active() -> None:
@@ -58,7 +74,7 @@ def test_who_has_left_is_not_among_the_active() -> None:
         state.fold(float(at), event)
         ledger.fold(float(at), event)
 
-    assert active_words(ledger.jobs, state) == {}
+    assert count_words(ledger.jobs, words_but_pending(ledger.jobs, state)) == {}
     assert status_of(ledger.jobs[A], state).state == "cancelled"
 
 
@@ -68,7 +84,7 @@ def test_a_job_that_is_being_written_down_is_counted_by_nobody_yet() -> None:
         state.fold(float(at), facts.Submitted(Job(job)))
     ledger.fold(0.0, facts.Submitted(Job(A)))
 
-    assert active_words(ledger.jobs, state) == {A: "pending"}
+    assert count_words(ledger.jobs, words_but_pending(ledger.jobs, state)) == {"pending": 1}
 
 
 def test_a_job_whose_end_is_being_written_down_is_as_it_was() -> None:
@@ -81,3 +97,4 @@ def test_a_job_whose_end_is_being_written_down_is_as_it_was() -> None:
 
     assert status_of(ledger.jobs[A], state).state == "running"
     assert status_of(ledger.jobs[G], state).state == "pending"
+    assert words_but_pending(ledger.jobs, state)[A] == "running"

@@ -35,14 +35,21 @@ def pack(kind: type[T], things: Sequence[T]) -> dict[str, Any]:
 
 def unpack(kind: type[T], packed: Mapping[str, Any]) -> list[T]:
     """What `pack` made columns of."""
+    return [*_unpack_rows(kind, packed)]
+
+
+def _unpack_rows(kind: type[T], packed: Mapping[str, Any]) -> Iterable[T]:
+    """The same; one object, repeated, where all are alike."""
     count = packed["count"]
     columns: list[Iterable[Any]] = []
-    for field, (name, hint) in zip(fields(cast(Any, kind)), _fields(cast(Any, kind)), strict=True):
+    for name, hint in _fields(cast(Any, kind)):
         if name in packed:
             columns.append(_unpack_column(hint, packed[name], count))
         else:
-            columns.append(repeat(_default(kind, field), count))
-    return _make(kind, columns, count)
+            columns.append(repeat(_default(kind, name), count))
+    if count and all(isinstance(column, repeat) for column in columns):
+        return repeat(_make(kind, columns, count, 1)[0], count)
+    return _make(kind, columns, count, count)
 
 
 def pack_floats(values: Floats) -> dict[str, Any]:
@@ -77,10 +84,10 @@ def _unpack_column(hint: Any, packed: Any, count: int) -> Iterable[Any]:
         return ()
     part, optional = _part(hint)
     if part is not None and not optional:
-        return unpack(part, packed)
+        return _unpack_rows(part, packed)
     if part is not None:
         column: list[Any] = [None] * count
-        for i, value in zip(packed["at"], unpack(part, packed["of"]), strict=True):
+        for i, value in zip(packed["at"], _unpack_rows(part, packed["of"]), strict=True):
             column[i] = value
         return column
     if isinstance(packed, dict):
@@ -91,15 +98,18 @@ def _unpack_column(hint: Any, packed: Any, count: int) -> Iterable[Any]:
     return cast("list[Any]", packed) if read is None else map(read, packed)
 
 
-def _make(kind: type[T], columns: list[Iterable[Any]], count: int) -> list[T]:
-    """Objects from columns; those that are alike are one object, where they can be compared."""
+def _make(kind: type[T], columns: list[Iterable[Any]], count: int, first: int) -> list[T]:
+    """Objects from the first rows of columns.
+
+    Those that are alike are one object, where they can be compared.
+    """
     if not count:
         return []
     rows = list(zip(*columns, strict=False)) if columns else [()] * count
     if len(rows) != count:
         raise InvalidConfig(f"{kind.__name__}: {len(rows)} rows, not {count}")
-    names = [f.name for f in fields(cast(Any, kind))]
-    if any(f.kw_only for f in fields(cast(Any, kind))):
+    del rows[first:]
+    if names := _keywords(cast(Any, kind)):
         return [kind(**dict(zip(names, row, strict=True))) for row in rows]
     try:
         hash(rows[0])
@@ -124,11 +134,19 @@ def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((f.name, _bare(hints[f.name])) for f in fields(kind))
 
 
+@cache
+def _keywords(kind: Any) -> tuple[str, ...]:
+    """The names of the fields of a dataclass that takes some by name alone; else none."""
+    known = fields(kind)
+    return tuple(f.name for f in known) if any(f.kw_only for f in known) else ()
+
+
 def _bare(hint: Any) -> Any:
     return hint.__supertype__ if isinstance(hint, NewType) else hint
 
 
-def _default(kind: type, field: Field[Any]) -> Any:
+def _default(kind: type, name: str) -> Any:
+    field: Field[Any] = cast(Any, kind).__dataclass_fields__[name]
     if field.default is not MISSING:
         return field.default
     if field.default_factory is not MISSING:

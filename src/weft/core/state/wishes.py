@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from weft.core.events.actions import Resize, Resume, Sleep, Start, Stop
 from weft.core.model.job import JobId, Stage
 from weft.core.state.state import State
@@ -24,10 +26,9 @@ def wishes_of(state: State) -> list[Wish]:
     for sleeping in sleepers.values():
         if not (sleeping.there and _is_asked_to_run(state, sleeping.job)):
             wishes.append(Sleep(sleeping.job, sleeping.attempt, sleeping.rung))
-    for row in range(len(table)):
+    for row in np.flatnonzero(table.column(Column.STAGE) == Stage.STARTING).tolist():
         job, on = table.jobs[row], table.allocations[row]
-        starting = table.get(row, Column.STAGE) == Stage.STARTING
-        if on is not None and starting and not releasing.holds(job.id):
+        if on is not None and not releasing.holds(job.id):
             kind = Resume if job.id in sleepers else Start
             wishes.append(kind(job, on, int(table.get(row, Column.ATTEMPT))))
     return wishes

@@ -21,7 +21,9 @@ class Belief:
 
     `measured` are its measurements by GPU kind, `mixed` those of all kinds together, `noise` the
     squared norm and the variance of its gradients, `batch` the one it trains with, `most` the most
-    replicas it ran with. The rest are answers that hold until `version` changes.
+    replicas it ran with. `steps` are those of the
+    inputs `steps_of`: most rounds bring new noise alone. The rest are answers that hold until
+    `version` changes.
     """
 
     measured: dict[str, Measurements] = field(default_factory=dict)
@@ -30,7 +32,8 @@ class Belief:
     batch: float = 1.0
     most: int = 0
     version: int = 0
-    steps: dict[str, Steps] = field(default_factory=dict)
+    steps: Steps | None = None
+    steps_of: tuple[object, ...] = ()
     curve: Floats | None = None
     curve_of: tuple[object, ...] = ()
     blind: Floats | None = None

@@ -8,7 +8,7 @@ what is known apart from reports differs (`weft.perf.goodput.facts`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +18,7 @@ from weft.core.events.report import Report
 from weft.core.model.job import Config, Job, JobId
 from weft.core.state.table import Floats, Table
 from weft.perf.goodput.belief import Belief, row_of
-from weft.perf.goodput.curves import Sheet, Sizes, by_kind
+from weft.perf.goodput.curves import NO_SIZES, Case, Sizes, by_kind, evaluate, work_out
 from weft.perf.goodput.early_fit import early_fit
 from weft.perf.goodput.facts import DeclaredFacts, Facts
 from weft.perf.goodput.fit import fit
@@ -127,15 +127,13 @@ class FittedBeliefs(NoPairs):
 
     def units(self, table: Table, kinds: Sequence[str]) -> Floats:
         """GPUs of one replica of each row on each kind; 0 where it cannot run."""
-        units = np.zeros((len(table), len(kinds)))
-        for row, job in enumerate(table.jobs):
-            units[row] = self._facts.units(job, kinds)
-        return units
+        units = [self._facts.units(job, kinds) for job in table.jobs]
+        return np.array(units, dtype=float).reshape(len(table), len(kinds))
 
     def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
         """Rows x configurations, evaluated together; what has not changed is remembered."""
         goodputs = np.full((len(table), len(configs)), np.nan)
-        which = tuple(configs)
+        which = _same(tuple(configs))
         stale: list[tuple[int, Job, Belief]] = []
         for row, job in enumerate(table.jobs):
             belief = self._known.get(job.id)
@@ -158,33 +156,62 @@ class FittedBeliefs(NoPairs):
     def _evaluate(
         self, stale: list[tuple[int, Job, Belief]], configs: tuple[Config, ...], goodputs: Floats
     ) -> None:
-        sheet, kinds = Sheet(), _group(configs)
-        for row, job, belief in stale:
-            goodputs[row] = 0.0
-            init, largest, fixed = self._facts.batches(job, belief.batch)
-            for kind, sizes in kinds.items():
-                own = self._facts.on(job, belief.batch, kind)
-                if own is None:
-                    continue
-                times, source, factor = self._source(job, belief, kind, own)
-                sheet.add(
-                    row,
+        """Jobs alike are evaluated once: equal steps are worked out once, and equal noise."""
+        self._work_out_steps(stale, configs)
+        alike: dict[tuple[int, tuple[float, float]], list[tuple[int, Belief]]] = {}
+        for row, _, belief in stale:
+            alike.setdefault((id(belief.steps), belief.noise), []).append((row, belief))
+        first = [group[0][1] for group in alike.values()]
+        curves = evaluate(
+            [(belief.steps or NO_SIZES, belief.noise) for belief in first], len(configs)
+        )
+        for group, curve in zip(alike.values(), curves, strict=True):
+            for row, belief in group:
+                goodputs[row] = curve
+                belief.curve, belief.curve_of = curve.copy(), (belief.version, configs)
+
+    def _work_out_steps(
+        self, stale: list[tuple[int, Job, Belief]], configs: tuple[Config, ...]
+    ) -> None:
+        """Those of jobs that measured something new, or may have other sizes."""
+        kinds = _group(configs)
+        new: dict[tuple[Case, ...], list[Belief]] = {}
+        for _, job, belief in stale:
+            batch = belief.batch if job.batch is None else 0.0
+            times = [(kind, measured.times()) for kind, measured in belief.measured.items()]
+            inputs = (configs, job, batch, belief.most, *times)
+            if belief.steps_of != inputs:
+                belief.steps_of = inputs
+                new.setdefault(self._cases(job, belief, kinds), []).append(belief)
+        for beliefs, steps in zip(new.values(), work_out([*new], kinds), strict=True):
+            for belief in beliefs:
+                belief.steps = steps
+
+    def _cases(self, job: Job, belief: Belief, kinds: Iterable[str]) -> tuple[Case, ...]:
+        """What a job's steps depend on, on each kind that it can run on."""
+        init, largest, fixed = self._facts.batches(job, belief.batch)
+        cases = []
+        for kind in kinds:
+            own = self._facts.on(job, belief.batch, kind)
+            if own is None:
+                continue
+            times, source, factor = self._source(job, belief, kind, own)
+            cases.append(
+                Case(
+                    kind,
                     times,
-                    source,
+                    source.node_gpus,
+                    source.unit,
                     factor,
-                    belief.noise,
-                    (init, largest),
-                    sizes,
+                    Limits(largest, float(source.min_local), float(source.max_local)),
+                    init,
+                    fixed,
                     self._facts.most(job, belief.most, own, source),
                     own.max_nodes,
                     own.unit,
-                    fixed,
-                    belief.steps,
-                    kind,
                 )
-        sheet.evaluate(goodputs)
-        for row, _, belief in stale:
-            belief.curve, belief.curve_of = goodputs[row].copy(), (belief.version, configs)
+            )
+        return tuple(cases)
 
     def _source(
         self, job: Job, belief: Belief, kind: str, own: KindFacts
@@ -196,6 +223,12 @@ class FittedBeliefs(NoPairs):
         other = self._facts.on(job, belief.batch, known)
         assert other is not None  # it ran there
         return belief.measured[known].times(), other, own.bootstrap / other.bootstrap
+
+
+@lru_cache(maxsize=16)
+def _same(configs: tuple[Config, ...]) -> tuple[Config, ...]:
+    """One object for equal ones, so that it is quick to compare."""
+    return configs
 
 
 @lru_cache(maxsize=16)

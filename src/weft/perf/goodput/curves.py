@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from weft.core.model.job import Config
 from weft.frozen import frozen
 from weft.perf.goodput.model import (
+    CANDIDATES,
     CHUNK,
     Candidates,
     Floats,
@@ -20,7 +21,6 @@ from weft.perf.goodput.model import (
     candidates,
     steps_of,
 )
-from weft.perf.goodput.tables import Source
 
 Ints = NDArray[np.intp]
 
@@ -67,111 +67,111 @@ def by_kind(configs: Sequence[Config]) -> dict[str, Sizes]:
     return grouped
 
 
-class Steps(NamedTuple):
-    """Global batches and seconds an iteration of one job's candidates, and what they hold for."""
+class Case(NamedTuple):
+    """One job on the sizes of one kind: all that its steps depend on.
 
-    part: Part
-    facts: tuple[object, ...]
+    `times` is the model of the kind it was fitted on, of which `node_gpus` and `source_unit` are;
+    `factor` scales it. `init` is the initial batch, `fixed` that of a job that may not choose, else
+    0; `most` are the replicas it may have, of `unit` GPUs each.
+    """
+
+    kind: str
+    times: StepTime
+    node_gpus: int
+    source_unit: int
+    factor: float
+    limits: Limits
+    init: float
+    fixed: float
+    most: float
+    most_nodes: float
+    unit: int
+
+
+class Steps(NamedTuple):
+    """Global batches and seconds per iteration of one job's candidates, for each of its sizes."""
+
+    column: Ints
+    init: Floats
+    factor: Floats
     batch: Floats
     took: Floats
 
 
-class Case(NamedTuple):
-    """One job on the sizes of one kind: what its steps depend on, and what else changes."""
-
-    part: Part
-    times: StepTime
-    nodes: Floats
-    candidates: Candidates
-    memo: dict[str, Steps]
-    kind: str
-    facts: tuple[object, ...]
-    noise: tuple[float, float, float, float, float]
+Noise = tuple[float, float]  # squared norm and variance of gradients
+NO_SIZES = Steps(np.zeros(0, np.intp), *np.zeros((2, 0)), *np.zeros((2, 0, CANDIDATES)))
 
 
-@dataclass(slots=True)
-class Sheet:
-    """Cases collected job by job and kind by kind, then evaluated together.
-
-    Steps are remembered in the `memo` of a job: most rounds bring it new noise, not new times.
-    """
-
-    _cases: list[Case] = field(default_factory=list)
-
-    def add(
-        self,
-        row: int,
-        times: StepTime,
-        source: Source,
-        factor: float,
-        noise: tuple[float, float],
-        batches: tuple[float, float],
-        sizes: Sizes,
-        most: float,
-        most_nodes: float,
-        unit: int,
-        fixed: float,
-        memo: dict[str, Steps],
-        kind: str,
-    ) -> None:
-        """One job on the sizes of one kind, by the model of `source`, scaled by `factor`.
-
-        `batches` are the initial and the largest batch size, `most` the replicas it may have,
-        `unit` the GPUs of one; `fixed` is the batch of a job that may not choose, else 0.
-        """
-        part = sizes.within(most * unit, most_nodes, unit)
-        if not part.counts:
-            return
-        init, largest = batches
-        limits = Limits(largest, float(source.min_local), float(source.max_local))
-        gpus = part.replicas * source.unit
-        spread = part.nodes if factor == 1.0 else np.ceil(gpus / source.node_gpus)
-        looked_at = candidates(part.counts, init, limits, fixed)
-        facts = (times, source.node_gpus, factor == 1.0, init, limits, fixed)
-        inputs = (*noise, init, factor, float(row))
-        self._cases.append(Case(part, times, spread, looked_at, memo, kind, facts, inputs))
-
-    def evaluate(self, into: Floats) -> None:
-        """Write the goodput of every case into its cell."""
-        if not self._cases:
-            return
-        self._remember([case for case in self._cases if not _known(case)])
-        steps = [case.memo[case.kind] for case in self._cases]
-        column = np.concatenate([case.part.column for case in self._cases])
-        inputs = np.array([case.noise for case in self._cases])
-        inputs = np.repeat(inputs, [len(case.part.counts) for case in self._cases], axis=0)
-        sqr, var, init, factor, row = inputs.T
-        least = np.empty(len(column))
-        batch = np.concatenate([s.batch for s in steps])
-        took = np.concatenate([s.took for s in steps])
-        for at in range(0, len(column), CHUNK):
-            part = slice(at, at + CHUNK)
-            below = (var[part] * init[part])[:, None] / batch[part]
-            below += sqr[part, None]
-            below *= took[part]
-            least[part] = below.min(axis=1)
-        with np.errstate(all="ignore"):  # 0 / 0 and overflows: nothing is known there
-            into[row.astype(np.intp), column] = init * (var + sqr) / least * factor
-
-    def _remember(self, cases: list[Case]) -> None:
-        """Work out the steps of cases that are new, together."""
-        if not cases:
-            return
-        counts = [len(case.part.counts) for case in cases]
-        times = np.repeat(np.array([case.times for case in cases]), counts, axis=0).T
-        looked_at = [np.concatenate(c) for c in zip(*(c.candidates for c in cases), strict=True)]
-        batch, took = steps_of(
-            StepTime(*times),
-            np.concatenate([case.nodes for case in cases]),
-            np.concatenate([case.part.replicas for case in cases]),
-            Candidates(*looked_at),
-        )
-        ends = np.cumsum(counts)[:-1]
-        parts = zip(cases, np.split(batch, ends), np.split(took, ends), strict=True)
-        for case, its_batch, its_took in parts:
-            case.memo[case.kind] = Steps(case.part, case.facts, its_batch, its_took)
+def work_out(jobs: Sequence[Sequence[Case]], sizes: Mapping[str, Sizes]) -> list[Steps]:
+    """The steps of jobs, all together; of each as many cases as kinds that it can run on."""
+    rows = [[(case, sizes[case.kind].within(*_most(case))) for case in cases] for cases in jobs]
+    rows = [[(case, part) for case, part in row if part.counts] for row in rows]
+    cases = [pair for row in rows for pair in row]
+    if not cases:
+        return [NO_SIZES] * len(jobs)
+    counts = [len(part.counts) for _, part in cases]
+    looked_at = [candidates(part.counts, c.init, c.limits, c.fixed) for c, part in cases]
+    inputs = np.array([(*case.times, case.init, case.factor) for case, _ in cases])
+    *times, init, factor = np.repeat(inputs, counts, axis=0).T
+    batch, took = steps_of(
+        StepTime(*times),
+        np.concatenate([_nodes(case, part) for case, part in cases]),
+        np.concatenate([part.replicas for _, part in cases]),
+        Candidates(*(np.concatenate(c) for c in zip(*looked_at, strict=True))),
+    )
+    column = np.concatenate([part.column for _, part in cases])
+    ends = np.cumsum([sum(len(part.counts) for _, part in row) for row in rows]).tolist()
+    parts = (slice(start, end) for start, end in zip([0, *ends], ends, strict=False))
+    return [
+        Steps(column[p], init[p].copy(), factor[p].copy(), batch[p].copy(), took[p].copy())
+        for p in parts  # copies, since each job keeps its own for as long as it holds
+    ]
 
 
-def _known(case: Case) -> bool:
-    memo = case.memo.get(case.kind)
-    return memo is not None and memo.part is case.part and memo.facts == case.facts
+def _most(case: Case) -> tuple[float, float, int]:
+    return case.most * case.unit, case.most_nodes, case.unit
+
+
+def _nodes(case: Case, part: Part) -> Floats:
+    """Nodes of each size, as the model counts them."""
+    if case.factor == 1.0:
+        return part.nodes
+    return np.ceil(part.replicas * case.source_unit / case.node_gpus)
+
+
+def evaluate(jobs: Sequence[tuple[Steps, Noise]], columns: int) -> Floats:
+    """Goodput of each job in each column, 0 where it has no such size."""
+    goodputs = np.zeros((len(jobs), columns))
+    counts = [len(steps.column) for steps, _ in jobs]
+    if not sum(counts):
+        return goodputs
+    column, init, factor = (np.concatenate([s[i] for s, _ in jobs]) for i in range(3))
+    sqr, var = np.repeat(np.array([noise for _, noise in jobs]), counts, axis=0).T
+    least = np.empty(len(column))
+    scaled, at = var * init, 0
+    for group in _chunks(jobs):
+        batch = np.concatenate([steps.batch for steps, _ in group])
+        part = slice(at, at + len(batch))
+        below = scaled[part, None] / batch
+        below += sqr[part, None]
+        below *= np.concatenate([steps.took for steps, _ in group])
+        below.min(axis=1, out=least[part])
+        at = part.stop
+    row = np.repeat(np.arange(len(jobs)), counts)
+    with np.errstate(all="ignore"):  # 0 / 0 and overflows: nothing is known there
+        goodputs[row, column] = init * (var + sqr) / least * factor
+    return goodputs
+
+
+def _chunks(jobs: Sequence[tuple[Steps, Noise]]) -> Iterator[list[tuple[Steps, Noise]]]:
+    """Jobs together until they fill what the processor keeps at hand."""
+    group: list[tuple[Steps, Noise]] = []
+    cells = 0
+    for job in jobs:
+        group.append(job)
+        cells += len(job[0].column)
+        if cells >= CHUNK:
+            yield group
+            group, cells = [], 0
+    if group:
+        yield group

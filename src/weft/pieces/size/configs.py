@@ -5,6 +5,8 @@ What is acceptable to a job, what it holds, and what it may begin with.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from weft.core.model.cluster import Cluster
@@ -17,9 +19,10 @@ from weft.solve.multiple_choice import NONE
 def valid_configs(cluster: Cluster, max_gpus: int = 64) -> tuple[Config, ...]:
     """Powers of two inside a node, then whole nodes, of every kind."""
     configs: list[Config] = []
+    counts = Counter([(node.kind, node.gpus) for node in cluster.nodes])
     for kind in cluster.kinds:
         size = cluster.node_size(kind)
-        nodes = sum(n.kind == kind and n.gpus == size for n in cluster.nodes)
+        nodes = counts[kind, size]
         configs += [Config(kind, 1, 2**i) for i in range(size.bit_length()) if 2**i <= size]
         configs += [Config(kind, n, n * size) for n in range(2, nodes + 1) if n * size <= max_gpus]
     return tuple(configs)

@@ -104,6 +104,7 @@ class JobRecords(Mapping[JobId, JobRecord]):
 
     `live` are those in memory: active ones, with their tenants in `active`; ended ones that may
     still leave their devices, in `leaving`; and those in `done`, which the store is to take.
+    `touched` are the active ones that ran or are suspended.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class JobRecords(Mapping[JobId, JobRecord]):
         self.live: dict[JobId, JobRecord] = {}
         self.active: dict[JobId, str] = {}
         self.active_of: Counter[str] = Counter()
+        self.touched: dict[JobId, None] = {}
         self.leaving: dict[JobId, None] = {}
         self.done: dict[JobId, None] = {}
         self.ended: EndedJobs = EndedInMemory() if ended is None else ended
@@ -224,13 +226,15 @@ class JobRecords(Mapping[JobId, JobRecord]):
 
     def set(self, job: JobId, /, **changes: Any) -> None:
         """Another record of a job that is in memory."""
-        self.live[job] = replace(self.live[job], **changes)
+        self.live[job] = record = replace(self.live[job], **changes)
+        self._note_touched(record)
 
     def end(self, job: JobId) -> None:
         """A job has ended, as its record says; it may still be leaving its devices."""
         record = self.live[job]
         if self.active.pop(job, None) is not None:
             self.active_of[record.job.tenant] -= 1
+            self.touched.pop(job, None)
         self._counts[record.job.tenant, record.outcome] += 1
         self.leaving[job] = None
 
@@ -273,8 +277,15 @@ class JobRecords(Mapping[JobId, JobRecord]):
         self.live[record.job.id] = record
         self.active[record.job.id] = record.job.tenant
         self.active_of[record.job.tenant] += 1
+        self._note_touched(record)
         if record.outcome:
             self.end(record.job.id)
+
+    def _note_touched(self, record: JobRecord) -> None:
+        if not (record.starts or record.suspended is not None):
+            self.touched.pop(record.job.id, None)
+        elif record.job.id in self.active:
+            self.touched[record.job.id] = None
 
     def _before(self, since: float, last: int) -> int:
         first = self.ended.first_since(since)

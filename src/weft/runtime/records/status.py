@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+
+import numpy as np
 
 from weft.core.errors import UnknownName, did_you_mean
 from weft.core.model.job import JobId, Stage
 from weft.core.state.state import State
 from weft.core.state.table import Column
 from weft.frozen import frozen
-from weft.runtime.records.job_records import JobRecord
+from weft.runtime.records.job_records import ALL, JobRecord, JobRecords
 from weft.runtime.records.ledger import Ledger
 
 COMPARED = 200
@@ -52,19 +55,24 @@ def status_of(record: JobRecord, state: State) -> JobStatus:
     return JobStatus(record, _word(record, stage, retries > 0 and failed == since))
 
 
-def active_words(records: Mapping[JobId, JobRecord], state: State) -> dict[JobId, str]:
-    """The state of every job that has not ended: all at once, for those who count them.
+def words_but_pending(jobs: JobRecords, state: State) -> dict[JobId, str]:
+    """The states of active jobs; those that are not among them are pending.
 
-    A job that is being written down is in the table already and not yet in the records.
+    Costs what the jobs cost that hold devices, ran or are suspended, however many others wait.
     """
     table = state.table
-    stage, retries, failed, since = (table.column(which) for which in READ)
-    lately = ((retries > 0) & (failed == since)).tolist()
-    return {
-        job.id: _word(record, at, late)
-        for job, at, late in zip(table.jobs, stage.tolist(), lately, strict=True)
-        if (record := records.get(job.id)) is not None
-    }
+    rows = np.flatnonzero(table.column(Column.STAGE) != Stage.PENDING)
+    names = {table.jobs[row].id: None for row in rows.tolist()} | jobs.touched
+    found = ((name, status_of(jobs.live[name], state)) for name in names if name in jobs.active)
+    return {name: status.state for name, status in found if status.state != "pending"}
+
+
+def count_words(jobs: JobRecords, words: Mapping[JobId, str], tenant: str = ALL) -> Counter[str]:
+    """How many active jobs of a tenant are in which state, by `words_but_pending`."""
+    counts = Counter(w for name, w in words.items() if tenant in (ALL, jobs.active[name]))
+    everybody = len(jobs.active) if tenant == ALL else jobs.active_of[tenant]
+    counts["pending"] = everybody - counts.total()
+    return +counts
 
 
 def _word(record: JobRecord, stage: float, failed_last: bool = False) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
+import numpy as np
+
 from weft.core.codec.plain_values import decode, encode
 from weft.core.errors import InvalidConfig, WeftError
 from weft.core.events import event as facts
@@ -311,9 +313,9 @@ def reconcile(
         if node.id not in back.drained and (at is None or state.cluster.nodes[at] != node):
             events.append(facts.NodeUp(node))
     table = state.table
-    for row, job in enumerate(table.jobs):
-        attempt = int(table.get(row, Column.ATTEMPT))
-        if table.get(row, Column.STAGE) == Stage.RUNNING and (job.id, attempt) not in known:
+    for row in np.flatnonzero(table.column(Column.STAGE) == Stage.RUNNING).tolist():
+        job, attempt = table.jobs[row], int(table.get(row, Column.ATTEMPT))
+        if (job.id, attempt) not in known:
             events.append(
                 facts.Failed(job.id, attempt, "lost while the service was away", lost=True)
             )

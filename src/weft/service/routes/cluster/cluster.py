@@ -12,7 +12,7 @@ from weft.core.errors import UnknownName
 from weft.core.model.job import NodeId
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import ALL
-from weft.runtime.records.status import active_words
+from weft.runtime.records.status import count_words, words_but_pending
 from weft.service.access.trust import trust_warnings
 from weft.service.context import PROBLEMS, Admin, Anyone, Context, Service
 from weft.service.http.json_body import Json
@@ -42,11 +42,11 @@ async def cluster(service: Service, who: Anyone) -> Json:
     whose = ALL if who.everywhere else who.tenant
     counts = Counter({word: n for word, n in driver.ledger.jobs.counts(whose).items() if n})
     jobs = driver.ledger.jobs
-    mine = [job for job, tenant in jobs.active.items() if whose in (ALL, tenant)]
-    words = active_words(jobs.live, state)
-    words |= {job: driver.job(job).state for job in mine if job not in words}
-    counts.update(map(words.__getitem__, mine))
-    useful = sum((goodput_of(jobs.live[j]) or 0.0 for j in mine if words[j] == "running"), 0.0)
+    words = words_but_pending(jobs, state)
+    counts.update(count_words(jobs, words, whose))
+    running = (j for j, word in words.items() if word == "running")
+    mine = (jobs.live[j] for j in running if whose in (ALL, jobs.active[j]))
+    useful = sum((goodput_of(record) or 0.0 for record in mine), 0.0)
     kinds = {
         kind: Counts(gpus=count, held=held.get(kind, 0.0))
         for kind, count in state.cluster.gpus_by_kind.items()

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
 from weft.core.histogram import Histogram
-from weft.runtime.records.status import active_words
+from weft.runtime.records.status import count_words, words_but_pending
 from weft.service.context import PROBLEMS, Anyone, Context, Service
 from weft.service.http.refusals import Refused
 from weft.service.jobs.job_view import JobView, goodput_of
@@ -37,8 +37,9 @@ async def prometheus(service: Service, who: Anyone) -> PlainTextResponse:
 def _lines(service: Context) -> Iterator[str]:
     driver = service.driver
     state = driver.scheduler.state
-    jobs = Counter(active_words(driver.ledger.jobs.live, state).values())
-    jobs.update(driver.ledger.jobs.counts())
+    records = driver.ledger.jobs
+    jobs = count_words(records, words_but_pending(records, state))
+    jobs.update(records.counts())
     waiting: defaultdict[str, float] = defaultdict(float)
     for job, on in zip(state.table.jobs, state.table.allocations, strict=True):
         if on is None and job.id not in state.table.suspended:

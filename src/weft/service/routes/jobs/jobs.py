@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -17,7 +17,7 @@ from weft.core.model.job import After, Job, JobId
 from weft.core.model.priorities import priority_word
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import ALL, ENDED, JobRecords
-from weft.runtime.records.status import JobStatus, active_words, status_of
+from weft.runtime.records.status import JobStatus, status_of, words_but_pending
 from weft.service.access.rate_limit import check_jobs
 from weft.service.access.tokens import Caller
 from weft.service.budget.sizes import check_sweep
@@ -269,12 +269,15 @@ def _active(
 ) -> list[JobStatus]:
     """Jobs in a state that is not their last: few, however many there ever were."""
     jobs = service.driver.ledger.jobs
-    words = active_words(jobs.live, service.driver.scheduler.state)
+    words = words_but_pending(jobs, service.driver.scheduler.state)
+    names: Iterable[JobId] = jobs.active
+    if state != "pending":
+        names = sorted(words, key=lambda name: jobs.live[name].number)
     statuses = (
         JobStatus(jobs.live[name], state)
-        for name, whose in jobs.active.items()
-        if tenant in (ALL, whose)
-        and (words.get(name) or service.driver.job(name).state) == state
+        for name in names
+        if words.get(name, "pending") == state
+        and tenant in (ALL, jobs.active[name])
         and jobs.live[name].number > last
         and app in (None, jobs.live[name].job.app)
     )

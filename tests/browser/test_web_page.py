@@ -352,19 +352,22 @@ def test_a_node_has_a_page_and_phones_show_names_and_reasons(open_page: Open) ->
 
 def test_a_sweep_is_one_row_and_a_page_of_its_own(open_page: Open) -> None:
     with serving("simulated:cluster=1x4:a100,speed=0.001", policy="fifo") as client:
-        body = {"name": "lrs", "run": "true", "sweep": {"grid": {"lr": [0.1, 0.01]}}}
+        grid = {"lr": [0.1, 0.01], "optimizer": ["adam", "sgd-with-momentum-and-nesterov"]}
+        body = {"name": "lrs", "run": "true", "sweep": {"grid": grid}}
         made = client.post(f"{API}/jobs", json=body).json()
         page = open_page(f"{client.base_url}#/jobs")
 
         page.get_by_role("link", name=made["id"]).click()
 
         table = page.get_by_role("region", name="Jobs side by side")
-        expect(table.get_by_role("row")).to_have_count(3)
+        expect(table.get_by_role("row")).to_have_count(5)
         expect(table).to_contain_text("0.01")
-        table.get_by_role("link", name="#1").click()
-        expect(page.get_by_text("lr=0.01", exact=True)).to_be_visible()
+        page.set_viewport_size({"width": 420, "height": 860})
+        assert table.evaluate("box => box.scrollWidth <= box.clientWidth")  # long words wrap
+        table.get_by_role("link", name="#2").click()
+        expect(page.get_by_text("lr=0.01, optimizer=adam")).to_be_visible()
         page.get_by_role("link", name=made["id"], exact=True).click()
-        expect(table.get_by_role("row")).to_have_count(3)
+        expect(table.get_by_role("row")).to_have_count(5)
         page.close()
 
 

@@ -23,7 +23,7 @@ def state(client: httpx.Client, job: str) -> str:
     return str(get(client, f"/jobs/{job}")["state"])
 
 
-@pytest.mark.parametrize("policy", ["weft", "fifo", "elasticflow"])
+@pytest.mark.parametrize("policy", ["weft", "fifo", "elasticflow", "gfs|fifo"])
 def test_what_fits_is_promised_and_what_does_not_is_declined(policy: str) -> None:
     with serving(STILL, policy=policy) as client:
         ask(client, "first")

@@ -8,7 +8,8 @@ import pytest
 from benchmarks.papers.plans.arena_artifact import Task, simulate, write_stretches
 from benchmarks.papers.plans.arena_search import Search
 
-from weft.report.verify import Level, read_runs, verify
+from weft.report.result_files import read_runs
+from weft.report.verify import Level, verify
 
 
 @pytest.mark.data

@@ -15,12 +15,15 @@ def fit_first(need: Floats, room: float) -> Bools:
     """Which of `need`, taken in order, find room when those that do not are skipped.
 
     Each pass takes the longest prefix that fits and drops everything larger than what is
-    left, so there are at most as many passes as different sizes.
+    left, so there are at most as many passes as different sizes. Only as many are added up as
+    would fit if all were as small as the smallest.
     """
     chosen = np.zeros(len(need), dtype=bool)
     rows = np.flatnonzero(need <= room + EPS)
+    least = float(need[rows].min(initial=np.inf))
     while rows.size:
-        total = np.cumsum(need[rows])
+        most = int((room + EPS) / least) + 1 if least > 0.0 else rows.size
+        total = np.cumsum(need[rows[:most]])
         count = int(np.searchsorted(total, room + EPS, side="right"))
         chosen[rows[:count]] = True
         if count == rows.size:

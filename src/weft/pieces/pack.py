@@ -5,6 +5,8 @@ Only what changes is touched: a running job that is still among the first keeps 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from weft.core.model.job import Allocation, Demand, Job, JobId
@@ -16,6 +18,7 @@ from weft.pieces.fit import EPS, fit, fit_first, times_asked
 from weft.pieces.place.gangs import Placer, fewest_nodes
 
 SPARE = 64  # rows that are ranked beyond as many as there are GPUs
+STRETCH = 512  # rows that are read together where a walk may end at any of them
 Alike = tuple[Demand, str, float | None]
 
 
@@ -39,9 +42,10 @@ def pack(
     draft = Draft(view, place)
     if chosen is None:
         chosen = fit(view, order)
-    for row in order[(held > 0.0) & ~chosen]:
+    for row in order[(held > 0.0) & ~chosen].tolist():
         draft.release(row)
-    starved = [row for row in order[(held == 0.0) & chosen] if not draft.start(row)]
+    new = order[(held == 0.0) & chosen].tolist()
+    starved = [row for row in new if not draft.start(row)]
     if starved and (large := order[times_asked(view, order) > 1.0][::-1]).size:
         for row in starved:
             draft.clear_for(row, large)
@@ -69,9 +73,10 @@ def pack_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
         return pack(view, view.ranked(key), place)
     order, chosen = _choose_first(view, key, running, room, most)
     draft = Draft(view, place)
-    for row in order[running[order] & ~chosen]:
+    for row in order[running[order] & ~chosen].tolist():
         draft.release(row)
-    starved = [row for row in order[~running[order] & chosen] if not draft.start(row)]
+    new = order[~running[order] & chosen].tolist()
+    starved = [row for row in new if not draft.start(row)]
     if starved:
         others: Bools = table.need <= view.free.room() + EPS
         others[order[chosen]] = False
@@ -128,10 +133,12 @@ def _rank(rows: Rows, key: Floats) -> Rows:
 
 def in_turn(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
     """Start waiting jobs of `order` until one does not fit; nobody overtakes it."""
-    draft = Draft(view, place)
-    for row in order[view.table.held[order] == 0.0]:
-        if not draft.start(row):
-            break
+    draft, held = Draft(view, place), view.table.held
+    for at in range(0, len(order), STRETCH):
+        rows = order[at : at + STRETCH]
+        for row in rows[held[rows] == 0.0].tolist():
+            if not draft.start(row):
+                return Plan(draft.changes)
     return Plan(draft.changes)
 
 
@@ -170,7 +177,7 @@ def start_all(view: View, place: Placer = fewest_nodes, key: Floats | None = Non
     draft, mark = Draft(view, place), view.free.mark()
     if key is not None:
         waiting = _rank(waiting, key)
-    if all(draft.start(int(row)) for row in waiting):
+    if all(draft.start(row) for row in waiting.tolist()):
         return Plan(draft.changes)
     view.free.rollback(mark)
     return None
@@ -222,7 +229,7 @@ class Draft:
     def refill(self, order: Rows) -> None:
         """Offer what is free to rows that hold nothing, those just released first to stay."""
         free, need = self._view.free, self._view.table.need
-        for row in order[need[order] <= self._room() + EPS]:
+        for row in _walk(order[need[order] <= self._room() + EPS]):
             if not self._room():
                 return
             job = self._view.job(row)
@@ -235,6 +242,11 @@ class Draft:
 
     def _room(self) -> float:
         return self._view.free.room()
+
+
+def _walk(rows: Rows) -> Iterator[int]:
+    for at in range(0, len(rows), STRETCH):
+        yield from rows[at : at + STRETCH].tolist()
 
 
 def _alike(job: Job) -> Alike:

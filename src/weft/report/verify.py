@@ -6,22 +6,19 @@ same number of GPUs. Findings say with numbers what is wrong, and what cannot be
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import IntEnum
+from itertools import pairwise
 from math import inf, isfinite
-from pathlib import Path
-from typing import Any
 
 from weft.core.errors import InvalidConfig
 from weft.frozen import frozen
 
 EPS = 1e-6
-COLUMNS = ("job", "submit_s", "start_s", "end_s", "gpus")
 TRUTH = ("oracle", "truth", "durations", "future")
 NAMED = 3
+STARTS, RESTARTS, RESIZES = "of a start:", "of a restart:", "of a change without a stop:"
 
 
 class Level(IntEnum):
@@ -63,7 +60,10 @@ class JobRun:
 
 @frozen
 class SimRun:
-    """One run: its jobs, and what its author says of it; None where nothing is said."""
+    """One run: its jobs, and what its author says of it; None where nothing is said.
+
+    `total` is how many jobs the author counts, `torn` are jobs whose rows contradict each other.
+    """
 
     name: str
     gpus: float | None
@@ -73,6 +73,8 @@ class SimRun:
     knows: str | None = None
     seeds: int | None = None
     intervals: bool = False
+    total: int | None = None
+    torn: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -82,13 +84,33 @@ def verify(runs: Sequence[SimRun]) -> list[Finding]:
         raise InvalidConfig("there is no run in it", hint="a result has at least one policy")
     findings: list[Finding] = []
     for run in runs:
-        findings += [_capacity(run), _twice(run), _times(run), _counted(run), _mean(run)]
-        findings += [_future(run), _seeds(run)]
+        findings += [_numbers(run), _capacity(run), _twice(run), _times(run), _counted(run)]
+        findings += [_mean(run), _future(run), _seeds(run)]
     findings += [_same_jobs(runs), _costs(runs)]
     return findings
 
 
 # ---- checks
+
+
+def _numbers(run: SimRun) -> Finding:
+    bad = [name for name, job in run.jobs.items() if not all(map(_is_possible, _numbers_of(job)))]
+    text = f"times or GPUs below 0 or that are no numbers: {_some(bad)}"
+    ok = Finding("numbers", Level.OK, "times and GPUs are 0 or more", run.name)
+    return Finding("numbers", Level.WRONG, text, run.name) if bad else ok
+
+
+def _numbers_of(job: JobRun) -> Iterator[float]:
+    yield job.submit
+    if job.end is not None:
+        yield job.end
+    for stretch in job.held:
+        yield from (stretch.start, stretch.gpus, stretch.startup_s or 0.0)
+        yield 0.0 if stretch.end == inf and job.end is None else stretch.end
+
+
+def _is_possible(number: float) -> bool:
+    return isfinite(number) and number >= 0.0
 
 
 def _capacity(run: SimRun) -> Finding:
@@ -98,6 +120,7 @@ def _capacity(run: SimRun) -> Finding:
         change
         for job in run.jobs.values()
         for stretch in job.held
+        if _is_possible(stretch.gpus)  # else it is told already, and must not hide the others
         for change in ((stretch.start, stretch.gpus), (stretch.end, -stretch.gpus))
         if isfinite(change[0])
     )
@@ -141,14 +164,33 @@ def _times(run: SimRun) -> Finding:
         if any(not job.submit - EPS <= stretch.start <= stretch.end + EPS for stretch in job.held)
         or (job.end is not None and any(stretch.end > job.end + EPS for stretch in job.held))
     ]
-    text = f"run before they were submitted or after their end: {_some(bad)}"
-    ok = Finding("times", Level.OK, "submitted, then run, then ended", run.name)
-    return Finding("times", Level.WRONG, text, run.name) if bad else ok
+    if bad:
+        text = f"run before they were submitted or after their end: {_some(bad)}"
+        return Finding("times", Level.WRONG, text, run.name)
+    told = any(job.held for job in run.jobs.values())
+    idle = [name for name, job in run.jobs.items() if told and not _worked_to_its_end(job)]
+    if idle:
+        text = f"end while they hold no GPUs: {_some(idle)}"
+        return Finding("times", Level.WRONG, text, run.name)
+    return Finding("times", Level.OK, "submitted, then run, then ended", run.name)
+
+
+def _worked_to_its_end(job: JobRun) -> bool:
+    if job.end is None:
+        return True
+    last = max((stretch.end for stretch in job.held if stretch.gpus > 0.0), default=-inf)
+    return last >= job.end - EPS
 
 
 def _counted(run: SimRun) -> Finding:
     done = sum(job.end is not None for job in run.jobs.values())
     left = len(run.jobs) - done
+    if run.torn:
+        text = f"listed twice, or with several submit times: {_some(run.torn)}"
+        return Finding("all jobs", Level.WRONG, text, run.name)
+    if run.total is not None and run.total != len(run.jobs):
+        text = f"it reports {run.total} jobs, and has rows of {len(run.jobs)}"
+        return Finding("all jobs", Level.WRONG, text, run.name)
     if run.finished is not None and run.finished != done:
         text = f"it reports {run.finished} finished jobs, and {done} of its rows have an end"
         return Finding("all jobs", Level.WRONG, text, run.name)
@@ -167,7 +209,7 @@ def _mean(run: SimRun) -> Finding:
     if run.avg_jct_s is None or not times:
         return Finding("mean", Level.UNKNOWN, "no mean completion time is reported", run.name)
     ours = sum(times) / len(times)
-    if abs(ours - run.avg_jct_s) > 1e-3 * max(ours, 1.0):
+    if not abs(ours - run.avg_jct_s) <= 1e-3 * max(ours, 1.0):
         text = (
             f"it reports a mean completion time of {run.avg_jct_s:.1f} s; its rows say {ours:.1f}"
         )
@@ -214,106 +256,51 @@ def _same_jobs(runs: Sequence[SimRun]) -> Finding:
 
 
 def _costs(runs: Sequence[SimRun]) -> Finding:
-    """What a start costs, in the mean of each run."""
-    means: dict[str, float] = {}
+    """What starts cost, in the mean of each run: the first ones, and those after a stop."""
     for run in runs:
         costs = [stretch.startup_s for job in run.jobs.values() for stretch in job.held]
-        known = [cost for cost in costs if cost is not None]
-        if not known or len(known) < len(costs):
-            told_facts = {run.facts.get("costs") for run in runs}
-            if len(told_facts) == 1 and None not in told_facts:
-                return Finding("costs", Level.OK, f"the same for all: {told_facts.pop()}")
+        if not costs or None in costs:
+            facts = {run.facts.get("costs") for run in runs}
+            if len(facts) == 1 and None not in facts:
+                return Finding("costs", Level.OK, f"the same for all: {facts.pop()}")
             return Finding("costs", Level.UNKNOWN, f"{run.name} does not say what a start costs")
-        means[run.name] = sum(known) / len(known)
-    low, high = min(means.values()), max(means.values())
-    text = ", ".join(f"{name} {mean:.1f} s" for name, mean in means.items())
-    if not high and any(len(job.held) > 1 for run in runs for job in run.jobs.values()):
+    changes = [(run.name, *change) for run in runs for change in _changes(run)]
+    if not any(cost for *_, cost in changes):
+        again = any(what != STARTS for _, what, _, _ in changes)
         text = "jobs stop and start again, and no start costs anything"
-        return Finding("costs", Level.UNKNOWN, text)
-    unlike = high > 1.5 * low + 1.0
-    return Finding("costs", Level.WRONG if unlike else Level.OK, f"of a start: {text}")
+        return Finding("costs", *((Level.UNKNOWN, text) if again else (Level.OK, "none")))
+    free = [
+        f"{job} under {run}" for run, what, job, cost in changes if what == RESTARTS and not cost
+    ]
+    if free:
+        text = f"other starts cost something, and these restarts nothing: {_some(free)}"
+        return Finding("costs", Level.WRONG, text)
+    words, unlike = [], False
+    for kind in (STARTS, RESTARTS, RESIZES):
+        means = {run.name: _mean_cost(changes, run.name, kind) for run in runs}
+        known = {name: mean for name, mean in means.items() if mean is not None}
+        if known:
+            unlike |= max(known.values()) > 1.5 * min(known.values()) + 1.0
+            words.append(f"{kind} {', '.join(f'{n} {m:.1f} s' for n, m in known.items())}")
+    return Finding("costs", Level.WRONG if unlike else Level.OK, "; ".join(words))
+
+
+def _changes(run: SimRun) -> Iterator[tuple[str, str, float]]:
+    """What kind of start each stretch begins with, whose, and its cost."""
+    for name, job in run.jobs.items():
+        held = sorted(job.held, key=lambda stretch: stretch.start)
+        for stretch in held[:1]:
+            yield STARTS, name, stretch.startup_s or 0.0
+        for before, stretch in pairwise(held):
+            gap = stretch.start > before.end + EPS
+            yield RESTARTS if gap else RESIZES, name, stretch.startup_s or 0.0
+
+
+def _mean_cost(changes: Sequence[tuple[str, str, str, float]], run: str, kind: str) -> float | None:
+    costs = [cost for of, what, _, cost in changes if (of, what) == (run, kind)]
+    return sum(costs) / len(costs) if costs else None
 
 
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
-
-
-# ---- reading
-
-
-def read_runs(path: Path, gpus: float | None = None) -> list[SimRun]:
-    """The runs of a file: JSON of `weft compare --per-job`, or CSV."""
-    try:
-        text = path.read_text()
-        if text.lstrip().startswith("{"):
-            return list(_read_json(json.loads(text), gpus))
-        return list(_read_csv(text.splitlines(), gpus))
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        hint = f"JSON with --per-job, or CSV with the columns {', '.join(COLUMNS)}"
-        raise InvalidConfig(f"{path} cannot be read: {error!r}", hint=hint) from error
-
-
-def _read_json(result: Mapping[str, Any], gpus: float | None) -> Iterator[SimRun]:
-    seeds = len(result.get("seeds", (0,)))
-    for policy, whole in result["policies"].items():
-        several = whole.get("by_seed")
-        for number, one_result in enumerate(several or [whole]):
-            jobs = {
-                row["id"]: JobRun(
-                    row["submit_s"],
-                    row["end_s"],
-                    tuple(Stretch(*stretch) for stretch in row.get("held", ())),
-                )
-                for row in one_result["per_job"]
-            }
-            yield SimRun(
-                f"{policy} seed {number}" if several else policy,
-                gpus or result["gpus"],
-                jobs,
-                3600.0 * one_result["avg_jct_h"],
-                one_result["finished"],
-                one_result["predictor"],
-                seeds,
-                intervals="interval95" in whole,
-                facts={"costs": "one simulation, one model of costs"},
-            )
-
-
-def _read_csv(lines: Sequence[str], gpus: float | None) -> Iterator[SimRun]:
-    facts: dict[str, str] = {}
-    rows = []
-    for line in lines:
-        if line.startswith("#"):
-            key, _, value = line[1:].partition(":")
-            facts[key.strip()] = value.strip()
-        elif line.strip():
-            rows.append(line)
-    runs: dict[str, dict[str, JobRun]] = {}
-    for row in csv.DictReader(rows):
-        jobs = runs.setdefault(row.get("run") or "run", {})
-        was = jobs.get(row["job"], JobRun(float(row["submit_s"]), None))
-        held, end = was.held, _number(row["end_s"])
-        if (start := _number(row["start_s"])) is not None:
-            until = inf if end is None else end
-            part = Stretch(start, until, float(row["gpus"]), _number(row.get("startup_s")))
-            held = (*held, part)
-        ended = (row.get("finished") or "yes") == "yes"
-        jobs[row["job"]] = JobRun(was.submit, end if ended else None, held)
-    seeds = facts.get("seeds")
-    mean, done = _number(facts.get("avg_jct_s")), _number(facts.get("finished"))
-    for name, jobs in runs.items():
-        yield SimRun(
-            name,
-            gpus or _number(facts.get("gpus")),
-            jobs,
-            mean,
-            None if done is None else int(done),
-            facts.get("knows"),
-            None if seeds is None else int(seeds),
-            intervals=facts.get("intervals") == "yes",
-        )
-
-
-def _number(text: str | None) -> float | None:
-    return float(text) if text and text.strip() else None

@@ -40,14 +40,14 @@ async def people_reach_into_a_job(subject: Subject) -> None:
         job = subject.script("reached", 1, SERVE)
         await it.begin(job)
         async with asyncio.timeout(subject.patience_s):
-            streams = await _reach(sessions, job, "shell")
-            said = await _type(streams, b"echo $((6 * 7)) on $WEFT_DEVICES.; exit 5\n")
+            streams = await reach(sessions, job, "shell")
+            said = await type_into(streams, b"echo $((6 * 7)) on $WEFT_DEVICES.; exit 5\n")
             assert re.search(rb"42 on \d+\.", said[0]), said
             assert said[1] == 5, said
 
             while (found := PORT.search("".join(read_all(it.engine, job.id).values()))) is None:
                 await asyncio.sleep(PAUSE_S)
-            reader, writer = await _reach(sessions, job, int(found[1]))
+            reader, writer = await reach(sessions, job, int(found[1]))
             assert await reader.read() == b"from the job"
             writer.close()
             with socket.create_server(("127.0.0.1", 0)) as others:
@@ -72,20 +72,21 @@ async def a_terminal_is_typed_into(subject: Subject) -> None:
         await it.start(job)
         assert await it.next() == Started(job.id, 1)
         async with asyncio.timeout(subject.patience_s):
-            streams = await _reach(sessions, job, "terminal")
-            said = await _type(streams, b"tty; exit 7\n")
+            streams = await reach(sessions, job, "terminal")
+            said = await type_into(streams, b"tty; exit 7\n")
         assert b"/dev/pts/" in said[0], said
         assert said[1] == 7, said
         assert (await it.told(Failed)).reason
 
 
-async def _reach(sessions: Sessions, job: Job, to: Way) -> Streams:
+async def reach(sessions: Sessions, job: Job, to: Way) -> Streams:
+    """A connection into an attempt, as soon as it has one."""
     while (streams := await sessions.connect(job.id, 1, to)) is None:
         await asyncio.sleep(PAUSE_S)
     return streams
 
 
-async def _type(streams: Streams, text: bytes) -> tuple[bytes, int | None]:
+async def type_into(streams: Streams, text: bytes) -> tuple[bytes, int | None]:
     """What was printed until it ended, and its exit code; None if the connection ended first."""
     reader, writer = streams
     writer.write(HEAD.pack(b"d", len(text)) + text)

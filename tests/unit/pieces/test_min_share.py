@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from weft.core.model.cluster import parse_cluster
@@ -92,3 +94,10 @@ def test_levels_are_powers_of_two_inside_a_node_and_of_whole_nodes() -> None:
 
     assert levels_of(Demand(2, 2, 64), cluster, "v100", 32) == (2, 4, 8, 16, 32)
     assert levels_of(Demand(1, 1, 24), parse_cluster("4x6:v100"), "v100", 24) == (1, 2, 4, 12, 24)
+
+
+def test_who_fits_on_no_gpus_that_are_left_never_ends() -> None:
+    found = Promises(0.0, 2).fill(Ask(100.0, 600.0, (4,), (4.0,)))
+
+    assert short(found) == ({0.0: 0}, inf, inf)
+    assert not found.met

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +16,16 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.core.state.table import Rows
-from weft.pieces.pack import backfill, backfill_by, in_turn, pack, pack_by, running_after, start_all
+from weft.pieces.pack import (
+    STRETCH,
+    backfill,
+    backfill_by,
+    in_turn,
+    pack,
+    pack_by,
+    running_after,
+    start_all,
+)
 from weft.pieces.place.gangs import consolidate, fewest_nodes
 from weft.pieces.place.skew import by_skew
 from weft.testing import cluster_of, view_of
@@ -235,6 +246,18 @@ def test_in_turn_nobody_overtakes() -> None:
     plan = in_turn(view, rows(0, 1, 2, 3))
 
     assert who(view, plan) == "ab"
+
+
+@pytest.mark.parametrize("start", [in_turn, backfill])
+def test_a_long_walk_starts_the_first_that_fit_however_many_those_are(
+    start: Callable[[View, Rows], Plan],
+) -> None:
+    count = 2 * STRETCH + 40
+    view = view_with("130x8:v100", *(job(f"j{i}") for i in range(count)))
+
+    plan = start(view, np.arange(count))
+
+    assert list(plan.changes) == [f"j{i}" for i in range(1040)]
 
 
 def test_all_are_started_only_if_all_fit() -> None:

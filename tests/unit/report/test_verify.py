@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.report.verify import Level, read_runs, verify
+from weft.report.result_files import read_runs
+from weft.report.verify import Level, verify
 
 HEAD = "# gpus: 4\n# knows: nothing\n# seeds: 3\n# intervals: yes\n"
 HEAD += "run,job,submit_s,start_s,end_s,gpus\n"

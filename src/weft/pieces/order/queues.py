@@ -60,12 +60,18 @@ class Queues:
         at = np.searchsorted(before.seq, table.seq)
         known = at < len(before.seq)
         known[known] = before.seq[at[known]] == table.seq[known]
-        old = [np.zeros(n) for _ in range(5)]
-        for column, past in zip(old, _columns(before), strict=True):
-            column[known] = past[at[known]]
-        queue, place, service0, ran0, wait0 = old
+        rows = at[known]
+
+        def recall(past: Floats) -> Floats:
+            column = np.zeros(n)
+            column[known] = past[rows]
+            return column
+
+        queue, place = recall(before.queue), recall(before.place)
+        service0 = ran0 = wait0 = np.zeros(n)
         arrival = np.where(known, EXISTING, ARRIVED)
         if self.promotes:
+            service0, ran0, wait0 = map(recall, (before.service0, before.ran0, before.wait0))
             sunk = np.maximum(queue, self._queue_of(self._attained(view, service0, ran0)))
             promoted = self._promote(view, sunk, service0, ran0, wait0)
             queue[promoted], arrival[promoted] = 0.0, MOVED
@@ -75,7 +81,7 @@ class Queues:
         queue[demoted], arrival[demoted] = now_in[demoted], MOVED
         # Newcomers to a queue stand behind everyone else: arrivals, then moves as they happened.
         place = np.where(arrival > EXISTING, n * (1.0 + arrival) + len(before.seq), place)
-        place[demoted] += self._sunk_for(view, attained, queue)[demoted]
+        place[demoted] += self._sunk_for(view, attained, queue, demoted)
         return Standing(table.seq.copy(), queue, place, service0, ran0, wait0)
 
     def order(self, view: View, standing: Standing) -> Rows:
@@ -85,7 +91,9 @@ class Queues:
 
     def remember(self, standing: Standing, order: Rows, running: Bools) -> Standing:
         """The lists after a pass: in each queue running jobs now precede waiting ones."""
-        order = order[np.lexsort((~running[order], standing.queue[order]))]
+        # Of small whole numbers, which numpy sorts in linear time.
+        group = 2 * standing.queue[order].astype(np.int16) + ~running[order]
+        order = order[np.argsort(group, kind="stable")]
         place = np.empty(len(order))
         place[order] = np.arange(len(order))
         return Standing(
@@ -116,11 +124,11 @@ class Queues:
     def _attained(self, view: View, service0: Floats, ran0: Floats) -> Floats:
         return view.ran() - ran0 if self.by_time else view.service() - service0
 
-    def _sunk_for(self, view: View, attained: Floats, queue: Floats) -> Floats:
-        """Minus the seconds since each row passed into its queue, squeezed into (-1, 0]."""
-        limits = np.array([0.0, *self.thresholds])[queue.astype(int)]
-        speed = 1.0 if self.by_time else view.table.need
-        since = np.maximum(attained - limits, 0.0) / speed
+    def _sunk_for(self, view: View, attained: Floats, queue: Floats, rows: Bools) -> Floats:
+        """Minus the seconds since each of `rows` came into its queue, squeezed into (-1, 0]."""
+        limits = np.array([0.0, *self.thresholds])[queue[rows].astype(int)]
+        speed = 1.0 if self.by_time else view.table.need[rows]
+        since = np.maximum(attained[rows] - limits, 0.0) / speed
         squeezed: Floats = -since / (1.0 + since)
         return squeezed
 
@@ -135,7 +143,3 @@ class Queues:
         service0[promoted] = view.service()[promoted]
         ran0[promoted], wait0[promoted] = ran[promoted], waited[promoted]
         return promoted
-
-
-def _columns(standing: Standing) -> tuple[Floats, ...]:
-    return standing.queue, standing.place, standing.service0, standing.ran0, standing.wait0

@@ -140,7 +140,7 @@ class Promises:
                 steps.append((start, gpus))
             before, rate = gpus, ask.rate(gpus)
             takes = left / rate if rate else inf
-            if begins + takes <= stop + EPS:
+            if takes < inf and begins + takes <= stop + EPS:
                 real = self._whole_seconds(start, begins + takes)
                 end = start + ceil((real - start) / self.slot_s - EPS) * self.slot_s
                 return Schedule(tuple(steps), real, end, met=real <= ask.deadline + EPS)

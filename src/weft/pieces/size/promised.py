@@ -185,7 +185,9 @@ class Book:
         if not asks or not any(isfinite(ask.work) for ask in asks.values()):
             return f"no deadline can be promised: nothing is known of how long {job.id} takes"
         ends = [self.tables[kind].fill(ask).real_end for kind, ask in asks.items()]
-        text = f"it cannot end within {within}: not before {_span(min(ends) - now)} from now"
+        soonest = min(ends) - now
+        when = f"not before {_span(soonest)} from now" if isfinite(soonest) else "too few GPUs"
+        text = f"it cannot end within {within}: {when}"
         for more in MORE_GPUS:
             for kind in asks:
                 table = self.tables[kind].copy()

@@ -15,19 +15,21 @@ Deviations  where sizes are chosen, the order says who takes part: the first who
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Config
-from weft.core.plan.about import About
+from weft.core.plan.about import About, Controls
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.parts import Later, Sizes, follow
+from weft.pieces.size.plans import attach_plans, find_better_plans
 from weft.policies.compose.parts import Joined, join_parts
 
 
@@ -105,6 +107,8 @@ def _decide_sizes(view: View, parts: Joined) -> Plan:
         if ranking.later is not None:
             rule = ranking.later
             later = rule if isinstance(rule, Later) else rule(running)
+    if Controls.PLAN in parts.size.about.controls:
+        changes = _with_plans(view, changes)
     named = {view.job(row).id: on for row, on in changes.items()}
     return Plan(named, wake_at=later.wake_at, memory=ComposeMemory(later.memory, sizes.memory))
 
@@ -120,6 +124,19 @@ def _choose_among(view: View, parts: Joined, chosen: Bools, memory: object) -> S
     rows = np.flatnonzero(chosen).tolist()
     wanted: dict[int, Config] = {rows[row]: size for row, size in sizes.wanted.items()}
     return Sizes(wanted, sizes.memory)
+
+
+def _with_plans(
+    view: View, changes: Mapping[int, Allocation | None]
+) -> dict[int, Allocation | None]:
+    """The same by the plans that the sizes count on; who has none where it was put does not run."""
+    plans, planned = view.knowledge.plans, attach_plans(view, changes)
+    for row, on in planned.items():
+        job = view.job(row)
+        if on is not None and on.plan is None and job.plans and plans and plans.knows(job):
+            planned[row] = None
+    changed = {**planned, **find_better_plans(view, planned)}
+    return {row: on for row, on in changed.items() if on != view.allocation(row)}
 
 
 def _running(view: View, changes: dict[int, Allocation | None]) -> Bools:

@@ -54,7 +54,10 @@ def for_lightning(batch: int, *, default: str = "dp") -> tuple[dict[str, Any], i
         )
     chosen: dict[str, Any] = {"accumulate_grad_batches": layout.accumulate}
     if layout.zero:
-        from lightning.pytorch.strategies import FSDPStrategy
+        try:
+            from lightning.pytorch.strategies import FSDPStrategy
+        except ImportError:
+            from pytorch_lightning.strategies import FSDPStrategy
 
         sharding: Any = "FULL_SHARD" if layout.zero == FULL else "SHARD_GRAD_OP"
         chosen["strategy"] = FSDPStrategy(sharding_strategy=sharding, cpu_offload=layout.offload)

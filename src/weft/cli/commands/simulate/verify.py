@@ -23,7 +23,8 @@ def verify(
     """
     import json
 
-    from weft.report.verify import Level, read_runs
+    from weft.report.result_files import read_runs
+    from weft.report.verify import Level
     from weft.report.verify import verify as check
 
     with user_errors():

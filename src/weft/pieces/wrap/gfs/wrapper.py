@@ -1,20 +1,22 @@
 """Spot GPUs with a promised hour, around any policy.
 
-Paper: Duan et al., "GFS: A Preemption-aware Scheduling Framework for GPU Clusters with Predictive
-    Spot Instance Management", ASPLOS 2026.
-Objective: guaranteed jobs never wait for spot jobs, and a spot job that starts is left alone for an
-    hour with the promised probability.
-Needs: what the policy inside needs; which tenants held how many GPUs at which hour is remembered.
-Controls: which spot jobs may start, and which give way; everything else is the policy's inside.
-Cost: up to five decisions of the policy, and O(nodes + spot jobs) for each guaranteed job that
-    waits; a forecast of every tenant and kind each `interval` seconds.
-Deviations: demand is forecast by the mean and deviation of the same hour of the week instead of a
-    trained network, and never below what is in use. The factor on the quota grows by
-    1.5 - e/(1 - promise), where the authors' is negative or divides by 0, and changes at most once
-    an hour, so that one eviction is not punished again and again. Gangs of several nodes count in
-    full, and may have victims on any nodes. The policy inside places jobs; single-node spot jobs go
-    to the node with the fewest free GPUs, those with fewer evictions first, where it does not
-    mind. Opportunistic jobs without a promise (priority -1 or less) come last.
+Paper       Duan et al., "GFS: A Preemption-aware Scheduling Framework for GPU Clusters with
+            Predictive Spot Instance Management", ASPLOS 2026.
+Objective   guaranteed jobs never wait for spot jobs, and a spot job that starts is left alone for
+            an hour with the promised probability.
+Needs       what the policy inside needs; which tenants held how many GPUs at which hour is
+            remembered.
+Controls    which spot jobs may start, and which give way; everything else is the policy's inside.
+Cost        up to five decisions of the policy, and O(nodes + spot jobs) for each guaranteed job
+            that waits; a forecast of every tenant and kind each `interval` seconds.
+Deviations  demand is forecast by the mean and deviation of the same hour of the week instead of a
+            trained network, and never below what is in use. The factor on the quota grows by
+            1.5 - e/(1 - promise), where the authors' is negative or divides by 0, and changes at
+            most once an hour, so that one eviction is not punished again and again. Gangs of
+            several nodes count in full, and may have victims on any nodes. The policy inside
+            places jobs; single-node spot jobs go to the node with the fewest free GPUs, those with
+            fewer evictions first, where it does not mind. Opportunistic jobs without a promise
+            (priority -1 or less) come last.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from weft.pieces.wrap.gfs.quota import FORECASTERS, HOUR_S, adjust, spot_quota
 from weft.pieces.wrap.gfs.room import SLACK, Room
 from weft.pieces.wrap.gfs.victims import Guest, eviction_score
 from weft.pieces.wrap.priority import Priority, find_started, give_way
+from weft.pieces.wrap.promise import KeepPromises
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.pieces.wrap.tenants.quota import Shape
@@ -95,7 +98,7 @@ class Gfs(Wrapper):
         spot = np.array([job.spot for job in view.table.jobs], dtype=bool)
         own = Controls.TIER in self.inner.about.controls or self.inner.about.whole
         if own or not (spot.any() or known.runs):
-            plan = ask(self.inner, inner)
+            plan = ask(KeepPromises(self.inner if own else Priority(self.inner)), inner)
             kept = replace(known.note(view, plan, set()), inner=plan.memory)
             return replace(plan, memory=kept, numbers={**plan.numbers, **kept.numbers()})
         turn = Turn(self, inner, known, spot)
@@ -133,7 +136,9 @@ class Turn:
 
     def __init__(self, rules: Gfs, view: View, known: GfsMemory, spot: Bools) -> None:
         self._rules, self._view, self._spot = rules, view, spot
+        # What stands around other policies leaves this one alone, which must be shown everybody.
         self._policy = Priority(rules.inner)
+        self._firm = KeepPromises(self._policy)
         filler = (view.table.column(Column.TIER) == float(Tier.OPPORTUNISTIC)) & ~spot
         self._late: Bools = spot | (filler & view.preemptible() & view.waiting())
         self.known = self._look(known)
@@ -190,7 +195,7 @@ class Turn:
         return replace(plan, changes=changes)
 
     def _ask(self, decided: Mapping[JobId, Allocation | None]) -> Plan:
-        return decide_among(self._policy, self._view.without(self._late, decided))
+        return decide_among(self._firm, self._view.without(self._late, decided))
 
     def _look(self, known: GfsMemory) -> GfsMemory:
         """With quotas of now, where those before are too old."""

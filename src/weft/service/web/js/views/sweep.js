@@ -31,17 +31,19 @@ export function SweepView({ route }) {
   const { jobs } = data;
   const known = found.last.some((loss) => loss != null);
   const steps = jobs.some((job) => job.measured?.steps != null);
+  const isNumeric = (name) =>
+    jobs.every((job) => Number.isFinite(Number(job.parameters[name] ?? 0)));
   return html`<div class="head"><h1>${app}</h1><span class="dim">${jobs.length} jobs</span></div>
     <${Panel} title="Loss">${found.xs.length > 1 ? html`<${Chart} data=${[found.xs, ...found.columns]} time=${false} xLabel="steps" height=${280} series=${jobs.slice(0, DRAWN).map((job, i) => ({ label: `${i === found.best ? "★ " : ""}${shortName(job.name)}`, colour: lineColour(i), span: true }))} describe="Losses of the jobs over their steps" />` : html`<p class="dim">None of its jobs has reported a loss yet.</p>`}
       ${jobs.length > DRAWN && html`<p class="dim small">The first ${DRAWN} of ${jobs.length} are drawn.</p>`}<//>
     <${Panel} title="Side by side" flush=${true}><div class="scroll" tabindex="0" role="region" aria-label="Jobs side by side"><table>
-      <thead><tr><th scope="col">Job</th><th scope="col">State</th>${found.names.map((name) => html`<th key=${name} class="num" scope="col">${name}</th>`)}${known && html`<th class="num" scope="col">Loss</th>`}${steps && html`<th class="num" scope="col">Steps</th>`}<th class="num" scope="col">Took</th></tr></thead>
+      <thead><tr><th scope="col">Job</th><th scope="col">State</th>${found.names.map((name) => html`<th key=${name} class=${isNumeric(name) ? "num" : null} scope="col">${name}</th>`)}${known && html`<th class="num" scope="col">Loss</th>`}${steps && html`<th class="num" scope="col">Steps</th>`}<th class="num" scope="col">Took</th></tr></thead>
       <tbody>${jobs.map(
         (
           job,
           i,
         ) => html`<tr key=${job.id}><td><a href=${link("job", [job.id])} title=${job.name}>${shortName(job.name)}</a>${i === found.best ? html` <span class="badge running">best</span>` : ""}</td><td><${State} state=${job.state} /></td>
-        ${found.names.map((name) => html`<td key=${name} class="num">${String(job.parameters[name] ?? "")}</td>`)}${known && html`<td class="num">${number(found.last[i])}</td>`}${steps && html`<td class="num">${number(job.measured?.steps)}</td>`}<td class="num">${job.started && job.ended ? duration(job.ended - job.started) : ""}</td></tr>`,
+        ${found.names.map((name) => html`<td key=${name} class=${isNumeric(name) ? "num" : "wrap"}>${String(job.parameters[name] ?? "")}</td>`)}${known && html`<td class="num">${number(found.last[i])}</td>`}${steps && html`<td class="num">${number(job.measured?.steps)}</td>`}<td class="num">${job.started && job.ended ? duration(job.ended - job.started) : ""}</td></tr>`,
       )}</tbody></table></div><//>`;
 }
 

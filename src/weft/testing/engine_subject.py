@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,19 @@ OnNode = Callable[[NodeId], None]
 
 
 @frozen
+class Image:
+    """One with `sh` and nothing in /usr; jobs in it need `env`.
+
+    `volume` is a folder that all nodes have, with a `line` in its `file`.
+    """
+
+    name: str
+    volume: str
+    line: str
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@frozen
 class Subject:
     """An engine under test; None where it has no such jobs, or cannot be broken so.
 
@@ -42,7 +56,8 @@ class Subject:
     each GPU. `printed` is what `job` writes. `where` is what the shell of a rank calls its node by,
     for instance `$SLURMD_NODENAME`. `exact` says that ranks have exactly the devices asked for.
     `kill_node` takes a node away, with or without the processes there, and `restore_node` brings it
-    back; the same for the controller. `patience_s` bounds every wait.
+    back; the same for the controller. `image` is one that jobs can run in. `patience_s` bounds
+    every wait.
     """
 
     make: Callable[[], Engine]
@@ -58,6 +73,7 @@ class Subject:
     restore_node: OnNode | None = None
     kill_controller: Callable[[], None] | None = None
     restore_controller: Callable[[], None] | None = None
+    image: Image | None = None
     patience_s: float = 60.0
 
 

@@ -14,7 +14,15 @@ from weft.core.events.event import Failed, Finished, Started, Stopped
 from weft.core.model.job import Job
 from weft.core.model.launch import Software, SoftwareKind
 from weft.core.protocols import Sessions, Way
-from weft.testing.engine_subject import Image, Subject, read_all, run_script, session
+from weft.testing.engine_subject import (
+    Image,
+    Script,
+    Subject,
+    by_script,
+    read_all,
+    run_script,
+    session,
+)
 
 PAUSE_S = 0.1
 HEAD = struct.Struct(">cI")  # of a frame: `d` is data, `x` an exit code

@@ -1,4 +1,4 @@
-"""Reaching into jobs: shells, terminals and ports, for engines that have sessions."""
+"""Reaching into jobs, in images too: shells, terminals and ports, for engines that have them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 
-from weft.core.events.event import Failed, Started, Stopped
+from weft.core.events.event import Failed, Finished, Started, Stopped
 from weft.core.model.job import Job
+from weft.core.model.launch import Software, SoftwareKind
 from weft.core.protocols import Sessions, Way
-from weft.testing.engine_subject import Subject, read_all, session
+from weft.testing.engine_subject import Image, Subject, read_all, run_script, session
 
 PAUSE_S = 0.1
 HEAD = struct.Struct(">cI")  # of a frame: `d` is data, `x` an exit code
@@ -26,6 +27,8 @@ while True:
     line.sendall(b"from the job")
     line.close()
 '"""
+# The volume is elsewhere inside, and the node's own programs are not there at all.
+LOOK = "read -r line < /inside/file; test ! -e /usr || exit 9; echo $line, $RANK of $WORLD_SIZE"
 PORT = re.compile(r"^port (\d+)$", re.MULTILINE)
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -79,6 +82,39 @@ async def a_terminal_is_typed_into(subject: Subject) -> None:
         assert (await it.told(Failed)).reason
 
 
+async def a_gang_runs_in_its_image(subject: Subject) -> None:
+    """Over nodes where there are two, with its volumes and a shell; at another size later."""
+    image = subject.image
+    if image is None or subject.script is None:
+        return
+    ends = _inside(image, subject.script("in-an-image", 2, LOOK))
+    waits = _inside(image, subject.script("in-an-image", 2, f"{LOOK}; while :; do sleep 1; done"))
+    async with session(subject) as it:
+        it.engine.check(waits)
+        several = len(await it.engine.nodes()) > 1
+        await it.engine.start(waits, await (it.over(1, 1) if several else it.on(2)), 1)
+        assert await it.next() == Started(waits.id, 1)
+        both = {rank: f"{image.line}, {rank} of 2\n" for rank in range(2)}
+        await it.becomes(lambda: read_all(it.engine, waits.id) == both, "that both ranks print")
+        if (sessions := it.engine.sessions) is not None:
+            async with asyncio.timeout(subject.patience_s):
+                said = await type_into(await reach(sessions, waits, "shell"), b"exit 6\n")
+            assert said[1] == 6, said
+        await it.engine.stop(waits.id, 1, 1.0)
+        assert await it.next() == Stopped(waits.id, 1)
+
+        end, printed = await run_script(it, ends, await it.on(1), 2)
+        assert end == Finished(waits.id, 2), printed
+        assert printed == {0: f"{image.line}, 0 of 1\n"}
+
+
+def _inside(image: Image, job: Job) -> Job:
+    assert job.launch is not None
+    software = Software(SoftwareKind.IMAGE, image.name, (f"{image.volume}:/inside:ro",))
+    launch = replace(job.launch, software=software, workdir=image.volume, env=image.env)
+    return replace(job, launch=launch)
+
+
 async def reach(sessions: Sessions, job: Job, to: Way) -> Streams:
     """A connection into an attempt, as soon as it has one."""
     while (streams := await sessions.connect(job.id, 1, to)) is None:
@@ -102,4 +138,4 @@ async def type_into(streams: Streams, text: bytes) -> tuple[bytes, int | None]:
     return printed, None
 
 
-SESSIONS = (people_reach_into_a_job, a_terminal_is_typed_into)
+SESSIONS = (people_reach_into_a_job, a_terminal_is_typed_into, a_gang_runs_in_its_image)

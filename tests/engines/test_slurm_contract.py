@@ -17,7 +17,7 @@ from tests.engines.elastic_scenario import train_through_it_all
 from tests.tiny_image import make_tiny_image
 from weft.core.events.event import Failed, Started
 from weft.engines.slurm.engine import SlurmEngine
-from weft.testing.engine_images import a_gang_runs_in_its_image
+from weft.testing.engine_sessions import a_gang_runs_in_its_image
 from weft.testing.engine_subject import Check, Image, Subject, session, shell_job, shell_subject
 from weft.wire.attempt import CLAIM, folder_of
 

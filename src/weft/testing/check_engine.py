@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft.testing.engine_images import IMAGES
 from weft.testing.engine_life import LIFE
 from weft.testing.engine_places import PLACES
 from weft.testing.engine_resize import RESIZES
@@ -24,6 +23,5 @@ from weft.testing.engine_subject import Check
 from weft.testing.engine_trouble import TROUBLE
 
 CHECKS: Mapping[str, Check] = {
-    check.__name__: check
-    for check in (*LIFE, *PLACES, *RESIZES, *IMAGES, *SESSIONS, *SLEEPS, *TROUBLE)
+    check.__name__: check for check in (*LIFE, *PLACES, *RESIZES, *SESSIONS, *SLEEPS, *TROUBLE)
 }

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import field
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ GHOST = JobId("ghost")
 STUBBORN = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
 
 MakeJob = Callable[[str, int], Job]
+Script = Callable[[str, int, str], Job]
 OnNode = Callable[[NodeId], None]
 
 
@@ -65,7 +67,7 @@ class Subject:
     endless: MakeJob
     failing: MakeJob
     stubborn: MakeJob | None = None
-    script: Callable[[str, int, str], Job] | None = None
+    script: Script | None = None
     printed: str = ""
     where: str = ""
     exact: bool = False
@@ -234,3 +236,14 @@ def text_of(path: Path) -> str:
 
 
 Check = Callable[[Subject], Coroutine[Any, Any, None]]
+
+
+def by_script(check: Callable[[Subject, Script], Coroutine[Any, Any, None]]) -> Check:
+    """A check of an engine that runs scripts, passed over where a subject has none."""
+
+    @wraps(check)
+    async def checked(subject: Subject) -> None:
+        if subject.script is not None:
+            await check(subject, subject.script)
+
+    return checked

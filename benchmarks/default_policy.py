@@ -1,6 +1,7 @@
 """What a service's default does for plain jobs and for elastic ones, on the same machines.
 
     python -m benchmarks.default_policy [POLICY ...] [--seeds N] [--plain LOAD] [--elastic LOAD]
+        [--first JOBS]
     python -m benchmarks.default_policy [POLICY ...] --crowd
 
 Plain jobs (Philly's sizes and lengths) ask for a fixed number of GPUs, are not stopped for others
@@ -18,6 +19,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from time import process_time
 
 import numpy as np
 from rich.console import Console
@@ -179,14 +181,21 @@ def show(found: dict[str, list[Numbers]]) -> None:
     Console(width=140).print(table)
 
 
-def compare(policies: Sequence[str], seeds: int, plain: float, elastic: float) -> None:
-    """All of them on the same jobs."""
+def compare(
+    policies: Sequence[str], seeds: int, plain: float, elastic: float, first: int | None = None
+) -> None:
+    """All of them on the same jobs, the `first` so many, with the CPU seconds that each takes."""
     found: dict[str, list[Numbers]] = {policy: [] for policy in policies}
     for seed in range(seeds):
-        trace = draw(seed, plain, elastic)
+        drawn = draw(seed, plain, elastic)
+        trace = Trace(drawn.name, drawn.jobs[:first])
         for policy in policies:
+            began = process_time()
             found[policy].append(measure(policy, trace))
-            print(f"seed {seed}, {len(trace)} jobs, {policy}: {found[policy][-1]}", flush=True)
+            took = f"{process_time() - began:.1f} CPU s"
+            print(
+                f"seed {seed}, {len(trace)} jobs, {policy}, {took}: {found[policy][-1]}", flush=True
+            )
     show(found)
 
 
@@ -211,12 +220,13 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--plain", type=float, default=0.4, help="load of plain jobs")
     parser.add_argument("--elastic", type=float, default=0.4, help="load of elastic jobs")
+    parser.add_argument("--first", type=int, help="so many jobs alone; all by default")
     parser.add_argument("--crowd", action="store_true", help="a large job among small ones")
     asked = parser.parse_args()
     if asked.crowd:
         compare_crowd(asked.policies)
         return 0
-    compare(asked.policies, asked.seeds, asked.plain, asked.elastic)
+    compare(asked.policies, asked.seeds, asked.plain, asked.elastic, asked.first)
     return 0
 
 

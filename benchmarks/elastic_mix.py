@@ -26,8 +26,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.any_job.ways import call, wait_ready
 from benchmarks.elastic_mix_job import BATCH, MOST
-from benchmarks.gpu_mix.__main__ import call, free_port, wait_ready
+from weft.cli.connect.own_service import free_port
 
 POLICIES = ("weft:wake_s=5", "sia:interval=5", "gandiva", "fifo")
 SHORT, MIDDLE, LONG = ("short", 96), ("middle", 288), ("long", 768)  # model and steps

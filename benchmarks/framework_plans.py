@@ -186,8 +186,9 @@ def with_lightning() -> dict[str, Any]:
     ranks = int(os.environ["WORLD_SIZE"])
     trainer = pl.Trainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu", devices=ranks, logger=False,
-        max_epochs=STEPS, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, **chosen,
+        # Its own sampler would shuffle under some strategies and not under others.
+        max_epochs=STEPS, enable_checkpointing=False, use_distributed_sampler=ranks > 1,
+        enable_progress_bar=False, enable_model_summary=False, **chosen,
     )  # fmt: skip
     model, held = Model(), 1.0
     total = sum(w.numel() for w in model.parameters())

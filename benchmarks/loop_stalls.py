@@ -29,8 +29,7 @@ from fastapi.routing import APIRoute
 from benchmarks.worst_requests import Request, worst_requests
 from weft.app.serve.limits import Limits
 from weft.app.serve.live import Settings
-from weft.service.collections import keep_collections_short
-from weft.service.main import serve_async
+from weft.service.main import keep_collections_short, serve_async
 from weft.service.routes import API, ROOT
 
 PREFIX = "/api/v1"

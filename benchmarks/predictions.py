@@ -26,9 +26,15 @@ import numpy as np
 
 from benchmarks.measure import data_folder
 from benchmarks.recurring_log import write_log
-from weft.app.prediction.evaluate import PER_NODE, PREDICTORS, Evaluation, evaluate, learn_trace
+from weft.app.prediction.evaluate import (
+    PER_NODE,
+    PREDICTORS,
+    Evaluation,
+    evaluate,
+    learn_trace,
+    read_jobs,
+)
 from weft.app.prediction.pool import replay
-from weft.app.prediction.trace import read_jobs
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Truth
 from weft.core.state.table import Bools, Floats, Table

@@ -24,8 +24,8 @@ from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import world_of
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
-from weft.formulas.fairness.gpu_fraction import window_fractions
 from weft.formulas.sharing.splicing import Checkpoint, Iteration
+from weft.policies.singularity.policy import window_fractions
 from weft.sim.faults import Faults
 from weft.sim.physics import Physics
 

@@ -15,7 +15,7 @@ from benchmarks.measure import ROOT, fingerprint
 OUT = ROOT / "out" / "plain_jobs.json"
 METRICS = ("avg_jct_h", "p99_jct_h", "worst_ftf", "avg_queue_h", "restarts_per_job", "makespan_h")
 # What results of policies that predict depend on, beside the simulator.
-PARTS_OF_OURS = (
+OURS = (
     "policies/weft",
     "pieces/order",
     "pieces/pack.py",
@@ -43,11 +43,7 @@ class Cell:
         """What it is kept by; a cell of ours or with a prediction is not that of older code."""
         text = " | ".join(map(str, astuple(self)))
         told = self.predictor not in ("none", "oracle")
-        return (
-            f"{text} | {fingerprint(PARTS_OF_OURS)}"
-            if told or self.policy.startswith("weft")
-            else text
-        )
+        return f"{text} | {fingerprint(OURS)}" if told or self.policy.startswith("weft") else text
 
 
 def simulate(cell: Cell) -> Numbers:

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds the API server and the controller manager of Kubernetes once, out of Debian alone, and
 # keeps them outside the tree: in $WEFT_KUBERNETES, or else ~/.cache/weft/kubernetes. About ten CPU
-# minutes and 4 GB of disk for a while. Needs the rights to install packages, unless they are there.
+# minutes (an hour on two busy cores) and 4 GB of disk for a while. Needs the rights to install
+# packages, unless they are there.
 set -eu
 keep=${WEFT_KUBERNETES:-$HOME/.cache/weft/kubernetes}
 if [ -x "$keep/kube-apiserver" ] && [ -x "$keep/kube-controller-manager" ] && [ -e "$keep/custom-resources" ]; then

@@ -118,8 +118,9 @@ def test_who_waits_and_who_runs_is_shown_and_deletion_cancels(
     assert "a100" in waiting["reason"]
     assert person.condition("runs", "Running")["status"] == "True"
     assert "2 GPUs on a1" in person.events("runs")["Running"]
-    (pod,) = json.loads(person.kubectl("get", "pods", "-o", "json"))["items"]
-    (owner,) = pod["metadata"]["ownerReferences"]
+    pods = json.loads(person.kubectl("get", "pods", "-o", "json"))["items"]
+    (meta,) = (pod["metadata"] for pod in pods if pod["status"]["phase"] == "Running")
+    (owner,) = meta["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["controller"]) == ("WeftJob", "runs", True)
 
     person.kubectl("delete", "weftjob", "runs", "--wait=false")

@@ -11,7 +11,7 @@ from benchmarks.random_commands.fence import fenced, served, try_commands, try_o
 from benchmarks.random_commands.files import FILES
 
 from weft.core.errors import InvalidConfig
-from weft.perf.sharing.measured_pairs import read_measured
+from weft.perf.sharing.device_models import read_measured
 
 COUNT = 300
 LONG = "x" * 3000

@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 from tests.integration.serving import API, LIMIT_S, bearer, serving, token
 from weft.service.access.page_sessions import COOKIE, PageSessions
 from weft.service.access.tokens import Tokens
-from weft.service.budget.json_count import JsonCount, TooMuch
+from weft.service.budget.intake import JsonCount, TooMuch
 
 JOB = {"gpus": 1, "hints": {"duration_s": 3600}}
 HEAD = b"POST /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"

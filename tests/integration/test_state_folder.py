@@ -12,9 +12,8 @@ import pytest
 
 from weft.app.serve.live import Live, Settings
 from weft.app.state.backup import make_backup, restore_backup
-from weft.app.state.check import Finding, check_state
+from weft.app.state.check import Finding, accept_loss, check_state
 from weft.app.state.folder import open_to_others
-from weft.app.state.loss import accept_loss
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Demand, Job, JobId
 

@@ -29,8 +29,7 @@ from weft.core.spec.registry import build
 from weft.formulas.sharing.turns import gap_iterations, guarded_speed, paced_speed
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.muri import ALONE
-from weft.policies.antman.control import HIGH, dial_under, idle_us, next_share, turn_dial
-from weft.policies.antman.memory import Dial
+from weft.policies.antman.control import HIGH, Dial, dial_under, next_share, turn_dial
 from weft.policies.antman.policy import Antman
 from weft.sim.result import Outcome
 from weft.testing import view_of
@@ -298,24 +297,6 @@ def test_both_variants_keep_the_contract() -> None:
         "t", tuple((waiting(f"j{i}", 1 + i % 8, i % 2, 10.0 * i), Truth(99.0)) for i in range(40))
     )
     check_run(MuriAntman(), parse_cluster("2x8:v100"), trace)
-
-
-@pytest.mark.parametrize(
-    ("run", "slept", "percent", "idle"),
-    [
-        (1e5, 0.0, 50, 99_950),
-        (1e5, 0.0, 25, 299_950),
-        (2e5, 0.0, 80, 49_950),
-        (1e3, 0.0, 99, 0),
-        (1e5, 0.0, 100, 0),
-        (199_950.0, 99_950.0, 50, 0),
-        (1e5, 0.0, 0, float("inf")),
-    ],
-)
-def test_pauses_leave_a_job_its_share(
-    run: float, slept: float, percent: float, idle: float
-) -> None:
-    assert idle_us(run, slept, percent) == pytest.approx(idle)
 
 
 def test_a_share_whose_half_would_be_too_little_is_taken_away() -> None:

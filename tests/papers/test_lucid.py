@@ -25,8 +25,7 @@ from weft.core.plan.view import View
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.perf.sharing.pair_table import Pairs, read_pairs
-from weft.policies.lucid.demand import Arrivals, busy
-from weft.policies.lucid.policy import Lucid, LucidMemory
+from weft.policies.lucid.policy import Arrivals, Lucid, LucidMemory, busy
 from weft.policies.lucid.queue import Candidate, first_host, label, score
 from weft.policies.srsf import Srsf
 from weft.sim.physics import Run

@@ -39,8 +39,8 @@ from weft.pieces.reclaim import (
     jobs_lost,
     server_costs,
 )
-from weft.policies.lyra.flexible import believed_speeds, choose_extra, time_saved
 from weft.policies.lyra.policy import Lyra
+from weft.policies.lyra.workers import believed_speeds, choose_extra, time_saved
 from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
 from weft.sim.loans import Loans, Recorded

@@ -23,9 +23,8 @@ from weft.formulas.training.regimes import EpochsSeen, Regimes, past_seconds, pr
 from weft.perf.training.learner import Learner
 from weft.policies.shockwave.packing import plan_rounds
 from weft.policies.shockwave.policy import Shockwave, ShockwaveMemory
-from weft.policies.shockwave.reading import Standing
+from weft.policies.shockwave.reading import Series, Standing, share, target
 from weft.policies.shockwave.rounds import fill, mean_rounds, order_early, place_rounds
-from weft.policies.shockwave.targets import Series, share, target
 from weft.policies.shockwave.welfare import (
     Counts,
     Window,

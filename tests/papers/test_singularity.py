@@ -17,10 +17,15 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.formulas.fairness.gpu_fraction import add_point, gpu_fraction, window_fractions
 from weft.formulas.sharing.splicing import Checkpoint, Iteration, find_legal_sizes
 from weft.perf.splicing import Splicing
-from weft.policies.singularity.policy import Singularity, SingularityMemory
+from weft.policies.singularity.policy import (
+    Singularity,
+    SingularityMemory,
+    add_point,
+    gpu_fraction,
+    window_fractions,
+)
 from weft.policies.singularity.sizes import Claim, choose_sizes, tier_of
 from weft.policies.singularity.sizes import Tier as Sla
 from weft.sim.driver import Driver
@@ -83,7 +88,6 @@ def test_a_checkpoint_holds_equal_content_once() -> None:
     saved = Checkpoint()
 
     assert saved.size_gb(8) == 25.5
-    assert saved.plain_gb(8) == 120.0
     assert saved.save_s(8) == 12.75
     assert saved.move_s(8) == 5.0 + 2 * 12.75 + 20.0
 

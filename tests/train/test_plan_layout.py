@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -126,3 +128,15 @@ def test_lightning_takes_these_arguments(monkeypatch: pytest.MonkeyPatch) -> Non
 
     trainer = lightning.Trainer(accelerator="cpu", logger=False, **chosen)
     assert (trainer.accumulate_grad_batches, rows) == (4, 16)
+
+
+@pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
+def test_a_strategy_is_of_the_package_that_the_script_imports(package: str) -> None:
+    pytest.importorskip("lightning")
+    script = f"import {package}\nfrom weft.train.plans.frameworks import find_lightning\n"
+
+    run = subprocess.run(
+        [sys.executable, "-c", f"{script}print(find_lightning())"], capture_output=True, text=True
+    )
+
+    assert run.stdout.strip() == package, run.stderr[-1000:]

@@ -79,39 +79,7 @@ ACCUMULATED = {
     )
 }
 # Model, plan, pipeline, tensor, nodes, GPUs a node, forward milliseconds, and what was measured.
-DIVIDED = """
-t5       TP+PP    2 8 2 8 163 658.04
-t5       TP+PP    4 4 4 4 285 1064
-t5       TP+PP    8 2 8 2 497 1712.5
-t5       DP+TP+PP 1 8 1 8 134 615
-t5       DP+TP+PP 2 8 2 8 163 710
-t5       DP+TP+PP 4 8 4 8 197 815
-t5       DP+TP+PP 4 4 4 4 285 976.9
-t5       DP+TP+PP 8 2 8 2 497 1711
-gpt2     TP+PP    4 5 4 5 290 1068
-gpt2     TP+PP    4 1 4 1 920 3089.3
-gpt2     TP+PP    8 1 8 1 920 3120
-gpt2     DP+TP+PP 1 5 1 5 290 1052.5
-gpt2     DP+TP+PP 3 5 3 5 290 1066
-gpt2     DP+TP+PP 2 5 2 5 290 1080.7
-gpt2     DP+TP+PP 4 5 4 5 290 1070
-gpt2     DP+TP+PP 6 5 6 5 290 1078
-llama7   TP+PP    2 8 2 8 380 1569
-llama7   TP+PP    8 8 8 8 494 1871
-llama7   TP+PP    4 8 4 8 433 1665.7
-llama7   TP+PP    4 4 4 4 740 2641
-llama7   TP+PP    8 2 8 2 1435 4817
-llama7   DP+TP+PP 1 8 2 8 300 1130
-llama7   DP+TP+PP 1 8 4 8 270 945
-llama7   DP+TP+PP 1 8 8 8 243 859
-llama7   DP+TP+PP 2 4 4 4 534 1648
-llama30  TP+PP    6 4 6 4 1500 5296
-llama30  TP+PP    6 4 6 8 850 2741
-llama30  DP+TP+PP 5 2 5 8 800 2661
-llama30  DP+TP+PP 5 4 5 8 800 2741
-llama30  DP+TP+PP 4 4 4 4 750 2758
-llama30  DP+TP+PP 4 4 8 8 563 2017
-"""
+DIVIDED = Path(__file__).with_name("rubick_divided.txt").read_text()
 # Parameters in Mi, sequence times hidden size, layers, as the validation has them.
 SIZES = {
     "t5": (1183.328125, 1024.0 * 512, 32),

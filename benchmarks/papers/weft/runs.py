@@ -28,14 +28,7 @@ from weft.traces.read import load
 OUT = ROOT / "out" / "weft_runs.json"
 METRICS = ("avg_jct_h", "p50_jct_h", "p99_jct_h", "makespan_h", "worst_ftf", "restarts_per_job")
 # What results of the policies that read pooled beliefs depend on, beside the simulator.
-PARTS_OF_OURS = (
-    "policies/weft",
-    "pieces/size",
-    "pieces/order",
-    "pieces/place",
-    "perf/goodput",
-    "solve",
-)
+OURS = ("policies/weft", "pieces/size", "pieces/order", "pieces/place", "perf/goodput", "solve")
 
 Numbers = dict[str, float]
 
@@ -64,7 +57,7 @@ class Runs:
 
     def _key(self, case: Case) -> str:
         mine = build("policy", case.policy).about.pools
-        return f"{case.key} | {fingerprint(PARTS_OF_OURS)}" if mine else case.key
+        return f"{case.key} | {fingerprint(OURS)}" if mine else case.key
 
 
 def simulate(data: Path, case: Case) -> Numbers:

@@ -27,7 +27,7 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.plan.policy import Policy
 from weft.core.protocols import DeviceSharing
 from weft.core.spec.registry import build
-from weft.perf.sharing.measured_pairs import load_shipped_pairs
+from weft.perf.sharing.device_models import load_shipped_pairs
 from weft.perf.throughputs import Throughputs, read_throughputs
 
 LOADS = (0.7, 1.0, 1.3)

@@ -17,8 +17,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.perf.sharing.colocation import Colocated
-from weft.perf.sharing.device_models import Unordered, profile_of
-from weft.perf.sharing.measured_pairs import load_shipped_pairs
+from weft.perf.sharing.device_models import Unordered, load_shipped_pairs, profile_of
 from weft.policies.weft.policy import Weft
 from weft.testing.build import view_of, with_knowledge
 

@@ -3,10 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from weft.core.histogram import Histogram
+# How often a number was how large, as Prometheus counts it.
+
+
+class Histogram:
+    """Counts up to each bound, and how many there were of which sum."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self._counts = [0] * (len(self.bounds) + 1)
+        self.total = 0.0
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return sum(self._counts)
+
+    def add(self, value: float) -> None:
+        """One more."""
+        self._counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def cumulative(self) -> list[tuple[float, int]]:
+        """How many were at most each bound; the last is infinite."""
+        counts, below = [], 0
+        for bound, count in zip((*self.bounds, float("inf")), self._counts, strict=True):
+            below += count
+            counts.append((bound, below))
+        return counts
+
 
 BOUNDS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 

@@ -20,7 +20,6 @@ from weft.core.events import event as facts
 from weft.core.events.actions import Action, Reject, Wake
 from weft.core.events.event_history import REMEMBERED, EventHistory
 from weft.core.events.report import Report
-from weft.core.growing import Growing
 from weft.core.knowledge.costs import Attempt
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster
@@ -35,7 +34,7 @@ from weft.core.spec.part_spec import PartSpec
 from weft.core.state.capacity import EPS
 from weft.core.state.saved_state import SavedScheduler, load_state, save_state
 from weft.core.state.state import State
-from weft.core.state.table import Column
+from weft.core.state.table import Column, Growing
 from weft.core.stops import Rung
 
 Journal = Callable[[float, facts.Event], None]

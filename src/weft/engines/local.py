@@ -28,9 +28,8 @@ from weft.core.stops import SLEEPS, Rung
 from weft.engines.attempts.agent_engine import AgentEngine
 from weft.engines.attempts.asleep import end_probes, find_suspender
 from weft.engines.attempts.coordinators import Coordinators
-from weft.engines.attempts.job_folders import mark_of, take_up
+from weft.engines.attempts.job_folders import mark_of, recall, take_up
 from weft.engines.attempts.listener import Listener
-from weft.engines.attempts.recall import recall
 from weft.engines.attempts.request import (
     LocalSite,
     adjustment,

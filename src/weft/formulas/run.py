@@ -10,8 +10,7 @@ import numpy as np
 
 from weft.core.state.table import Bools, Floats, Rows
 from weft.formulas.fairness.long_term import JobTimes, job_ratios, quotas_of, tenant_ratios
-from weft.formulas.fairness.shares import Shares, Stretches, divide_time, window_edges
-from weft.formulas.fairness.weights import weigh_owners
+from weft.formulas.fairness.shares import Shares, Stretches, divide_time, weigh_owners, window_edges
 from weft.formulas.fragmentation import Idle
 from weft.formulas.statistics import (
     HOUR,

@@ -27,10 +27,9 @@ from weft.node.asleep.sleeper import Sleeper
 from weft.node.attempt_log import Journal, audit
 from weft.node.errors import FULL
 from weft.node.gang_member import GangMember
-from weft.node.guard.claim import claim_attempt
 from weft.node.guard.enclosure import Enclosure
 from weft.node.guard.identity import hand_over
-from weft.node.guard.locks import hold_all
+from weft.node.guard.locks import claim_attempt, hold_all
 from weft.node.guard.time_limit import TimeLimit
 from weft.node.measuring.measurer import Measurer
 from weft.node.ranks.command_plan import CommandPlan, place_of, plan_command, plan_setup

@@ -161,7 +161,7 @@ def _wait_for_all(node: OwnNode, process: _Ray, invite: Callable[[], object]) ->
         return True
 
     def all_there() -> bool:
-        return sum(bool(one["Alive"]) for one in ray.nodes()) >= node.env.nodes
+        return sum(bool(member["Alive"]) for member in ray.nodes()) >= node.env.nodes
 
     _until(connected, "the head of the job's Ray")
     try:

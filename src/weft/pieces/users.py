@@ -8,8 +8,7 @@ import numpy as np
 
 from weft.core.model.job import Job
 from weft.core.plan.view import View
-from weft.formulas.fairness.shares import share_fairly
-from weft.formulas.fairness.weights import weigh_owners
+from weft.formulas.fairness.shares import share_fairly, weigh_owners
 
 
 def demands_of(jobs: Sequence[Job]) -> dict[str, float]:

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job
-from weft.core.plan.about import About, may_idle
+from weft.core.plan.about import About, Needs, may_idle
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge
+from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.spec.registry import get_part
 from weft.core.state.capacity import Capacity
@@ -47,6 +47,20 @@ class Baseline:
         """Rank by the order, then start who is admitted."""
         place = find_place(self.packed.name, self.place).placer(view)
         return run_order(view, self.order, self.admit, place)
+
+
+def short_first(
+    name: str,
+    origin: str,
+    overtaken_by: str,
+    preemption: Preemption,
+    knowledge: Knowledge = Knowledge.DURATIONS,
+    idles: str = "",
+) -> About:
+    """What a policy is that lets the jobs with least left go first, as predicted."""
+    taxonomy = classify(Objective.COMPLETION_TIME, knowledge, preemption)
+    starves = f"a stream of {overtaken_by} jobs"
+    return About(name, origin, Needs.REMAINING, starves=starves, taxonomy=taxonomy, idles=idles)
 
 
 def welcome_in(place: Place, job: Job, free: Capacity) -> Plan | None:

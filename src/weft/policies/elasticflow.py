@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from math import inf, isfinite
 
-from weft.core.errors import bad_values
 from weft.core.model.job import Config
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
@@ -32,7 +31,7 @@ from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.min_share import Ask, Schedule, grow_shares
-from weft.pieces.size.promised import Book, Promise, PromiseMemory, Terms, config_of
+from weft.pieces.size.promised import Book, Promise, PromiseMemory, Terms, check_terms, config_of
 
 WHERE = tax.classify(
     tax.Objective.DEADLINES | tax.Objective.GUARANTEES,
@@ -68,13 +67,7 @@ class ElasticFlow:
     )
 
     def __post_init__(self) -> None:
-        if not (self.slot > 0.0 and 0.0 < self.quantile < 1.0 and self.restarts >= 0):
-            raise bad_values(
-                "elasticflow",
-                self,
-                "slot quantile restarts",
-                "slot is above 0, quantile between 0 and 1, restarts 0 or more",
-            )
+        check_terms("elasticflow", self.slot, self.quantile, self.restarts)
 
     def decide(self, view: View) -> Plan:
         """Admit, fill, grow, place."""

@@ -15,14 +15,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.core.plan.about import About, Needs
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
+from weft.core.plan.taxonomy import Knowledge, Preemption
 from weft.frozen import frozen
 from weft.pieces.admit.starting import BEHIND, InTurn
 from weft.pieces.order.keys import RemainingService
-from weft.policies.baseline import Baseline
-
-WHERE = classify(Objective.COMPLETION_TIME, Knowledge.PAST_JOBS, Preemption.NEVER)
+from weft.policies.baseline import Baseline, short_first
 
 
 @frozen
@@ -32,13 +29,8 @@ class Qssf(Baseline):
     `place` is where: `weft list part` shows all places.
     """
 
-    packed: ClassVar = About(
-        "qssf",
-        "Hu et al. 2021",
-        Needs.REMAINING,
-        starves="a stream of smaller jobs",
-        taxonomy=WHERE,
-        idles=BEHIND,
+    packed: ClassVar = short_first(
+        "qssf", "Hu et al. 2021", "smaller", Preemption.NEVER, Knowledge.PAST_JOBS, BEHIND
     )
     order: ClassVar = RemainingService()
     admit: ClassVar = InTurn()

@@ -14,14 +14,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.core.plan.about import About, Needs
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
+from weft.core.plan.taxonomy import Preemption
 from weft.frozen import frozen
 from weft.pieces.admit.starting import Backfill
 from weft.pieces.order.keys import JobLength
-from weft.policies.baseline import Baseline
-
-WHERE = classify(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.NEVER)
+from weft.policies.baseline import Baseline, short_first
 
 
 @frozen
@@ -31,8 +28,6 @@ class Sjf(Baseline):
     `place` is where: `weft list part` shows all places.
     """
 
-    packed: ClassVar = About(
-        "sjf", "Smith 1956", Needs.REMAINING, starves="a stream of shorter jobs", taxonomy=WHERE
-    )
+    packed: ClassVar = short_first("sjf", "Smith 1956", "shorter", Preemption.NEVER)
     order: ClassVar = JobLength()
     admit: ClassVar = Backfill()

@@ -31,7 +31,7 @@ from weft.core.state.table import Floats
 from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.pieces.place.resize import resize_all
-from weft.pieces.size.kinds import choose_kinds
+from weft.pieces.size.plain import choose_kinds
 
 FLAT = 1e-9
 WHERE = tax.classify(

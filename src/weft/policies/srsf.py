@@ -14,14 +14,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.core.plan.about import About, Needs
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
+from weft.core.plan.taxonomy import Preemption
 from weft.frozen import frozen
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.keys import RemainingService
-from weft.policies.baseline import Baseline
-
-WHERE = classify(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.STOPS)
+from weft.policies.baseline import Baseline, short_first
 
 
 @frozen
@@ -31,13 +28,7 @@ class Srsf(Baseline):
     `place` is where: `weft list part` shows all places.
     """
 
-    packed: ClassVar = About(
-        "srsf",
-        "Gu et al. 2019",
-        Needs.REMAINING,
-        starves="a stream of smaller jobs",
-        taxonomy=WHERE,
-    )
+    packed: ClassVar = short_first("srsf", "Gu et al. 2019", "smaller", Preemption.STOPS)
     order: ClassVar = RemainingService()
     admit: ClassVar = Preempt()
     rests: ClassVar[bool] = True

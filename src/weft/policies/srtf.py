@@ -14,14 +14,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.core.plan.about import About, Needs
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
+from weft.core.plan.taxonomy import Preemption
 from weft.frozen import frozen
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.keys import RemainingTime
-from weft.policies.baseline import Baseline
-
-WHERE = classify(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.STOPS)
+from weft.policies.baseline import Baseline, short_first
 
 
 @frozen
@@ -31,9 +28,7 @@ class Srtf(Baseline):
     `place` is where: `weft list part` shows all places.
     """
 
-    packed: ClassVar = About(
-        "srtf", "Schrage 1968", Needs.REMAINING, starves="a stream of shorter jobs", taxonomy=WHERE
-    )
+    packed: ClassVar = short_first("srtf", "Schrage 1968", "shorter", Preemption.STOPS)
     order: ClassVar = RemainingTime()
     admit: ClassVar = Preempt()
     rests: ClassVar[bool] = True

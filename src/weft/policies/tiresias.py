@@ -28,8 +28,7 @@ from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import QueuedService
 from weft.pieces.pack import welcome
 from weft.pieces.parts import run_order
-from weft.pieces.place.parts import Skewed
-from weft.pieces.place.skew import by_skew
+from weft.pieces.place.parts import Skewed, by_skew
 
 WHERE = tax.classify(
     tax.Objective.COMPLETION_TIME,

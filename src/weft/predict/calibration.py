@@ -59,13 +59,6 @@ def adapt(alpha: float, missed: bool, gain: float = GAIN) -> float:
     return min(max(alpha + gain * (TARGET_MISS - missed), LEAST_ALPHA), MOST_ALPHA)
 
 
-def split_conformal(scores: Iterable[float], part: float) -> float:
-    """The margin that a part of earlier errors stays within, corrected for their number."""
-    order = sorted(scores)
-    rank = int(np.ceil((len(order) + 1) * part - 1e-9))
-    return order[rank - 1] if rank <= len(order) else float("inf")
-
-
 def age_class(attained: float) -> int:
     """Which landmark a job has passed."""
     return int(np.searchsorted(LANDMARKS_S, attained, side="right")) - 1

@@ -9,8 +9,8 @@ from math import ceil
 import numpy as np
 
 from weft.core.state.table import Floats
-from weft.report.durations import axis_unit
 from weft.report.figures import Figure, cdf_line, line_of, plain
+from weft.report.units import axis_unit
 from weft.sim.result import Outcomes, UserShare
 
 MOST_USERS = 8

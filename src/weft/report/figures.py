@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.state.table import Floats, Rows
-from weft.report.durations import axis_unit, human, log_ticks
+from weft.report.units import axis_unit, human, log_ticks
 from weft.sim.result import Outcome, Outcomes
 
 Figure = dict[str, Any]

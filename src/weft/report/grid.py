@@ -14,7 +14,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.spec.part_spec import parse
 from weft.formulas.metrics import METRICS, Metric
 from weft.frozen import frozen
-from weft.report.durations import fix_digits, human
+from weft.report.units import fix_digits, human
 from weft.sim.result import Outcome, Outcomes
 
 MOST_AXES = 3

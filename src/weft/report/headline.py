@@ -8,8 +8,8 @@ from html import escape
 from statistics import fmean
 
 from weft.formulas.metrics import METRICS, Metric
-from weft.report.durations import human
 from weft.report.paired import differs, interval
+from weft.report.units import human
 from weft.sim.result import Outcome, Outcomes
 
 SAME = 0.005  # relative differences below are no differences

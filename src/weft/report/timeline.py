@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from weft.report.durations import Unit, axis_unit, human
 from weft.report.figures import Figure, plain
+from weft.report.units import Unit, axis_unit, human
 from weft.sim.result import Bar, Outcome, Outcomes
 
 # What the simulator keeps; a larger run has no timeline, and the page says so.

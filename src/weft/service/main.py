@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
+import ssl
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -21,14 +25,11 @@ from weft.core.errors import InvalidConfig
 from weft.service.access.audit import Audit, AuditLog
 from weft.service.access.page_sessions import PageSessions, find_caller
 from weft.service.access.rate_limit import Buckets, LimitRate, Turns
-from weft.service.access.tls import check_tls
 from weft.service.access.tokens import Tokens, check_host
 from weft.service.access.trust import trust_warnings
-from weft.service.budget.amounts import Budget
 from weft.service.budget.asker import Asks
 from weft.service.budget.header import LimitHeader
-from weft.service.budget.intake import Intake
-from weft.service.collections import keep_collections_short
+from weft.service.budget.intake import Budget, Intake
 from weft.service.context import Context
 from weft.service.http import problems
 from weft.service.http.answer_headers import NoSniff
@@ -248,3 +249,59 @@ def _address(settings: Settings, listening: socket.socket) -> str:
     port = listening.getsockname()[1]
     name = f"[{host}]" if ":" in host else host
     return f"{scheme}://{name}:{port}"
+
+
+# Garbage collections that nobody waits for.
+
+LONG_S = 0.02
+
+
+def keep_collections_short() -> None:
+    """What is there now stays: looking through it again took 90 ms each time.
+
+    What is there after a long collection later, as of thousands of jobs, is not looked through
+    again either. It goes when nothing refers to it; only circles among it would stay.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.callbacks.append(_Collections().note)
+
+
+class _Collections:
+    """When the one that is under way began, in CPU seconds of its thread."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+
+    def note(self, phase: str, _: dict[str, Any]) -> None:
+        """Called by Python before and after each."""
+        if phase == "start":
+            self._began = time.thread_time()
+        elif time.thread_time() - self._began > LONG_S:
+            gc.freeze()
+
+
+# Whether a certificate and its key can be served with, said before anything is started.
+
+
+def check_tls(cert: Path | None, key: Path | None) -> bool:
+    """Whether TLS is asked for; InvalidConfig if it is and cannot be."""
+    if cert is None and key is None:
+        return False
+    if cert is None or key is None:
+        missing = "--tls-cert" if cert is None else "--tls-key"
+        raise InvalidConfig(
+            f"TLS needs a certificate and its key, and there is no {missing}",
+            hint="give both, or neither",
+        )
+    for path in (cert, key):
+        if not path.is_file():
+            raise InvalidConfig(f"there is no file {path} to serve TLS with")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+    except (ssl.SSLError, OSError) as error:
+        raise InvalidConfig(
+            f"cannot serve TLS with {cert} and {key}: {error}",
+            hint="both are PEM files, and the key is the certificate's own, without a passphrase",
+        ) from error
+    return True

@@ -16,8 +16,7 @@ from weft.core.state.table import Floats
 from weft.frozen import frozen
 from weft.sim.milestones import Marks
 from weft.sim.neighbours import Neighbours
-from weft.sim.resizing import Resizing
-from weft.sim.suspension import Suspension
+from weft.sim.restarts import Resizing, Suspension
 
 NEVER = np.inf
 Interruption = Callable[[Job, Sequence[Job]], float]

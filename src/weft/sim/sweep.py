@@ -122,8 +122,8 @@ class _Shared(Generic[Spec, Out]):
             wait(self._elsewhere.values(), timeout=SHOW_S, return_when=FIRST_EXCEPTION)
             self._look()
         self._show()
-        found = here | {i: future.result() for i, future in self._elsewhere.items()}
-        return [found[i] for i in range(len(self._specs))]
+        results = here | {i: future.result() for i, future in self._elsewhere.items()}
+        return [results[i] for i in range(len(self._specs))]
 
     def _take(self) -> int | None:
         with self._lock:

@@ -170,10 +170,6 @@ def ended_jobs(db: Owner) -> dict[JobId, tuple[float, str]]:
     return {job: (ended, tenant) for job, ended, tenant in rows}
 
 
-def _conditions(also: Mapping[str, str | None]) -> str:
-    return " AND ".join(f'"{name}" = :{name}' for name, held in also.items() if held is not None)
-
-
 def _cells(row: EndedJob) -> tuple[object, ...]:
     short = row.job.rpartition(":")[2]
     return (

@@ -57,9 +57,9 @@ def lines_about(
     ask: Callable[..., list[Any]], search: Search, job: JobId, limit: int, until: float | None
 ) -> list[tuple[int, str]]:
     """The last lines that may be about a job, oldest first; nobody who appends waits for it."""
-    told = {"job": job, "limit": limit, "text": json.dumps(job)}
-    rows = ask(search.of_job, told)
+    values = {"job": job, "limit": limit, "text": json.dumps(job)}
+    rows = ask(search.of_job, values)
     ((last,),) = ask(NEWEST, (inf if until is None else until,))
     first = max(rows[-1][0] if rows else 0, last - DECISIONS_SEARCHED)
-    rows += ask(search.decisions, {**told, "first": first, "last": last})
+    rows += ask(search.decisions, {**values, "first": first, "last": last})
     return sorted(rows)[-limit:]

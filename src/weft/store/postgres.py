@@ -30,7 +30,6 @@ except ImportError as missing:
         "a log in PostgreSQL needs psycopg", hint="pip install 'weft[postgres]'"
     ) from missing
 
-PREFIXES = ("postgresql://", "postgres://")
 FORMAT = 1
 LEADS, WAITS = 0x77656674, 0x77656675  # advisory locks: of the leader, and of the first in line
 READERS = 4

@@ -97,9 +97,9 @@ class SqlLog(ABC):
                 "SELECT seq, json FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
                 (seq, NO_LIMIT if limit is None else limit),
             ).fetchall()
-        found = [*self._readable(rows)]
+        readable = [*self._readable(rows)]
         # A reader takes an empty answer for the end.
-        return found if found or not rows else self.since(rows[-1][0], limit)
+        return readable if readable or not rows else self.since(rows[-1][0], limit)
 
     def last(self) -> int:
         """The number of the last event that was ever appended."""
@@ -131,7 +131,7 @@ class SqlLog(ABC):
     def about_job(self, job: JobId, limit: int, until: float | None = None) -> list[Row]:
         """The last events that name a job, by a connection of its own: appends go on."""
         rows = lines_about(self._reading.ask, self.search, job, limit, until)
-        return [one for one in self._readable(rows) if names(one[2], job)]
+        return [row for row in self._readable(rows) if names(row[2], job)]
 
     def _readable(self, rows: Iterable[tuple[int, str]]) -> Iterator[Row]:
         for seq, line in rows:
@@ -175,7 +175,7 @@ class SqlLog(ABC):
 
     def compact(self, seq: int) -> None:
         """Drop all events up to `seq`, a few at a time; where it stops the log can be read."""
-        if seq not in {one for one, _ in self.bases()}:
+        if seq not in {base for base, _ in self.bases()}:
             raise InvalidConfig(f"there is no base of event {seq} to cut the log at")
         with self._all_or_nothing("the cut"):
             self._db.execute("DELETE FROM bases WHERE seq < ?", (seq,))

@@ -18,7 +18,16 @@ from weft.core.model.job import (
     TimeShift,
 )
 from weft.core.plan.about import Controls
-from weft.testing.engine_subject import ENDS, Session, Subject, read_all, run_script, session
+from weft.testing.engine_subject import (
+    ENDS,
+    Script,
+    Session,
+    Subject,
+    by_script,
+    read_all,
+    run_script,
+    session,
+)
 
 NAMES = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT WEFT_JOB WEFT_ATTEMPT"
 NOWHERE = '""'
@@ -74,12 +83,11 @@ async def nodes_and_kinds_are_told(subject: Subject) -> None:
         assert all(node.kind and node.gpus > 0 and node.mem_gb >= 0.0 for node in nodes)
 
 
-async def ranks_are_told_who_they_are(subject: Subject) -> None:
+@by_script
+async def ranks_are_told_who_they_are(subject: Subject, script: Script) -> None:
     """RANK, WORLD_SIZE, MASTER_ADDR and the rest; the job's variables, none of the service's."""
-    if subject.script is None:
-        return
     rest = 'echo "OURS=${WEFT_TOKEN-}"; echo "MINE=$MINE"; test -d $WEFT_CHECKPOINTS && echo dir'
-    job = subject.script("told", 2, f"{TELL % NOWHERE}; {rest}")
+    job = script("told", 2, f"{TELL % NOWHERE}; {rest}")
     job = _with_variable(job, "MINE", "yes")
     async with session(subject) as it:
         ended, printed = await run_script(it, job, await it.on(2))
@@ -151,29 +159,27 @@ async def devices_are_those_asked_for(subject: Subject) -> None:
     assert _variables(printed[0])["WHERE"] in ("", str(last))
 
 
-async def exit_codes_and_signals_are_told(subject: Subject) -> None:
+@by_script
+async def exit_codes_and_signals_are_told(subject: Subject, script: Script) -> None:
     """Failed carries the code of the process, negative for a signal."""
-    if subject.script is None:
-        return
     async with session(subject) as it:
         for name, text, code in (("seven", "exit 7", 7), ("killed", "kill -9 $$", -9)):
-            job = subject.script(name, 1, text)
+            job = script(name, 1, text)
             ended, _ = await run_script(it, job, await it.on(1))
 
             assert isinstance(ended, Failed), ended
             assert (ended.code, ended.lost) == (code, False), ended
 
 
-async def a_job_is_asked_to_save_before_it_stops(subject: Subject) -> None:
+@by_script
+async def a_job_is_asked_to_save_before_it_stops(subject: Subject, script: Script) -> None:
     """What it writes when it is asked to leave is there for its next attempt."""
-    if subject.script is None:
-        return
     text = (
         "test -f $WEFT_CHECKPOINTS/step && { cat $WEFT_CHECKPOINTS/step; exit 0; }\n"
         "trap 'echo saved-by-$WEFT_ATTEMPT > $WEFT_CHECKPOINTS/step; exit 0' TERM\n"
         "echo ready; while :; do sleep 0.05; done"
     )
-    job = subject.script("saves", 1, text)
+    job = script("saves", 1, text)
     async with session(subject) as it:
         await it.begin(job)
         await it.becomes(lambda: "ready" in read_all(it.engine, job.id).get(0, ""), "ready")
@@ -186,19 +192,18 @@ async def a_job_is_asked_to_save_before_it_stops(subject: Subject) -> None:
         assert "saved-by-1" in printed[0]
 
 
-async def the_host_is_divided(subject: Subject) -> None:
+@by_script
+async def the_host_is_divided(subject: Subject, script: Script) -> None:
     """CPUs bind, and who takes more memory than it asked for is ended."""
-    if subject.script is None:
-        return
     async with session(subject) as it:
         if Controls.HOST not in it.engine.supports:
             return
-        job = replace(subject.script("bound", 1, "echo CPUS=$WEFT_CPUS; nproc"), cpus=1.0)
+        job = replace(script("bound", 1, "echo CPUS=$WEFT_CPUS; nproc"), cpus=1.0)
         ended, printed = await run_script(it, job, await it.on(1))
         assert ended == Finished(job.id, 1), f"{ended}, {printed}"
         assert printed[0].split() == ["CPUS=1", "1"], printed
 
-        greedy = replace(subject.script("greedy", 1, MEMORY), mem_gb=0.3)
+        greedy = replace(script("greedy", 1, MEMORY), mem_gb=0.3)
         ended, _ = await run_script(it, greedy, await it.on(1))
         assert isinstance(ended, Failed), ended
         assert "memory" in ended.reason.lower(), ended

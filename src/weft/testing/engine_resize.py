@@ -13,7 +13,7 @@ from dataclasses import replace
 from weft.core.events.event import Resizable, Resized, ResizeFailed, Started, Stopped
 from weft.core.model.job import Demand, Job
 from weft.core.plan.about import Controls
-from weft.testing.engine_subject import ENDS, Session, Subject, read_all, session
+from weft.testing.engine_subject import ENDS, Script, Session, Subject, by_script, read_all, session
 
 DOOMED = 3  # the change whose new rank dies as it gets ready
 TRAIN = f"""exec {sys.executable} -c '
@@ -38,14 +38,13 @@ for epoch in job.epochs(1_000_000):
 LINE = re.compile(r"^step (\d+) of (\d+)$", re.MULTILINE)
 
 
-async def a_training_is_resized(subject: Subject) -> None:
+@by_script
+async def a_training_is_resized(subject: Subject, script: Script) -> None:
     """Resized is true: other ranks, the same attempt, no step lost; ResizeFailed: as before."""
-    if subject.script is None:
-        return
     async with session(subject) as it:
         if Controls.RESIZE not in it.engine.supports:
             return
-        job = replace(subject.script("resized", 1, TRAIN), demand=Demand(1, min=1, max=2))
+        job = replace(script("resized", 1, TRAIN), demand=Demand(1, min=1, max=2))
         await it.begin(job)
         await it.told(Resizable)
         await _trains_on(it, job, 1)

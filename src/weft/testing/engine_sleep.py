@@ -10,18 +10,17 @@ import asyncio
 from weft.core.events.event import Started, Stopped
 from weft.core.model.job import Allocation, Job
 from weft.core.stops import PLAN, PROBE, Rung
-from weft.testing.engine_subject import Session, Subject, read_all, session
+from weft.testing.engine_subject import Script, Session, Subject, by_script, read_all, session
 
 COUNT = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.05; done"
 STILL_S = 1.0  # for what was printed before to be read, and again for nothing more to come
 ENOUGH = 5  # lines
 
 
-async def a_gang_is_frozen_whole(subject: Subject) -> None:
+@by_script
+async def a_gang_is_frozen_whole(subject: Subject, script: Script) -> None:
     """Every rank stands still until everybody who froze it lets go; then it stops as any other."""
-    if subject.script is None:
-        return
-    job = subject.script("sleepy", 2, COUNT)
+    job = script("sleepy", 2, COUNT)
     async with session(subject) as it:
         if Rung.FREEZE not in it.engine.stops:
             return
@@ -41,11 +40,10 @@ async def a_gang_is_frozen_whole(subject: Subject) -> None:
         await it.engine.thaw(job.id, 1, by=PLAN)  # one that is over is not asleep
 
 
-async def a_gang_of_two_nodes_is_frozen_whole(subject: Subject) -> None:
+@by_script
+async def a_gang_of_two_nodes_is_frozen_whole(subject: Subject, script: Script) -> None:
     """The same over two nodes, while another attempt uses the devices of the frozen one."""
-    if subject.script is None:
-        return
-    job, other = subject.script("wide", 2, COUNT), subject.script("guest", 2, COUNT)
+    job, other = script("wide", 2, COUNT), script("guest", 2, COUNT)
     async with session(subject) as it:
         nodes = await it.engine.nodes()
         same = [node for node in nodes if node.kind == nodes[-1].kind]
@@ -60,16 +58,15 @@ async def a_gang_of_two_nodes_is_frozen_whole(subject: Subject) -> None:
 
         await it.engine.thaw(job.id, 1, by=PLAN)
         await _goes_on(it, job)
-        for one in (job, other):
-            await it.engine.stop(one.id, 1, 10.0)
-            assert await it.next() == Stopped(one.id, 1)
+        for each in (job, other):
+            await it.engine.stop(each.id, 1, 10.0)
+            assert await it.next() == Stopped(each.id, 1)
 
 
-async def a_frozen_attempt_is_adopted(subject: Subject) -> None:
+@by_script
+async def a_frozen_attempt_is_adopted(subject: Subject, script: Script) -> None:
     """After a restart it is still frozen, stays so, and can be woken."""
-    if subject.script is None:
-        return
-    job = subject.script("dormant", 2, COUNT)
+    job = script("dormant", 2, COUNT)
     async with session(subject) as it:
         if Rung.FREEZE not in it.engine.stops:
             return

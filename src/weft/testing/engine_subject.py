@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import field
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,21 @@ GHOST = JobId("ghost")
 STUBBORN = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
 
 MakeJob = Callable[[str, int], Job]
+Script = Callable[[str, int, str], Job]
 OnNode = Callable[[NodeId], None]
+
+
+@frozen
+class Image:
+    """One with `sh` and nothing in /usr; jobs in it need `env`.
+
+    `volume` is a folder that all nodes have, with a `line` in its `file`.
+    """
+
+    name: str
+    volume: str
+    line: str
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @frozen
@@ -42,7 +58,8 @@ class Subject:
     each GPU. `printed` is what `job` writes. `where` is what the shell of a rank calls its node by,
     for instance `$SLURMD_NODENAME`. `exact` says that ranks have exactly the devices asked for.
     `kill_node` takes a node away, with or without the processes there, and `restore_node` brings it
-    back; the same for the controller. `patience_s` bounds every wait.
+    back; the same for the controller. `image` is one that jobs can run in. `patience_s` bounds
+    every wait.
     """
 
     make: Callable[[], Engine]
@@ -50,7 +67,7 @@ class Subject:
     endless: MakeJob
     failing: MakeJob
     stubborn: MakeJob | None = None
-    script: Callable[[str, int, str], Job] | None = None
+    script: Script | None = None
     printed: str = ""
     where: str = ""
     exact: bool = False
@@ -58,6 +75,7 @@ class Subject:
     restore_node: OnNode | None = None
     kill_controller: Callable[[], None] | None = None
     restore_controller: Callable[[], None] | None = None
+    image: Image | None = None
     patience_s: float = 60.0
 
 
@@ -218,3 +236,14 @@ def text_of(path: Path) -> str:
 
 
 Check = Callable[[Subject], Coroutine[Any, Any, None]]
+
+
+def by_script(check: Callable[[Subject, Script], Coroutine[Any, Any, None]]) -> Check:
+    """A check of an engine that runs scripts, passed over where a subject has none."""
+
+    @wraps(check)
+    async def checked(subject: Subject) -> None:
+        if subject.script is not None:
+            await check(subject, subject.script)
+
+    return checked

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import gc
 
-from weft.app.simulate.garbage import RARELY, collect_rarely
+from weft.app.simulate.run import RARELY, collect_rarely
 
 
 def test_garbage_is_collected_rarely_until_the_last_simulation_ends() -> None:

@@ -56,6 +56,19 @@ def test_names_are_shown_of_all_jobs_or_of_none() -> None:
     assert "name" not in alone
 
 
+@pytest.mark.parametrize("columns", ["", "200"])
+def test_programs_get_names_whole(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    name = "a-name-that-goes-on-and-on-and-on-until-its-seed-41"
+    told = [job("a-1", name=name, gpus=(0,)), job("b-1", name="other", gpus=(1,))]
+
+    text = drawn(jobs_table(told, NOW, 400), 400)
+
+    assert (name in text) is not columns.isdigit()  # who names a width has narrow columns
+
+
 def test_jobs_beside_each_other_differ_in_colour() -> None:
     colours = colours_of(QUEUE[:3])
 

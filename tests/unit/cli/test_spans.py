@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.cli.options.spans import seconds
+from weft.cli.options.shared import seconds
 from weft.core.errors import InvalidConfig
 
 

@@ -314,7 +314,8 @@ def test_the_priority_class_of_a_pod_follows_from_the_priority_of_its_job() -> N
 
     def class_of(priority: str, at: Site = site) -> str | None:
         (made,) = pods_of(replace(gang("a"), priority=priority), at)
-        return made["spec"].get("priorityClassName")
+        name: str | None = made["spec"].get("priorityClassName")
+        return name
 
     assert (class_of("normal"), class_of("spot")) == ("training", "scavenger")
     some = replace(SITE, priority_classes=read_classes("guaranteed:urgent"))

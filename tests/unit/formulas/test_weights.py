@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.formulas.fairness.weights import check_weights, weigh_owners
+from weft.formulas.fairness.shares import check_weights, weigh_owners
 
 
 def test_users_have_their_own_weight_or_a_part_of_their_tenants() -> None:

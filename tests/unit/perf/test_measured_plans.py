@@ -6,7 +6,7 @@ import pytest
 
 from weft.core.model.execution import read_execution
 from weft.core.model.job import Config, Job, JobId
-from weft.perf.plans.measured import KIND, load_measured
+from weft.perf.plans.tables import KIND, load_measured
 
 PLANS = tuple(read_execution(text) for text in ("dp", "gc", "ga4", "offload"))
 

@@ -27,7 +27,7 @@ from weft.pieces.pack import (
     start_all,
 )
 from weft.pieces.place.gangs import consolidate, fewest_nodes
-from weft.pieces.place.skew import by_skew
+from weft.pieces.place.parts import by_skew
 from weft.testing import cluster_of, view_of
 
 

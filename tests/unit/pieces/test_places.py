@@ -8,7 +8,7 @@ from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
 from weft.core.state.capacity import Capacity
 from weft.pieces.place.gangs import Placer, acceptable, consolidate, fewest_nodes, in_gaps
-from weft.pieces.place.skew import by_skew, skew_of
+from weft.pieces.place.parts import by_skew, skew_of
 
 
 def ledger(text: str, *busy: int) -> Capacity:

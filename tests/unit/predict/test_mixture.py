@@ -8,7 +8,6 @@ import pytest
 from weft.predict.alike.mixture import (
     Sample,
     decayed,
-    kaplan_meier,
     mean,
     mix,
     prior,
@@ -73,11 +72,3 @@ def test_weights_halve_with_every_half_life_of_ends() -> None:
 
     assert w.tolist() == [0.25, 0.5, 1.0]
     assert mean(Sample(x, w)) == pytest.approx(1042.857, abs=1e-3)
-
-
-def test_running_jobs_move_weight_to_those_that_lasted_longer() -> None:
-    sample = kaplan_meier(np.array([100.0, 300.0, 500.0]), np.array([200.0, 400.0]))
-
-    assert (1.0 - np.cumsum(sample.w)).tolist() == pytest.approx([0.8, 0.53333, 0.0], abs=1e-4)
-    assert quantile(sample, (0.5,)).tolist() == [500.0]
-    assert quantile(even(100, 300, 500), (0.5,)).tolist() == [300.0]

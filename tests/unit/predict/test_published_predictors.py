@@ -13,7 +13,7 @@ from weft.core.model.launch import Launch
 from weft.core.spec.registry import build
 from weft.core.state.table import Column, Table
 from weft.predict.alike.single import failure_chance
-from weft.predict.calibration import adapt, pinball, split_conformal
+from weft.predict.calibration import adapt, pinball
 from weft.predict.published.cart import Leaf, Split, follow, grow
 from weft.predict.published.pai_group import PaiGroup
 from weft.predict.published.pai_history import PaiHistory
@@ -127,8 +127,6 @@ def test_scores_by_the_book() -> None:
         alpha = adapt(alpha, missed, 0.05)
         said.append(round(alpha, 6))
     assert said == [0.16, 0.17, 0.18, 0.14, 0.10]
-
-    assert split_conformal([-0.5, -0.2, 0.1, 0.3, 0.4, 0.6, 0.9, 1.2, 2.0], 0.8) == 1.2
 
 
 @pytest.mark.parametrize(("failed", "chance"), [(5, 0.6711), (4, 0.56), (0, 0.1156)])

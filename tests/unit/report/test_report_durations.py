@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.report.durations import fix_digits, human, log_ticks
+from weft.report.units import fix_digits, human, log_ticks
 
 
 @pytest.mark.parametrize(

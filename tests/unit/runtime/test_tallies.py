@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.core.histogram import Histogram
+from weft.core.latency import Histogram
 from weft.core.model.job import JobId
 from weft.runtime.records.tallies import Tallies
 

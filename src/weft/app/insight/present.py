@@ -309,13 +309,13 @@ def _tell(
     purse: Purse, before: int, simulations: int, progress: Callable[[float], None] | None
 ) -> Callable[[], bool]:
     """Whether a simulation has spent its purse; tells the part done, going by what it has spent."""
-    said = before / simulations
+    reported = before / simulations
 
     def spent() -> bool:
-        nonlocal said
+        nonlocal reported
         part = (before + purse.spent) / simulations
-        if progress is not None and part >= said + STEP:
-            said = part
+        if progress is not None and part >= reported + STEP:
+            reported = part
             progress(part)
         return purse.empty
 

@@ -268,15 +268,15 @@ def watch_spending(
     purse: Purse, progress: Callable[[float], None] | None, whole: float = 1.0
 ) -> Progress:
     """Tells how far a simulation is, which is so much of the `whole`; raises TooDear if it must."""
-    said = 0.0
+    reported = 0.0
 
     def hear(done: int, total: int) -> None:
-        nonlocal said
+        nonlocal reported
         if purse.empty:
             raise TooDear
         part = done / total * whole
-        if progress is not None and (part >= said + STEP or done == total):
-            said = part
+        if progress is not None and (part >= reported + STEP or done == total):
+            reported = part
             progress(part)
 
     return hear

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
+from pathlib import Path
 
 import numpy as np
 
 from weft.app.prediction.pool import Replayed, ended_as, replay
+from weft.core.errors import InvalidConfig
 from weft.core.knowledge.predictor import Predictor
 from weft.core.model.job import Job
 from weft.core.model.trace import Truth
-from weft.core.spec.registry import build
+from weft.core.spec.registry import build, names
 from weft.core.state.table import Floats, Table
 from weft.frozen import frozen
 from weft.predict.calibration import pinball
 from weft.predict.none import NoPredictor
+from weft.traces.find import find
+from weft.traces.options import Options, Request
 
 PER_NODE = 8
 LOAD = 0.85
@@ -197,3 +201,25 @@ def _ranks(x: Floats) -> Floats:
     _, where, counts = np.unique(x, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return np.asarray((last - (counts - 1) / 2.0)[where], dtype=float)
+
+
+# The jobs of a trace that predictors are compared on.
+
+FEWEST = 50
+
+
+def read_jobs(
+    workload: str, most: int, seed: int, options: Options | None = None
+) -> list[tuple[Job, Truth]]:
+    """The first jobs with GPUs of a built-in workload or a trace file, in order of submission."""
+    if workload in names("trace") and not Path(workload).exists():
+        trace = find(workload, Request(jobs=most, seed=seed))
+    else:
+        trace = find(workload, None, options)
+    jobs = [(job, truth) for job, truth in trace if job.demand.gpus > 0][:most]
+    if len(jobs) < FEWEST:
+        raise InvalidConfig(
+            f"{workload} has {len(jobs)} jobs with GPUs",
+            hint=f"predictors are compared on {FEWEST} or more",
+        )
+    return jobs

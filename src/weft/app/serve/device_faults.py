@@ -1,4 +1,6 @@
-"""Devices that their driver says not to use are set aside alone, and stay so until a person looks.
+"""Devices that are not given to jobs: those with faults, and those that jobs of others hold.
+
+One that its driver says not to use is set aside alone, and stays so until a person looks.
 
 What was seen is kept on disk: a driver forgets it when the machine starts again.
 """
@@ -17,24 +19,29 @@ from weft.runtime.loop.background import Repeated
 
 log = logging.getLogger(__name__)
 
+Change = Callable[[Quotas], Awaitable[None]]
 ASIDE = "aside:"  # names of windows that no person wrote
 FAULTS_FILE = "faults.json"
 
 
-class DeviceFaults(Repeated):
-    """Moves jobs off devices with faults; one that was put to use again needs a new fault."""
+class _Windows(Repeated):
+    """Keeps windows in step with what an engine says of its devices."""
 
     every_s = 3.0
+
+    def __init__(self, engine: Engine, quotas: Callable[[], Quotas], change: Change) -> None:
+        self._engine, self._quotas, self._change = engine, quotas, change
+
+
+class DeviceFaults(_Windows):
+    """Moves jobs off devices with faults; one that was put to use again needs a new fault."""
+
     trouble = "devices with faults are not set aside yet"
 
     def __init__(
-        self,
-        engine: Engine,
-        quotas: Callable[[], Quotas],
-        change: Callable[[Quotas], Awaitable[None]],
-        state: Path | None,
+        self, engine: Engine, quotas: Callable[[], Quotas], change: Change, state: Path | None
     ) -> None:
-        self._engine, self._quotas, self._change = engine, quotas, change
+        super().__init__(engine, quotas, change)
         self._file = None if state is None else state / FAULTS_FILE
         stored = None if self._file is None else read_private(self._file)
         self._faults: dict[str, str] = {str(name): str(why) for name, why in (stored or {}).items()}
@@ -68,7 +75,12 @@ class DeviceFaults(Repeated):
             name: why for name, why in self._faults.items() if not name.startswith(f"{node}:")
         }
         devices = self._engine.health.devices.get(node, ())
-        self._keep({**others, **{f"{node}:{one.gpu}": one.fault for one in devices if one.fault}})
+        self._keep(
+            {
+                **others,
+                **{f"{node}:{device.gpu}": device.fault for device in devices if device.fault},
+            }
+        )
 
     def _keep(self, faults: dict[str, str]) -> None:
         if self._file is not None and faults != self._faults:
@@ -85,3 +97,28 @@ class DeviceFaults(Repeated):
             fault = known.fault or self._faults.get(name.removeprefix(ASIDE), "")
             seen[gpu] = DeviceHealth(gpu, fault, known.notes, aside=True)
         return [seen[gpu] for gpu in sorted(seen)]
+
+
+TAKEN = "taken:"  # names of windows that no person wrote
+
+
+class TakenDevices(_Windows):
+    """Keeps windows in step with what an engine sees of jobs that are not ours.
+
+    After `close` windows stay as they are until the next start.
+    """
+
+    trouble = "what jobs of others hold is not noted yet"
+
+    async def look(self) -> None:
+        """Open and end windows as those jobs come and go."""
+        quotas = self._quotas()
+        wanted = {f"{TAKEN}{node}": text for node, text in self._engine.health.taken.items()}
+        present = {name: text for name, text in quotas.windows.items() if name.startswith(TAKEN)}
+        if wanted == present:
+            return
+        log.info("jobs of others hold: %s", ", ".join(wanted.values()) or "nothing")
+        quotas = quotas.without_windows(*present)
+        for name, text in wanted.items():
+            quotas = quotas.with_window(name, text)
+        await self._change(quotas)

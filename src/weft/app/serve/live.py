@@ -14,7 +14,7 @@ from weft.app.engine import build_engine, colocate_on
 from weft.app.policy_file import check_machines
 from weft.app.serve.bad_nodes import BadNodes
 from weft.app.serve.configuration import Configuration
-from weft.app.serve.device_faults import ASIDE, DeviceFaults
+from weft.app.serve.device_faults import ASIDE, DeviceFaults, TakenDevices
 from weft.app.serve.hinted_or_alike import HintedOrAlike
 from weft.app.serve.idle_beside import IdleBeside
 from weft.app.serve.idle_watch import IdleWatch
@@ -24,7 +24,6 @@ from weft.app.serve.refits import Refits
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
 from weft.app.serve.sleep_nodes import SleepNodes, SleepSettings
 from weft.app.serve.standby import describe_process
-from weft.app.serve.taken import TakenDevices
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
 from weft.core.asleep.ahead import Device
 from weft.core.errors import InvalidConfig

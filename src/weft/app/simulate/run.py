@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,14 +10,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import TextIO
 
 from weft.app.policy_file import build_policy, check_machines
 from weft.app.simulate.clusters import find_cluster
-from weft.app.simulate.garbage import collect_rarely
-from weft.app.simulate.resize_text import read_resize
+from weft.app.simulate.resize_text import read_resize, stop_rules
 from weft.app.simulate.setup import DEFAULT_CLUSTER, Setup
-from weft.app.simulate.stops_text import stop_rules
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import SHARED, world_of
 from weft.core.codec.event_lines import event_line
@@ -253,3 +253,32 @@ def _journal(path: Path | None) -> Iterator[Journal | None]:
 
 def _ignore(_: object) -> None:
     return None
+
+
+# Garbage collection while a simulation runs: rarely, since it leaves next to no cycles behind.
+#
+# At Python's own pace it walks all jobs and runs again and again: 5 % of a long simulation.
+
+RARELY = 100_000  # objects made and not freed before the youngest are looked through
+
+_lock = Lock()
+_running = 0
+_before = gc.get_threshold()
+
+
+@contextmanager
+def collect_rarely() -> Iterator[None]:
+    """Until the last of those that overlap leaves; then as it was before the first."""
+    global _before, _running
+    with _lock:
+        if _running == 0:
+            _before = gc.get_threshold()
+            gc.set_threshold(max(RARELY, _before[0]), *_before[1:])
+        _running += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _running -= 1
+            if _running == 0:
+                gc.set_threshold(*_before)

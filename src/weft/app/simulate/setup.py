@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 
-from weft.app.simulate.resize_text import RESTART, read_resize
-from weft.app.simulate.stops_text import read_stops
+from weft.app.simulate.resize_text import RESTART, read_resize, read_stops
 from weft.core.model.trace import Trace
 from weft.core.plan.policy import Policy
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, read_spec
-from weft.formulas.fairness.weights import check_weights
+from weft.formulas.fairness.shares import check_weights
 from weft.frozen import frozen
 from weft.sim.faults import Faults
 from weft.sim.loans import Loans

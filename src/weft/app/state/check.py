@@ -14,12 +14,13 @@ from urllib.parse import unquote
 
 from weft.app.state.folder import JOBS, LOG, job_folders, live_marks, open_to_others
 from weft.core.codec.event_lines import read_event
-from weft.core.errors import WeftError
+from weft.core.errors import InvalidConfig, WeftError
 from weft.core.events.event import Submitted
 from weft.frozen import frozen
 from weft.runtime.recovery.snapshot import DamagedSnapshot, thaw
 from weft.store.ended_jobs import ended_jobs
 from weft.store.sql_log import BEGINS_AFTER
+from weft.store.sqlite import SqliteStore
 
 Level = Literal["ok", "warning", "error"]
 SHOWN = 5
@@ -182,3 +183,22 @@ def _find_submitted(db: sqlite3.Connection) -> Iterator[Submitted]:
             continue  # told above
         if isinstance(event, Submitted):
             yield event
+
+
+# Going on without rows that the log lacks, because somebody said so.
+
+ACCEPTED = "it is missing, and somebody accepted that"
+
+
+def accept_loss(state: Path) -> list[int]:
+    """Mark every missing row as lost for good; which ones. The service must not run."""
+    if not (state / LOG).is_file():
+        raise InvalidConfig(f"{state} holds no log", hint="name the service's folder with --state")
+    store = SqliteStore(state / LOG)
+    try:
+        lost = store.missing()
+        for seq in lost:
+            store.set_aside(seq, ACCEPTED)
+    finally:
+        store.close()
+    return lost

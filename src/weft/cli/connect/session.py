@@ -23,8 +23,6 @@ from weft.cli.view.words import ENDED
 from weft.service.responses.answers import JobAnswer
 from weft.wire.terminal import DATA, EOF, EXIT, Frames, frame, window
 
-HANG_UP = "\r\nweft: the connection was lost; trying again\r\n"
-
 
 def attach(client: Client, job: str, note: Callable[[str], None]) -> int:
     """Stay with a job's terminal, or a shell beside it, until that or the job ends; its exit code.

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft.cli.job_files.whole_numbers import is_whole
 from weft.core.errors import InvalidConfig
 
 _SHORT = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
@@ -144,3 +143,13 @@ def pair_of(text: str) -> tuple[str, str]:
     if not equals or not key:
         raise InvalidConfig(f"--env {text!r} is not KEY=VALUE", hint="--env DATA=/data")
     return key, value
+
+
+# Whole numbers as they are typed.
+
+MOST_DIGITS = 18
+
+
+def is_whole(text: str) -> bool:
+    """Whether it is one that `int` reads: plain digits, and not thousands of them."""
+    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS

@@ -42,7 +42,7 @@ class Flags:
     ] = None
     nodes: Annotated[
         int | None,
-        JOB("--nodes", help="Nodes: exactly so many, with the same number of GPUs on each."),
+        JOB("--nodes", help="Exactly this many nodes, with the same number of GPUs on each."),
     ] = None
     kinds: Annotated[
         str | None, JOB("--kinds", help="Kinds of GPU that will do, joined by commas.")

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
+from weft.cli.job_files.flag_values import is_whole
 from weft.cli.job_files.sweep_flags import read_array
-from weft.cli.job_files.whole_numbers import is_whole
 from weft.core.errors import InvalidConfig
 
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")

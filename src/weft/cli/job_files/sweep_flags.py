@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from weft.cli.job_files.whole_numbers import is_whole
+from weft.cli.job_files.flag_values import is_whole
 from weft.core.errors import InvalidConfig
 
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weft.cli.options import keep
+from weft.cli.options.shared import KeepDays, KeepEvents, KeepGigabytes, KeepJobs
 from weft.frozen import frozen
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class ServeOptions:
     pass_env: Annotated[
         Sequence[str],
         typer.Option(
-            help="Variable of this environment that jobs get beside the usual ones; repeatable.",
+            help="Variable of this environment that jobs get besides the usual ones; repeatable.",
             metavar="NAME",
         ),
     ] = ()
@@ -90,10 +90,10 @@ class ServeOptions:
             help="Stop running jobs that the log does not know, as after a restore.",
         ),
     ] = False
-    keep_days: keep.Days = 90.0
-    keep_jobs: keep.Jobs = 100_000
-    keep_gb: keep.Gigabytes = 0.0
-    keep_events: keep.Events = 5_000_000
+    keep_days: KeepDays = 90.0
+    keep_jobs: KeepJobs = 100_000
+    keep_gb: KeepGigabytes = 0.0
+    keep_events: KeepEvents = 5_000_000
     limit: Annotated[
         Sequence[str],
         typer.Option(
@@ -114,7 +114,7 @@ class ServeOptions:
     ] = ()
     half_life_h: Annotated[
         float | None,
-        typer.Option(help="Hours after which GPU time that was used counts half.", min=0.01),
+        typer.Option(help="Hours after which past GPU time counts half.", min=0.01),
     ] = None
     min_run: Annotated[
         float | None,
@@ -127,7 +127,8 @@ class ServeOptions:
     sleep_nodes: Annotated[
         int | None,
         typer.Option(
-            help="Put idle nodes to sleep that nobody will need, but for so many to spare.", min=0
+            help="Put idle nodes to sleep when they will not be needed, keeping this many awake.",
+            min=0,
         ),
     ] = None
     boot_s: Annotated[
@@ -156,7 +157,8 @@ class ServeOptions:
     stop_idle_h: Annotated[
         float | None,
         typer.Option(
-            help="Stop jobs that do not use their GPUs for so many hours; default: never.", min=0.01
+            help="Stop jobs whose GPUs have been idle for this many hours; default: never.",
+            min=0.01,
         ),
     ] = None
 

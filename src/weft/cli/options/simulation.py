@@ -98,8 +98,8 @@ class SimulationOptions:
         str,
         SIM(
             "--weights",
-            help="What users and tenants are entitled to against each other: vision=3/nlp=1. Who "
-            "is not named has 1.",
+            help="Entitlements of users and tenants relative to each other: vision=3/nlp=1. "
+            "Those not named have 1.",
             metavar="NAME=NUMBER/...",
         ),
     ] = ""
@@ -136,7 +136,7 @@ class SimulationOptions:
     sleep_nodes: Annotated[
         int | None,
         SIM(
-            help="Put idle nodes to sleep that nobody will need (CES), but for so many to spare.",
+            help="Put idle nodes to sleep when not needed (CES), keeping this many awake.",
             min=0,
         ),
     ] = None
@@ -188,7 +188,9 @@ class OutputOptions:
         ),
     ] = False
     report: Annotated[Path | None, o.OUT("--report", help="Write an HTML report here.")] = None
-    columns: Annotated[o.Columns, o.OUT("--columns", help="Which numbers the table has.")] = "main"
+    columns: Annotated[o.Columns, o.OUT("--columns", help="Which columns the table shows.")] = (
+        "main"
+    )
     quiet: Annotated[bool, o.OUT("--quiet", "-q", help="No progress bar.")] = False
 
 

@@ -20,8 +20,13 @@ def console() -> Console:
 
     For a program that reads it, lines are as long as they are.
     """
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED
+    wide = PIPED if is_piped() else None
     return Console(highlight=False, markup=False, emoji=False, width=wide)
+
+
+def is_piped() -> bool:
+    """Whether a program reads the output, and nobody named a width."""
+    return not sys.stdout.isatty() and "COLUMNS" not in os.environ
 
 
 def notes() -> Console:

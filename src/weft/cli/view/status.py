@@ -13,7 +13,7 @@ from weft.cli.view.sweeps import fold_sweeps
 from weft.cli.view.tables import MOST_NAME, Column, details, fit_columns
 from weft.report.units import number
 from weft.service.responses.answers import ClusterAnswer, JobAnswer, NodeAnswer, Notice
-from weft.service.responses.gpu_health import GpuHealth
+from weft.service.responses.measurements import GpuHealth
 
 DEVICES_SHOWN = 8
 NODE_WIDTH, DEVICE_WIDTH = 16, 24  # characters at most

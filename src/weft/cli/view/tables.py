@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.cli.view import words
-from weft.cli.view.screen import console, print_json
+from weft.cli.view.screen import console, is_piped, print_json
 from weft.frozen import frozen
 
 Row = TypeVar("Row")
@@ -74,10 +74,10 @@ def show_rows(
 
 
 def as_text(column: Column[Row], row: Row) -> Text:
-    """A cell; long ones are cut."""
+    """A cell; long ones are cut, but not for programs."""
     written = column.write(row)
     text = written if isinstance(written, Text) else Text(words.plain(written))
-    if column.most and len(text) > column.most:
+    if column.most and len(text) > column.most and not is_piped():
         text.truncate(column.most, overflow="ellipsis")
     return text
 

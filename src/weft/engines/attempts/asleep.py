@@ -226,12 +226,6 @@ def end_probes(folder: Path) -> bool:
     return request is not None and bool(request.wanted)
 
 
-def find_state(folder: Path) -> str:
-    """What the processes of an attempt are, as its agent says."""
-    state = read_state(folder)
-    return AWAKE if state is None else state.state
-
-
 def _leave(attempt: Attempt, by: str, state: str) -> int:
     """Leave a request beside those of others; small files, so that nobody comes in between."""
     request = read_request(attempt.folder)

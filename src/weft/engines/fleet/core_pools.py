@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from weft.core.model.job import Allocation, NodeId, Slice
-from weft.engines.attempts.recall import recall
+from weft.engines.attempts.job_folders import recall
 from weft.engines.fleet.port import Gang, Key, Part
 from weft.engines.fleet.requests import Cores, Site, part_of_host
 from weft.engines.machine.cores import CorePool

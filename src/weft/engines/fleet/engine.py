@@ -123,7 +123,7 @@ class FleetEngine(NoLiveResize, SleepsOnNodes):
     @property
     def sees(self) -> Sees:
         """All that agents see; GPUs where a node has them."""
-        gpus = any(one.node.kind != CPU for one in self._loop.machines.values())
+        gpus = any(machine.node.kind != CPU for machine in self._loop.machines.values())
         return Sees.STEPS | Sees.HOST | (Sees.DEVICE if gpus else Sees.NOTHING)
 
     # ---- life

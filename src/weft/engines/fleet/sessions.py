@@ -68,7 +68,9 @@ class FleetSessions:
 
     async def _have_opened(self, part: Part) -> tuple[str, str, int]:
         """The secret and the address of a new door."""
-        folders = {one.folder for run in self.loop.watched.values() for one in run.watch.gang.parts}
+        folders = {
+            part.folder for run in self.loop.watched.values() for part in run.watch.gang.parts
+        }
         self._doors = {folder: at for folder, at in self._doors.items() if folder in folders}
         self._opening = {at: lock for at, lock in self._opening.items() if at in folders}
         secret = os.urandom(32).hex()

@@ -166,8 +166,8 @@ class KubernetesCluster:
         )
         self._devices = {node["metadata"]["name"]: device_of(node, how.devices) for node in known}
         seen = [(node, self._devices[node["metadata"]["name"]]) for node in known]
-        found = [read(node, device=device) for node, device in seen if device]
-        machines = [machine for machine in found if machine is not None]
+        readings = [read(node, device=device) for node, device in seen if device]
+        machines = [machine for machine in readings if machine is not None]
         if self._nodes is not None and time.monotonic() - self._nodes.back < SETTLE_S:
             return [self._believe(machine) for machine in machines]
         self._well = {machine.node.id for machine in machines if machine.health is Health.UP}
@@ -243,7 +243,7 @@ class KubernetesCluster:
     async def cancel(self, key: Key) -> None:
         """Delete its pods; kubelets end what runs in them."""
         spaces = self._spaces.values()
-        for space in [one for one in spaces if one.has(key)] or spaces:
+        for space in [candidate for candidate in spaces if candidate.has(key)] or spaces:
             await self._ask(partial(space.cancel, key))
 
     # ---- parts

@@ -28,7 +28,6 @@ KIND_LABELS = (
     "k8s.amazonaws.com/accelerator",
     "node.kubernetes.io/instance-type",
 )
-OF_NODES = "node.kubernetes.io/"  # marks that the server itself puts on nodes in trouble
 UNITS = {
     "": 1.0,
     "m": 1e-3,
@@ -128,7 +127,7 @@ def read_nodes(path: Path) -> list[Object]:
         is_json = text.lstrip().startswith("{")
         body = json.loads(text) if is_json else parse_yaml(text, str(path), NODES_VALUES)
         items: Iterable[Object] = body.get("items", [body])
-        return [one for one in items if one["metadata"]["name"]]
+        return [item for item in items if item["metadata"]["name"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidConfig(
             f"{path} is not a list of nodes: {error}",

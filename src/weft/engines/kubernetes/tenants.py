@@ -26,11 +26,11 @@ ACCOUNT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 def read_tenants(path: Path, others: Site, state: Path) -> dict[str, Site]:
     """What the pods of each tenant have in common; `others` says what a section does not."""
-    found = sections(read_table(path, "tenants"), str(path), "tenants", KEYS, 'namespace = "ml"')
-    if not found:
+    tenants = sections(read_table(path, "tenants"), str(path), "tenants", KEYS, 'namespace = "ml"')
+    if not tenants:
         raise InvalidConfig(f"{path} names no tenant", hint="write a section for each")
     sites: dict[str, Site] = {}
-    for tenant, fields in found.items():
+    for tenant, fields in tenants.items():
         site = _site(fields, others, state, f"{path}: tenants.{tenant}")
         if other := next((t for t, one in sites.items() if one.namespace == site.namespace), ""):
             raise InvalidConfig(

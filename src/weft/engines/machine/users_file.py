@@ -38,8 +38,8 @@ def read_users(path: Path) -> dict[str, Identity]:
 
 def users_of(table: Any, source: str) -> dict[str, Identity]:
     """The users in a table; errors name `source` and the key."""
-    found = sections(table, source, "users", KEYS, 'user = "alice"')
-    return {name: _user(fields, f"{source}: users.{name}") for name, fields in found.items()}
+    users = sections(table, source, "users", KEYS, 'user = "alice"')
+    return {name: _user(fields, f"{source}: users.{name}") for name, fields in users.items()}
 
 
 def read_table(path: Path, what: str) -> Any:
@@ -58,8 +58,8 @@ def sections(
     """The sections of a table, one for each tenant, with no other settings than `keys`."""
     if not isinstance(table, Mapping):
         raise InvalidConfig(f"{source}: {what} is not a table", hint="one section for each tenant")
-    found = {str(name): fields for name, fields in table.items()}
-    for name, fields in found.items():
+    named = {str(name): fields for name, fields in table.items()}
+    for name, fields in named.items():
         where = f"{source}: {what}.{name}"
         if not isinstance(fields, Mapping):
             raise InvalidConfig(f"{where} is not a table", hint=f"such as {example}")
@@ -68,7 +68,7 @@ def sections(
                 f"{where} has no setting {unknown[0]!r}{did_you_mean(unknown[0], keys)}",
                 hint=f"there are {', '.join(keys)}",
             )
-    return found
+    return named
 
 
 def _user(fields: Mapping[str, Any], where: str) -> Identity:

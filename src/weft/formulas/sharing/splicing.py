@@ -78,10 +78,6 @@ class Checkpoint:
         """What is written, each content once."""
         return self.state_gb + ranks * (self.private_gb + self.host_gb) + self.shared_gb
 
-    def plain_gb(self, ranks: int) -> float:
-        """What would be written without looking at contents."""
-        return ranks * (self.state_gb + self.private_gb + self.host_gb + self.shared_gb)
-
     def save_s(self, ranks: int, nodes: int = 1) -> float:
         """Writing it, from so many nodes at once."""
         return self.size_gb(ranks) / (self.storage_gbps * max(nodes, 1))

@@ -8,13 +8,15 @@ machines that these locks do not reach.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import time
 from pathlib import Path
 
 from weft.node.guard.identity import acting_as
-from weft.wire.attempt import AttemptSpec
+from weft.wire.attempt import CLAIM, AttemptSpec, put_claim
 from weft.wire.fence import OWNER, claim
+from weft.wire.processes import start_time
 
 WAIT_S = 10.0  # how long the last process of whoever was there may take to be gone
 JOB = "JOB"
@@ -57,3 +59,17 @@ def hold(path: Path, whose: str, wait_s: float) -> int:
             time.sleep(0.05)
         else:
             return handle
+
+
+# Which agent has an attempt: the one whose claim file was there first.
+
+
+def claim_attempt(folder: Path) -> bool:
+    """Make this process the attempt's agent; False if there is or was one."""
+    fresh = folder / f".{CLAIM}.{os.getpid()}"
+    me = {"pid": os.getpid(), "began": start_time(os.getpid()), "at": time.time()}
+    with fresh.open("w") as out:
+        json.dump(me, out)
+        out.flush()
+        os.fsync(out.fileno())
+    return put_claim(fresh, folder)

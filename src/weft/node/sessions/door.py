@@ -133,8 +133,8 @@ class Door:
 
     def _processes(self) -> set[int]:
         """Of the attempt, here; neither its agent nor this one."""
-        found = {*descendants(self._agent), *find_tagged(TAG, str(self._folder))}
-        return found - {self._agent, os.getpid()}
+        pids = {*descendants(self._agent), *find_tagged(TAG, str(self._folder))}
+        return pids - {self._agent, os.getpid()}
 
 
 def main(folder: Path, agent: int) -> None:
@@ -143,8 +143,8 @@ def main(folder: Path, agent: int) -> None:
     request = read_json(folder / REQUEST)
     if request is None or os.getppid() != agent:
         return
-    told = os.environ.get(DOOR_ADDRESS) or os.environ.get(ADDRESS)
-    address = told or str(request["address"])
+    given = os.environ.get(DOOR_ADDRESS) or os.environ.get(ADDRESS)
+    address = given or str(request["address"])
     asyncio.run(Door(folder, agent, request["secret"]).keep(address))
 
 

@@ -31,6 +31,8 @@ OF_THE_JOB = (
     *("WEFT_JOB", "WEFT_ATTEMPT", "WEFT_CHECKPOINTS", "WEFT_AGENT", "WEFT_COORDINATOR"),
     *("MASTER_ADDR", "MASTER_PORT"),
 )
+# An image has neither the shell of the node nor its settings, and maybe no bash.
+INSIDE = ("sh", "-c", "command -v bash >/dev/null && exec bash; exec sh")
 
 
 class Shells:
@@ -135,9 +137,10 @@ def start_shell(
     env = rank_environment(spec, folder, 0, socket="", port=0, alone=place)
     env = {name: value for name, value in env.items() if name not in OF_THE_JOB}
     env.setdefault("TERM", "xterm-256color")
+    shell = INSIDE if spec.container else shell_command(env.get("SHELL") or "bash")
     return start_rank(
         -1,
-        command=activate(spec, shell_command(env.get("SHELL") or "bash")),
+        command=activate(spec, shell),
         env=env,
         workdir=spec.workdir,
         limits=limits_of(spec, 0, place, group),

@@ -40,15 +40,17 @@ class LearntPlans:
         """Plans that run there, as fast as they were seen or are hoped to be."""
         batch = self._batches.get(program_of(job))
         plans = [plan.on(config.gpus) for plan in job.plans]
-        run = [one for one in plans if one is not None and (not batch or one.divides(batch))]
+        run = [plan for plan in plans if plan is not None and (not batch or plan.divides(batch))]
         fine = [
-            one for one in run if config.gpus not in self._failed.get(_key(job, config, one), ())
+            plan for plan in run if config.gpus not in self._failed.get(_key(job, config, plan), ())
         ]
-        rates = {one: self._rate(job, config, one) for one in fine or run}
+        rates = {plan: self._rate(job, config, plan) for plan in fine or run}
         known = [rate for rate in rates.values() if rate is not None]
         hoped = HOPE * max(known) if known else float(config.gpus) ** SHAPE
-        found = [PlanChoice(plan, hoped if rate is None else rate) for plan, rate in rates.items()]
-        return sorted(found, key=lambda one: -one.rate)
+        choices = [
+            PlanChoice(plan, hoped if rate is None else rate) for plan, rate in rates.items()
+        ]
+        return sorted(choices, key=lambda choice: -choice.rate)
 
     def observe(self, job: Job, kind: str, report: Report, attempt: Attempt) -> None:
         """A job told how long its steps take under the plan that it was given, or its own."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from math import inf
 from typing import NamedTuple
 
@@ -13,7 +15,7 @@ from weft.core.events.report import Report
 from weft.core.knowledge.costs import Attempt
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.plans import PlanChoice
-from weft.core.model.execution import Execution
+from weft.core.model.execution import Execution, read_execution
 from weft.core.model.job import Allocation, Config, Job
 from weft.core.model.trace import Truth
 from weft.core.protocols import Pace, SimulatedJob
@@ -174,3 +176,26 @@ class OwnPlans(LinearBeliefs):
     def restart_s(self, table: Table) -> Floats:
         """What the truth charges."""
         return np.array([self.table.restart(job, first=False) for job in table.jobs])
+
+
+# Execution plans of three GPTs measured on one H200, in time and memory.
+#
+# `python -m benchmarks.plan_profiles` measures them again, there or on another GPU.
+
+KIND = "h200"
+SHIPPED = "data/h200_plans.json"
+
+
+def load_measured(gpu_mem_gb: float = 141.0) -> PlanTable:
+    """Seconds of an update on one GPU with so much memory; plans that need more cannot run."""
+    whole = json.loads(files("weft.perf").joinpath(SHIPPED).read_text())
+    rows = [
+        Measured(row["model"], KIND, _plan(row["plan"]), 1, 1, row["step_s"])
+        for row in whole["rows"]
+        if row.get("gpu_gb", float("inf")) <= gpu_mem_gb
+    ]
+    return PlanTable(rows, {model["name"]: model["batch"] for model in whole["models"]})
+
+
+def _plan(text: str) -> Execution | None:
+    return read_execution(text).on(1)

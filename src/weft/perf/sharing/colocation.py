@@ -17,7 +17,7 @@ from weft.core.knowledge.profile import Profile, Sensitivity
 from weft.core.knowledge.programs import program_of
 from weft.core.model.job import Discipline, Job, JobId, Tier
 from weft.core.protocols import Resident
-from weft.formulas.sharing import conserving, lockstep
+from weft.formulas.sharing import lockstep
 from weft.formulas.sharing.turns import (
     SPILL,
     gap_iterations,
@@ -302,7 +302,7 @@ def compute_interleaved_speeds(
     if discipline is Discipline.LOCKSTEP:
         return tuple(p.step_s / period for p in group)
     halved = [[stretch * seconds for seconds in lockstep.split_data(s)] for s in stages]
-    speeds = conserving.speeds([p.step_s for p in group], halved, period)
+    speeds = lockstep.conserving_speeds([p.step_s for p in group], halved, period)
     return tuple(float(speed) for speed in speeds)
 
 

@@ -18,8 +18,7 @@ from weft.formulas.training.tasks import Tasks, tasks_of
 from weft.perf.training.layers import Network, apart, even, network_of, ratio_form, speed
 from weft.perf.training.loss import LEAST_POINTS, epochs_left
 from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
-from weft.perf.training.reported_epochs import follow_epochs
-from weft.perf.training.reported_loss import Loss, Smoothed, follow_loss
+from weft.perf.training.reported import Loss, Smoothed, follow_epochs, follow_loss
 from weft.perf.training.servers import (
     Asynchronous,
     Point,

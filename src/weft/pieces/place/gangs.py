@@ -16,6 +16,7 @@ from weft.core.state.capacity import Capacity
 from weft.pieces.place.shares import part_of_devices
 
 Placer = Callable[[Job, Capacity], Allocation | None]
+Divide = Callable[[Capacity, str, int], tuple[Slice, ...] | None]  # so many GPUs of a kind
 
 
 def fewest_nodes(job: Job, free: Capacity) -> Allocation | None:
@@ -44,9 +45,7 @@ def acceptable(job: Job, free: Capacity) -> tuple[str, ...]:
     return free.kinds if not wanted else tuple(k for k in free.kinds if k in wanted)
 
 
-def _first(
-    job: Job, free: Capacity, whole: Callable[[Capacity, str, int], tuple[Slice, ...] | None]
-) -> Allocation | None:
+def _first(job: Job, free: Capacity, whole: Divide) -> Allocation | None:
     demand = job.demand
     for kind in acceptable(job, free):
         if demand.share < 1.0:
@@ -63,11 +62,19 @@ def _first(
     return None
 
 
+def _on_one(whole: Divide) -> Divide:
+    """On the node that a gang fills best; else, where there is room, as `whole` divides it."""
+
+    def place(free: Capacity, kind: str, count: int) -> tuple[Slice, ...] | None:
+        if (node := free.best_fit(kind, count)) is not None:
+            return (free.slice(node, count),)
+        return None if free.idle(kind) < count else whole(free, kind, count)
+
+    return place
+
+
+@_on_one
 def _fewest(free: Capacity, kind: str, count: int) -> tuple[Slice, ...] | None:
-    if (node := free.best_fit(kind, count)) is not None:
-        return (free.slice(node, count),)
-    if free.idle(kind) < count:
-        return None
     slices: list[Slice] = []
     used: set[int] = set()
     for size, node in _nodes(free, kind, descending=True):
@@ -90,11 +97,8 @@ def _consolidate(free: Capacity, kind: str, count: int) -> tuple[Slice, ...] | N
     return slices
 
 
+@_on_one
 def _gaps(free: Capacity, kind: str, count: int) -> tuple[Slice, ...] | None:
-    if (node := free.best_fit(kind, count)) is not None:
-        return (free.slice(node, count),)
-    if free.idle(kind) < count:
-        return None
     slices: list[Slice] = []
     for size, node in _nodes(free, kind):
         taken = min(size, count)

@@ -18,7 +18,6 @@ from weft.pieces.place.fragmentation import among_typical, place_by_fragments
 from weft.pieces.place.gangs import Placer, consolidate, fewest_nodes, in_gaps, most_nodes
 from weft.pieces.place.matching import Rule, match
 from weft.pieces.place.resize import resize_all
-from weft.pieces.place.skew import by_skew
 from weft.pieces.place.whole_nodes import place_configs
 
 FEW = Taxonomy(topology=Topology.FEW_NODES)
@@ -219,3 +218,36 @@ def assign_each(
 
 def _holds(view: View, on: Allocation, size: Config) -> bool:
     return on.gpus == size.gpus and view.cluster.kind_of(on) == size.kind
+
+
+# Consolidate only the models that need it (Tiresias, NSDI 2019).
+#
+# A model whose largest tensor is a large part of the whole suffers when its gang is spread; the
+# others may fill the gaps.
+
+# Largest tensor over all tensors, from the sizes published with the Tiresias simulator.
+SKEW = {
+    "vgg11": 0.774,
+    "vgg16": 0.744,
+    "vgg19": 0.717,
+    "alexnet": 0.611,
+    "inception3": 0.138,
+    "resnet50": 0.112,
+    "resnet101": 0.075,
+    "resnet152": 0.060,
+    "inception4": 0.044,
+}
+
+
+def skew_of(job: Job) -> float:
+    """The job's hint `skew`, else its model's, else 0: an unknown model is not held up."""
+    return job.hints.get("skew", SKEW.get(job.model.lower(), 0.0))
+
+
+def by_skew(limit: float) -> Placer:
+    """Consolidate models with a skew above `limit`, let the others fill the gaps."""
+
+    def place(job: Job, free: Capacity) -> Allocation | None:
+        return consolidate(job, free) if skew_of(job) > limit else in_gaps(job, free)
+
+    return place

@@ -68,7 +68,7 @@ def planned_rates(view: View, configs: tuple[Config, ...]) -> tuple[Floats, Floa
 
 def _nearest(demand: Demand, configs: tuple[Config, ...]) -> int:
     """The most GPUs up to what is asked for that a size has, else the fewest above."""
-    counts = {one.gpus for one in configs if demand.min <= one.gpus <= demand.max}
+    counts = {config.gpus for config in configs if demand.min <= config.gpus <= demand.max}
     below = [gpus for gpus in counts if gpus <= demand.gpus]
     return max(below) if below else min(counts, default=0)
 
@@ -105,10 +105,10 @@ def find_better_plans(view: View, changed: Container[int]) -> dict[int, Allocati
         job, on = view.job(row), view.allocation(row)
         assert on is not None
         now = on.plan or job.plans[0].on(on.gpus)
-        found = plans.choices(job, Config(view.cluster.kind_of(on), len(on.slices), on.gpus))
-        rate = next((one.rate for one in found if one.plan == now), 0.0)
-        if found and rate and left[row] * (1.0 - rate / found[0].rate) > MARGIN * cost[row]:
-            better[row] = replace(on, plan=found[0].plan)
+        choices = plans.choices(job, Config(view.cluster.kind_of(on), len(on.slices), on.gpus))
+        rate = next((choice.rate for choice in choices if choice.plan == now), 0.0)
+        if choices and rate and left[row] * (1.0 - rate / choices[0].rate) > MARGIN * cost[row]:
+            better[row] = replace(on, plan=choices[0].plan)
     return better
 
 

@@ -14,6 +14,7 @@ from math import ceil, inf, isfinite
 
 import numpy as np
 
+from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Config, Demand, JobId, Or
 from weft.core.plan.view import View
@@ -58,6 +59,15 @@ class Terms:
     quantile: float = 0.9
     restarts: int = 2
     sized: bool = True
+
+
+def check_terms(name: str, slot: float, quantile: float, restarts: int) -> None:
+    """Raise InvalidConfig if nothing could be promised so."""
+    if not (slot > 0.0 and 0.0 < quantile < 1.0 and restarts >= 0):
+        raise InvalidConfig(
+            f"{name}: slot={slot:g}, quantile={quantile:g}, restarts={restarts}",
+            hint="slot is above 0, quantile between 0 and 1, restarts 0 or more",
+        )
 
 
 class Book:

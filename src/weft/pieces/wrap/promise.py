@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.errors import bad_values
 from weft.core.model.job import Allocation, Job, JobId, Or
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs, may_idle
@@ -22,7 +21,7 @@ from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
-from weft.pieces.size.promised import Book, PromiseMemory, Terms
+from weft.pieces.size.promised import Book, PromiseMemory, Terms, check_terms
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
@@ -49,13 +48,7 @@ class KeepPromises(Wrapper):
     )
 
     def __post_init__(self) -> None:
-        if not (self.slot > 0.0 and 0.0 < self.quantile < 1.0 and self.restarts >= 0):
-            raise bad_values(
-                "promise",
-                self,
-                "slot quantile restarts",
-                "slot is above 0, quantile between 0 and 1, restarts 0 or more",
-            )
+        check_terms("promise", self.slot, self.quantile, self.restarts)
 
     @property
     def about(self) -> About:

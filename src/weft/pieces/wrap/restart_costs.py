@@ -69,8 +69,8 @@ def _planned_rate(view: View, row: int, on: Allocation) -> float:
     if plans is None or not job.plans or not plans.knows(job):
         return 0.0
     plan = on.plan or job.plans[0].on(on.gpus)
-    found = plans.choices(job, Config(view.cluster.kind_of(on), len(on.slices), on.gpus))
-    return next((one.rate for one in found if one.plan == plan), 0.0)
+    choices = plans.choices(job, Config(view.cluster.kind_of(on), len(on.slices), on.gpus))
+    return next((choice.rate for choice in choices if choice.plan == plan), 0.0)
 
 
 def seconds_left(view: View) -> Floats:

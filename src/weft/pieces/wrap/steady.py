@@ -46,13 +46,12 @@ class SteadyMemory(WrapperMemory):
 class Fresh:
     """Who started or changed too lately to be stopped, and who to be changed as it trains.
 
-    `left_s` are seconds that rows may still run, `cost_s` what a change costs them.
+    `live_s` are seconds that a live change takes each row.
     """
 
     stop: Bools
     live: Bools
-    left_s: Floats
-    cost_s: Floats
+    live_s: Floats
 
 
 @frozen
@@ -90,12 +89,7 @@ class Steady(Wrapper):
         age = _ages(view, since)
         live_s = live_seconds(view)
         calm = np.minimum(self.min_run_s, LIVE_TIMES * live_s)
-        fresh = Fresh(
-            age < self.min_run_s - SLACK_S,
-            age < calm - SLACK_S,
-            seconds_left(view),
-            np.minimum(restart_seconds(view), live_s),
-        )
+        fresh = Fresh(age < self.min_run_s - SLACK_S, age < calm - SLACK_S, live_s)
         plan, wished = self._settle(view, fresh)
         waits = fresh.stop & view.running()
         wakes = [at for at in (plan.wake_at, wished.wake_at) if at is not None]
@@ -121,21 +115,24 @@ class Steady(Wrapper):
 
     def _too_soon(self, view: View, plan: Plan, fresh: Fresh) -> Bools:
         """Running rows that the plan changes although they are fresh, or gain too little."""
-        mask = np.zeros(len(view.table), dtype=bool)
+        mask, about = np.zeros(len(view.table), dtype=bool), self.about
+        larger = []
         for job, to in plan.changes.items():
             row = view.table.row(job)
             was = view.allocation(row)
             if was is None or (to is not None and was.stays(to)):
                 continue
-            if to is None and self.about.resume_s is not None:
-                continue  # its turn is over
-            if to is None:
-                mask[row] = fresh.stop[row]
-            else:
-                ratio = speed_ratio(view, row, was, to, pooled=self.about.pools)
-                saved = float(fresh.left_s[row]) * (1.0 - ratio)
-                pays = saved > self.margin * float(fresh.cost_s[row])
-                mask[row] = fresh.live[row] or (to.gpus >= was.gpus and not pays)
+            if to is None:  # where jobs take turns, its turn is over
+                mask[row] = fresh.stop[row] and about.resume_s is None
+            elif fresh.live[row]:
+                mask[row] = True
+            elif to.gpus >= was.gpus:
+                larger.append((row, was, to))
+        if larger:
+            left_s, cost_s = seconds_left(view), np.minimum(restart_seconds(view), fresh.live_s)
+        for row, was, to in larger:
+            saved = left_s[row] * (1.0 - speed_ratio(view, row, was, to, pooled=about.pools))
+            mask[row] = not saved > self.margin * cost_s[row]
         return mask
 
     def _held_back(self, view: View, plan: Plan, wished: Plan) -> dict[JobId, Reason]:

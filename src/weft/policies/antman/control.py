@@ -7,15 +7,39 @@ when they are beyond `HIGH`, still in between.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import field, replace
 
 from weft.core.model.job import JobId
-from weft.policies.antman.memory import Dial
+from weft.frozen import frozen
+
+# What AntMan remembers between decisions.
+
+
+@frozen
+class Dial:
+    """How the share of one opportunistic job is being set.
+
+    `above` are the guaranteed jobs it lives under; `most` the share that was found too much for
+    them, 1 or more while none was; `since` when the share was last changed.
+    """
+
+    share: float = 1.0
+    most: float = 2.0
+    since: float = 0.0
+    above: tuple[JobId, ...] = ()
+
+
+@frozen
+class AntmanMemory:
+    """The dials of opportunistic jobs."""
+
+    dials: Mapping[JobId, Dial] = field(default_factory=dict)
+
 
 STEP = 0.05
 LOW, HIGH = 1.02, 1.05
 LEAST = 0.01  # below this a job is suspended
-GRAIN_US = 50.0  # what the pacing of launches is not told apart from
 
 
 def next_share(share: float, slowdown: float) -> float:
@@ -48,16 +72,3 @@ def dial_under(dial: Dial | None, above: tuple[JobId, ...], now: float) -> Dial:
     if dial is not None and above and set(above) <= set(dial.above):
         share = dial.share  # some of those above left: what the others bore they still bear
     return Dial(share, 2.0, now, above)
-
-
-def idle_us(run_us: float, slept_us: float, percent: float) -> float:
-    """Pause after an iteration of `run_us`, `slept_us` of it asleep, to keep a share of time.
-
-    Infinite for a share of 0: the job is suspended.
-    """
-    if percent >= 100.0:
-        return 0.0
-    if percent <= 0.0:
-        return float("inf")
-    total = (run_us - slept_us) * 100.0 / percent
-    return max(total - run_us - GRAIN_US, 0.0)

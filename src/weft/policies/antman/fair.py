@@ -14,8 +14,7 @@ from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
-from weft.policies.antman.control import dial_under, turn_dial
-from weft.policies.antman.memory import AntmanMemory, Dial
+from weft.policies.antman.control import AntmanMemory, Dial, dial_under, turn_dial
 
 Device = tuple[int, int]
 

@@ -134,7 +134,7 @@ class Arena:
     ) -> list[dict[Size, float]]:
         """By row: sizes that it may have, and samples per second there."""
         rates, _ = planned_rates(view, configs)
-        found = []
+        speeds = []
         for row, job in enumerate(view.table.jobs):
             best = max(float(rates[row].max(initial=0.0)), EPS) if self.normalised else 1.0
             on = view.allocation(row)
@@ -146,8 +146,8 @@ class Arena:
                 stays = self.kinds or not kind or config.kind == kind
                 if rate > 0.0 and stays and (asked or any_size or (power and self.scaling)):
                     mine.setdefault((config.kind, config.gpus), rate / best)
-            found.append(mine)
-        return found
+            speeds.append(mine)
+        return speeds
 
 
 def _least(speeds: dict[Size, float]) -> dict[Size, float]:

@@ -43,12 +43,12 @@ def find_room(
     first = standing.put(row, wish)
     if not first.overfull:
         return first
-    frontier, found = [first], list[Standing]()
+    frontier, fitting = [first], list[Standing]()
     for _ in range(depth):
-        after = [one for state in frontier for one in _steps_down(state, speeds, fixed)]
-        frontier = [one for one in after if one.overfull]
-        found += [one for one in after if not one.overfull]
-    return max(found, key=lambda one: _total(one, speeds), default=None)
+        after = [step for state in frontier for step in _steps_down(state, speeds, fixed)]
+        frontier = [step for step in after if step.overfull]
+        fitting += [step for step in after if not step.overfull]
+    return max(fitting, key=lambda step: _total(step, speeds), default=None)
 
 
 def _total(standing: Standing, speeds: Speeds) -> float:

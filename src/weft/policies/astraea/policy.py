@@ -34,7 +34,7 @@ from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
-from weft.formulas.fairness.weights import check_weights
+from weft.formulas.fairness.shares import check_weights
 from weft.frozen import frozen
 from weft.policies.astraea.accounts import (
     HOUR,

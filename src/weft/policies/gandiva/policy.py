@@ -32,10 +32,16 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.policies.gandiva.moving import defragment, grow, relieve
-from weft.policies.gandiva.occupancy import GandivaMemory, Occupancy, Turn
+from weft.policies.gandiva.occupancy import (
+    GandivaMemory,
+    Occupancy,
+    Turn,
+    fill_slice,
+    known,
+    next_turn,
+)
 from weft.policies.gandiva.packing import candidate, judge
 from weft.policies.gandiva.place import place
-from weft.policies.gandiva.slices import fill_slice, known, next_turn
 
 EPS = 1e-9
 WHERE = tax.classify(

@@ -32,7 +32,7 @@ from weft.core.plan.about import About, Ties
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.formulas.fairness.weights import check_weights
+from weft.formulas.fairness.shares import check_weights
 from weft.frozen import frozen
 from weft.pieces.users import demands_of, entitle, weights_in
 from weft.policies.gandiva_fair.devices import (

@@ -10,16 +10,18 @@ from weft.core.plan.view import View
 from weft.core.state.table import Floats
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.pieces.reclaim import Rule, choose_servers
-from weft.policies.lyra.flexible import believed_speeds, choose_extra, time_saved
 from weft.policies.lyra.workers import (
     Parts,
     allocation_of,
+    believed_speeds,
+    choose_extra,
     count_of,
     join,
     parts_of,
     place_base,
     place_flexible,
     split,
+    time_saved,
 )
 
 UNKNOWN_S = 86_400.0  # what a job of unknown length is taken to need

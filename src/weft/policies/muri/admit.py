@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Job
+from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
+from weft.core.state.table import Floats, Rows
+from weft.pieces.place.gangs import Placer
 from weft.policies.muri.merge import Bucket, Group
-from weft.policies.muri.queue import Queue
 
 
 class Types:
@@ -75,3 +80,33 @@ class Admission:
     def _type(self, row: int) -> int:
         job = self._queue.job(row)
         return self.types.number(job, self._queue.view.sharing().profile(job))
+
+
+# The jobs that one decision may move, in order, on a cluster that they have left.
+
+RESOURCES = 4
+
+
+class Queue:
+    """Rows in order, and the `key` they are ranked by; groups go where `place` says.
+
+    Their devices are given back, as of `emptied`.
+    """
+
+    def __init__(self, view: View, order: Rows, key: Floats, size: int, place: Placer) -> None:
+        self.view, self.key, self.size, self.place = view, key, size, place
+        self.free: Capacity = view.free
+        self.order = order
+        for row in np.sort(order):
+            if (on := view.allocation(row)) is not None:
+                self.free.give(on)
+        self.emptied = self.free.mark()
+
+    def job(self, row: int) -> Job:
+        """The job of a row."""
+        return self.view.job(row)
+
+    def most(self, row: int) -> int:
+        """Jobs on a device at most: a part of a device is nobody else's, nor is a shy job's."""
+        job = self.job(row)
+        return self.size if job.shareable and job.demand.share >= 1.0 else 1

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from weft.core.model.job import Allocation, Discipline, JobId, Sharing, Slice
 from weft.core.plan.plan import Plan
 from weft.formulas.sharing import lockstep
-from weft.policies.muri.admit import Types
+from weft.policies.muri.admit import RESOURCES, Queue, Types
 from weft.policies.muri.merge import Bucket, Group
-from weft.policies.muri.queue import RESOURCES, Queue
 
 
 class Placement:

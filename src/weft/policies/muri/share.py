@@ -17,10 +17,9 @@ from weft.formulas.sharing import lockstep
 from weft.frozen import frozen
 from weft.pieces.parts import Admit, Ranking
 from weft.pieces.place.gangs import Placer
-from weft.policies.muri.admit import Admission, Types
+from weft.policies.muri.admit import RESOURCES, Admission, Queue, Types
 from weft.policies.muri.merge import Bucket, Group, Mix, merge_all
 from weft.policies.muri.place import Placement
-from weft.policies.muri.queue import RESOURCES, Queue
 
 
 @frozen

@@ -44,9 +44,8 @@ from weft.core.state.table import Bools, Floats
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.policies.shockwave.packing import Packed, plan_rounds
-from weft.policies.shockwave.reading import Standing, read_standing
+from weft.policies.shockwave.reading import Series, Standing, read_standing, share, target
 from weft.policies.shockwave.rounds import fill
-from weft.policies.shockwave.targets import Series, share, target
 from weft.policies.shockwave.welfare import HEAVIEST, Window
 
 WHERE = tax.classify(

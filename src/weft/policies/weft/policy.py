@@ -22,6 +22,7 @@ Deviations  values of a change count its restart against the time that it is lik
 from __future__ import annotations
 
 from dataclasses import field, replace
+from functools import cache
 
 import numpy as np
 
@@ -115,19 +116,7 @@ class Weft:
     @property
     def about(self) -> About:
         """Decides when something happened."""
-        together = self.share or self.strangers
-        shares = Controls.SHARE if together else Controls.NOTHING
-        side = tax.Sharing.SIDE_BY_SIDE if together else tax.Sharing.EXCLUSIVE
-        return About(
-            "weft",
-            "our own",
-            needs=Needs.MODEL,
-            controls=Controls.COUNT | Controls.BATCH | Controls.PLAN | shares,
-            starves="the longest, while shorter ones keep coming",
-            idles="GPUs go only to jobs that are believed to gain by them",
-            taxonomy=replace(WHERE, sharing=side),
-            pools=self.pooled,
-        )
+        return _about(pools=self.pooled, together=self.share or self.strangers)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.shape < 1.0:
@@ -261,6 +250,22 @@ class Weft:
                 on = replace(on, batch=view.pooled.first_batch(job, config))
             planned[job.id] = on
         return planned
+
+
+@cache
+def _about(*, pools: bool, together: bool) -> About:
+    shares = Controls.SHARE if together else Controls.NOTHING
+    side = tax.Sharing.SIDE_BY_SIDE if together else tax.Sharing.EXCLUSIVE
+    return About(
+        "weft",
+        "our own",
+        needs=Needs.MODEL,
+        controls=Controls.COUNT | Controls.BATCH | Controls.PLAN | shares,
+        starves="the longest, while shorter ones keep coming",
+        idles="GPUs go only to jobs that are believed to gain by them",
+        taxonomy=replace(WHERE, sharing=side),
+        pools=pools,
+    )
 
 
 def _start_from(last: LastDecision | None) -> Start:

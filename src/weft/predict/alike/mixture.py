@@ -122,20 +122,3 @@ def quantile(sample: Sample, p: Sequence[float]) -> Floats:
 def mean(sample: Sample) -> float:
     """The weighted mean."""
     return float((sample.x * sample.w).sum() / sample.w.sum())
-
-
-def kaplan_meier(lengths: Floats, running: Floats) -> Sample:
-    """Lengths with the weights that they have beside jobs that still run.
-
-    Each running job's weight goes to those that lasted longer; what nobody outlasted stays with the
-    longest end, so that the weights sum to 1.
-    """
-    x = np.unique(lengths)
-    at_risk = np.array(
-        [(lengths >= length).sum() + (running >= length).sum() for length in x], dtype=float
-    )
-    ends = np.array([(lengths == length).sum() for length in x], dtype=float)
-    alive = np.cumprod(1.0 - ends / at_risk)
-    w = np.concatenate([[1.0], alive[:-1]]) - alive
-    w[-1] += alive[-1]
-    return Sample(x, w)

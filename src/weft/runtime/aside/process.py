@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from weft.core.errors import EngineError
 from weft.runtime.aside.messages import (
@@ -124,11 +124,3 @@ class AsideProcess:
                 with contextlib.suppress(OSError):
                     pipe.close()
         self._process, self._known = None, {}
-
-
-def run_here(do: Callable[[Report], T], report: Report = lambda _: None) -> T:
-    """The same in this process: for tests, and where the asker is trusted."""
-    return do(report)
-
-
-Runs = Callable[[Callable[[Report], Any], Report], Any]

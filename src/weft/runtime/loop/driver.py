@@ -42,9 +42,8 @@ from weft.runtime.deciding.decision import Decisions
 from weft.runtime.deciding.live_policy import live_policy
 from weft.runtime.loop.admit import admit_events, admit_policy, check_new, find_in_vain
 from weft.runtime.loop.clock import Clock, Seconds
-from weft.runtime.loop.inbox import Asked, answer_all, fail_all
 from weft.runtime.loop.log_failure import Unwritten, append, read_again
-from weft.runtime.loop.messages import Messages, find_blamed, without
+from weft.runtime.loop.messages import Asked, Messages, answer_all, fail_all, find_blamed, without
 from weft.runtime.loop.node_list import NodeList
 from weft.runtime.loop.requests import AGAIN_S, Requests
 from weft.runtime.records.archive import Archive

@@ -6,7 +6,9 @@ notes of the attempt.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -15,7 +17,6 @@ from weft.core.errors import Superseded, UnreadableEvent
 from weft.core.events.event import Event, Failed, Noticed, Reported, Saved, StartFailed
 from weft.core.events.report import Report
 from weft.core.model.job import JobId
-from weft.runtime.loop.inbox import Asked
 
 log = logging.getLogger(__name__)
 
@@ -115,3 +116,24 @@ def _short(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > 99:
         return "too long to show"
     return repr(value)[:60]
+
+
+# What a driver was told or asked and has not dealt with yet.
+
+# Each event, with who waits for it to be on disk; nobody waits for what engines tell.
+Asked = deque[tuple[Event, asyncio.Future[None] | None]]
+
+
+def answer_all(asked: Asked) -> None:
+    """It is on disk: tell those who wait, and forget it."""
+    for _, answer in asked:
+        if answer is not None and not answer.done():
+            answer.set_result(None)
+    asked.clear()
+
+
+def fail_all(asked: Asked, error: BaseException) -> None:
+    """Tell those who wait that it is not done."""
+    for _, answer in asked:
+        if answer is not None and not answer.done():
+            answer.set_exception(error)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from weft.core.histogram import Histogram
+from weft.core.latency import Histogram
 from weft.core.model.job import JobId
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0

@@ -8,9 +8,9 @@ from collections import Counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from weft.service.budget.amounts import MIB, Budget
+from weft.app.serve.limits import Limits
+from weft.frozen import frozen
 from weft.service.budget.asker import Asker, asker_of
-from weft.service.budget.json_count import JsonCount, TooMuch
 from weft.service.http.problems import problem
 from weft.service.http.refusals import Refused
 
@@ -127,3 +127,107 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 def _size(count: int) -> str:
     return f"{count / MIB:g} MiB" if count >= MIB else f"{count / 1024:g} KiB"
+
+
+# How deep JSON is and how many values it holds, counted while it arrives and before it is parsed.
+#
+# A parser builds what it reads: a megabyte of `[` or of `1,` costs it, and whoever checks the
+# result, a hundred times that. Here nothing is built, and counting ends where the limit is
+# passed.
+
+_OUTSIDE = re.compile(rb'["\[\]{}]')
+_INSIDE = re.compile(rb'(?:[^"\\]|\\.)*+', re.DOTALL)
+_CLOSE, _QUOTE, _BACKSLASH = b"]}", b'"', 0x5C
+
+
+class TooMuch(Exception):  # noqa: N818 - a verdict, not what broke
+    """JSON that is deeper, or holds more, than it may."""
+
+
+class JsonCount:
+    """Counts JSON that comes in parts; `feed` raises TooMuch once there is too much of it.
+
+    What is not JSON is counted all the same: whoever parses it says what is wrong.
+    """
+
+    def __init__(self, nesting: int, values: int) -> None:
+        self._nesting, self._most = nesting, values
+        self.depth = self.values = 0
+        self._in_text = self._escaped = False
+
+    def feed(self, part: bytes) -> None:
+        """Count the next part."""
+        at = self._skip_text(part, 0) if self._in_text else 0
+        while (match := _OUTSIDE.search(part, at)) is not None:
+            self._add(part.count(b",", at, match.start()))
+            at = match.end()
+            char = match[0]
+            if char == _QUOTE:
+                self._in_text = True
+                at = self._skip_text(part, at)
+            elif char in _CLOSE:
+                self.depth -= 1
+            else:
+                self.depth += 1
+                self._add(1)
+        self._add(part.count(b",", at))
+
+    def _add(self, values: int) -> None:
+        self.values += values
+        if self._nesting and self.depth > self._nesting:
+            raise TooMuch(f"the body is nested more than {self._nesting} levels deep")
+        if self._most and self.values > self._most:
+            raise TooMuch(f"the body holds more than {self._most:,} values")
+
+    def _skip_text(self, part: bytes, at: int) -> int:
+        """Where a text ends that we are in, or where the part does."""
+        if self._escaped and at < len(part):
+            self._escaped, at = False, at + 1
+        match = _INSIDE.match(part, at)
+        assert match is not None  # it matches nothing, too
+        at = match.end()
+        if at < len(part) and part[at] == _BACKSLASH:  # the last of this part
+            self._escaped = True
+            return len(part)
+        if at < len(part):
+            self._in_text = False
+            return at + 1
+        return at
+
+
+# How much one request may cost.
+
+KIB, MIB = 1 << 10, 1 << 20
+STRANGERS_BODY = 16 * KIB  # nothing that a person without a token may send is longer
+NESTING = 32
+VALUES = 100_000
+AT_ONCE = 8  # bodies of the longest kind that one tenant may have on their way
+
+
+@frozen
+class Budget:
+    """What a request may weigh; 0 is no limit.
+
+    `header` and `body` are bytes, `strangers_body` those of a request without a known token, and
+    `waiting` those of all bodies that one tenant has on their way. `nesting` and `values` are of
+    the body's JSON: how deep its brackets go, and how many values it holds. `within_s` is how long
+    the body may take to arrive.
+    """
+
+    header: int
+    body: int
+    within_s: float
+    strangers_body: int = STRANGERS_BODY
+    nesting: int = NESTING
+    values: int = VALUES
+
+    @classmethod
+    def of(cls, limits: Limits) -> Budget:
+        """As the service was told."""
+        header, body = int(limits.header_kib * KIB), int(limits.body_mib * MIB)
+        return cls(header, body, limits.body_s)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of bodies that one tenant may have on their way."""
+        return AT_ONCE * self.body

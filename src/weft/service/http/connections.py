@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from weft.app.serve.limits import Limits
-from weft.service.budget.amounts import Budget
+from weft.service.budget.intake import Budget
 
 MANY = 65_536
 SLACK = 5  # times the longest header: until then its end is awaited, so that it can be answered

@@ -21,9 +21,8 @@ from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
 from weft.service.access.redaction import mask, mask_all, secrets_of
 from weft.service.responses.answers import JobAnswer, NodeAnswer, Notice, Part
-from weft.service.responses.gpu_health import GpuHealth
 from weft.service.responses.job_row import GpuRange
-from weft.service.responses.measurements import measurements_of
+from weft.service.responses.measurements import GpuHealth, measurements_of
 from weft.service.responses.state_words import NodeWord, StateWord
 from weft.stack.windows import Window, read_window
 
@@ -206,8 +205,8 @@ def node_answer(
         links="" if node.topology is None else node.topology.summary,
         reason=reason,
         health=[
-            GpuHealth(gpu=one.gpu, fault=one.fault, aside=one.aside, notes=[*one.notes])
-            for one in devices
+            GpuHealth(gpu=device.gpu, fault=device.fault, aside=device.aside, notes=[*device.notes])
+            for device in devices
         ],
     )
 

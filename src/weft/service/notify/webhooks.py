@@ -12,13 +12,16 @@ import asyncio
 import hashlib
 import hmac
 import http.client
+import json
 import logging
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from email.message import EmailMessage
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from weft.app.serve.private_file import read_private, write_private
@@ -26,7 +29,6 @@ from weft.core.errors import InvalidConfig, UnknownName
 from weft.frozen import frozen
 from weft.runtime.loop.driver import Driver
 from weft.service.notify.mail import SCHEME, MailServer, addresses
-from weft.service.notify.notice_formats import FORMATS, Format, as_json, as_mail, as_slack
 from weft.service.notify.state_changes import Change, changes_of
 
 log = logging.getLogger(__name__)
@@ -230,3 +232,57 @@ def _read(path: Path | None, rows: Any) -> dict[str, Hook]:
     if bad := [hook.format for hook in hooks if hook.format not in FORMATS]:
         raise InvalidConfig(f"{path}: a webhook has no known format: {bad[0]!r}")
     return {hook.id: hook for hook in hooks}
+
+
+# How a state change of a job reads to whoever is told: JSON, a line of chat, a mail.
+
+Format = Literal["weft", "slack", "mail"]
+FORMATS: tuple[str, ...] = get_args(Format)
+SIGNS = {"succeeded": ":white_check_mark:", "failed": ":x:", "cancelled": ":no_entry_sign:"}
+LONGEST = 3000
+SUBJECT = 150
+
+
+def as_json(seq: int, at: float, change: Change) -> bytes:
+    """Everything that is known, for programs."""
+    return json.dumps({"id": seq, "at": at, **change.body()}).encode()
+
+
+def as_slack(change: Change) -> bytes:
+    """One line, as Slack, Mattermost and others take it."""
+    sign = SIGNS.get(change.state, ":information_source:")
+    name = f"*{_escape(change.job.name)}* {_verb(change)} {change.state}"
+    reason = f": {_escape(change.reason)}" if change.reason else ""
+    text = f"{sign} {name}{reason} (`{_escape(change.job.id)}`, {_escape(change.job.tenant)})"
+    return json.dumps({"text": text[:LONGEST]}).encode()
+
+
+def as_mail(seq: int, at: float, change: Change, sender: str, to: list[str]) -> EmailMessage:
+    """A short mail; the same change is the same message, however often it is sent."""
+    mail = EmailMessage()
+    subject = f"[weft] {change.job.name} {_verb(change)} {change.state}"
+    mail["Subject"] = " ".join(subject.split())[:SUBJECT]
+    mail["From"], mail["To"] = sender, ", ".join(to)
+    mail["Message-ID"] = f"<weft-{seq}-{int(at)}@{sender.rpartition('@')[2].strip('>')}>"
+    mail["Auto-Submitted"] = "auto-generated"
+    when = datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds")
+    lines = [
+        f"Job      {change.job.id}",
+        f"Name     {change.job.name}",
+        f"Tenant   {change.job.tenant}",
+    ]
+    lines += [f"State    {change.state}", f"At       {when}"]
+    lines += [f"Reason   {change.reason}"] if change.reason else []
+    job = change.job.id
+    more = f"`weft job {job} --events` says more, `weft logs {job}` what it printed."
+    mail.set_content("\n".join([*lines, "", more, ""]))
+    return mail
+
+
+def _verb(change: Change) -> str:
+    return "has" if change.state in ("succeeded", "failed") else "is"
+
+
+def _escape(text: str) -> str:
+    """Text that Slack shows as it is and nobody is called by."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -14,8 +14,8 @@ from weft.core.model.launch import DEFAULT_GRACE_S, Launch
 from weft.core.model.priorities import priority_word
 from weft.service.access.tokens import Caller
 from weft.service.http.refusals import Refused
+from weft.service.requests.field_groups import share_of
 from weft.service.requests.job_file import HIDDEN, SHELL, JobFile
-from weft.service.requests.share_fields import share_of
 
 Fields = dict[str, Any]
 SHOWN = 5

@@ -19,6 +19,14 @@ from weft.core.model.execution import read_execution
 from weft.core.model.job import BatchRange, Demand, Job, JobId, Or, Tier
 from weft.core.model.launch import DEFAULT_GRACE_S, Launch, Processes
 from weft.core.model.priorities import PRIORITIES, PriorityWord
+from weft.service.requests.field_groups import (
+    Sharing,
+    SoftwareFields,
+    TrafficFields,
+    part_of,
+    software_of,
+    terms_of,
+)
 from weft.service.requests.field_types import (
     CheckpointPlace,
     Count,
@@ -39,9 +47,6 @@ from weft.service.requests.field_types import (
     printable,
 )
 from weft.service.requests.request_base import RequestBody
-from weft.service.requests.share_fields import Sharing, part_of, terms_of
-from weft.service.requests.software_fields import SoftwareFields, software_of
-from weft.service.requests.traffic_fields import TrafficFields
 
 GUARANTEED: Literal["guaranteed"] = "guaranteed"
 TIERS: dict[PriorityWord, Tier] = dict.fromkeys(("spot", "opportunistic"), Tier.OPPORTUNISTIC)

@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 from weft.core.spec.part_spec import PartSpec
 from weft.frozen import frozen_by_name
-from weft.service.responses.gpu_health import GpuHealth
 from weft.service.responses.job_row import JobRow
-from weft.service.responses.measurements import Measurements
+from weft.service.responses.measurements import GpuHealth, Measurements
 from weft.service.responses.state_words import NodeWord, RoleWord, StateWord
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 from weft.core.events.report import Report
 from weft.frozen import frozen_by_name
 
@@ -46,3 +48,19 @@ def measurements_of(report: Report, *, still: bool = False) -> Measurements | No
         write_mb_s=report.write_mb_s,
     )
     return None if measured == Measurements() else measured
+
+
+# How the GPUs of machines are, as the driver tells it.
+
+
+@frozen_by_name
+class GpuHealth:
+    """One GPU: `fault` says why it should not be used, `aside` that it is not, for that reason.
+
+    `notes` are what else was seen: its temperature, errors of programs.
+    """
+
+    gpu: int
+    fault: str = ""
+    aside: bool = False
+    notes: list[str] = field(default_factory=list)

@@ -176,10 +176,11 @@ class LiveUpdates:
         self._tell()
 
     def _tidy(self) -> None:
-        """Let go of rows of jobs that have ended long ago."""
+        """Let go of rows of jobs that have ended long ago, and of reasons that no row names."""
         active = self._live.driver.ledger.jobs.active
         if len(self._rows) > len(active) + ROWS_KEPT:
             self._rows = {job: row for job, row in self._rows.items() if job in active}
+        self._reasons.tidy({row.why for row in self._rows.values()})
 
     def _tell(self) -> None:
         self._news.set()
@@ -302,10 +303,11 @@ class LiveUpdates:
             if reasons:
                 reasons &= {row.why for row in self._rows.values() if row.tenant == who.tenant}
         numbers = sorted(reasons | {row.why for row in rows if row.why})
+        texts = self._reasons.texts
         body = b'{"cluster":%b,"nodes":%b,"reasons":%b,"jobs":[%b]}' % (
             write_json(self._pulse()),
             write_json([*nodes]),
-            write_json({number: self._reasons.texts[number] for number in numbers}),
+            write_json({number: texts[number] for number in numbers if number in texts}),
             b",".join(row.text for row in rows),
         )
         head = f"event: {kind}\ndata: ".encode()

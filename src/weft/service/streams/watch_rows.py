@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Set
 from dataclasses import dataclass, field
 
 from weft.core.model.job import JobId, Slice
@@ -27,15 +27,21 @@ class Reasons:
     texts: dict[int, str] = field(default_factory=dict)
     _numbers: dict[Hashable, int] = field(default_factory=dict)
     _examples: dict[int, JobId] = field(default_factory=dict)
+    _last: int = NO_REASON
 
     def number(self, driver: Driver, job_view: JobView, status: JobStatus) -> int:
         """The number of a job's reason, with its text as it is now."""
         text, key = _reason(driver, job_view, status)
-        if not text:
-            return NO_REASON
-        number = self._numbers.setdefault(key, len(self._numbers) + 1)
+        return self.note(key, text, status.record.job.id) if text else NO_REASON
+
+    def note(self, key: Hashable, text: str, job: JobId) -> int:
+        """The number of what a reason follows from, which `job` is an example of."""
+        number = self._numbers.get(key)
+        if number is None:
+            self._last += 1
+            number = self._numbers[key] = self._last
         self.texts[number] = text
-        self._examples[number] = status.record.job.id
+        self._examples[number] = job
         return number
 
     def renew(self, driver: Driver, job_view: JobView) -> set[JobId]:
@@ -52,10 +58,12 @@ class Reasons:
                 other.add(job)
         return other
 
-    @property
-    def too_many(self) -> bool:
-        """Whether it is time to begin anew."""
-        return len(self._numbers) > MOST_REASONS
+    def tidy(self, used: Set[int], most: int = MOST_REASONS) -> None:
+        """Forget reasons that no job has where there are too many; no number is given again."""
+        if len(self._numbers) > most:
+            self._numbers = {key: n for key, n in self._numbers.items() if n in used}
+            self.texts = {n: self.texts[n] for n in self._numbers.values()}
+            self._examples = {n: job for n, job in self._examples.items() if n in used}
 
 
 def _reason(driver: Driver, job_view: JobView, status: JobStatus) -> tuple[str, Hashable]:

@@ -117,8 +117,8 @@ class ObjectCheckpoints:
 
     def _list_kept(self) -> list[str]:
         """Names, newest first: of the last claim, then of the last step."""
-        found = [match for name in self._names() if (match := _NAME.fullmatch(name))]
-        return [match[0] for match in sorted(found, key=lambda match: (match[2], match[1]))][::-1]
+        matches = [match for name in self._names() if (match := _NAME.fullmatch(name))]
+        return [match[0] for match in sorted(matches, key=lambda match: (match[2], match[1]))][::-1]
 
     def _names(self) -> list[str]:
         self._fs.invalidate_cache()

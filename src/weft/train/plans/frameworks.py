@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -54,16 +57,22 @@ def for_lightning(batch: int, *, default: str = "dp") -> tuple[dict[str, Any], i
         )
     chosen: dict[str, Any] = {"accumulate_grad_batches": layout.accumulate}
     if layout.zero:
-        try:
-            from lightning.pytorch.strategies import FSDPStrategy
-        except ImportError:
-            from pytorch_lightning.strategies import FSDPStrategy
-
+        strategies = import_module(f"{find_lightning()}.strategies")
         sharding: Any = "FULL_SHARD" if layout.zero == FULL else "SHARD_GRAD_OP"
-        chosen["strategy"] = FSDPStrategy(sharding_strategy=sharding, cpu_offload=layout.offload)
+        chosen["strategy"] = strategies.FSDPStrategy(
+            sharding_strategy=sharding, cpu_offload=layout.offload
+        )
     elif layout.data > 1:
         chosen["strategy"] = "ddp"
     return chosen, rows
+
+
+def find_lightning() -> str:
+    """The package that the script imports: neither takes the other's strategies."""
+    old = "pytorch_lightning"
+    if old in sys.modules and "lightning.pytorch" not in sys.modules:
+        return old
+    return "lightning.pytorch" if find_spec("lightning") else old
 
 
 def _read(batch: int, default: str, who: str) -> tuple[Layout, int]:

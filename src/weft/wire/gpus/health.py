@@ -159,16 +159,16 @@ class DeviceCounters:
         )
 
     def _links(self, handle: ctypes.c_void_p) -> frozenset[int] | None:
-        up, told = set[int](), False
+        up, answered = set[int](), False
         for link in range(MOST_LINKS):
             active = ctypes.c_uint()
             answer = self._call(
                 "nvmlDeviceGetNvLinkState", handle, ctypes.c_uint(link), _out(active)
             )
-            told = told or answer == OK
+            answered = answered or answer == OK
             if answer == OK and active.value:
                 up.add(link)
-        return frozenset(up) if told else None
+        return frozenset(up) if answered else None
 
     def _new_xids(self) -> list[tuple[int | None, int]]:
         found: list[tuple[int | None, int]] = []

@@ -10,8 +10,7 @@ from weft.core.knowledge.traffic import Phase, Traffic
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice, TimeShift
 from weft.core.model.topology import Uplink
 from weft.core.protocols import Resident
-from weft.perf.network.fluid import Sender, simulate_iterations
-from weft.perf.network.in_phase import InPhase, iteration_seconds
+from weft.perf.network.in_phase import InPhase, Sender, iteration_seconds, simulate_iterations
 
 LINK = Uplink("rack", 50.0)
 # Half of an iteration of 200 ms it sends at 40 Gbit/s.

@@ -7,8 +7,7 @@ import pytest
 from weft.core.events.report import Report
 from weft.core.model.job import Discipline, Job, JobId
 from weft.perf.sharing.colocation import Colocated
-from weft.perf.sharing.device_models import Unordered, profile_of
-from weft.perf.sharing.measured_pairs import load_shipped_pairs
+from weft.perf.sharing.device_models import Unordered, load_shipped_pairs, profile_of
 
 WAITS = Report(step_s=0.12, data_s=0.06)
 

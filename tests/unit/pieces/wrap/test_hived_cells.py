@@ -88,7 +88,7 @@ def test_bad_cells_are_counted_at_every_level() -> None:
     free = FreeCells(chain, bad=[1])
 
     assert [free.left(level) for level in range(3)] == [20, 5, 2]
-    assert [free.bad_left(level) for level in range(3)] == [4, 1, 1]
+    assert [len(free.bad_free(level)) for level in range(3)] == [4, 1, 1]
     assert free.allocate(2, (0, 0, 0)) == (2, 1)
 
 

@@ -117,6 +117,22 @@ def test_it_stays_where_its_place_would_not_help() -> None:
     assert not policy().decide(view).changes
 
 
+def test_it_stays_where_those_alone_start_who_could_beside_it() -> None:
+    view = running(
+        8, job("hold", 2), job("filler", 2, -1.0), then=(job("small", 1, 1.0), job("big", 8, 1.0))
+    )
+
+    assert list(policy().decide(view).changes) == ["small"]
+
+
+def test_who_could_run_on_less_than_the_most_it_takes_holds_up_a_lower_class() -> None:
+    high = replace(job("high", 2, 1.0), demand=Demand(2, 2, 16))
+    hold = replace(job("hold", 3), preemptible=False)
+    view = running(4, hold, then=(high, job("low", 1)))
+
+    assert not policy("priority|lyra:order=fifo").decide(view).changes
+
+
 def test_a_normal_job_is_not_displaced() -> None:
     view = running(4, job("real", 4), then=(job("urgent", 4, 1.0),))
 

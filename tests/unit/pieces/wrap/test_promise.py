@@ -19,6 +19,7 @@ from weft.perf.linear import LinearBeliefs
 from weft.pieces.size.promised import PromiseMemory
 from weft.pieces.wrap.promise import KeepPromises
 from weft.policies.fifo import Fifo
+from weft.policies.las import Las
 from weft.testing.build import Told, cluster_of, view_of
 
 DUE, NOW = JobId("due"), 100.0
@@ -91,6 +92,19 @@ def test_who_can_begin_later_is_left_to_the_policy_until_then() -> None:
     assert plan.memory.promises[DUE].schedule.met
     assert plan.wake_at is not None
     assert view.now < plan.wake_at <= 3000.0 - 940.0
+
+
+def test_promises_are_looked_at_no_later_than_they_or_the_policy_inside_ask_for() -> None:
+    looks = []
+    for quantum in (5.0, 9000.0):
+        soon = replace(due_job(540.0, 700.0, Demand(4)), id=JobId("soon"))
+        view = beside(("low", 8, 0.0), due=due_job(940.0, 3000.0, Demand(6)), others=[soon])
+        looks.append(KeepPromises(Las(quantum=quantum), restarts=0).decide(view).wake_at)
+
+    first, second = looks
+    assert first == NOW + 5.0
+    assert second is not None
+    assert NOW < second <= 3000.0 - 940.0
 
 
 def test_who_runs_as_promised_keeps_what_it_holds() -> None:

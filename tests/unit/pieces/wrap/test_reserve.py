@@ -60,14 +60,24 @@ def devices(on: Allocation | None) -> set[tuple[str, int]]:
     return {(part.node, gpu) for part in on.slices for gpu in part.gpus}
 
 
-def test_one_drained_gpu_is_not_used_and_the_rest_of_its_node_is() -> None:
+@pytest.mark.parametrize("how", ["", "~"])
+def test_one_drained_gpu_is_not_used_and_the_rest_of_its_node_is(how: str) -> None:
     state = state_of("1x4:a100", job(A, 3), job(B, 1))
 
-    plan = reserve(f"{N0}:1").decide(view(state))
+    plan = reserve(f"{how}{N0}:1").decide(view(state))
 
     assert devices(plan.changes[A]) == {(N0, 0), (N0, 2), (N0, 3)}
     assert plan.blockers == {B: Blocker.RESERVED}
     assert plan.reasons[B] == "waits for 1 GPU; what is free is kept: w0"
+
+
+def test_who_would_not_fit_on_what_is_kept_either_is_not_told_of_it() -> None:
+    state = state_of("1x4:a100", job(A, 2), job(B, 4))
+
+    plan = reserve(f"{N0}:3").decide(view(state))
+
+    assert set(plan.changes) == {A}
+    assert B not in plan.blockers
 
 
 def test_who_is_on_a_drained_gpu_leaves_or_ends_first_as_was_asked() -> None:

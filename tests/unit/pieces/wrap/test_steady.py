@@ -87,6 +87,7 @@ def test_a_job_that_just_started_is_left_alone_and_who_waits_for_it_is_decided_l
     assert plan.wake_at == 60.0
     assert plan.blockers == {B: Blocker.STEADY}
     assert "left alone for 60 s after they start or change" in plan.reasons[B]
+    assert "1 GPU" in plan.reasons[B]  # the least that it runs on
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from weft.cli.options import shared as o
-from weft.cli.options.spans import seconds
+from weft.cli.options.shared import seconds
 from weft.cli.view.errors import user_errors
 from weft.service.responses.admin import AuditAnswer, AuditEntry
 
@@ -17,10 +17,14 @@ def audit(
     about: Annotated[
         str, typer.Argument(help="A job's id, or a part of a path such as /tokens.")
     ] = "",
-    since: Annotated[str, typer.Option(help="Only what is younger than this, as 2h or 7d.")] = "",
-    name: Annotated[str, typer.Option(help="Of this token only: its name or id.")] = "",
-    tenant: Annotated[str, typer.Option(help="Of this tenant's tokens only.")] = "",
-    failed: Annotated[bool, typer.Option("--failed", help="What was refused only.")] = False,
+    since: Annotated[
+        str, typer.Option(help="Only what is more recent than this, such as 2h or 7d.")
+    ] = "",
+    name: Annotated[str, typer.Option(help="Only requests with this token: its name or id.")] = "",
+    tenant: Annotated[str, typer.Option(help="Only requests with this tenant's tokens.")] = "",
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only requests that were refused.")
+    ] = False,
     limit: Annotated[
         int, typer.Option(help="How many of the latest entries to show.", min=1, max=10_000)
     ] = 50,

@@ -30,10 +30,11 @@ def demo(
     ] = "",
     port: Annotated[int, typer.Option(help="Where the API is; another if taken.")] = 7878,
     leave: Annotated[
-        bool, typer.Option("--exit", help="Leave when the jobs are done; as WEFT_DEMO_EXIT=1.")
+        bool,
+        typer.Option("--exit", help="Exit when the jobs are done; the same as WEFT_DEMO_EXIT=1."),
     ] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave when the jobs are done, and the service running.")
+        bool, typer.Option("--keep", help="Exit when the jobs are done; the service goes on.")
     ] = False,
 ) -> None:
     """Try it: the service here with its web page, and real training jobs.

@@ -42,7 +42,8 @@ def set_quota(
     tenant: Whose,
     gpus: Annotated[float | None, GPUS(help="GPUs it may hold at once.")] = None,
     weight: Annotated[
-        float | None, typer.Option(help="Its part beside others; 1 without a rule.", metavar="W")
+        float | None,
+        typer.Option(help="Its weight relative to the others; 1 without a rule.", metavar="W"),
     ] = None,
     guaranteed: Annotated[
         float | None,
@@ -92,7 +93,7 @@ def set_quota(
 def lending(
     half_life: Annotated[
         str | None,
-        typer.Option(help="After which time what was used counts half: 12h, 7d.", metavar="TIME"),
+        typer.Option(help="Time after which past use counts half: 12h, 7d.", metavar="TIME"),
     ] = None,
     min_run: Annotated[
         str | None,
@@ -102,7 +103,7 @@ def lending(
 ) -> None:
     """Set how GPUs that are tenants' own are lent; what is not named stays."""
     from weft.cli.connect.client import Client
-    from weft.cli.options.spans import seconds
+    from weft.cli.options.shared import seconds
 
     with user_errors():
         if half_life is None and min_run is None:

@@ -89,7 +89,7 @@ def read_time(text: str, since: float, option: str) -> float:
     """Seconds since the epoch, from a local date and time or a span after `since`."""
     from datetime import datetime
 
-    from weft.cli.options.spans import seconds
+    from weft.cli.options.shared import seconds
 
     try:
         return datetime.fromisoformat(text).astimezone().timestamp()

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.options import keep
 from weft.cli.options import shared as o
+from weft.cli.options.shared import KeepDays, KeepEvents, KeepGigabytes, KeepJobs
 from weft.cli.view.errors import user_errors
 
 state = typer.Typer(
@@ -73,10 +73,10 @@ def restore(
 @state.command()
 def prune(
     folder: Folder = HERE,
-    keep_days: keep.Days = 90.0,
-    keep_jobs: keep.Jobs = 100_000,
-    keep_gb: keep.Gigabytes = 0.0,
-    keep_events: keep.Events = 5_000_000,
+    keep_days: KeepDays = 90.0,
+    keep_jobs: KeepJobs = 100_000,
+    keep_gb: KeepGigabytes = 0.0,
+    keep_events: KeepEvents = 5_000_000,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be removed; also while it runs.")
     ] = False,
@@ -106,7 +106,7 @@ def prune(
 @state.command("accept-loss")
 def accept_loss(folder: Folder = HERE) -> None:
     """Continue without events that the log lacks; what they recorded is lost for good."""
-    from weft.app.state.loss import accept_loss as accept
+    from weft.app.state.check import accept_loss as accept
 
     with user_errors():
         lost = accept(folder)

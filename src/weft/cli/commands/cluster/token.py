@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from weft.cli.options import shared as o
-from weft.cli.options.spans import seconds
+from weft.cli.options.shared import seconds
 from weft.cli.view.errors import user_errors
 from weft.service.responses.admin import NewToken, TokenAnswer, TokenList
 
@@ -30,7 +30,7 @@ def create(
     expires: Annotated[
         str, typer.Option(help="When it expires, such as 30d or 12h; default: never.")
     ] = "",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The token alone.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the token alone.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Make a token; it is shown this once and never again."""
@@ -70,7 +70,7 @@ def rotate(
         str,
         typer.Option(help="How long the old one keeps working, such as 1d or 2h; 0: not at all."),
     ] = "1d",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The token alone.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the token alone.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Make another token with the same rights, and let the old one expire."""

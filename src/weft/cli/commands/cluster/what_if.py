@@ -24,7 +24,11 @@ Limits = Annotated[
 ]
 Weights = Annotated[
     list[str] | None,
-    CHANGE("--weight", help="A tenant's part beside others; repeatable.", metavar="TENANT=WEIGHT"),
+    CHANGE(
+        "--weight",
+        help="A tenant's weight relative to the others; repeatable.",
+        metavar="TENANT=WEIGHT",
+    ),
 ]
 MORE_NODES: Any = {
     "help": "More machines, written as a cluster.",

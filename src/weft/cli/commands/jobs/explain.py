@@ -22,7 +22,7 @@ JobId = Annotated[
 def explain(
     job: JobId,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also the numbers that were reckoned with.")
+        bool, typer.Option("--verbose", "-v", help="Also show the numbers behind the answer.")
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:

@@ -17,7 +17,9 @@ KNOWN = ("at", "event", "seq", "job")
 
 def job(
     job: JobId,
-    events: Annotated[bool, typer.Option("--events", help="What happened to it, too.")] = False,
+    events: Annotated[
+        bool, typer.Option("--events", help="Also show what happened to it.")
+    ] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Show one job: its state, what it holds, how far it is."""

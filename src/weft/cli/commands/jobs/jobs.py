@@ -25,13 +25,13 @@ def jobs(
         ),
     ] = "",
     state: Annotated[
-        str, typer.Option("--state", "-s", help="Those in this state only, such as running.")
+        str, typer.Option("--state", "-s", help="Only jobs in this state, such as running.")
     ] = "",
-    tenant: Annotated[str, typer.Option(help="Those of this tenant only.")] = "",
+    tenant: Annotated[str, typer.Option(help="Only jobs of this tenant.")] = "",
     everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Each job, those that have ended too.")
+        bool, typer.Option("--all", "-a", help="Every job, including those that have ended.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Update every second.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """List jobs: all that have not ended, and the last that have.

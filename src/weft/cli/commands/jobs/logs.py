@@ -14,7 +14,7 @@ from weft.service.responses.answers import JobAnswer
 def logs(
     job: JobId,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as it prints, until it ends.")
+        bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")
     ] = False,
     rank: Annotated[int, typer.Option(help="Which process of the job.", min=0)] = 0,
     attempt: Annotated[

@@ -55,7 +55,7 @@ def submit(
                 notes().print(f"{job.id} is {job.warning}")
     if wait:
         with user_errors():
-            ids = [one for job in made for one in job.jobs or [job.id]]
+            ids = [job_id for job in made for job_id in job.jobs or [job.id]]
             raise typer.Exit(await_all(client, ids, quiet=quiet)[1])
 
 

@@ -25,7 +25,7 @@ def wait(
     timeout: Annotated[
         str | None, typer.Option(help="Wait no longer than 90s, 30m, 2h; exit code 124.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on the way.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Wait until jobs have ended, and exit as they did.
@@ -35,7 +35,7 @@ def wait(
     service that restarts meanwhile is waited for.
     """
     from weft.cli.connect.client import Client
-    from weft.cli.options.spans import seconds
+    from weft.cli.options.shared import seconds
     from weft.cli.view.errors import user_errors
     from weft.cli.view.screen import notes, print_json
 

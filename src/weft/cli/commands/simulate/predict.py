@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from weft.app.prediction.evaluate import Evaluation
 
 MOST = 5_000
-HEADINGS = ("mean JCT", "x oracle", "error p50", "p90", "within 2x", "pinball", "80 % range")
 
 
 def predict(
@@ -25,7 +24,7 @@ def predict(
         typer.Option(help="A workload (`weft list trace`) or a trace file: yours, any format."),
     ],
     jobs: Annotated[
-        int, typer.Option(help="Take the first jobs only, at most so many.", min=50)
+        int, typer.Option(help="Take at most this many jobs, the first ones.", min=50)
     ] = MOST,
     nodes: Annotated[
         int, typer.Option(help="Nodes of 8 GPUs; 0: as many as make a load of 0.85.", min=0)
@@ -38,8 +37,7 @@ def predict(
     as_json: o.AsJson = False,
 ) -> None:
     """Compare predictors on a trace: errors, ranges, completion times."""
-    from weft.app.prediction.evaluate import PREDICTORS, evaluate
-    from weft.app.prediction.trace import read_jobs
+    from weft.app.prediction.evaluate import PREDICTORS, evaluate, read_jobs
 
     with user_errors():
         options = o.trace_options(None, None, "", trace_option)

@@ -62,7 +62,7 @@ class GfsMemory(WrapperMemory):
         self, hours: int, kind: str, view: View, forecaster: Forecaster, quantile: float
     ) -> list[int]:
         """GPUs of a kind that are free as promised, in this hour and those after it."""
-        tenants = {who for one in self.usage.values() for who in one if _of(who, kind)}
+        tenants = {who for levels in self.usage.values() for who in levels if _of(who, kind)}
         now = sum(gpus for who, gpus in self.level.items() if _of(who, kind))
         past = {
             who: {hour: used.get(who, 0.0) for hour, used in self.usage.items()} for who in tenants
@@ -80,7 +80,7 @@ class GfsMemory(WrapperMemory):
 
     def evictions(self, node: NodeId, since: float) -> int:
         """Spot jobs that gave way on a node since then."""
-        return sum(not one.kept and one.at > since and node in one.nodes for one in self.hours)
+        return sum(not hour.kept and hour.at > since and node in hour.nodes for hour in self.hours)
 
     def numbers(self) -> dict[str, float]:
         """The quota of now, and how well promises were kept; nothing before there was any."""
@@ -96,16 +96,16 @@ class GfsMemory(WrapperMemory):
 
     def record(self, kind: str, since: float) -> Record:
         """Hours of spot jobs on a kind that ended since then."""
-        found = [one.kept for one in self.hours if one.kind == kind and one.at > since]
-        return Record(found.count(False), found.count(True))
+        kept = [hour.kept for hour in self.hours if hour.kind == kind and hour.at > since]
+        return Record(kept.count(False), kept.count(True))
 
     def note(self, view: View, plan: Plan, evicted: set[JobId]) -> GfsMemory:
         """What is known once the plan is carried out."""
         after = view.after(plan)
         runs, fresh = self._follow(view, after, evicted)
         usage, level = self._use(view, after)
-        hours = tuple(one for one in self.hours if one.at > view.now - DAY_S) + fresh
-        kept = sum(one.kept for one in fresh)
+        hours = tuple(hour for hour in self.hours if hour.at > view.now - DAY_S) + fresh
+        kept = sum(hour.kept for hour in fresh)
         total = Record(self.total.broken + len(fresh) - kept, self.total.kept + kept)
         return replace(self, usage=usage, level=level, runs=runs, hours=hours, total=total)
 
@@ -135,19 +135,21 @@ class GfsMemory(WrapperMemory):
     ) -> tuple[dict[int, Mapping[Who, float]], dict[Who, float]]:
         level: defaultdict[Who, float] = defaultdict(float)
         for job, on in after.items():
-            one = view.job(view.table.row(job))
-            if not one.spot:
-                level[f"{one.tenant}@{view.cluster.kind_of(on)}"] += on.gpus * on.sharing.share
-        for one, kind, on in view.held_out_of_sight():
-            if not one.spot:
-                level[f"{one.tenant}@{kind}"] += on.gpus * on.sharing.share
+            held = view.job(view.table.row(job))
+            if not held.spot:
+                level[f"{held.tenant}@{view.cluster.kind_of(on)}"] += on.gpus * on.sharing.share
+        for held, kind, on in view.held_out_of_sight():
+            if not held.spot:
+                level[f"{held.tenant}@{kind}"] += on.gpus * on.sharing.share
         this = int(view.now // HOUR_S)
         last = max(self.usage, default=this)
         usage = {hour: used for hour, used in self.usage.items() if hour > this - KEPT_H}
         usage |= dict.fromkeys(range(max(last + 1, this - KEPT_H + 1), this), self.level)
         before = usage.get(this, self.level if self.usage else {})
         who = {*before, *level}
-        usage[this] = {one: max(before.get(one, 0.0), level.get(one, 0.0)) for one in who}
+        usage[this] = {
+            tenant: max(before.get(tenant, 0.0), level.get(tenant, 0.0)) for tenant in who
+        }
         return usage, dict(level)
 
 

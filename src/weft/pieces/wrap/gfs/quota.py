@@ -47,7 +47,7 @@ class HourOfWeek:
         days = [hour - DAY_H * n for n in range(1, WEEK_H // DAY_H + 1)]
         late = [hour - n for n in range(1, DAY_H + 1)]
         for hours in (weeks, days, late):
-            known = [past[one] for one in hours if one in past]
+            known = [past[known_hour] for known_hour in hours if known_hour in past]
             if len(known) >= FEWEST:
                 return Forecast(fmean(known), pstdev(known))
         return Forecast(fmean(known) if known else 0.0)
@@ -59,7 +59,7 @@ class LastDay:
 
     def forecast(self, past: Mapping[int, float], hour: int) -> Forecast:
         """0 where nothing is known."""
-        known = [past[one] for one in range(hour - DAY_H, hour) if one in past]
+        known = [past[known_hour] for known_hour in range(hour - DAY_H, hour) if known_hour in past]
         return Forecast(fmean(known), pstdev(known)) if known else Forecast(0.0)
 
 

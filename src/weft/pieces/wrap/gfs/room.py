@@ -39,7 +39,7 @@ class Room:
         size = max((self._view.cluster.node_size(kind) for kind in kinds), default=0)
         if want > size or job.demand.nodes > 1:
             return self._anywhere(kinds, want)
-        found = []
+        options = []
         for i, node in enumerate(self._view.cluster.nodes):
             guests = self._guests(node.id)
             reach = self._view.free.on(i) + sum(guest.gpus for guest in guests)
@@ -48,10 +48,10 @@ class Room:
                 capacity = self._view.cluster.gpus_by_kind[node.kind]
                 record = self._known.record(node.kind, self._view.now - DAY_S)
                 cost = node_cost(victims, record, capacity * SPAN_S)
-                found.append((reach, cost, i, victims))
-        if not found:
+                options.append((reach, cost, i, victims))
+        if not options:
             return False
-        _, _, best, victims = min(found, key=lambda one: one[:3])
+        _, _, best, victims = min(options, key=lambda option: option[:3])
         self._stop(victims)
         if self._view.free.on(best) >= want:  # nobody else counts on it
             self._view.free.take(Allocation((self._view.free.slice(best, want),)))

@@ -127,8 +127,8 @@ class Gfs(Wrapper):
         hours = kept.total.kept + kept.total.broken
         score = f"; {kept.total.kept} of {hours} such hours were kept" if hours else ""
         span = f"{self.hours} h" if self.hours > 1 else "an hour"
-        said = f"spot: {span} without a stop with probability {self.promise:g}{score}"
-        return dict.fromkeys((job.id for job in jobs), said)
+        text = f"spot: {span} without a stop with probability {self.promise:g}{score}"
+        return dict.fromkeys((job.id for job in jobs), text)
 
 
 class Turn:
@@ -312,8 +312,8 @@ class Turn:
             if room and want < failed.get(job.demand.kinds, want + 1) and not room.make(job, want):
                 failed[job.demand.kinds] = want
         view.free.rollback(mark)
-        found = room.gone if room else []
-        return {guest.job: view.held()[guest.job] for guest in sorted(found, key=_dearest)}
+        guests = room.gone if room else []
+        return {guest.job: view.held()[guest.job] for guest in sorted(guests, key=_dearest)}
 
     def _best(self, to: Allocation) -> Allocation:
         """The node that suits a spot job best, of those of the kind that have room for it."""

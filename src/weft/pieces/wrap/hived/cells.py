@@ -148,10 +148,6 @@ class FreeCells:
             count = len(self._free[above]) + count * self._fan(above + 1)
         return count
 
-    def bad_left(self, level: int) -> int:
-        """How many of those have a part on a machine that is away."""
-        return len(self.bad_free(level))
-
     @property
     def has_bad(self) -> bool:
         """Whether any cell is bad."""

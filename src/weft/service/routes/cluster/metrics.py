@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
-from weft.core.histogram import Histogram
+from weft.core.latency import Histogram
 from weft.runtime.records.status import count_words, words_but_pending
 from weft.service.context import PROBLEMS, Anyone, Context, Service
 from weft.service.http.refusals import Refused

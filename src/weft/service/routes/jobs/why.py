@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import Field
 
 from weft.app.insight.changes import Changes
-from weft.app.insight.explain import Advice, Front
+from weft.app.insight.explain import Advice, Front, Trial, Why, explain, plan
 from weft.app.insight.present import Present
-from weft.app.insight.within import explain_within, plan_within
-from weft.app.serve.rules import without_wrappers
+from weft.app.insight.purse import Purse
+from weft.app.serve.rules import Quotas, without_wrappers
 from weft.core.errors import UnknownName
-from weft.core.model.job import Job, name_of
+from weft.core.model.job import Job, JobId, name_of
 from weft.core.plan.reasons import Blocker, Reason
+from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import read_spec
 from weft.runtime.loop.admit import check_job
 from weft.service.access.tokens import Caller
@@ -212,3 +214,34 @@ def _moved(who: Caller, job: Job, text: str) -> Moved:
         name=name_of(job) if mine else "another tenant's job",
         text=text,
     )
+
+
+# Questions about the live scheduler as work that is done aside, within so much CPU time.
+
+Report = Callable[[Any], None]
+
+
+def explain_within(
+    purse: tuple[float, float],
+    present: Present,
+    job: JobId,
+    waits: Reason | None,
+    more: Sequence[Advice],
+    _report: Report,
+) -> Why:
+    """Why a job waits or holds what it holds; `purse` are its CPU seconds and a decision's."""
+    return explain(present, job, waits, more, Purse(*purse))
+
+
+def plan_within(
+    cpu_s: float,
+    change: Changes,
+    present: Present,
+    policy: PartSpec,
+    rules: Quotas,
+    job: Job,
+    _report: Report,
+) -> Trial:
+    """What would happen to a job where something is different."""
+    purse = Purse(cpu_s)
+    return plan(change.present(present, policy, rules), job, purse)

@@ -1,0 +1,166 @@
+"""How a job lives with others on its GPUs, as people write it."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from weft.core.errors import InvalidConfig
+from weft.core.knowledge.traffic import Pattern, Phase, Traffic
+from weft.core.model.job import LEAST_MEM_GB, LEAST_SHARE, MOST_MEM_GB, MOST_SLOWDOWN, Job
+from weft.core.model.launch import Software, SoftwareKind
+from weft.service.requests.field_types import LONGEST_NAME, FilePath, clean_path
+from weft.service.requests.request_base import RequestBody
+
+GUARANTEED_SLOWDOWN = 1.1  # of jobs whose priority is guaranteed, unless they say otherwise
+Share = Annotated[float, Field(ge=LEAST_SHARE, le=1.0, allow_inf_nan=False)]
+
+
+class ShareFields(RequestBody):
+    """What a job promises and is promised where it shares a GPU.
+
+    `slowdown` is how many times as long as alone its steps may take, `memory_gb` the memory that
+    it needs of each GPU.
+    """
+
+    slowdown: Annotated[float, Field(ge=1.0, le=MOST_SLOWDOWN, allow_inf_nan=False)] | None = None
+    memory_gb: (
+        Annotated[float, Field(ge=LEAST_MEM_GB, le=MOST_MEM_GB, allow_inf_nan=False)] | None
+    ) = None
+
+
+def _read_bool(value: Any) -> Any:
+    """`share: false` refuses company, `share: true` allows it."""
+    return ("allowed" if value else "never") if isinstance(value, bool) else value
+
+
+Sharing = Annotated[Literal["allowed", "never"] | Share | ShareFields, BeforeValidator(_read_bool)]
+
+
+def part_of(share: str | float | ShareFields) -> float:
+    """The part of a GPU that is asked for."""
+    return share if isinstance(share, float) else 1.0
+
+
+def terms_of(share: str | float | ShareFields, priority: str) -> dict[str, Any]:
+    """Fields of a job: whether it may have company, at which slowdown, with which memory."""
+    asked = share if isinstance(share, ShareFields) else ShareFields()
+    slowdown = asked.slowdown
+    if slowdown is None and priority == "guaranteed":
+        slowdown = GUARANTEED_SLOWDOWN
+    return {
+        "shareable": share != "never",
+        "slowdown": slowdown,
+        "gpu_mem_gb": asked.memory_gb,
+    }
+
+
+def share_of(job: Job, priority: str) -> dict[str, Any]:
+    """The field of a job file that says the same; empty where it is the default."""
+    if job.demand.share < 1.0:
+        return {"share": job.demand.share}
+    if not job.shareable:
+        return {"share": "never"}
+    implied = GUARANTEED_SLOWDOWN if priority == "guaranteed" else None
+    asked = {
+        "slowdown": None if job.slowdown == implied else job.slowdown,
+        "memory_gb": job.gpu_mem_gb,
+    }
+    share = {name: value for name, value in asked.items() if value is not None}
+    return {"share": share} if share else {}
+
+
+# The environment that a job asks for: a folder of packages, or an image with volumes.
+
+IMAGE = re.compile(r"([a-z]+://)?[A-Za-z0-9/.][A-Za-z0-9._/:@+-]*")
+INSIDE = r"/[^:,\"'\\]*"
+NAMED = r"(secret/)?[a-z0-9][a-z0-9.-]{0,252}"  # a claim or a secret of Kubernetes
+VOLUME = re.compile(rf"({INSIDE}(:{INSIDE})?|{NAMED}:{INSIDE})(:r[ow])?")
+
+
+def _image(text: str) -> str:
+    if not IMAGE.fullmatch(clean_path(text)):
+        raise ValueError("is not the name of an image, such as registry.example/torch:2.9")
+    return text
+
+
+def _volume(text: str) -> str:
+    if not VOLUME.fullmatch(text) or any(".." in clean_path(p) for p in text.split(":")):
+        raise ValueError("is not a volume: /path, /path:/inside:ro, or CLAIM:/inside")
+    return text
+
+
+Image = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME * 2), AfterValidator(_image)]
+Volume = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_volume)]
+
+
+class SoftwareFields(RequestBody):
+    """The environment a job runs in: one of these, an image with the folders of nodes it sees."""
+
+    venv: FilePath | None = None
+    conda: FilePath | None = None
+    uv: FilePath | None = None
+    image: Image | None = None
+    volumes: Annotated[list[Volume], Field(max_length=64)] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _one(self) -> SoftwareFields:
+        if len(self.model_fields_set - {"volumes"}) != 1:
+            raise ValueError("an environment is one of venv, conda, uv and image")
+        if self.volumes and self.image is None:
+            raise ValueError("volumes are for images; other environments see the node's files")
+        return self
+
+
+def software_of(fields: SoftwareFields | None) -> Software | None:
+    """What a job is given of it."""
+    if fields is None:
+        return None
+    ((kind, name),) = fields.model_dump(exclude_none=True, exclude={"volumes"}).items()
+    return Software(SoftwareKind(kind), name, tuple(fields.volumes))
+
+
+# What a job file may say of the messages between a job's workers.
+
+Amount = Annotated[float, Field(ge=0.0, le=1e9, allow_inf_nan=False)]
+MOST_PHASES = 256
+
+
+class PhaseFields(RequestBody):
+    """A stretch of an iteration in which the job sends."""
+
+    start_s: Amount
+    seconds: Amount
+    gbps: Amount
+
+
+class TrafficFields(RequestBody):
+    """One iteration: how long it takes, what it sends, and when.
+
+    `share` is the part of it in which workers wait for each other, `gbit` what every link that the
+    job crosses carries for it. Policies that look at links decide by it; nobody else does.
+    """
+
+    iteration_s: Amount
+    share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    gbit: Amount = 0.0
+    pattern: Pattern = Pattern.RING
+    phases: list[PhaseFields] = Field(default_factory=list, max_length=MOST_PHASES)
+    sensitive: bool = True
+
+    @model_validator(mode="after")
+    def _possible(self) -> TrafficFields:
+        try:
+            self.traffic()
+        except InvalidConfig as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def traffic(self) -> Traffic:
+        """The same for the core."""
+        phases = tuple(Phase(fields.start_s, fields.seconds, fields.gbps) for fields in self.phases)
+        return Traffic(
+            self.iteration_s, self.share, self.gbit, self.pattern, phases, self.sensitive
+        )

@@ -1,0 +1,19 @@
+"""Reasons that many jobs share, as those see them who watch."""
+
+from __future__ import annotations
+
+from weft.core.model.job import JobId
+from weft.service.streams.watch_rows import Reasons
+
+
+def test_reasons_that_no_job_has_are_forgotten_and_their_numbers_not_given_again() -> None:
+    reasons = Reasons()
+    gpus, quota, tenant = (reasons.note(key, f"for {key}", JobId(key)) for key in "gqt")
+
+    reasons.tidy({quota}, most=3)
+    assert [*reasons.texts] == [gpus, quota, tenant]
+    reasons.tidy({quota}, most=2)
+
+    assert reasons.texts == {quota: "for q"}
+    assert reasons.note("q", "still for q", JobId("other")) == quota
+    assert reasons.note("g", "for g again", JobId("g")) > tenant

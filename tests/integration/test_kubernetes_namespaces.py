@@ -56,8 +56,10 @@ class Request(BaseHTTPRequestHandler):
         pod = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if pods := self.allowed():
             self.server.version += 1
-            pod["metadata"]["resourceVersion"] = str(self.server.version)
-            pods[0][pod["metadata"]["name"]] = pod
+            version = str(self.server.version)
+            pod["metadata"] |= {"resourceVersion": version, "uid": f"uid-{version}"}
+            if urlsplit(self.path).path.endswith("/pods"):
+                pods[0][pod["metadata"]["name"]] = pod
             self.answer(201, pod)
 
     def do_DELETE(self) -> None:

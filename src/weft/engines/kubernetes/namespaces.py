@@ -124,8 +124,8 @@ class Namespace:
         if not self._tells:
             return
         meta = pod["metadata"]
-        about = {name: meta[name] for name in ("namespace", "name", "uid")}
-        event = event_on({"apiVersion": "v1", "kind": "Pod", **about}, reason, text)
+        named = {"namespace": self.site.namespace, "name": meta["name"], "uid": meta["uid"]}
+        event = event_on({"apiVersion": "v1", "kind": "Pod", **named}, reason, text)
         try:
             self._create(events_path(self.site.namespace), event)
         except ApiError as error:

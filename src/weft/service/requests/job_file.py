@@ -220,7 +220,7 @@ class JobFile(RequestBody):
         if starred := [name for name, value in self.env.items() if value == HIDDEN]:
             raise ValueError(f"env: {starred[0]!r} is starred out; write its value")
         if unknown := [name for name in self.secrets if name not in self.env]:
-            raise ValueError(f"secrets: {unknown[0]!r} is no variable of env")
+            raise ValueError(f"secrets: {unknown[0]!r} has no value in env")
         check_words(self.command or ())
         return self
 

@@ -522,11 +522,12 @@ def test_legends_say_per_and_show_the_colour_of_what_is_not_measured(
 
 
 def test_a_nodes_jobs_are_in_the_order_of_its_gpus(open_page: Open) -> None:
-    with serving("simulated:cluster=1x4:a100,speed=0.001", policy="fifo") as client:
-        first = submit(client, name="first", gpus=2)
-        submit(client, name="second", gpus=2)
+    with serving("simulated:cluster=1x4:a100,speed=20", policy="fifo") as client:
+        hours = {"duration_s": 1e7}
+        first = submit(client, name="first", gpus=2, hints=hours)
+        submit(client, name="second", gpus=2, hints=hours)
         client.delete(f"{API}/jobs/{first}").raise_for_status()
-        submit(client, name="third", gpus=2)
+        submit(client, name="third", gpus=2, hints=hours)
         node = client.get(f"{API}/nodes").json()["nodes"][0]["id"]
         page = open_page(f"{client.base_url}#/node/{node}")
 

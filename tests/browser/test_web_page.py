@@ -42,7 +42,7 @@ def test_jobs_appear_as_they_are_handed_in_and_a_job_can_be_cancelled(
     client: httpx.Client, open_page: Open
 ) -> None:
     page = open_page(f"{client.base_url}#/jobs")
-    expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    expect(page.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()
 
     made = submit(client, name="watched", gpus=2, tenant="vision")
 
@@ -172,7 +172,7 @@ def test_a_filter_is_saved_by_name_used_again_and_forgotten(
 
     expect(again.get_by_label("Saved filters")).to_have_count(0)
     again.reload()
-    expect(again.get_by_role("heading", name="Jobs")).to_be_visible()
+    expect(again.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()
     expect(again.get_by_label("Saved filters")).to_have_count(0)
 
 

@@ -101,6 +101,23 @@ def test_measured_speeds_decide_who_shares(together: float, pairs: int) -> None:
     assert plan.numbers.get("pairs", 0.0) == pairs
 
 
+@pytest.mark.parametrize(("asked", "pairs"), [(1, 0), (2, 1)])
+def test_pairs_are_believed_on_as_many_gpus_as_they_were_measured_on(
+    asked: int, pairs: int
+) -> None:
+    # "a" may have both GPUs, where it is quicker; "b" has measured speeds beside it there only if
+    # "a" asked for two as well.
+    alone = {("resnet18-cifar", 1): 2.0, ("resnet18-cifar", 2): 3.9}
+    both = {(a, b): (0.7 * alone[a], 0.7 * alone[b]) for a in alone for b in alone}
+    table = Throughputs({"h200": alone}, {"h200": both})
+    jobs = (job("a", demand=Demand(asked, asked, 2)), job("b", demand=Demand(2)))
+    before = view(*jobs, cluster="1x2:h200")
+
+    plan = SHARES.decide(with_knowledge(before, beliefs=ThroughputBeliefs(table)))
+
+    assert plan.numbers.get("pairs", 0.0) == pairs
+
+
 def test_who_is_left_has_all_of_its_devices_again_where_it_is() -> None:
     before = view(job("a"), job("b"))
     running = follow(before, SHARES.decide(before))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from weft.core.events.event import Decided, Started
+from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import EXCLUSIVE, Allocation, Demand, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
@@ -86,6 +87,21 @@ def test_two_that_do_not_fit_into_memory_do_not_share() -> None:
     plan = SHARES.decide(view(job("a", "gpt2", **large), job("b", "gpt2", **large), cluster=small))
 
     assert len([on for on in plan.changes.values() if on is not None]) == 1
+
+
+@pytest.mark.parametrize(("smallest_gb", "pairs"), [(141.0, 1), (1.0, 0)])
+def test_two_share_only_what_fits_on_the_smallest_device_of_a_kind(
+    smallest_gb: float, pairs: int
+) -> None:
+    cluster = parse_cluster("2x1:h200")
+    small = replace(cluster.nodes[0], gpu_mem_gb=smallest_gb)
+    jobs = [job(name) for name in "abc"]
+    uneven = replace(cluster, nodes=(small, cluster.nodes[1]))
+    colocation = Colocated(profile_of, Unordered())
+
+    plan = SHARES.decide(with_knowledge(view_of(uneven, *jobs), colocation=colocation))
+
+    assert plan.numbers.get("pairs", 0.0) == pairs
 
 
 @pytest.mark.parametrize(("together", "pairs"), [(0.4, 0), (0.7, 1)])

@@ -62,6 +62,7 @@ class KeepPromises(Wrapper):
         memory = kept or PromiseMemory(inner=view.memory)
         inner = replace(view, memory=memory.inner)
         firm = any(job.deadline_or is not Or.UNSAID for job in view.table.jobs)
+        firm = firm or bool(memory.promises or memory.refused)
         if not firm or self.inner.about.whole or view.knowledge.predictor is None:
             return ask(self.inner, inner)
         sized = Controls.COUNT in self.inner.about.controls

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from itertools import product
-from math import log
+from math import isfinite, log
 from statistics import mean
 
+import numpy as np
 import pytest
 
 from weft.core.events.event import Decided, Reported, Started, Submitted
@@ -135,6 +136,22 @@ def test_models_that_are_divided_are_predicted_as_well() -> None:
     off = [abs(log(predict(plans, job, far, gpus) / step_s(far, gpus))) for gpus in (4, 8)]
 
     assert max(off) < 0.15, off
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_is_reported_speeds_are_numbers(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tp, pp = Execution(tensor=2), Execution(pipeline=2)
+    job, plans = job_of(*PLANS, BOTH, tp, pp), LearntPlans()
+    for plan, gpus in product(job.plans, (2, 4, 8)):
+        on = Allocation((Slice(NodeId("n0"), tuple(range(gpus))),), plan=plan.on(gpus))
+        report = Report(step_s=float(np.exp(rng.normal(0.0, 4.0))), batch=float(BATCH))
+        plans.observe(job, KIND, report, Attempt(1, on, 0.0, 60.0, 60.0))
+
+    for gpus in (1, 16, 32):
+        rates = [choice.rate for choice in plans.choices(job, Config(KIND, 1, gpus))]
+        assert rates
+        assert all(isfinite(rate) and rate > 0.0 for rate in rates)
 
 
 def test_a_restart_of_the_service_does_not_change_what_is_fitted() -> None:

@@ -37,6 +37,7 @@ START = {
     "pipeline": 0.1,
 }
 PLAIN = ("forward", "sync", "overlap", "constant")
+REACH = (1e-5, 1e5)  # of times, as parts of the shortest step
 BOUNDS = {"overlap": (1.0, 20.0), "backward": (1.0, 10.0)}
 
 
@@ -104,12 +105,10 @@ def _fit(rows: tuple[Seen, ...], batch: int) -> PlanLaw:
     """Least squares of logarithms, by Levenberg and Marquardt's steps."""
     names, shortest = _names(rows), min(row.step_ms for row in rows)
     most = max(row.plan.data * row.plan.unit for row in rows)
-    units = {name: shortest * (most if name == "forward" else 1.0) for name in START}
-    start = np.array([log(START[name] * (name in BOUNDS or units[name])) for name in names])
-    low, high = (
-        np.array([log(BOUNDS[n][i]) if n in BOUNDS else far for n in names])
-        for i, far in ((0, -np.inf), (1, np.inf))
-    )
+    times = [shortest * (most if n == "forward" else 1.0) for n in names]
+    scale = np.array([0.0 if n in BOUNDS else log(t) for n, t in zip(names, times, strict=True)])
+    start = scale + np.log([START[n] for n in names])
+    low, high = scale + np.log([BOUNDS.get(n, REACH) for n in names]).T
     told = np.log([row.step_ms for row in rows])
 
     def errors(at: Floats) -> Floats:

@@ -64,6 +64,6 @@ def test_a_job_that_gives_way_to_all_is_promised_no_deadline() -> None:
         submit(client, id="firm", **due, deadline_or="warn", hints={"duration_s": 60.0})
         lowered = client.put(f"{API}/jobs/firm/priority", json={"priority": "spot"})
 
-        assert lowered.status_code == 400
+        assert lowered.status_code == 422
         assert "gives way to all others" in lowered.text
         assert get(client, "/jobs/firm")["priority"] == "normal"

@@ -20,6 +20,7 @@ from weft.perf.linear import LinearBeliefs
 from weft.pieces.size.promised import PromiseMemory
 from weft.pieces.wrap.promise import KeepPromises
 from weft.pieces.wrap.tenants.quota import Quota
+from weft.policies.elasticflow import ElasticFlow
 from weft.policies.fifo import Fifo
 from weft.policies.las import Las
 from weft.stack.wrapper import WrapperMemory
@@ -277,3 +278,14 @@ def promises_in(memory: object) -> set[str]:
     assert isinstance(memory, WrapperMemory)
     assert isinstance(memory.inner, PromiseMemory)
     return set(memory.inner.promises)
+
+
+def test_a_policy_that_is_not_shown_all_cannot_decline_what_was_promised() -> None:
+    keeps, soon = KeepPromises(ElasticFlow(), restarts=0), due_job(940.0, 1100.0, Demand(8))
+    soon = replace(soon, id=JobId("soon"))
+    view = beside(due=due_job(940.0, 3000.0, Demand(8)), others=[soon])
+
+    plan = keeps.decide(view)
+
+    assert gpus_after(view, plan) == {"soon": 8}
+    assert not plan.rejected

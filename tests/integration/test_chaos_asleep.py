@@ -9,7 +9,8 @@ from benchmarks.asleep.chaos import run
 
 
 @pytest.mark.parametrize(
-    ("rounds", "seed"), [(30, 5), pytest.param(300, 1, marks=pytest.mark.slow)]
+    ("rounds", "seed"),
+    [(100, 5), (100, 6), (100, 7), pytest.param(300, 1, marks=pytest.mark.slow)],
 )
 def test_random_freezes_suspends_and_kills_lose_nothing(
     tmp_path: Path, rounds: int, seed: int

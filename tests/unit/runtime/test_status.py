@@ -57,7 +57,7 @@ def test_every_state_has_its_word_alone_and_together() -> None:
 
 def test_who_is_resumed_before_its_first_run_is_pending_again() -> None:
     state, ledger = State(Cluster((Node(N, "a100", 8),))), Ledger()
-    story = (facts.Submitted(Job(A)), facts.Suspended(A), facts.Resumed(A))
+    story: list[facts.Event] = [facts.Submitted(Job(A)), facts.Suspended(A), facts.Resumed(A)]
     for at, event in enumerate(story):
         state.fold(float(at), event)
         ledger.fold(float(at), event)

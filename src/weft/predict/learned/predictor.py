@@ -1,0 +1,250 @@
+"""Trees over the last ends of jobs alike, beside what jobs alike took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from math import isnan
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from weft.core.errors import InvalidConfig, bad_values
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.fits import Fit, Fits
+from weft.core.knowledge.prediction import INTERVAL, LEAST_S
+from weft.core.model.job import Job, JobId
+from weft.core.state.table import Floats, Table
+from weft.predict.alike.predictor import Alike
+from weft.predict.alike.single import Predicted
+from weft.predict.calibration import LANDMARKS_S, LEVELS, age_class, score
+from weft.predict.learned.features import RecentEnds, Row
+from weft.predict.learned.trees import Forest, fit
+from weft.predict.traits import Level
+
+FEWEST = 100  # ends for the first model
+GROWN = 1.2  # times as many ends: it is fitted again
+DAY_S = 86_400.0
+SIGMAS = np.array([NormalDist().inv_cdf(level) for level in LEVELS])
+CLASS = "learned/0"  # of its scores
+
+
+@dataclass
+class Learned(Alike):
+    """`alike`, and boosted trees where few ends of a job's own program are known.
+
+    The trees know the GPUs, the hour, and how long the last jobs of all, of that size, user and
+    program took. n ends of its program give `alike` n / (n + `trust`) of the say. The model is
+    fitted to the last `most` ends, first to 100, then with a fifth more or after `refresh_days`
+    days, by scikit-learn (`pip install 'weft[learn]'`), on a service in a process of its own.
+    """
+
+    trust: float = 10.0
+    refresh_days: float = 7.0
+    most: int = 20_000
+
+    label = "learned"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.trust >= 0.0 and self.refresh_days > 0.0 and self.most >= FEWEST):
+            raise bad_values(
+                "learned", self, "trust refresh_days most",
+                f"trust is 0 or more, refresh_days above 0, most {FEWEST} or more",
+            )  # fmt: skip
+        if find_spec("sklearn") is None:
+            raise InvalidConfig(
+                "predictor learned: scikit-learn is not installed", hint="pip install 'weft[learn]'"
+            )
+        self.aside = False
+        self._recent = RecentEnds()
+        self._open: dict[JobId, Row] = {}  # of jobs that have not ended
+        self._past: list[tuple[Row, float]] = []
+        self._fitted = (0, 0.0)  # ends when a model was due last, and when that was
+        self._ended = 0
+        self._due = False
+        self._values: Any = None
+        self._forest: Forest | None = None
+        self._told: dict[tuple[JobId, int], Floats] = {}
+
+    # ---- what is asked
+
+    def mean(self, table: Table, now: float) -> Floats:
+        """Of the log-normal distribution that has these quantiles."""
+        left = super().mean(table, now)
+        if self._forest is None or not len(table):
+            return left
+        low, middle, high = self._model_left(table, now).T
+        sigma = np.log(high / low) / (SIGMAS[-1] - SIGMAS[0])
+        return self._blend(table, left, middle * np.exp(sigma**2 / 2.0))
+
+    def quantiles(self, table: Table, now: float, p: Sequence[float] = INTERVAL) -> Floats:
+        """Rows x p."""
+        left = super().quantiles(table, now, p)
+        if self._forest is None or not len(table):
+            return left
+        sigmas = np.array([NormalDist().inv_cdf(chance) for chance in p])
+        model = np.array([_interpolate(row, sigmas) for row in self._model_left(table, now)])
+        return self._blend(table, left, model)
+
+    def ranges(self, table: Table, now: float) -> Floats:
+        """Quantiles as wide as they had to be so far."""
+        if self._forest is None:
+            return super().ranges(table, now)
+        alpha = self._scores.alpha(CLASS)
+        return self.quantiles(table, now, (alpha / 2.0, 0.5, 1.0 - alpha / 2.0))
+
+    def draw(self, table: Table, now: float, rng: np.random.Generator) -> Floats:
+        """One possible future of each row."""
+        if self._forest is None or not len(table):
+            return super().draw(table, now, rng)
+        low, middle, high = np.log(self.quantiles(table, now)).T
+        sigma = (high - low) / (SIGMAS[-1] - SIGMAS[0])
+        left: Floats = np.exp(middle + sigma * rng.standard_normal(len(table)))
+        return np.maximum(left, LEAST_S)
+
+    def _model_left(self, table: Table, now: float) -> Floats:
+        """Rows x levels: seconds left by the trees alone."""
+        ran = table.ran(now)
+        ages = [age_class(seconds) for seconds in ran.tolist()]
+        wanted = [(job.id, age) for job, age in zip(table.jobs, ages, strict=True)]
+        new = [at for at, key in enumerate(wanted) if key not in self._told]
+        if new and self._forest is not None:
+            rows = [(*self._row(table.jobs[at]), np.log1p(LANDMARKS_S[ages[at]])) for at in new]
+            told = np.exp(self._forest.predict(np.array(rows)))
+            self._told.update(zip([wanted[at] for at in new], told, strict=True))
+        since = ran - np.array(LANDMARKS_S)[ages]
+        left: Floats = np.array([self._told[key] for key in wanted]) - since[:, None]
+        # What a job has outlived is as long again as it was beyond the last age it came to.
+        least: Floats = np.maximum(since, LEAST_S)[:, None] * np.exp(SIGMAS)
+        return np.maximum(left, least)
+
+    def _row(self, job: Job) -> Row:
+        return self._open.get(job.id) or self._recent.row(job)
+
+    def _blend(self, table: Table, alike: Floats, model: Floats) -> Floats:
+        """By factors, and by how many ends of a job's program are known."""
+        ends = np.array([self._recent.count(job) for job in table.jobs], dtype=float)
+        part = ends / np.maximum(ends + self.trust, 1e-9)
+        part = part.reshape(-1, *[1] * (alike.ndim - 1))
+        known = np.where(np.isfinite(alike), alike, model)
+        return np.maximum(np.exp(part * np.log(known) + (1.0 - part) * np.log(model)), LEAST_S)
+
+    # ---- what happens
+
+    def note_submitted(self, job: Job, now: float) -> None:
+        """Keep what is known now, and what it makes of it."""
+        row = self._recent.row(job)
+        self._recent.note_submitted(job)
+        super().note_submitted(job, now)
+        self._open[job.id] = row
+        if self._forest is None:
+            self._noted.pop(job.id, None)
+            return
+        told = np.exp(self._forest.predict(np.array([(*row, 0.0)])))[0]
+        alpha = self._scores.alpha(CLASS)
+        sigmas = np.array([NormalDist().inv_cdf(p) for p in (alpha / 2.0, 1.0 - alpha / 2.0)])
+        low, high = _interpolate(told, sigmas).tolist()
+        self._noted[job.id] = Predicted(CLASS, told.tolist(), low, high)
+
+    def learn(self, ended: Ended) -> None:
+        """An end is a row for the next model, with what was known at the job's submission."""
+        row = self._open.pop(ended.job.id, None)
+        for age in range(len(LANDMARKS_S)):
+            self._told.pop((ended.job.id, age), None)
+        super().learn(ended)
+        if ended.censored or (ended.ran <= 0.0 and not ended.failed):
+            return
+        self._recent.add(ended.job, ended.length)
+        if row is None:
+            return
+        self._past.append((row, ended.length))
+        del self._past[: -2 * self.most]
+        self._ended += 1
+        ends, when = self._fitted
+        first = not ends and self._ended >= FEWEST
+        old = ended.at >= when + self.refresh_days * DAY_S or self._ended >= GROWN * ends
+        if first or (ends and old):
+            self._fitted = self._ended, ended.at
+            self._due = True
+            if not self.aside:
+                self.adopt(self._fit().make())
+
+    def _score(
+        self, job: Job, levels: tuple[Level, ...], noted: Predicted | None, length: float
+    ) -> None:
+        """What was said at submission; before there is a model, what `alike` says."""
+        if self._forest is None:
+            super()._score(job, levels, noted, length)
+        elif noted is not None:
+            scored = score(noted.quantiles, (noted.low, noted.high), length)
+            self._scores.add(noted.name, job.tenant, scored)
+
+    # ---- the model
+
+    @property
+    def fits(self) -> Fits | None:  # type: ignore[override]
+        """Itself."""
+        return self
+
+    def _fit(self) -> Fit:
+        ends = self._fitted[0]
+        rows = self._past[: len(self._past) - (self._ended - ends)][-self.most :]
+        return Fit(ends, partial(fit, rows, ends))
+
+    def wanted(self) -> Fit | None:
+        """The model that is due."""
+        return self._fit() if self._due else None
+
+    def adopt(self, model: Any) -> None:
+        """Go on with it; one that became due meanwhile still is."""
+        self._values, self._forest = model, Forest.load(model)
+        self._told.clear()
+        self._state += 1
+        self._due = model["ends"] < self._fitted[0]
+
+    def save(self) -> Any:
+        """What `alike` keeps, the rows, and the model."""
+        return {
+            **super().save(),
+            "recent": self._recent.save(),
+            "open": [[job, *_plain(row)] for job, row in self._open.items()],
+            "past": [[length, *_plain(row)] for row, length in self._past],
+            "fitted": [*self._fitted, self._ended, self._due],
+            "model": self._values,
+        }
+
+    def load(self, saved: Any) -> None:
+        """Take up what `save` gave."""
+        super().load(saved)
+        self._recent.load(saved["recent"])
+        self._open = {JobId(job): tuple(map(_number, row)) for job, *row in saved["open"]}
+        self._past = [(tuple(map(_number, row)), float(length)) for length, *row in saved["past"]]
+        ends, when, ended, due = saved["fitted"]
+        self._fitted, self._ended = (int(ends), float(when)), int(ended)
+        if saved["model"] is not None:
+            self.adopt(saved["model"])
+        self._due = bool(due)
+
+
+def _plain(row: Row) -> list[float | None]:
+    """As JSON has it, which knows no nan."""
+    return [None if isnan(value) else value for value in row]
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _interpolate(row: Floats, sigmas: Floats) -> Floats:
+    """Of one row: between its quantiles by factors, beyond them at the same rate."""
+    logs = np.log(row)
+    inner = np.interp(sigmas, SIGMAS, logs)
+    below, above = (logs[1] - logs[0]) / -SIGMAS[0], (logs[2] - logs[1]) / SIGMAS[2]
+    low = np.minimum(sigmas - SIGMAS[0], 0.0) * below
+    high = np.maximum(sigmas - SIGMAS[2], 0.0) * above
+    left: Floats = np.exp(inner + low + high)
+    return left

@@ -228,8 +228,8 @@ def _changes(node: ast.expr) -> Iterator[ast.expr]:
         yield node.operand
     elif isinstance(node, ast.IfExp):
         yield ast.IfExp(node.test, node.orelse, node.body)
-    elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        yield ast.Constant(node.value * 2 if node.value not in (0, 0.0) else 1)
+    elif isinstance(node, ast.Constant) and (number := _number(node)) is not None:
+        yield ast.Constant(number * 2 if number else 1)
     elif isinstance(node, ast.Name) and node.id in NAMES:
         yield ast.Name(NAMES[node.id], node.ctx)
     elif isinstance(node, ast.Attribute) and node.attr in NAMES:
@@ -243,8 +243,14 @@ def _is_tolerance(node: ast.expr) -> bool:
         )
     if isinstance(node, ast.Name):
         return node.id in TOLERANCES
-    number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
-    return number and 0.0 < abs(node.value) <= TINY
+    number = _number(node) if isinstance(node, ast.Constant) else None
+    return number is not None and 0.0 < abs(number) <= TINY
+
+
+def _number(node: ast.Constant) -> float | None:
+    """The number that it is; truths, texts and imaginary numbers are none."""
+    truth = isinstance(node.value, bool)
+    return node.value if isinstance(node.value, int | float) and not truth else None
 
 
 class _Replace(ast.NodeTransformer):

@@ -236,3 +236,26 @@ def test_a_day_is_left_out_only_where_it_is_the_clusters_own(page: Page) -> None
       return told;
     })"""
     assert page.evaluate(code, [at]) == ["00:00:00", True]
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        (
+            "waits for 2 GPUs; none is free: a (16), b (8) hold them",
+            "waits for 2 GPUs; none is free",
+        ),
+        (
+            "waits for 8 GPUs; only 2 of one kind are free; 1 job (6) holds the others",
+            "waits for 8 GPUs; only 2 of one kind are free",
+        ),
+        (
+            "over quota: with its 4 GPUs tenant 'vision' would hold more than 24 GPUs",
+            "over quota: with its 4 GPUs tenant 'vision' would hold more than 24 GPUs",
+        ),
+    ],
+)
+def test_jobs_that_wait_for_the_same_count_together_whoever_holds_it(
+    call: Call, reason: str, shown: str
+) -> None:
+    assert call("views/cluster", "withoutHolders", reason) == shown

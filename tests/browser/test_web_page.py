@@ -42,7 +42,7 @@ def test_jobs_appear_as_they_are_handed_in_and_a_job_can_be_cancelled(
     client: httpx.Client, open_page: Open
 ) -> None:
     page = open_page(f"{client.base_url}#/jobs")
-    expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    expect(page.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()
 
     made = submit(client, name="watched", gpus=2, tenant="vision")
 
@@ -172,7 +172,7 @@ def test_a_filter_is_saved_by_name_used_again_and_forgotten(
 
     expect(again.get_by_label("Saved filters")).to_have_count(0)
     again.reload()
-    expect(again.get_by_role("heading", name="Jobs")).to_be_visible()
+    expect(again.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()
     expect(again.get_by_label("Saved filters")).to_have_count(0)
 
 
@@ -484,3 +484,70 @@ def test_every_view_is_accessible(client: httpx.Client, open_page: Open) -> None
                 if violation["impact"] in ("serious", "critical")
             ]
             assert not serious
+
+
+def test_why_jobs_wait_leads_to_those_jobs(open_page: Open) -> None:
+    with serving("simulated:cluster=1x4:a100,speed=0.001", policy="fifo") as client:
+        submit(client, name="holder", gpus=4, tenant="vision")
+        for tenant in ("vision", "nlp"):  # each is told of other holders by name
+            submit(client, name=f"waits-{tenant}", gpus=2, tenant=tenant)
+        page = open_page(f"{client.base_url}#/cluster")
+
+        reason = page.locator(".why-list").get_by_role("link")
+        expect(reason).to_have_text("waits for 2 GPUs; none is free")
+        reason.click()
+
+        for tenant in ("vision", "nlp"):
+            expect(page.get_by_role("row", name=re.compile(f"waits-{tenant}"))).to_be_visible()
+        expect(page.get_by_role("row", name=re.compile("holder \\w"))).to_have_count(0)
+        page.get_by_label("Filter by words").fill("nothing is called that")
+        expect(page.get_by_text("No jobs match this filter")).to_be_visible()
+        page.close()
+
+
+def test_legends_say_per_and_show_the_colour_of_what_is_not_measured(
+    client: httpx.Client, open_page: Open
+) -> None:
+    page = open_page(f"{client.base_url}#/cluster")
+
+    expect(page.get_by_text("held, one colour per job")).to_be_visible()
+    expect(page.get_by_text("one row per GPU, one colour per job")).to_be_visible()
+    page.get_by_role("button", name="Pace").click()
+    unmeasured, other = (
+        page.locator(f".legend .{name}").evaluate("one => getComputedStyle(one).backgroundColor")
+        for name in ("unmeasured", "other")
+    )
+    assert unmeasured != other
+    page.close()
+
+
+def test_a_nodes_jobs_are_in_the_order_of_its_gpus(open_page: Open) -> None:
+    with serving("simulated:cluster=1x4:a100,speed=20", policy="fifo") as client:
+        hours = {"duration_s": 1e7}
+        first = submit(client, name="first", gpus=2, hints=hours)
+        submit(client, name="second", gpus=2, hints=hours)
+        client.delete(f"{API}/jobs/{first}").raise_for_status()
+        submit(client, name="third", gpus=2, hints=hours)
+        node = client.get(f"{API}/nodes").json()["nodes"][0]["id"]
+        page = open_page(f"{client.base_url}#/node/{node}")
+
+        rows = page.get_by_role("region", name="Jobs on it").locator("tbody tr")
+        expect(rows).to_have_count(2)
+        expect(rows.locator("td:first-child")).to_have_text(["0\u20131", "2\u20133"])
+        page.close()
+
+
+def test_on_a_phone_the_size_of_a_sweep_is_not_cut_off(open_page: Open) -> None:
+    with serving("simulated:cluster=1x4:a100,speed=0.001", policy="fifo") as client:
+        fields = {"name": "tune", "gpus": 1, "sweep": {"grid": {"lr": [0.1, 0.2, 0.3]}}}
+        client.post(f"{API}/jobs", json=fields).raise_for_status()
+        page = open_page(f"{client.base_url}#/jobs")
+        page.set_viewport_size({"width": 420, "height": 860})
+
+        line = page.get_by_role("row", name=re.compile("tune")).locator(".below")
+        expect(line).to_contain_text("3 jobs · ")
+        assert line.evaluate("one => one.scrollWidth <= one.clientWidth")
+        box = page.get_by_label("Filter by words").bounding_box()
+        assert box is not None
+        assert box["width"] > 360
+        page.close()

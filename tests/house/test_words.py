@@ -75,3 +75,24 @@ def test_a_riddle_is_found() -> None:
     assert problems("Jobs that were handed in") == ["say 'submit'"]
     assert problems("Print the version and leave.") == ["say 'exit'"]
     assert not problems("Ask it to save and leave.")
+
+
+def test_numbers_of_gpus_take_the_right_plural() -> None:
+    """`1 GPUs` is what an f-string of a number and a plural says one day."""
+    wrong = [
+        f"{path.name}:{node.lineno} {ast.unparse(node)}"
+        for path in modules()
+        for node in nodes(path)
+        if isinstance(node, ast.JoinedStr) and _counts_without_plural(node.values)
+    ]
+
+    assert not wrong, "write {say_gpus(count)} of weft.plural"
+
+
+def _counts_without_plural(parts: list[ast.expr]) -> bool:
+    """Whether a value is followed by `GPUs`; `2 to 8 GPUs` is a range, and right."""
+    texts = [part.value if isinstance(part, ast.Constant) else None for part in parts]
+    return any(
+        text is None and str(after).startswith(" GPUs") and not str(before).endswith(" to ")
+        for before, text, after in zip(["", *texts], texts, texts[1:], strict=False)
+    )

@@ -151,7 +151,7 @@ def test_a_refusal_names_the_field_and_is_no_job(tmp_path: Path) -> None:
     first, second = (objects.status(uid)["conditions"][0] for uid in ("1-1", "2-2"))
     assert (first["type"], first["status"], first["reason"]) == ("Accepted", "False", "InvalidSpec")
     assert first["message"] == "gpus: min 3 is above max 2"
-    assert "guaranteed GPUs" in second["message"]
+    assert "for guaranteed jobs" in second["message"]
     assert objects.writes == 2
 
 

@@ -84,4 +84,4 @@ def test_a_secret_that_is_no_variable_is_refused(tmp_path: Path) -> None:
         answer = client.post(f"{API}/jobs", json={"secrets": ["NOPE"]})
 
         assert answer.status_code == 422
-        assert "'NOPE' is no variable of env" in answer.json()["error"]
+        assert "'NOPE' has no value in env" in answer.json()["error"]

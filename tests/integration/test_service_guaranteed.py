@@ -45,7 +45,7 @@ def test_nobody_grants_it_to_himself(world: World) -> None:
 
     assert refused.status_code == 403
     assert refused.json()["field"] == "priority"
-    assert "0 guaranteed GPUs" in refused.json()["error"]
+    assert "0 GPUs for guaranteed jobs" in refused.json()["error"]
     assert "weft quota set" in refused.json()["hint"]
     assert world.submit("ann", gpus=1, priority="normal").status_code == 201
     assert world.submit("admin", gpus=1, tenant="a").status_code == 201

@@ -49,3 +49,21 @@ def test_a_spot_job_cannot_refuse_to_be_stopped() -> None:
 
         assert answer.status_code == 422
         assert "priority spot" in answer.text
+
+
+def test_a_job_that_gives_way_to_all_is_promised_no_deadline() -> None:
+    with serving(STILL) as client:
+        due = {"gpus": 1, "command": ["true"], "deadline_s": 3600.0}
+        for priority in ("spot", "opportunistic"):
+            body = {**due, "priority": priority, "deadline_or": "decline"}
+            answer = client.post(f"{API}/jobs", json=body)
+            assert answer.status_code == 422
+            assert "no deadline can be promised" in answer.text
+
+        submit(client, id="plain", **{**due, "priority": "spot"})
+        submit(client, id="firm", **due, deadline_or="warn", hints={"duration_s": 60.0})
+        lowered = client.put(f"{API}/jobs/firm/priority", json={"priority": "spot"})
+
+        assert lowered.status_code == 422
+        assert "gives way to all others" in lowered.text
+        assert get(client, "/jobs/firm")["priority"] == "normal"

@@ -168,3 +168,22 @@ def test_a_model_that_needs_more_than_the_most_gets_the_least_that_holds_it() ->
     view = seen("4x4:v100", wide, bert("small", 2))
 
     assert held(Arena(max_gpus=2), view)["wide"] == ("v100", 4)
+
+
+def test_speeds_count_as_they_are_or_as_parts_of_a_jobs_best() -> None:
+    # Doubled, "fast" gains 6 samples/s, a twentieth of its best; "slow" gains 4, half of its own.
+    plans = PlanTable(
+        [
+            Measured("fast", "v100", None, 1, 2, 1 / 114),
+            Measured("fast", "v100", None, 1, 4, 1 / 120),
+            Measured("slow", "v100", None, 1, 2, 1 / 4),
+            Measured("slow", "v100", None, 1, 4, 1 / 8),
+        ],
+        {"fast": 1, "slow": 1},
+    )
+    jobs = [Job(JobId(name), demand=Demand(2, 2, 4), model=name) for name in ("fast", "slow")]
+    view = view_of(parse_cluster("1x6:v100"), *jobs)
+    view = with_knowledge(view, beliefs=OwnPlans(plans), plans=KnownPlans(plans))
+
+    assert held(Arena(), view) == {"fast": ("v100", 4), "slow": ("v100", 2)}
+    assert held(Arena(normalised=True), view) == {"fast": ("v100", 2), "slow": ("v100", 4)}

@@ -55,7 +55,7 @@ def test_the_mean_of_who_finished_in_time_is_found_out(data: Path, tmp_path: Pat
     assert found["all jobs"].text == "1348 of 1938 jobs have no end, and nothing says so"
     means = "of the finished alone: 83192 s; with the others it is at least 516474 s"
     assert found["mean"].text == means
-    assert found["capacity"].text == "never above 1280 GPUs"
+    assert found["capacity"].text == "never above 1,280 GPUs"
 
 
 def test_progress_counts_from_all_the_time_a_job_ran() -> None:

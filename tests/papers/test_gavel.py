@@ -574,6 +574,18 @@ def test_the_authors_makespan_is_a_time_that_their_bisection_asks_for() -> None:
     assert bisect_makespan(replace(one, interior=True)).value == pytest.approx(high, rel=1e-12)
 
 
+def test_the_authors_makespan_gives_short_jobs_a_share_from_the_middle() -> None:
+    # Two GPUs: the long job needs nearly all of one. The others need a fiftieth of the time and may
+    # have half of a GPU each, and all in between is as good.
+    short = replace(problem(((1.0,),) * 3, (2,), steps=(5000.0, 100.0, 100.0)), interior=True)
+
+    solution = bisect_makespan(short)
+
+    needed = 100.0 / solution.value
+    assert needed < 0.02
+    assert solution.alone[1:, 0] == pytest.approx([0.4, 0.4], abs=0.1)
+
+
 def test_the_least_target_is_found_where_a_straight_line_between_both_ends_would_creep() -> None:
     asked = []
 

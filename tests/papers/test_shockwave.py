@@ -21,7 +21,7 @@ from weft.core.plan.plan import Plan
 from weft.core.state.table import Bools, Floats
 from weft.formulas.training.regimes import EpochsSeen, Regimes, past_seconds, predict_remaining
 from weft.perf.training.learner import Learner
-from weft.policies.shockwave.packing import plan_rounds
+from weft.policies.shockwave.packing import _gains, plan_rounds
 from weft.policies.shockwave.policy import Shockwave, ShockwaveMemory
 from weft.policies.shockwave.reading import Series, Standing, share, target
 from weft.policies.shockwave.rounds import fill, mean_rounds, order_early, place_rounds
@@ -293,6 +293,18 @@ def test_finish_times_that_cannot_be_met_leave_no_plan() -> None:
     met = choose_counts(replace(problem, least_s=np.array([0.0, 0.0, 480.0])), 1e-9)
     assert met is not None
     assert met.tolist() == [0, 1, 4]
+
+
+def test_half_a_second_that_must_be_run_is_worth_more_than_what_another_gains() -> None:
+    # Nearly done, both gain little by a round, and the second one more: 2 % of its epochs.
+    problem = window(((1000, 950, 60, 3000, 1), (100, 90, 60, 600, 1)), 1.0)
+    none = np.zeros(2, dtype=np.int64)
+
+    free = _gains(problem, none, 0.0, 0.0)
+    bound = _gains(replace(problem, least_s=np.array([0.5, 0.0])), none, 0.0, 0.0)
+
+    assert free[1] > free[0] > 0.0
+    assert bound[0] > bound[1] == free[1]
 
 
 def test_gangs_that_cannot_run_beside_each_other_are_told_to_the_solver() -> None:

@@ -16,6 +16,7 @@ from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.model.node_types import NODE_TYPES
+from weft.core.model.topology import GpuLink, NodeTopology
 from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.formulas.network.link_scores import list_sets
@@ -95,6 +96,22 @@ def test_communication_is_distance_beyond_the_least_over_the_worst() -> None:
     assert pairs[0, 2] == pytest.approx(19 / 40)
     assert price_communication(POWER8, 1).tolist() == [0.01] * 4
     assert price_communication(POWER8, 3).tolist() == [0.01] * 4  # 41 - 41
+
+
+def test_no_set_is_priced_above_the_one_that_is_furthest_apart() -> None:
+    # Four sockets of four GPUs: 1 within a socket, 20 between them. Six pairs are 114 further apart
+    # on four sockets than on one, more than four times the greatest distance.
+    sockets = tuple(tuple(range(first, first + 4)) for first in range(0, 16, 4))
+    links = tuple(GpuLink(a, b, 1, 20.0) for group in sockets for a, b in combinations(group, 2))
+    square = NodeTopology("square", 16, links, sockets)
+
+    prices = dict(
+        zip(combinations(range(16), 4), price_communication(square, 4).tolist(), strict=True)
+    )
+
+    assert prices[0, 1, 2, 3] == 0.01
+    assert prices[0, 4, 8, 12] == max(prices.values()) == 1.0
+    assert prices[0, 1, 4, 5] == pytest.approx(76 / 114)
 
 
 def test_fragments_are_the_mean_of_what_sockets_keep_free() -> None:

@@ -26,6 +26,7 @@ from weft.core.protocols import Pace, SimulatedJob
 from weft.core.state.table import Column, Floats, Rows, Table
 from weft.frozen import frozen
 from weft.perf.restart import restart_s
+from weft.plural import say_gpus
 
 Key = tuple[str, int]  # job type, GPUs
 SHIPPED = Path(__file__).parent / "data" / "gavel_throughputs.json"
@@ -113,7 +114,7 @@ class Throughputs:
     def _unknown(self, model: str, gpus: int) -> InvalidConfig:
         known = {name for table in self.alone.values() for name, _ in table}
         return InvalidConfig(
-            f"{self.source} has no throughputs of job type {model!r} on {gpus} GPUs"
+            f"{self.source} has no throughputs of job type {model!r} on {say_gpus(gpus)}"
             f"{did_you_mean(model, known)}",
             hint=f"it has {len(known)} types; a job's model must be one of them",
         )

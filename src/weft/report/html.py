@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig
+from weft.plural import say_gpus
 from weft.report.fairness import MOST_USERS, rho_cdf, share_rows, user_shares
 from weft.report.figures import Figure, jct_by_size, jct_cdf, over_time
 from weft.report.grid import heat_maps
@@ -291,7 +292,7 @@ def _why_missing(outcomes: Outcomes) -> str:
     if not any(len(o.series.time_s) for each in outcomes.values() for o in each):
         return "No job ran."
     return (
-        f"Left out: a timeline is kept for runs of at most {MOST_GPUS} GPUs and {MOST_BARS:,} "
+        f"Left out: a timeline is kept for runs of at most {say_gpus(MOST_GPUS)} and {MOST_BARS:,} "
         "bars (a job on a GPU for a while); this one is larger."
     )
 

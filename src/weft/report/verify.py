@@ -14,6 +14,7 @@ from math import inf, isfinite
 
 from weft.core.errors import InvalidConfig
 from weft.frozen import frozen
+from weft.plural import say_gpus
 
 EPS = 1e-6
 TRUTH = ("oracle", "truth", "durations", "future")
@@ -136,9 +137,9 @@ def _capacity(run: SimRun) -> Finding:
             above_s += span
             above += (used - run.gpus) * span
     if not most:
-        return Finding("capacity", Level.OK, f"never above {run.gpus:g} GPUs", run.name)
+        return Finding("capacity", Level.OK, f"never above {say_gpus(run.gpus)}", run.name)
     text = (
-        f"{most:g} of {run.gpus:g} GPUs in use at once; above it for {above_s:.0f} s, "
+        f"{most:g} of {say_gpus(run.gpus)} in use at once; above it for {above_s:.0f} s, "
         f"{above / busy:.1%} of all GPU time is on GPUs that are not there"
     )
     return Finding("capacity", Level.WRONG, text, run.name)

@@ -33,6 +33,7 @@ from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.perf.sharing.colocation import Colocated, Interfering, fair
 from weft.perf.sharing.hinted_profile import profile_of
+from weft.plural import say_gpus
 from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
 from weft.sim.faults import Faults
@@ -163,7 +164,9 @@ def check_log(log: Sequence[tuple[float, Event]], cluster: Cluster, trace: Trace
                 kinds = {kind[part.node] for part in on.slices}
                 assert len(kinds) == 1, f"{job} is split over kinds {kinds}"
                 assert not demand[job].kinds or kinds <= set(demand[job].kinds), f"{job} on {kinds}"
-                assert demand[job].min <= on.gpus <= demand[job].max, f"{job} holds {on.gpus} GPUs"
+                assert demand[job].min <= on.gpus <= demand[job].max, (
+                    f"{job} holds {say_gpus(on.gpus)}"
+                )
                 _check_nodes(job, demand[job].nodes, on)
                 for part in on.slices:
                     assert all(0 <= gpu < size[part.node] for gpu in part.gpus)

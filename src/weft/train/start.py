@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from weft.plural import say_gpus
 from weft.train.checkpoints.files import Checkpoints, folder_only
 from weft.train.checkpoints.save_times import SaveTimes
 from weft.train.checkpoints.saver import CheckpointStore, Saver
@@ -39,7 +40,7 @@ def init(
     env = Environment.read()
     if env.world_size == 1 and len(env.devices) > 1:
         raise TrainError(
-            f"the job has {len(env.devices)} GPUs here but was started as one process",
+            f"the job has {say_gpus(len(env.devices))} here but was started as one process",
             hint="say `processes: per-gpu` in the job file (--processes), or use torchrun",
         )
     folder = env.checkpoints or checkpoints

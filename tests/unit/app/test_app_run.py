@@ -47,7 +47,7 @@ SETUP = Setup(TWO, "srtf", "1x1:v100", restart_cost=0.0)
             "  hint: name a larger --cluster, or leave such jobs out with --max-gpus 8",
         ),
         (Demand(5, kinds=("a100",)), "job 'j0' asks for 5 GPUs of a100; .* has at most 4"),
-        (Demand(1, kinds=("h100",)), "job 'j0' asks for 1 GPUs of h100; .* has at most 0"),
+        (Demand(1, kinds=("h100",)), "job 'j0' asks for 1 GPU of h100; .* has at most 0"),
     ],
 )
 def test_a_job_that_can_never_run_is_refused_before_anything_runs(

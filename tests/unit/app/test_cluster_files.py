@@ -93,7 +93,7 @@ def test_what_is_no_file_is_a_string() -> None:
         ),
         (
             "nodes: [{gpus: 1000, count: 2000, kind: t4}]",
-            "lab.yaml, node 1: 2000000 GPUs\n  hint: use at most 1,000,000",
+            "lab.yaml, node 1: 2,000,000 GPUs\n  hint: use at most 1,000,000",
         ),
         (
             "nodes: [{gpus: 1, kind: t4, name: n}, {gpus: 2, kind: t4, name: n}]",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from weft.core.events.event import Decided, Started
+from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import EXCLUSIVE, Allocation, Demand, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
@@ -88,6 +89,21 @@ def test_two_that_do_not_fit_into_memory_do_not_share() -> None:
     assert len([on for on in plan.changes.values() if on is not None]) == 1
 
 
+@pytest.mark.parametrize(("smallest_gb", "pairs"), [(141.0, 1), (1.0, 0)])
+def test_two_share_only_what_fits_on_the_smallest_device_of_a_kind(
+    smallest_gb: float, pairs: int
+) -> None:
+    cluster = parse_cluster("2x1:h200")
+    small = replace(cluster.nodes[0], gpu_mem_gb=smallest_gb)
+    jobs = [job(name) for name in "abc"]
+    uneven = replace(cluster, nodes=(small, cluster.nodes[1]))
+    colocation = Colocated(profile_of, Unordered())
+
+    plan = SHARES.decide(with_knowledge(view_of(uneven, *jobs), colocation=colocation))
+
+    assert plan.numbers.get("pairs", 0.0) == pairs
+
+
 @pytest.mark.parametrize(("together", "pairs"), [(0.4, 0), (0.7, 1)])
 def test_measured_speeds_decide_who_shares(together: float, pairs: int) -> None:
     # Two that do 0.4 of their speed beside each other do less together than one alone.
@@ -97,6 +113,23 @@ def test_measured_speeds_decide_who_shares(together: float, pairs: int) -> None:
     before = with_knowledge(view(job("a"), job("b")), beliefs=ThroughputBeliefs(table))
 
     plan = SHARES.decide(before)
+
+    assert plan.numbers.get("pairs", 0.0) == pairs
+
+
+@pytest.mark.parametrize(("asked", "pairs"), [(1, 0), (2, 1)])
+def test_pairs_are_believed_on_as_many_gpus_as_they_were_measured_on(
+    asked: int, pairs: int
+) -> None:
+    # "a" may have both GPUs, where it is quicker; "b" has measured speeds beside it there only if
+    # "a" asked for two as well.
+    alone = {("resnet18-cifar", 1): 2.0, ("resnet18-cifar", 2): 3.9}
+    both = {(a, b): (0.7 * alone[a], 0.7 * alone[b]) for a in alone for b in alone}
+    table = Throughputs({"h200": alone}, {"h200": both})
+    jobs = (job("a", demand=Demand(asked, asked, 2)), job("b", demand=Demand(2)))
+    before = view(*jobs, cluster="1x2:h200")
+
+    plan = SHARES.decide(with_knowledge(before, beliefs=ThroughputBeliefs(table)))
 
     assert plan.numbers.get("pairs", 0.0) == pairs
 

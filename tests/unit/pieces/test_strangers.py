@@ -181,6 +181,37 @@ def test_a_job_that_is_frozen_on_a_device_keeps_its_memory_there() -> None:
     assert after[JobId("large")].devices == on.devices
 
 
+def test_memory_of_who_is_suspended_in_its_sleep_is_given_to_nobody() -> None:
+    world = World()
+    world.submit("large", gpu_mem_gb=100.0)
+    world.submit("small", gpu_mem_gb=20.0)
+    on = world.scheduler.view(world.now).holds(JobId("large"))
+    assert on is not None
+    world.submit("other", gpu_mem_gb=30.0)
+    view = world.scheduler.view(world.now)
+    view.table.allocations[0] = None
+    view.table.suspended.add(JobId("large"))
+    view.free.give(on)
+    asleep = {JobId("large"): Sleeping(JobId("large"), 1, Rung.FREEZE, on, 0.0, there=True)}
+    policy = build("policy", "weft:strangers=true")
+
+    beside = policy.decide(replace(view, asleep=asleep))
+    awake = policy.decide(view)
+
+    assert JobId("other") not in view.after(beside)
+    assert JobId("other") in view.after(awake)
+
+
+def test_who_needs_little_joins_although_a_large_job_finds_no_room() -> None:
+    world = World()
+    world.submit("large", gpu_mem_gb=100.0)
+    world.submit("wide", gpu_mem_gb=60.0)
+
+    world.submit("unknown")  # a sixteenth of the device is enough for its trial
+
+    assert world.started == ["large", "unknown"]
+
+
 def break_promise(world: World, broken_s: float) -> None:
     beside = (JobId("loose"),)
     world.tell(Observed(JobId("firm"), 1, pace=0.5, beside=beside, broken_s=broken_s))

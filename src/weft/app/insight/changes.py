@@ -15,6 +15,7 @@ from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, read_spec
 from weft.frozen import frozen
 from weft.perf.believed import Believed
+from weft.plural import say_gpus
 from weft.runtime.deciding.live_policy import live_policy
 
 
@@ -41,7 +42,7 @@ class Changes:
             *(f"limit {who}={gpus:g}" for who, gpus in self.limits.items()),
             *(f"weight {who}={weight:g}" for who, weight in self.weights.items()),
             *([f"{self.nodes} more"] if self.nodes else []),
-            *(f"{job} at {gpus} GPU{'s' * (gpus != 1)}" for job, gpus in self.sizes.items()),
+            *(f"{job} at {say_gpus(gpus)}" for job, gpus in self.sizes.items()),
         ]
         named = self.policy.text if self.policy else policy
         return f"{named}, {', '.join(what)}" if what else named
@@ -92,7 +93,7 @@ class Changes:
 def resized(job: Job, gpus: int) -> Job:
     """The job asking for exactly so many GPUs."""
     if gpus < 1:
-        raise InvalidConfig(f"job {job.id!r} at {gpus} GPUs", hint="ask for at least 1")
+        raise InvalidConfig(f"job {job.id!r} at {say_gpus(gpus)}", hint="ask for at least 1")
     demand = job.demand
     return replace(job, demand=replace(demand, gpus=gpus, min=gpus, max=gpus))
 

@@ -24,6 +24,7 @@ from weft.core.model.job import Allocation, Batch, Demand, Job, JobId, NodeId, S
 from weft.core.model.launch import Launch, Processes
 from weft.core.protocols import Engine
 from weft.frozen import frozen
+from weft.plural import say_gpus
 
 SETTLE_STEPS = 5  # the first of a size pay for allocations and are not representative
 TAKE_UP_S = 1.0
@@ -137,7 +138,7 @@ async def room(engine: Engine, wanted: Wanted) -> tuple[Node, Allocation]:
     [node] = await engine.nodes()
     if wanted.gpus > node.gpus:
         raise InvalidConfig(
-            f"{wanted.gpus} GPUs are asked for; {node.id} has {node.gpus} of kind {node.kind}",
+            f"{say_gpus(wanted.gpus)} are asked for; {node.id} has {node.gpus} of kind {node.kind}",
             hint=f"ask for at most {node.gpus}",
         )
     return node, Allocation((Slice(NodeId(node.id), tuple(range(wanted.gpus))),))

@@ -20,6 +20,7 @@ from weft.core.model.job import NodeId
 from weft.core.model.node_types import find_node_type
 from weft.core.model.topology import HOST_GB_S, GpuLink, Groups, NodeTopology, Uplink, check_uplinks
 from weft.core.paths import expand
+from weft.plural import say_gpus
 
 FIELDS = {
     "count": int,
@@ -84,7 +85,7 @@ def _nodes(
     if count < 1 or gpus < 1:
         raise InvalidConfig(f"{where}: count={count} and gpus={gpus} must be at least 1")
     if count * gpus > MAX_GPUS:
-        raise InvalidConfig(f"{where}: {count * gpus} GPUs", hint=f"use at most {MAX_GPUS:,}")
+        raise InvalidConfig(f"{where}: {say_gpus(count * gpus)}", hint=f"use at most {MAX_GPUS:,}")
     stem = values.get("name", f"{kind}-{first}")
     topology: NodeTopology | None = None
     if TOPOLOGY in entry:

@@ -31,6 +31,7 @@ from weft.core.spec.registry import names
 from weft.engines.ray.spread import spread
 from weft.formulas.node_sleep import SleepRule
 from weft.formulas.node_sleeper import NodeSleeper
+from weft.plural import say_gpus
 from weft.sim.result import Outcome, Result
 from weft.sim.sweep import Progress, sweep
 from weft.traces.find import find, workload
@@ -183,7 +184,7 @@ def check_fits(trace: Trace, cluster: Cluster) -> None:
         if job.demand.min > room:
             kinds = "/".join(wanted) if job.demand.kinds else "one kind"
             raise InvalidConfig(
-                f"job {job.id!r} asks for {job.demand.min} GPUs of {kinds}; "
+                f"job {job.id!r} asks for {say_gpus(job.demand.min)} of {kinds}; "
                 f"cluster {cluster.name!r} has at most {room}",
                 hint="name a larger --cluster, or leave such jobs out with --max-gpus "
                 f"{max(room, 1)}",

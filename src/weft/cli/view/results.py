@@ -12,6 +12,7 @@ import typer
 
 from weft.cli.view.errors import user_errors
 from weft.core.errors import InvalidConfig
+from weft.plural import say_gpus
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -75,6 +76,6 @@ def _headline(result: Result) -> Text:
         (name, "bold"),
         " on ",
         (result.cluster, "bold"),
-        f": {jobs:,} job{'s' * (jobs != 1)}, {gpus:,} GPU{'s' * (gpus != 1)}, "
+        f": {jobs:,} job{'s' * (jobs != 1)}, {say_gpus(gpus)}, "
         f"offered load {result.facts['offered_load']:.2f}, {which}",
     )

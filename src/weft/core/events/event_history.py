@@ -7,6 +7,7 @@ from collections import deque
 from weft.core.errors import StateError
 from weft.core.events.event import Decided, Event, OfJob, Submitted, names
 from weft.core.model.job import JobId
+from weft.plural import say_gpus
 
 REMEMBERED = 2_000  # events of all jobs
 TOLD = 12
@@ -58,7 +59,7 @@ def _job_of(event: Event, why: BaseException) -> JobId | None:
 def _line(at: float, event: Event, job: JobId) -> str:
     text = type(event).__name__
     if isinstance(event, Submitted):
-        text += f" asking for {event.job.demand.gpus} GPUs"
+        text += f" asking for {say_gpus(event.job.demand.gpus)}"
     elif isinstance(event, Decided):
         text += f" {event.number}: {_decided(event, job)}"
     elif isinstance(event, OfJob):

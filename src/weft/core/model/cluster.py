@@ -18,6 +18,7 @@ from weft.core.model.job import Allocation, NodeId
 from weft.core.model.node_types import find_node_type
 from weft.core.model.topology import NodeTopology, Uplink, check_uplinks, find_crossed
 from weft.frozen import frozen
+from weft.plural import say_gpus
 
 NAMED_CLUSTERS = {
     "sia-hetero": "6x4:t4+3x8:rtx+2x8:a100",
@@ -197,8 +198,8 @@ def count_machines(text: str) -> tuple[int, int]:
         nodes, gpus = nodes + count, gpus + count * each
         if not count * each or gpus > MAX_GPUS:
             raise InvalidConfig(
-                f"cluster {text!r}: up to {match[0]!r} it has {gpus} GPUs",
-                hint=f"use at least 1 node of 1 GPU, and at most {MAX_GPUS:,} GPUs",
+                f"cluster {text!r}: up to {match[0]!r} it has {say_gpus(gpus)}",
+                hint=f"use at least 1 node of 1 GPU, and at most {say_gpus(MAX_GPUS)}",
             )
     return nodes, gpus
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Demand, Slice
 from weft.core.state.capacity import Capacity
+from weft.plural import say_gpus
 
 
 def keeps_nodes(demand: Demand, on: Allocation) -> bool:
@@ -54,15 +55,13 @@ def explain_too_few_nodes(demand: Demand, cluster: Cluster) -> tuple[str, str]:
 def describe_nodes(demand: Demand) -> str:
     """`2 nodes with 4 GPUs each`."""
     if demand.nodes == 1:
-        return f"1 node with {_gpus(demand.per_node)}"
-    return f"{demand.nodes} nodes with {_gpus(demand.per_node)} each"
+        return f"1 node with {say_gpus(demand.per_node)}"
+    return f"{demand.nodes} nodes with {say_gpus(demand.per_node)} each"
 
 
 def describe_parts(on: Allocation) -> str:
     """`4+3+1 GPUs of 3 nodes`."""
-    counts = "+".join(str(len(part.gpus)) for part in on.slices)
-    return f"{counts} GPUs of {len(on.slices)} node{'s' * (len(on.slices) != 1)}"
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU{'s' * (count != 1)}"
+    if len(on.slices) == 1:
+        return f"{say_gpus(on.gpus)} of 1 node"
+    counts = "+".join(str(len(part.gpus)) for part in on.slices) + " GPUs"
+    return f"{counts} of {len(on.slices)} nodes"

@@ -17,6 +17,7 @@ from weft.core.knowledge.traffic import Traffic
 from weft.core.model.execution import Execution
 from weft.core.model.launch import Launch
 from weft.frozen import frozen
+from weft.plural import say_gpus
 
 JobId = NewType("JobId", str)
 NodeId = NewType("NodeId", str)
@@ -367,7 +368,7 @@ def _check_nodes(demand: Demand) -> None:
         fewer = gpus - gpus % nodes
         sizes = f"{fewer} or {fewer + nodes}" if fewer else f"{nodes}"
         raise InvalidConfig(
-            f"nodes: {gpus} GPUs cannot be divided evenly among {nodes} nodes",
+            f"nodes: {say_gpus(gpus)} cannot be divided evenly among {nodes} nodes",
             hint=f"ask for {sizes} gpus, {leave}",
         )
 
@@ -379,9 +380,9 @@ def _check_plans(job: Job) -> None:
         fits = plan.unit * max(plan.data, -(-low // plan.unit))
         if not low <= fits <= high:
             raise InvalidConfig(
-                f"job {job.id!r}: plan {plan.text!r} runs on a multiple of {plan.unit} GPUs"
+                f"job {job.id!r}: plan {plan.text!r} runs on a multiple of {say_gpus(plan.unit)}"
                 if not plan.data
-                else f"job {job.id!r}: plan {plan.text!r} runs on {fits} GPUs",
+                else f"job {job.id!r}: plan {plan.text!r} runs on {say_gpus(fits)}",
                 hint=f"it takes {low} to {high} GPUs; ask for other gpus, or leave the plan out",
             )
     if len({*job.plans}) < len(job.plans):

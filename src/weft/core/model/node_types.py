@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from weft.core.errors import InvalidConfig, did_you_mean
 from weft.core.model.topology import GpuLink, Groups, NodeTopology
+from weft.plural import say_gpus
 
 HALVES: Groups = ((0, 1, 2, 3), (4, 5, 6, 7))
 PAIRS: Groups = ((0, 1), (2, 3), (4, 5), (6, 7))
@@ -85,7 +86,7 @@ def find_node_type(name: str, gpus: int, where: str) -> NodeTopology:
         )
     if topology.gpus != gpus:
         raise InvalidConfig(
-            f"{where}: a {name} has {topology.gpus} GPUs, not {gpus}",
-            hint=f"write {topology.gpus} GPUs, or describe your own node in a cluster file",
+            f"{where}: a {name} has {say_gpus(topology.gpus)}, not {gpus}",
+            hint=f"write {say_gpus(topology.gpus)}, or describe your own node in a cluster file",
         )
     return topology

@@ -12,6 +12,7 @@ from weft.core.model.job import Allocation, Discipline, Job, JobId, Tier
 from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.plural import say_gpus
 
 SHARED = Controls.SHARE | Controls.TIER
 
@@ -89,7 +90,7 @@ def _find_problem(job: Job, to: Allocation, cluster: Cluster, about: About) -> s
         if Controls.COUNT in about.controls:
             low, high = demand.min, demand.max
         if not low <= to.gpus <= high:
-            return f"gives {job.id!r} {to.gpus} GPUs; it takes {low} to {high}"
+            return f"gives {job.id!r} {say_gpus(to.gpus)}; it takes {low} to {high}"
     kinds = {
         cluster.nodes[cluster.index[s.node]].kind for s in to.slices if s.node in cluster.index
     }
@@ -118,7 +119,7 @@ def _undeclared(job: Job, to: Allocation, controls: Controls) -> str:  # noqa: P
     if to.plan is not None and Controls.PLAN not in controls:
         return f"sets the execution plan of {job.id!r} without declaring Controls.PLAN"
     if to.plan is not None and not find_plan(job.plans, to.gpus, to.plan):
-        return f"runs {job.id!r} on {to.gpus} GPUs by a plan it lacks: {to.plan.text}"
+        return f"runs {job.id!r} on {say_gpus(to.gpus)} by a plan it lacks: {to.plan.text}"
     return ""
 
 

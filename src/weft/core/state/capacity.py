@@ -14,6 +14,7 @@ from weft.core.errors import InvalidConfig, PlanError
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import EXCLUSIVE, Allocation, Sharing, Slice, Tier
 from weft.core.state.bit_sets import bits_of, walk_bits
+from weft.plural import say_gpus
 
 EPS = 1e-9
 RESIDENTS = 4  # opportunistic jobs on one device at most
@@ -179,7 +180,7 @@ class Capacity:
         mask = self._mask[node]
         if (extra := mask.bit_count() - count) < 0:
             name = self.cluster.nodes[node].id
-            raise PlanError(f"{name} has {mask.bit_count()} free GPUs, not {count}")
+            raise PlanError(f"{name} has {say_gpus(mask.bit_count())} free, not {count}")
         chosen = mask
         for _ in range(extra):
             chosen &= ~(1 << (chosen.bit_length() - 1))

@@ -49,7 +49,7 @@ class PlanLaw:
     nvlink: float
     k: Coefficients
     activations: float = 0.0
-    layers: int = 1
+    layers: float = 1
     scales: Mapping[int, float] = field(default_factory=dict)
     most: Mapping[tuple[str, bool], int] = field(default_factory=dict)
 

@@ -1,13 +1,15 @@
 """What is learnt of execution plans from jobs that run them: how fast each is on which GPUs.
 
-A plan that nobody ran at a size is taken to be as fast as at the nearest size it was seen at, by a
-power of the GPUs; one that nobody ran anywhere a little faster than the best that is known, so that
-a job that starts tries it. Plans under which jobs died before they trained are left out.
+A plan that nobody ran at a size is taken to be as fast as at the nearest size it was seen at, by
+Rubick's law fitted to all that was reported of the program, or by a power of the GPUs until there
+are as many reports as that has parameters. One that nobody ran anywhere is as fast as the law says,
+else a little faster than the best that is known, so that a job that starts tries it. Plans under
+which jobs died before they trained are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import log2
 from typing import Any
@@ -18,6 +20,7 @@ from weft.core.knowledge.plans import PlanChoice
 from weft.core.knowledge.programs import program_of
 from weft.core.model.execution import Execution
 from weft.core.model.job import Allocation, Config, Job
+from weft.perf.plans.online import Seen, fit_reports, quantise, step_ms
 
 SHAPE = 0.9  # speed grows with this power of GPUs where nobody saw it
 HOPE = 1.01  # of a plan that nobody tried, against the best that is known
@@ -90,12 +93,37 @@ class LearntPlans:
         self._batches = dict(saved["batches"])
 
     def _rate(self, job: Job, config: Config, plan: Execution) -> float | None:
-        """As seen at this size, else scaled from the nearest; None where nobody tried it."""
+        """As seen at this size, else by the law or from the nearest; None where neither tells."""
         seen = self._rates.get(_key(job, config, plan), {})
+        if str(config.gpus) in seen:
+            return seen[str(config.gpus)]
+        law = self._law(job, config, plan)
         if not seen:
-            return None
+            return self._batches[program_of(job)] / law(plan) if law else None
         near = min(seen, key=lambda gpus: abs(log2(int(gpus) / config.gpus)))
+        nearest = replace(plan, data=0).on(int(near))
+        if law and nearest:
+            return seen[near] * law(nearest) / law(plan)
         return float(seen[near] * (config.gpus / int(near)) ** SHAPE)
+
+    def _law(
+        self, job: Job, config: Config, plan: Execution
+    ) -> Callable[[Execution], float] | None:
+        """Seconds of a step by the law fitted to all plans of the job; None where it says nothing.
+
+        Reports count on this kind, from any job of its program.
+        """
+        batch = self._batches.get(program_of(job))
+        if not batch:
+            return None
+        seen = tuple(
+            Seen(whole, quantise(batch / rate))
+            for each in dict.fromkeys(replace(each, data=0) for each in job.plans)
+            for gpus, rate in sorted(self._rates.get(_key(job, config, each), {}).items())
+            if (whole := each.on(int(gpus))) is not None
+        )
+        law = fit_reports(seen, batch, plan)
+        return None if law is None else lambda plan: step_ms(law, plan) / 1000.0
 
 
 def _key(job: Job, config: Config, plan: Execution) -> str:

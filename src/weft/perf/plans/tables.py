@@ -24,7 +24,10 @@ from weft.perf.linear import LinearBeliefs
 
 
 class Measured(NamedTuple):
-    """Seconds of an update of a model under a plan; None is one that the job found itself."""
+    """Seconds of an update of a model under a plan; None is one that the job found itself.
+
+    `gpu_gb` is the memory of a GPU that it takes, 0 where that was not measured.
+    """
 
     model: str
     kind: str
@@ -32,14 +35,15 @@ class Measured(NamedTuple):
     nodes: int
     gpus: int
     seconds: float
+    gpu_gb: float = 0.0
 
 
 class PlanTable:
     """Seconds of an update by model, kind, plan, nodes and GPUs; what is not there cannot run.
 
     A plan on fewer nodes than it was measured on takes as long as there. `batches` are global
-    batches by model; `restart_cost` is paid whenever a job starts, the first time too where
-    `at_first`.
+    batches by model, `memory_gb` what a GPU of a kind has: plans that take more cannot run there.
+    `restart_cost` is paid whenever a job starts, the first time too where `at_first`.
     """
 
     steady = False  # jobs report once they train
@@ -51,10 +55,13 @@ class PlanTable:
         restart_cost: float = 0.0,
         *,
         at_first: bool = True,
+        memory_gb: Mapping[str, float] | None = None,
     ) -> None:
         self.batches, self._restart, self._at_first = batches, restart_cost, at_first
         self._cells: dict[tuple[str, str, int], dict[Execution | None, dict[int, float]]] = {}
         for row in rows:
+            if row.gpu_gb > (memory_gb or {}).get(row.kind, inf):
+                continue
             cell = self._cells.setdefault((row.model, row.kind, row.gpus), {})
             by_nodes = cell.setdefault(row.plan, {})
             by_nodes[row.nodes] = min(row.seconds, by_nodes.get(row.nodes, inf))
@@ -190,11 +197,12 @@ def load_measured(gpu_mem_gb: float = 141.0) -> PlanTable:
     """Seconds of an update on one GPU with so much memory; plans that need more cannot run."""
     whole = json.loads(files("weft.perf").joinpath(SHIPPED).read_text())
     rows = [
-        Measured(row["model"], KIND, _plan(row["plan"]), 1, 1, row["step_s"])
+        Measured(row["model"], KIND, _plan(row["plan"]), 1, 1, row["step_s"], row["gpu_gb"])
         for row in whole["rows"]
-        if row.get("gpu_gb", float("inf")) <= gpu_mem_gb
+        if "gpu_gb" in row  # else it found too little memory even there
     ]
-    return PlanTable(rows, {model["name"]: model["batch"] for model in whole["models"]})
+    batches = {model["name"]: model["batch"] for model in whole["models"]}
+    return PlanTable(rows, batches, memory_gb={KIND: gpu_mem_gb})
 
 
 def _plan(text: str) -> Execution | None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.core.errors import PlanError
 from weft.core.knowledge.programs import Programs
-from weft.core.model.job import EXCLUSIVE, Allocation, Discipline, Job, JobId, NodeId, Sharing, Tier
+from weft.core.model.job import Allocation, Discipline, Job, JobId, NodeId, Sharing, Tier
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker
 from weft.core.plan.view import View
@@ -380,8 +380,6 @@ def _is_shareable(job: Job) -> bool:
 def _place(free: Capacity, device: Device, share: float, gb: float | None) -> Allocation:
     at = free.cluster.index[device[0]]
     part = free.slice_of(at, 1 << device[1], share)
-    if share == 1.0 and gb is None:
-        return Allocation((part,), EXCLUSIVE)
     return Allocation((part,), Sharing(share=share, gpu_mem_gb=gb))
 
 

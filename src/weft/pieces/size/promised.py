@@ -80,16 +80,20 @@ class Book:
         self.kept: dict[int, Promise] = {}
         self.declined: dict[JobId, str] = {}
         self.warned: dict[JobId, str] = {}
-        self.refused = {job for job in memory.refused if job in view.table}
+        self.away: dict[JobId, Promise] = {}  # of jobs that others keep waiting: not forgotten
+        self.refused = {job for job in memory.refused if job in view.table or _hidden(view, job)}
         rows: dict[int, Promise] = {}
         for job, promise in memory.promises.items():
             if (row := view.table.find(job)) is None:
-                continue
-            if (view.job(row).deadline or inf) <= view.now:
+                if _hidden(view, job):
+                    self.away[job] = promise
+            elif (view.job(row).deadline or inf) <= view.now:
                 self.refused.add(job)  # broken: it goes on with what the others leave
             else:
                 rows[row] = promise
         self.room = _room(view, rows)
+        held = {job.id for job, _, _ in view.held_out_of_sight()}  # what they hold is not in `room`
+        self._reserved = [promise for job, promise in self.away.items() if job not in held]
         for kind in view.cluster.kinds:
             self._keep(
                 kind, {row: promise for row, promise in rows.items() if promise.kind == kind}
@@ -134,21 +138,22 @@ class Book:
     def memory(self, inner: object = None) -> PromiseMemory:
         """What to remember."""
         jobs = self.view.table.jobs
+        shown = {jobs[row].id: promise for row, promise in sorted(self.kept.items())}
         return PromiseMemory(
-            {jobs[row].id: promise for row, promise in sorted(self.kept.items())},
+            {**shown, **self.away},
             tuple(sorted(self.refused)),
             inner,
         )
 
     def _keep(self, kind: str, rows: Mapping[int, Promise]) -> None:
         """Fill anew by what is left; where that would break a promise, go on as promised."""
-        table = Promises(self.view.now, self.room[kind], self.terms.slot_s)
+        table = self._table(kind)
         asks = [self.asks.of(row, kind, self.room[kind]) for row in rows]
         filled = fill_all(table, asks)
         if any(
             was.schedule.met and not new.met for was, new in zip(rows.values(), filled, strict=True)
         ):
-            again = Promises(self.view.now, self.room[kind], self.terms.slot_s)
+            again = self._table(kind)
             old = [shift(promise.schedule, self.view.now) for promise in rows.values()]
             for schedule in old:
                 again.add(schedule)
@@ -159,13 +164,21 @@ class Book:
             row: Promise(kind, schedule) for row, schedule in zip(rows, filled, strict=True)
         }
 
+    def _table(self, kind: str) -> Promises:
+        """GPUs that can be promised: those that were to jobs out of sight are not."""
+        table = Promises(self.view.now, self.room[kind], self.terms.slot_s)
+        for promise in self._reserved:
+            if promise.kind == kind:
+                table.add(shift(promise.schedule, self.view.now))
+        return table
+
     def _try(self, row: int, kind: str) -> bool:
         room = self.room[kind]
         new = self.asks.of(row, kind, room)
         reserve_s = self.terms.restarts * self.asks.restart_s(row)
         tight = replace(new, deadline=new.deadline - reserve_s)
         others = [r for r, promise in self.kept.items() if promise.kind == kind]
-        table = Promises(self.view.now, room, self.terms.slot_s)
+        table = self._table(kind)
         filled = fill_all(table, [*(self.asks.of(r, kind, room) for r in others), tight])
         if all(
             schedule.met or not self.kept[r].schedule.met
@@ -305,6 +318,11 @@ def _rising(levels: Sequence[int], rates: Sequence[float]) -> dict[int, float]:
         if isfinite(rate) and rate > max(rising.values(), default=0.0):
             rising[level] = rate
     return rising or {levels[0]: 1e-12}
+
+
+def _hidden(view: View, job: JobId) -> bool:
+    """Whether a job is there, but not shown."""
+    return any(job in part.table for part in view.out_of_sight)
 
 
 def _room(view: View, rows: Mapping[int, Promise]) -> dict[str, int]:

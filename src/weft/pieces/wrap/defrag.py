@@ -32,6 +32,7 @@ from weft.pieces.place.gangs import acceptable
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.restart_costs import restart_seconds, seconds_left
 from weft.pieces.wrap.sub_cluster import decide_among
+from weft.plural import say_gpus
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
 
@@ -342,7 +343,7 @@ def _reasons(view: View, gang: int, moves: list[Move], saved_s: float) -> dict[J
         numbers = {
             "origin": _node(was),
             "target": _node(move.to),
-            "starts": f"a gang of {job.demand.gpus} GPUs",
+            "starts": f"a gang of {say_gpus(job.demand.gpus)}",
             "lost": move.lost_s / HOUR,
             "gained": gained * move.to.gpus / freed,
         }

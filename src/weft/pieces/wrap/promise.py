@@ -62,6 +62,7 @@ class KeepPromises(Wrapper):
         memory = kept or PromiseMemory(inner=view.memory)
         inner = replace(view, memory=memory.inner)
         firm = any(job.deadline_or is not Or.UNSAID for job in view.table.jobs)
+        firm = firm or bool(memory.promises or memory.refused)
         if not firm or self.inner.about.whole or view.knowledge.predictor is None:
             return ask(self.inner, inner)
         sized = Controls.COUNT in self.inner.about.controls
@@ -79,11 +80,17 @@ class KeepPromises(Wrapper):
         return replace(
             plan,
             changes={job: to for job, to in changes.items() if to != view.holds(job)},
-            rejected={**plan.rejected, **book.declined},
+            rejected={**_unpromised(plan.rejected, book), **book.declined},
             reasons={**plan.reasons, **book.warned},
             wake_at=min(wakes, default=None),
             memory=book.memory(plan.memory),
         )
+
+
+def _unpromised(rejected: Mapping[JobId, str], book: Book) -> dict[JobId, str]:
+    """Without those who have a promise: a policy inside that is not shown all would decline it."""
+    promised = {book.view.job(row).id for row in book.kept}
+    return {job: why for job, why in rejected.items() if job not in promised}
 
 
 def _hold(view: View, book: Book) -> tuple[Changes, Bools]:

@@ -14,6 +14,7 @@ from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
+from weft.plural import say_gpus
 from weft.policies.antman.control import AntmanMemory, Dial, dial_under, turn_dial
 
 Device = tuple[int, int]
@@ -57,7 +58,7 @@ class Round:
     def _hopeless(self) -> dict[model.JobId, str]:
         """Jobs beyond their tenant's quota that rule out the gaps of others as well."""
         return {
-            job.id: f"asks for {job.demand.gpus} GPUs, more than the quota of {job.tenant!r}, "
+            job.id: f"asks for {say_gpus(job.demand.gpus)}, more than the quota of {job.tenant!r}, "
             "and may not share devices with others"
             for row, job in enumerate(self._view.table.jobs)
             if not job.shareable and self._over(job, {}) and self._view.allocation(row) is None

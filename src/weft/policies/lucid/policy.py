@@ -38,6 +38,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
+from weft.plural import say_gpus
 from weft.policies.lucid.profiler_nodes import Corner
 from weft.policies.lucid.queue import Main
 
@@ -131,7 +132,7 @@ class Lucid:
     def __post_init__(self) -> None:
         if self.corner < 0 or self.factor < 1 or self.limit_s <= 0.0:
             raise InvalidConfig(
-                f"lucid: a corner of {self.corner} nodes, {self.factor} GPUs a job and "
+                f"lucid: a corner of {self.corner} nodes, {say_gpus(self.factor)} per job and "
                 f"{self.limit_s:g} s profiles nothing",
                 hint="corner=0 does without one; factor at least 1, limit_s above 0",
             )

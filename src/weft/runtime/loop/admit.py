@@ -22,6 +22,7 @@ from weft.core.spec.registry import Described, build, read_spec
 from weft.core.state.capacity import EPS, Capacity
 from weft.core.state.state import State
 from weft.core.state.table import Column
+from weft.plural import say_gpus
 from weft.runtime.loop.excuses import excuse
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import SUCCEEDED, Ledger, failure_class
@@ -82,7 +83,7 @@ def check_job(job: Job, cluster: Cluster) -> None:
     room = max((cluster.gpus_by_kind.get(kind, 0) for kind in kinds), default=0)
     if demand.min > room:
         raise InvalidConfig(
-            f"job {job.id!r} asks for {demand.min} GPUs of one kind; there are {room}",
+            f"job {job.id!r} asks for {say_gpus(demand.min)} of one kind; there are {room}",
             hint=f"ask for at most {room}",
         )
     what, hint = explain_too_few_nodes(demand, cluster)
@@ -125,7 +126,7 @@ def _check_host(job: Job, cluster: Cluster) -> None:
         if asked > most + EPS:
             raise InvalidConfig(
                 f"job {job.id!r}: {field} is {asked:g}, but the nodes for its "
-                f"{job.demand.max} GPUs have {most:g} {unit} at most",
+                f"{say_gpus(job.demand.max)} have {most:g} {unit} at most",
                 hint=f"ask for at most {most:g}, or leave {field} out",
             )
 

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft.app.serve.limits import Limits
 from weft.core.model.job import Job
+from weft.plural import say_gpus
 from weft.service.access.tokens import Caller
 from weft.service.budget.asker import Asks, asker_of, find_asker
 from weft.service.http.problems import problem
@@ -111,7 +112,7 @@ def check_jobs(limits: Limits, jobs: Sequence[Job], active: int, who: Caller) ->
     if limits.gpus and largest > limits.gpus:
         raise Refused(
             422,
-            f"a job may ask for {limits.gpus:g} GPUs, this one asks for {largest}",
+            f"a job may ask for {say_gpus(limits.gpus)}, this one asks for {largest}",
             "ask for fewer, or an admin to raise it (`weft serve --limit gpus=N`)",
             "gpus",
         )

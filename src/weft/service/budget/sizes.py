@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from weft.core.model.cluster import count_machines
+from weft.plural import say_gpus
 from weft.service.http.refusals import Refused
 from weft.service.requests.job_file import JobFile
 from weft.service.requests.sweeps import NAMED, combinations
@@ -39,8 +40,8 @@ def check_machines(text: str) -> None:
     if nodes > MOST_MORE_NODES or gpus > MOST_MORE_GPUS:
         raise Refused(
             422,
-            f"nodes: {nodes:,} nodes with {gpus:,} GPUs are too many",
-            f"add at most {MOST_MORE_NODES:,} nodes and {MOST_MORE_GPUS:,} GPUs",
+            f"nodes: {nodes:,} nodes with {say_gpus(gpus)} are too many",
+            f"add at most {MOST_MORE_NODES:,} nodes and {say_gpus(MOST_MORE_GPUS)}",
             "nodes",
         )
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from weft.core.job_objects import JobObject
+from weft.plural import say_gpus
 from weft.service.responses.answers import JobAnswer, Problem
 
 Status = dict[str, Any]
@@ -114,7 +115,7 @@ def _is_changed(status: Mapping[str, Any]) -> bool:
 def _describe(status: Status) -> str:
     parts = [f"attempt {status['attempts']}"] if status.get("attempts") else []
     if status.get("nodes"):
-        parts.append(f"{status['gpus']} GPUs on {', '.join(status['nodes'])}")
+        parts.append(f"{say_gpus(status['gpus'])} on {', '.join(status['nodes'])}")
     return "; ".join([*parts, *filter(None, [status.get("reason", "")])]) or "the job waits"
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from weft.core.errors import InvalidConfig
 from weft.core.model.execution import read_execution
 from weft.core.model.job import BatchRange, Demand, Job, JobId, Or, Tier
 from weft.core.model.launch import DEFAULT_GRACE_S, Launch, Processes
@@ -220,7 +221,7 @@ class JobFile(RequestBody):
         if starred := [name for name, value in self.env.items() if value == HIDDEN]:
             raise ValueError(f"env: {starred[0]!r} is starred out; write its value")
         if unknown := [name for name in self.secrets if name not in self.env]:
-            raise ValueError(f"secrets: {unknown[0]!r} is no variable of env")
+            raise ValueError(f"secrets: {unknown[0]!r} has no value in env")
         check_words(self.command or ())
         return self
 
@@ -228,6 +229,11 @@ class JobFile(RequestBody):
     def _due(self) -> JobFile:
         if self.deadline_or is not None and self.deadline_s is None:
             raise ValueError("deadline_or says what to do about a deadline; give deadline_s")
+        if self.deadline_or is not None and self.priority in TIERS:
+            raise ValueError(
+                f"priority {self.priority}: such a job gives way to all others, so no deadline can "
+                "be promised; leave deadline_or out"
+            )
         if self.priority == "spot" and self.preemptible is False:
             raise ValueError("priority spot: such a job is stopped for others; it is preemptible")
         return self
@@ -308,7 +314,13 @@ def demand_of(body: JobFile) -> Demand:
 
 
 def with_priority(job: Job, word: PriorityWord) -> Job:
-    """The same job of another class."""
+    """The same job of another class; InvalidConfig for one that cannot keep a promise in it."""
+    if word in TIERS and job.deadline_or is not Or.UNSAID:
+        raise InvalidConfig(
+            f"job {job.id!r} was to have its deadline promised, and as {word} it gives way to all "
+            "others",
+            hint="submit it again without `or`",
+        )
     return replace(job, priority=PRIORITIES[word], tier=TIERS.get(word, Tier.GUARANTEED))
 
 

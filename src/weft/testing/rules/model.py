@@ -9,6 +9,7 @@ from weft.app.serve.rules import Quotas
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, Job, JobId, Tier
 from weft.frozen import frozen
+from weft.plural import say_gpus
 from weft.stack.windows import Window, read_window
 
 SLACK = 1e-6
@@ -74,7 +75,7 @@ class Moment:
             tenant, _, kind = name.partition("@")
             held, was = self.held(tenant, kind), before.held(tenant, kind)
             if held > most + SLACK and held > was + SLACK:
-                yield f"{name} holds {held:g} GPUs and may hold {most:g}"
+                yield f"{name} holds {say_gpus(held)} and may hold {most:g}"
 
     def _misplaced(self, run: Running, was: Running | None) -> Iterator[str]:
         fresh = was is None or was.devices != run.devices

@@ -19,6 +19,7 @@ from weft.core.model.trace import Detail, Truth
 from weft.core.paths import expand
 from weft.formulas.training.regimes import Regimes, regimes_of
 from weft.frozen import frozen
+from weft.plural import say_gpus
 from weft.traces.draft import Draft, Format, Pair, demand
 from weft.traces.draw.batch_schedules import SAMPLES, Schedule, accordion, noise_scale
 from weft.traces.formats.gavel import BASE, batch_of, count_columns, read_gang, read_job
@@ -47,7 +48,7 @@ class Tables:
         rate = self.steps_per_s.get((f"{model} (batch size {batch})", gpus), 0.0)
         if rate <= 0.0:
             raise TraceError(
-                f"{self.path}: has no speed of {model} at batch size {batch} on {gpus} GPUs",
+                f"{self.path}: has no speed of {model} at batch size {batch} on {say_gpus(gpus)}",
                 hint="use the table that belongs to the trace",
             )
         return SAMPLES[model] / batch / rate

@@ -14,6 +14,7 @@ from weft.core.model.job import Job, JobId
 from weft.core.model.trace import Truth
 from weft.core.paths import expand
 from weft.formulas.training.solo_times import FILE, SoloTimes, describe, read_solo_times
+from weft.plural import say_gpus
 from weft.traces.draft import Draft, Format, Pair, demand
 from weft.traces.options import Options
 from weft.traces.source import Member, Sample
@@ -45,7 +46,8 @@ def _read_row(table: Table, row: list[str], times: SoloTimes) -> Pair:
     gpus = int(table.count(row, table.index("gpus")))
     if (name, gpus) not in times.near:
         raise TraceError(
-            f"{FILE} has no time of {name} on {gpus} GPUs", hint="name another one: -o tables=FILE"
+            f"{FILE} has no time of {name} on {say_gpus(gpus)}",
+            hint="name another one: -o tables=FILE",
         )
     job = Job(
         JobId(row[table.index("id")]),

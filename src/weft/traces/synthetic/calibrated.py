@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.core.errors import InvalidConfig
+from weft.plural import say_gpus
 from weft.traces.draft import Workload, demand
 from weft.traces.draw.arrivals import Ints, bursts, times
 from weft.traces.draw.durations import Lengths
@@ -65,7 +66,7 @@ def draw_sizes(
     allowed = source.sizes <= limit
     if not allowed.any():
         raise InvalidConfig(
-            f"no job of this workload fits {limit} GPUs", hint="choose a larger cluster"
+            f"no job of this workload fits {say_gpus(limit)}", hint="choose a larger cluster"
         )
     p = np.where(allowed, source.size_p, 0.0)
     p = p / p.sum()

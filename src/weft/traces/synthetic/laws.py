@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from weft.core.errors import InvalidConfig
+from weft.plural import say_gpus
 from weft.traces.draft import demand
 from weft.traces.draw.arrivals import Ints, heads, poisson, stretch
 from weft.traces.draw.params import Floats, family
@@ -130,8 +131,8 @@ def _tune(model: str, luck: float, limit: int) -> tuple[int, int]:
     if not known:
         least = min(MODELS[model].tuned)[0]
         raise InvalidConfig(
-            f"{model} asks for at least {least} GPUs, and the largest job may have {limit}",
-            hint=f"choose a cluster of at least {least} GPUs of one kind",
+            f"{model} asks for at least {say_gpus(least)}, and the largest job may have {limit}",
+            hint=f"choose a cluster of at least {say_gpus(least)} of one kind",
         )
     return known[int(luck * len(known))]
 

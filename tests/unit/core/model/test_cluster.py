@@ -75,7 +75,7 @@ def test_a_misspelt_name_is_answered_with_the_closest() -> None:
 
 @pytest.mark.parametrize("text", ["0x4:t4", "4x0:t4", f"{MAX_GPUS}x2:t4"])
 def test_no_gpus_and_too_many_are_refused(text: str) -> None:
-    with pytest.raises(InvalidConfig, match=r"has \d+ GPUs\n  hint: use at least 1"):
+    with pytest.raises(InvalidConfig, match=r"has [\d,]+ GPUs\n  hint: use at least 1"):
         parse_cluster(text)
 
 

@@ -81,10 +81,10 @@ def wrong(plan: Plan, controls: Controls = Controls.NOTHING) -> str:
             {A: on(0, 1, node=model.NodeId("n9"))},
             "gives 'a' what is not there: node 'n9' is not in the cluster",
         ),
-        ({A: on(0)}, "gives 'a' 1 GPUs; it takes 2 to 2"),
+        ({A: on(0)}, "gives 'a' 1 GPU; it takes 2 to 2"),
         ({A: on(0, 1, 2)}, "gives 'a' 3 GPUs; it takes 2 to 2"),
         ({A: model.Allocation(())}, "gives 'a' 0 GPUs; it takes 2 to 2"),
-        ({E: on(0)}, "gives 'elastic' 1 GPUs; it takes 2 to 2"),
+        ({E: on(0)}, "gives 'elastic' 1 GPU; it takes 2 to 2"),
         ({K: on(0)}, "puts 'kinds' on ['v100']; it takes ('t4',)"),
         (
             {A: model.Allocation((model.Slice(T4, (0,)), model.Slice(V100, (0,))))},

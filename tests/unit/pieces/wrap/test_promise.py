@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from weft.core.errors import InvalidConfig
@@ -18,8 +19,11 @@ from weft.core.state.state import State
 from weft.perf.linear import LinearBeliefs
 from weft.pieces.size.promised import PromiseMemory
 from weft.pieces.wrap.promise import KeepPromises
+from weft.pieces.wrap.tenants.quota import Quota
+from weft.policies.elasticflow import ElasticFlow
 from weft.policies.fifo import Fifo
 from weft.policies.las import Las
+from weft.stack.wrapper import WrapperMemory
 from weft.testing.build import Told, cluster_of, view_of
 
 DUE, NOW = JobId("due"), 100.0
@@ -187,3 +191,101 @@ def test_time_for_two_restarts_is_kept_in_reserve(spec: str, spare: float, admit
 def test_each_option_that_means_nothing_is_refused(options: dict[str, float]) -> None:
     with pytest.raises(InvalidConfig):
         KeepPromises(Fifo(), **options)  # type: ignore[arg-type]
+
+
+def out_of_sight(view: View, memory: object) -> View:
+    """The same instant as a layer around shows it that keeps the job waiting."""
+    hidden = np.array([job.id == DUE for job in view.table.jobs], dtype=bool)
+    return replace(view.without(hidden), memory=memory)
+
+
+def promised_later() -> tuple[View, PromiseMemory]:
+    """A job that was promised its deadline, and waits because others still have the GPUs."""
+    view = beside(("first", 8, 1.0), due=due_job(940.0, 1200.0, Demand(8)))
+    memory = KeepPromises(Fifo(), restarts=0).decide(view).memory
+    assert isinstance(memory, PromiseMemory)
+    assert memory.promises[DUE].schedule.met
+    return view, memory
+
+
+def test_a_promise_outlives_a_rule_that_keeps_its_job_waiting() -> None:
+    view, memory = promised_later()
+
+    after = KeepPromises(Fifo(), restarts=0).decide(out_of_sight(view, memory)).memory
+    again = KeepPromises(Fifo(), restarts=0).decide(replace(view, now=900.0, memory=after))
+
+    assert isinstance(after, PromiseMemory)
+    assert after.promises[DUE] == memory.promises[DUE]
+    assert not again.rejected  # too late now to be promised anything, but it was
+
+
+def test_nobody_else_is_promised_what_a_job_out_of_sight_was() -> None:
+    other = replace(due_job(940.0, 1200.0, Demand(8)), id=JobId("other"))
+    view, memory = promised_later()
+    both = beside(("first", 8, 1.0), due=view.table.jobs[1], others=[other])
+
+    plan = KeepPromises(Fifo(), restarts=0).decide(out_of_sight(both, memory))
+
+    assert plan.rejected.keys() == {"other"}
+    assert isinstance(plan.memory, PromiseMemory)
+    assert plan.memory.promises.keys() == {DUE}
+
+
+def test_a_promise_ends_with_its_job() -> None:
+    _, memory = promised_later()
+    view = replace(beside(due=replace(due_job(10.0, 900.0, Demand(1)), id=JobId("x"))))
+
+    after = KeepPromises(Fifo(), restarts=0).decide(replace(view, memory=memory)).memory
+
+    assert isinstance(after, PromiseMemory)
+    assert after.promises.keys() == {"x"}
+
+
+def test_who_was_told_that_its_promise_is_broken_is_not_declined_later() -> None:
+    view, memory = promised_later()
+    late = KeepPromises(Fifo(), restarts=0).decide(replace(view, now=1300.0, memory=memory))
+
+    hidden = out_of_sight(replace(view, now=1310.0), late.memory)
+    after = KeepPromises(Fifo(), restarts=0).decide(hidden).memory
+    again = KeepPromises(Fifo(), restarts=0).decide(replace(view, now=1320.0, memory=after))
+
+    assert not late.rejected
+    assert not again.rejected
+
+
+def test_a_quota_does_not_make_a_promise_forgotten() -> None:
+    first = Job(JobId("a"), demand=Demand(4), tenant="red")
+    due = replace(due_job(900.0, 2000.0, Demand(4)), tenant="red")
+    state = State(cluster_of(8))
+    state.fold(0.0, Submitted(first))
+    on = Allocation((state.free.slice_of(0, 0b1111),))
+    state.fold(0.0, Submitted(due))
+    view = View(
+        0.0, state.table, state.cluster, state.free, Knowledge(Told([1e4, 900.0]), LinearBeliefs())
+    )
+    ruled = Quota(KeepPromises(Fifo(), restarts=0), limits={"red": 4.0})
+    seen = Quota(KeepPromises(Fifo(), restarts=0), limits={"red": 8.0}).decide(view)
+    state.fold(0.0, Decided(1, {first.id: on}))
+    state.fold(0.0, Started(first.id, 1))
+
+    plan = ruled.decide(replace(view, now=60.0, memory=seen.memory))
+
+    assert DUE not in plan.changes
+    assert promises_in(seen.memory) == promises_in(plan.memory) == {DUE}
+
+
+def promises_in(memory: object) -> set[str]:
+    assert isinstance(memory, WrapperMemory)
+    assert isinstance(memory.inner, PromiseMemory)
+    return set(memory.inner.promises)
+
+
+def test_a_policy_that_is_not_shown_all_cannot_decline_what_was_promised() -> None:
+    keeps, soon = KeepPromises(ElasticFlow(), restarts=0), due_job(940.0, 1100.0, Demand(8))
+    soon = replace(soon, id=JobId("soon"))
+    view = beside(due=due_job(940.0, 3000.0, Demand(8)), others=[soon])
+
+    plan = keeps.decide(view)
+
+    assert gpus_after(view, plan) == {"soon": 8}
+    assert not plan.rejected

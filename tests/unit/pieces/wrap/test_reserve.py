@@ -15,11 +15,14 @@ from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.model.launch import Launch
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker
 from weft.core.plan.rules import check_plan
 from weft.core.plan.view import View
 from weft.core.spec.registry import build
 from weft.core.state.state import State
+from weft.frozen import frozen
 from weft.pieces.wrap.tenants.reserve import Reserve
 from weft.policies.fifo import Fifo
 from weft.predict.hinted import Hinted
@@ -139,6 +142,33 @@ def test_who_would_stay_into_a_window_takes_a_place_beside_it_instead() -> None:
 
     after = {name: {node for node, _ in devices(on)} for name, on in seen.after(plan).items()}
     assert after == {B: {N0}, longest: {"a100-1"}}
+
+
+@frozen
+class Grow:
+    """Gives the first job one GPU more on its node."""
+
+    about = About("grow", "a test", controls=Controls.COUNT)
+
+    def decide(self, view: View) -> Plan:
+        on = view.held().get(A)
+        if on is None:
+            return Plan()
+        node = view.cluster.index[on.slices[0].node]
+        mask = sum(1 << gpu for gpu in range(on.gpus + 1))
+        return Plan({A: Allocation((view.free.slice_of(node, mask),))})
+
+
+def test_who_may_stay_until_it_ends_may_be_changed_where_it_is() -> None:
+    grows = replace(job(A, 1, limit=800.0), demand=Demand(1, 1, 2))
+    state = state_of("1x4:a100", grows, running=1)
+
+    def decide(window: str) -> int:
+        to = Reserve(Grow(), {"w": window}).decide(view(state)).changes.get(A)
+        return 0 if to is None else to.gpus
+
+    assert decide(f"~{N0}@500-") == 2  # it may run to its end there
+    assert decide(f"{N0}@500-") == 0  # it has to leave by then
 
 
 def test_nobody_shares_a_device_that_is_kept() -> None:

@@ -96,5 +96,5 @@ def test_a_policy_that_fails_with_nothing_hidden_still_fails() -> None:
 def test_fewer_free_devices_than_asked_for_are_no_slice() -> None:
     view = view_with({"a": ((0, 1, 2), 1.0)})
 
-    with pytest.raises(PlanError, match="v100-0 has 1 free GPUs, not 2"):
+    with pytest.raises(PlanError, match="v100-0 has 1 GPU free, not 2"):
         view.free.slice(0, 2)

@@ -14,6 +14,7 @@ import typer
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
 from weft.frozen import frozen
+from weft.plural import say_gpus
 
 if TYPE_CHECKING:
     from weft.cli.connect.client import Client
@@ -146,7 +147,7 @@ def check_gpus(run: Callable[[list[str]], str] | None = None) -> Iterator[Findin
         return
     gpus = [line for line in listed.splitlines() if line.strip()]
     first = gpus[0].strip() if gpus else "none"
-    count = "1 GPU" if len(gpus) == 1 else f"{len(gpus)} GPUs"
+    count = say_gpus(len(gpus))
     yield Finding("GPU driver", "ok" if gpus else "bad", f"{count}, {first}")
     there = shutil.which("nvidia-cuda-mps-control") is not None
     text = "there for jobs that share" if there else "not installed: GPUs are shared in turns"

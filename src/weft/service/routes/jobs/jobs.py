@@ -15,6 +15,7 @@ from fastapi import APIRouter, Query, Request, Response
 from weft.app.insight.expected_length import warn_of_failure
 from weft.core.model.job import After, Job, JobId
 from weft.core.model.priorities import priority_word
+from weft.plural import say_gpus
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import ALL, ENDED, JobRecords
 from weft.runtime.records.status import JobStatus, status_of, words_but_pending
@@ -221,8 +222,8 @@ def check_guaranteed(jobs: Sequence[Job], service: Context, who: Caller) -> None
     if asked + more > granted + 1e-9:
         raise Refused(
             403,
-            f"tenant {tenant!r} has {granted:g} guaranteed GPUs; its jobs ask for {asked:g}, "
-            f"this one for {more:g} more",
+            f"tenant {tenant!r} is granted {say_gpus(granted)} for guaranteed jobs; "
+            f"its jobs ask for {asked:g}, this one for {more:g} more",
             "leave the priority out, wait, or ask an admin for `weft quota set --guaranteed`",
             "priority",
         )

@@ -108,7 +108,7 @@ export function Stream({ route }) {
     <${Trouble} error=${error} />
     ${part < 0.999 && html`<p class="dim" role="status">Reading the log: ${percent(part)}</p>`}
     <${StreamCanvas} nodes=${store.nodes} nodesVersion=${store.nodesVersion} spans=${spans} since=${since} until=${until} now=${clusterNow()} />
-    <div class="legend"><span>a row a ${theDevice()}, a colour a job, empty where idle</span><span>dark edge: goes on after a restart</span><span>red end: failed</span>${left ? html`<span>${count(left, "short span")} left out</span>` : null}</div><//>`;
+    <div class="legend"><span>one row per ${theDevice()}, one colour per job, empty where idle</span><span>dark edge: goes on after a restart</span><span>red end: failed</span>${left ? html`<span>${count(left, "short span")} left out</span>` : null}</div><//>`;
 }
 
 function localTime(at) {

@@ -1,4 +1,4 @@
-// One row a GPU, time to the right, a colour a job, nothing where it is idle.
+// One row per GPU, time to the right, one colour per job, nothing where it is idle.
 import { colourOf, token } from "./colours.js";
 import { duration, timeMarks } from "./format.js";
 import { byKind } from "./gpu_map.js";

@@ -1,6 +1,6 @@
 // What runs where: every GPU as a cell, beside it how much of what is used and why the rest waits.
 import { at, get } from "../api.js";
-import { colourOf } from "../colours.js";
+import { colourOf, token } from "../colours.js";
 import { count, deviceWord, duration, number, percent, theDevice } from "../format.js";
 import { byKind, cellAt, draw, layOut, occupants, outOfUse } from "../gpu_map.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
@@ -20,7 +20,7 @@ const PAINTS = [
 
 /** From red to green: what a job does of what it would do alone. */
 function paceColour(job) {
-  if (job.pace == null) return "oklch(72% 0.03 250)";
+  if (job.pace == null) return token("unmeasured");
   return `oklch(70% 0.14 ${25 + 120 * Math.max(0, Math.min(1, job.pace))})`;
 }
 
@@ -66,9 +66,9 @@ function Later({ title, children }) {
 }
 
 const HELD = {
-  job: html`<span><i class="held"></i>held, a colour a job</span>`,
-  tenant: html`<span><i class="held"></i>held, a colour a tenant</span>`,
-  speed: html`<span>0 % <i class="pace"></i>100 % of its pace alone</span><span><i class="other"></i>not measured</span>`,
+  job: html`<span><i class="held"></i>held, one colour per job</span>`,
+  tenant: html`<span><i class="held"></i>held, one colour per tenant</span>`,
+  speed: html`<span>0 % <i class="pace"></i>100 % of its pace alone</span><span><i class="unmeasured"></i>not measured</span>`,
 };
 const Legend = ({
   paint,
@@ -222,16 +222,21 @@ function Figures({ store, waiting }) {
     <details class="small"><summary class="dim">${count(store.nodes.size, "node")}</summary><ul>${[...store.nodes.values()].map((node) => html`<li key=${node.id}><a href=${link("node", [node.id])}>${node.id}</a> <span class="dim">${node.held_gpus.length} of ${count(node.gpus, deviceWord([node.kind]))}${node.state === "up" ? "" : `, ${node.state}`}</span></li>`)}</ul></details><//>`;
 }
 
+const UNDECIDED = "not decided yet";
+/** Why, less who holds what it waits for: that differs from tenant to tenant and stands with each job. */
+export const withoutHolders = (text) =>
+  text.replace(/[:;] [^:;]* holds? (?:it|them|the others?)$/, "");
+
 function Waiting({ waiting }) {
   const reasons = new Map();
   for (const job of waiting) {
-    const text = reasonOf(job) || "not decided yet";
+    const text = withoutHolders(reasonOf(job)) || UNDECIDED;
     reasons.set(text, (reasons.get(text) || 0) + 1);
   }
   const most = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 8);
   return html`<${Panel} title="Why jobs wait">${
     most.length
-      ? html`<ul class="why-list">${most.map(([text, n]) => html`<li key=${text}><span>${text}</span><b>${number(n)}</b></li>`)}</ul>`
+      ? html`<ul class="why-list">${most.map(([text, n]) => html`<li key=${text}>${text === UNDECIDED ? html`<span>${text}</span>` : html`<a href=${link("jobs", [], { q: text })}>${text}</a>`}<b>${number(n)}</b></li>`)}</ul>`
       : html`<p class="dim">Nobody waits.</p>`
   }<//>`;
 }

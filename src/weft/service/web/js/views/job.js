@@ -217,7 +217,7 @@ function measuredFacts(seen, ended) {
       ? ""
       : `${number(seen.steps)}${seen.total_steps ? ` of ${number(seen.total_steps)}` : ""}`;
   if (ended) return [["steps", steps]];
-  const rate = seen.steps_per_s == null ? "" : `, ${number(seen.steps_per_s)} a second`;
+  const rate = seen.steps_per_s == null ? "" : `, ${number(seen.steps_per_s)} per second`;
   const left = seen.left_s == null ? "" : `, about ${duration(seen.left_s)} left`;
   const peak =
     seen.gpu_mem_peak_gb == null ? "" : `, at most ${seen.gpu_mem_peak_gb.toFixed(1)} GB`;

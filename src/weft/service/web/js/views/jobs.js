@@ -298,7 +298,7 @@ function Table({ jobs, line, chosen, setChosen, query, viewer }) {
   const sort = (key) =>
     setQuery({ sort: query.sort === key ? `-${key}` : query.sort === `-${key}` ? "" : key });
   if (!jobs.length)
-    return html`<div class="jobs-view" ref=${box}><${Empty} title="No job is like that">${Object.keys(query).length ? "Change the filter, or choose all states." : html`Submit one here, or with <code>weft submit job.yaml</code>.`}<//></div>`;
+    return html`<div class="jobs-view" ref=${box}><${Empty} title=${Object.keys(query).length ? "No jobs match this filter" : "Nothing has been submitted yet"}>${Object.keys(query).length ? "Change the filter, or choose all states." : html`Submit one here, or with <code>weft submit job.yaml</code>.`}<//></div>`;
   return html`<div class="jobs-view" ref=${box} onScroll=${look} tabindex="0" role="region" aria-label="Table of jobs">
     <table aria-rowcount=${jobs.length + 1}>
       <thead><tr>${!viewer && html`<th class="c-pick" scope="col"><input type="checkbox" aria-label="Choose all" checked=${all} onChange=${(event) => setChosen(event.target.checked ? new Set(jobs.map((job) => job.id)) : new Set())} /></th>`}
@@ -327,7 +327,7 @@ export function startText(entry) {
 
 const CELLS = {
   name: (job, { why }) =>
-    html`<a class="name" aria-label=${job.name} href=${job.members ? link("sweep", [job.app]) : link("job", [job.id])}><${Name} text=${job.name} /></a>${job.members ? html`<span class="dim"> ${count(job.members, "job")}</span>` : ""}<div class="below why">${why}</div>`,
+    html`<a class="name" aria-label=${job.name} href=${job.members ? link("sweep", [job.app]) : link("job", [job.id])}><${Name} text=${job.name} /></a>${job.members ? html`<span class="dim members"> ${count(job.members, "job")}</span>` : ""}<div class="below why">${[job.members && count(job.members, "job"), why].filter(Boolean).join(" · ")}</div>`,
   state: (job) => html`<${State} state=${job.state} />`,
   why: (_, { why }) => why,
   gpus: (job, { now }) =>

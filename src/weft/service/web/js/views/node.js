@@ -30,9 +30,11 @@ export function NodeView({ route, me }) {
   );
   if (!node)
     return html`<${Empty} title="There is no such node"><a href=${link("cluster")}>All nodes</a><//>`;
-  const here = [...store.jobs.values()].filter((job) =>
-    job.on.some((part) => part.node === node.id),
-  );
+  const gpusHere = (job) =>
+    job.on.filter((part) => part.node === node.id).flatMap((part) => part.gpus);
+  const here = [...store.jobs.values()]
+    .filter((job) => gpusHere(job).length)
+    .sort((a, b) => Math.min(...gpusHere(a)) - Math.min(...gpusHere(b)));
   const drained = ["drained", "draining", "set aside"].includes(node.state);
   const turn = async () => {
     const detail = drained
@@ -67,7 +69,7 @@ export function NodeView({ route, me }) {
         ? html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs on it"><table><thead><tr><th scope="col">${device}</th><th scope="col">Job</th><th scope="col">State</th><th class="roomy" scope="col">Tenant</th><th class="num" scope="col">For</th></tr></thead>
       <tbody>${here.map(
         (job) =>
-          html`<tr key=${job.id}><td>${ranges(job.on.filter((part) => part.node === node.id).flatMap((part) => part.gpus))}</td><td class="wrap"><a href=${link("job", [job.id])}>${job.name}</a></td><td><${State} state=${job.state} /></td><td class="roomy">${job.tenant}</td><td class="num">${job.started ? duration(clusterNow() - job.started) : ""}</td></tr>`,
+          html`<tr key=${job.id}><td>${ranges(gpusHere(job))}</td><td class="wrap"><a href=${link("job", [job.id])}>${job.name}</a></td><td><${State} state=${job.state} /></td><td class="roomy">${job.tenant}</td><td class="num">${job.started ? duration(clusterNow() - job.started) : ""}</td></tr>`,
       )}</tbody></table></div>`
         : html`<p class="dim lonely">Nobody is on it.</p>`
     }<//>

@@ -4,7 +4,7 @@ import { count, duration, ranges, startsIn, theDevice } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../lib.js";
 import { go, link } from "../route.js";
 import { useStore } from "../store.js";
-import { attempt, Choice, Field, Panel, Trouble } from "../ui.js";
+import { attempt, Choice, Field, Loading, Panel, Trouble } from "../ui.js";
 
 const PAUSE_MS = 500;
 const EXAMPLE = `name: resnet18
@@ -162,7 +162,7 @@ function Form({ form, set, kinds, me }) {
     <div class="fields">
       <${Field} label=${`${theDevice()}s`}>${input("min", { type: "number", min: 0, required: true })}<//>
       <${Field} label="and up to (elastic)">${input("max", { type: "number", min: form.min, placeholder: form.min })}<//>
-      <${Field} label=${`Share of a ${theDevice()}`}><select value=${form.share} onChange=${(event) => set("share", event.target.value)}><option value="allowed">a whole one, may share</option><option value="never">never shares</option><option value="0.5">half of one</option><option value="0.25">a quarter of one</option></select><//>
+      <${Field} label=${`Share of a ${theDevice()}`}><select value=${form.share} onChange=${(event) => set("share", event.target.value)}><option value="allowed">may share one</option><option value="never">a whole one</option><option value="0.5">half of one</option><option value="0.25">a quarter of one</option></select><//>
       <${Field} label="Priority"><select value=${form.priority} onChange=${(event) => set("priority", event.target.value)}>${["normal", "guaranteed", "spot", "opportunistic"].map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select><//>
     </div>
     ${kinds.length > 1 && html`<fieldset class="row kinds-choice"><legend class="small dim">Kinds of GPU; none chosen: any</legend>${kinds.map((kind) => html`<label class="check" key=${kind}><input type="checkbox" checked=${form.kinds.includes(kind)} onChange=${(event) => set("kinds", event.target.checked ? [...form.kinds, kind] : form.kinds.filter((one) => one !== kind))} />${kind}</label>`)}</fieldset>`}
@@ -173,7 +173,7 @@ function Form({ form, set, kinds, me }) {
       <${Field} label="Working directory">${input("workdir", { placeholder: "." })}<//>
       ${me.everywhere && html`<${Field} label="Tenant">${input("tenant", { placeholder: "default" })}<//>`}
     </div>
-    <${Field} label="Variables, NAME=value a line"><textarea rows="2" spellcheck="false" value=${form.env} onInput=${(event) => set("env", event.target.value)}></textarea><//>`;
+    <${Field} label="Variables, one NAME=value per line"><textarea rows="2" spellcheck="false" value=${form.env} onInput=${(event) => set("env", event.target.value)}></textarea><//>`;
 }
 
 /** What would happen to the job now; asked when it has not changed for a moment. */
@@ -205,6 +205,7 @@ function Plan({ body, way }) {
   const { data, error, busy } = found;
   return html`<${Panel} title="What would happen" end=${busy ? html`<span class="dim small" role="status">asking …</span>` : null}>
     ${!asked && html`<p class="dim">Fill in the form: the answer appears here before anything is sent.</p>`}
+    ${asked && busy && !data && !error && html`<${Loading} />`}
     <${Trouble} error=${inWordsOf(way, error)} />
     ${
       data &&

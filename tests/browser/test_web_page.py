@@ -377,7 +377,7 @@ def test_a_job_page_follows_while_the_job_is_resized(open_page: Open) -> None:
     with serving(engine, policy="optimus") as client:
         job = submit(client, name="grows", hints={"duration_s": 90_000}, **elastic)
         page = open_page(f"{client.base_url}#/job/{job}")
-        whole = page.locator("dl.facts dd", has_text="GPU 0–7")
+        whole = page.locator("dl.facts dd", has_text="GPU 0\u20137")
         expect(whole).to_be_visible()
 
         submit(client, name="comes", hints={"duration_s": 90_000}, **elastic)

@@ -28,7 +28,10 @@ BEGUN: tuple[tuple[float, Event], ...] = (
 
 def told(*at: float) -> JobRecord:
     ledger = Ledger()
-    for when, event in (*BEGUN, *((one, Reported(A, 1, Report(progress=0.1))) for one in at)):
+    for when, event in (
+        *BEGUN,
+        *((one, Reported(A, 1, Report(progress=0.1, steps=5.0))) for one in at),
+    ):
         ledger.fold(when, event)
     return ledger.jobs[A]
 
@@ -98,3 +101,19 @@ def test_people_read_it_as_the_reason_while_the_state_stays() -> None:
 
     assert (fresh.state, fresh.reason, fresh.silent_s) == ("running", "", None)
     assert (old.state, old.reason) == ("running", "no heartbeat for 40 s")
+
+
+def test_a_job_that_does_not_use_its_gpus_is_told_so_although_it_is_silent() -> None:
+    async def described() -> JobAnswer:
+        engine = Processes("1x1:a100", speed=1.0, perf=Replay())
+        driver = Driver(engine, MemoryStore(), policy="fifo")
+        await driver.open()
+        try:
+            old = told(driver.now - 2_001.0, driver.now - 2_000.0)
+            driver.ledger.idle.look([old], driver.now - 2_000.0)
+            driver.ledger.idle.look([old], driver.now)
+            return JobView(driver).job(JobStatus(old, "running"))
+        finally:
+            await driver.close()
+
+    assert asyncio.run(described()).reason.startswith("holds 1 ")

@@ -99,7 +99,8 @@ class JobView:
             text = record.said  # such as what a search for its batch tries now
         if status.state == "running" and is_idle(self._driver, record):
             text = describe_idle(self._driver.ledger.idle.uses[record.job.id], self.device)
-        text = silence_words(self._silent_s(status)) or text
+        else:
+            text = silence_words(self._silent_s(status)) or text
         return mask(text, secrets_of(record.job))
 
     def _silent_s(self, status: JobStatus) -> float | None:

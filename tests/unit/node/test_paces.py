@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from weft.node.measuring.health import Paces
+from pathlib import Path
+
+import pytest
+
+from weft.core.model.job import JobId
+from weft.engines.attempts.watch import Watched
+from weft.node.attempt_log import Journal
+from weft.node.measuring import health
+from weft.node.measuring.health import HealthLines, Paces
+from weft.wire.attempt import AttemptSpec
 from weft.wire.messages import Counted
 
 
@@ -39,3 +48,26 @@ def test_a_rank_that_counts_no_steps_of_its_own_is_not_judged() -> None:
     paces.take(word(0, 3.0, 0.0, 0.0))
 
     assert paces.window() == []
+
+
+def test_the_engine_reads_what_is_told_of_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "EVERY_S", 0.0)
+    spec = AttemptSpec("j", 1, ("true",), "/", "", (2, 3), world_size=2)
+    journal = Journal(tmp_path, "")
+    journal.write("ranks", ranks={"0": (11, 1), "1": (12, 1)})
+    lines = HealthLines(spec, journal)
+    for at in (1.0, 3.0):
+        for rank in (0, 1):
+            lines.take(word(rank, at, at, 10.0 * at))
+        lines.look()
+
+    journal.close()
+
+    watched = Watched(JobId("j"), 1, tmp_path)
+    assert list(watched.log.events(watched._read)) == []
+
+    (told,) = watched.health
+    assert (told.ranks, [gpu for _, gpu, *_ in told.paces]) == (2, [2, 3])
+    assert watched.pids == {0: 11, 1: 12}

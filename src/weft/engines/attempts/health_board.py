@@ -34,7 +34,7 @@ def read_health(line: dict[str, Any]) -> AgentHealth:
     return AgentHealth(
         NodeId(str(line["node"])),
         bool(line["alone"]),
-        int(line["ranks"]),
+        int(line["world"]),
         tuple(
             DeviceHealth(int(gpu), str(fault)[:LONGEST], tuple(str(n)[:LONGEST] for n in notes))
             for gpu, fault, notes in line["devices"]

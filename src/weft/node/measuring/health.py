@@ -77,7 +77,7 @@ class HealthLines:
                 "health",
                 node=self._spec.node,
                 alone=not self._spec.learnt,
-                ranks=self._spec.world_size,
+                world=self._spec.world_size,
                 devices=[
                     (gpu, record.fault, record.notes)
                     for gpu, record in zip(self._numbers(), self._watch.seen, strict=False)

@@ -327,7 +327,7 @@ class Fails:
     [
         (OverAllocates(), "what is not there: GPU 0 of .* is claimed to 1.00 already"),
         (GivesGhosts(), "gives GPUs that do not exist"),
-        (SplitsGangs(), r"gives '\w+' \d GPUs; it takes (\d) to \1"),
+        (SplitsGangs(), r"gives '\w+' \d GPUs?; it takes (\d) to \1"),
         (IgnoresKinds(), r"puts '\w+' on \['\w+'\]; it takes \('\w+',\)"),
         (RollsDice(), "gives two plans for one view: it draws numbers that are not view.rng's"),
         (RemembersSecretly(), "two plans for one view.* keeps something outside Plan.memory"),

@@ -40,7 +40,7 @@ def doctor(
     ] = Path("weft-state"),
     as_json: o.AsJson = False,
 ) -> None:
-    """Check this machine and the service, a line each.
+    """Check this machine and the service, one line per check.
 
     Ports, rights, GPU driver, MPS, checkpoints folder, clock, disk and engine. Exits with 1 if
     something is bad.

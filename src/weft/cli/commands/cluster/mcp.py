@@ -35,10 +35,10 @@ class Tool:
 
 
 def mcp() -> None:
-    """Serve assistants by the Model Context Protocol, on standard input.
+    """Serve assistants over the Model Context Protocol, on standard input.
 
-    They can list jobs, explain why one waits, plan, compare what-ifs, and submit after a
-    confirmation. WEFT_URL and WEFT_TOKEN say where, and on whose behalf.
+    Assistants can list jobs, explain why one waits, plan, compare what-ifs, and submit after a
+    confirmation. Set WEFT_URL and WEFT_TOKEN to the service and to the token that they use.
     """
     from weft.cli.connect.client import Client
     from weft.cli.view.errors import user_errors

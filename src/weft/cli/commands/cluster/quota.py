@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weft.cli.connect.client import Client
 
 quota = typer.Typer(
-    help="Limits and weights of tenants (admins).", no_args_is_help=True, add_completion=False
+    help="Set limits and weights of tenants (admins).", no_args_is_help=True, add_completion=False
 )
 
 GPUS = partial(typer.Option, metavar="N")
@@ -51,15 +51,15 @@ def set_quota(
     ] = None,
     own: Annotated[
         float | None,
-        GPUS(help="GPUs of its own: lent while idle, and taken back when its jobs need them."),
+        GPUS(help="GPUs that it owns: lent while idle, and taken back when its jobs need them."),
     ] = None,
     parent: Annotated[
         str | None,
-        typer.Option(help="The group it is in, which may have GPUs of its own.", metavar="GROUP"),
+        typer.Option(help="The group it belongs to, which may own GPUs.", metavar="GROUP"),
     ] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Set rules of one tenant; those that are not named stay. Running jobs are left alone."""
+    """Set rules of one tenant; its other rules stay. Running jobs are left alone."""
     from weft.cli.connect.client import Client
 
     given: dict[str, float | str | None] = {
@@ -97,11 +97,13 @@ def lending(
     ] = None,
     min_run: Annotated[
         str | None,
-        typer.Option(help="How long a job runs before it has to give way: 10m.", metavar="TIME"),
+        typer.Option(
+            help="How long a job may run before it has to give the GPUs back: 10m.", metavar="TIME"
+        ),
     ] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Set how GPUs that are tenants' own are lent; what is not named stays."""
+    """Set how GPUs that tenants own are lent; settings not given stay."""
     from weft.cli.connect.client import Client
     from weft.cli.options.shared import seconds
 

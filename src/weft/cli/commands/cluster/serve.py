@@ -45,7 +45,7 @@ def serve(
     config: Annotated[  # noqa: ARG001 - read before all others
         Path | None,
         typer.Option(
-            help="A file with these options, TOML or YAML; those given here win.",
+            help="Read these options from a TOML or YAML file; options given here override it.",
             metavar="FILE",
             callback=read_config,
             is_eager=True,
@@ -54,12 +54,14 @@ def serve(
     options: ServeOptions,
     standby: Annotated[
         bool,
-        typer.Option("--standby", help="Wait while another service leads; take over from it."),
+        typer.Option(
+            "--standby", help="Wait while another service leads, and take over when it stops."
+        ),
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
     log_folder: Annotated[
         Path | None,
-        typer.Option(help="Also log to files of this folder, one a day.", metavar="FOLDER"),
+        typer.Option(help="Also log to this folder, one file per day.", metavar="FOLDER"),
     ] = None,
     print_config: Annotated[
         bool,
@@ -68,7 +70,8 @@ def serve(
 ) -> None:
     """Run the scheduler service: REST API, events, metrics.
 
-    Jobs go on when it ends, and are taken up again when it starts with the same --state.
+    Jobs keep running when the service exits; it finds them again when it starts with the same
+    --state.
     """
     table = context.meta.get(USERS) if options.users is None else None
     if print_config:

@@ -34,13 +34,13 @@ def run(
         typer.Option("--pty", "-t", help="Give it a terminal, as `ssh -t` does."),
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="The job's own output and nothing else.")
+        bool, typer.Option("--quiet", "-q", help="Print only the job's own output.")
     ] = False,
 ) -> None:
     """Run a command on the cluster, from this folder.
 
-    Its output is followed to the end, over restarts, and its exit code is yours. Ctrl-C asks
-    whether to cancel the job; otherwise it goes on without you.
+    Prints the job's output until it ends, across restarts, and exits with the job's exit code.
+    Ctrl-C asks whether to cancel the job; if you decline, the job keeps running.
     """
     if pty:
         run_session(command, flags, quiet=quiet, detach=detach)

@@ -77,7 +77,7 @@ async def reserve(name: Name, body: AskReservation, service: Service, who: Admin
 
 @router.delete("/reservations/{name}", response_model=Done)
 async def remove_reservation(name: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
-    """Release its devices for everybody."""
+    """Remove a reservation; all jobs may use its devices again."""
     rules = service.live.quotas
     if name not in rules.windows:
         raise UnknownName.among("reservation", name[:64], rules.windows, "weft reserve list")

@@ -278,7 +278,7 @@ class LocalEngine(AgentEngine):
         except OSError as error:
             if error.errno in EVERYBODYS:
                 raise EngineError(f"cannot write in {watched.folder}: {error.strerror}") from error
-            log.warning("attempt=%s is not told its new terms: %s", watched.folder, error)
+            log.warning("attempt=%s did not get its new settings: %s", watched.folder, error)
 
     async def resize(self, job: Job, to: Allocation, attempt: int, epoch: int) -> None:
         """Tell the agent all that it would be told of an attempt on the new devices."""

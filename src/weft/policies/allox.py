@@ -169,7 +169,7 @@ class WorstOff:
         "worst-off",
         "Le et al. 2020",
         starves="users who hold more than others",
-        idles="users who hold more wait while one who holds less starts",
+        idles="users who hold more wait while a user who holds less starts",
         taxonomy=tax.Taxonomy(fairness=tax.Fairness.USERS, preemption=tax.Preemption.NEVER),
     )
     stops = False

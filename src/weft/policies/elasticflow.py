@@ -61,8 +61,8 @@ class ElasticFlow:
         "Gu et al. 2023",
         needs=Needs.REMAINING,
         controls=Controls.COUNT,
-        starves="jobs without a deadline wait for what deadlines leave",
-        idles="nobody gets a size that is not a level, or that would make it late",
+        starves="jobs without a deadline get only the GPUs that jobs with deadlines leave",
+        idles="no job gets a size that is not a level, or that would make it late",
         taxonomy=WHERE,
     )
 

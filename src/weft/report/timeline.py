@@ -61,7 +61,7 @@ def _stops(outcome: Outcome, rows: dict[Gpu, int], unit: Unit) -> list[dict[str,
             "y": [rows[b.node, b.gpu] for b in again.values()],
             "marker": {"symbol": "x", "size": 6, "color": STOPPED},
             "text": [escape(b.job) for b in again.values()],
-            "hovertemplate": "<b>%{text}</b> goes on after a stop<extra></extra>",
+            "hovertemplate": "<b>%{text}</b> continues after a stop<extra></extra>",
         }
     ]
 

@@ -65,7 +65,7 @@ class Watchdog:
 
     @property
     def ready(self) -> bool:
-        """Whether everything is well."""
+        """Whether every part of the service works."""
         return all(check.ok for check in self.checks().values())
 
     def open(self, environment: Mapping[str, str] = os.environ) -> None:

@@ -50,7 +50,7 @@ def compare(last: int, token: int) -> None:
     if last != token:
         raise Superseded(
             f"another service has taken over the log (token {last}, ours was {token})",
-            hint="this one does nothing more; jobs go on under the other",
+            hint="this one stops acting; jobs go on under the other",
         )
 
 

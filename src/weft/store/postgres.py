@@ -355,7 +355,7 @@ class PostgresPlace:
             except psycopg.errors.LockNotAvailable as error:
                 self._session.execute(END_HOLDER, (LEADS,))
                 if time.monotonic() > until:
-                    raise StoreError(f"the leader stands inside a transaction: {error}") from error
+                    raise StoreError(f"the leader is inside a transaction: {error}") from error
                 continue
             if taken:
                 self._session.execute(END_HOLDER, (LEADS,))

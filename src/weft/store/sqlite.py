@@ -163,6 +163,6 @@ def own(path: Path) -> int:
         os.close(handle)
         raise InvalidConfig(
             f"{path} is in use by another process",
-            hint="one service a --state folder; is one still running?",
+            hint="only one service per --state folder; is one still running?",
         ) from error
     return handle

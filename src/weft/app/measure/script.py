@@ -284,6 +284,6 @@ def _nothing(run: _Run) -> InvalidConfig:
     if run.trouble:
         return InvalidConfig(f"the script failed: {run.trouble}", hint="try it alone first")
     return InvalidConfig(
-        "the script ended and never said how fast it trains",
+        "the script ended without reporting how fast it trains",
         hint="`weft profile` measures scripts that use weft.train",
     )

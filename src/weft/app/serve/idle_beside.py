@@ -43,7 +43,7 @@ class IdleBeside(Repeated):
     """
 
     every_s = 15.0
-    trouble = "who waits beside idle devices is not counted"
+    trouble = "jobs that wait beside idle devices are not counted"
     waits_first = True
     driver: Driver
     rules: Callable[[], Quotas]

@@ -61,7 +61,7 @@ class SleepSettings:
             )
         if bool(self.sleep) != bool(self.wake):
             raise InvalidConfig(
-                "nodes that are put to sleep by a command are woken by one",
+                "nodes that a command puts to sleep need a command to wake them",
                 hint="give both --sleep-command and --wake-command",
             )
         for text in (self.sleep, self.wake):

@@ -111,7 +111,7 @@ class FilePlace:
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise StoreError(f"the leader stands inside a transaction: {error}") from error
+            raise StoreError(f"the leader is inside a transaction: {error}") from error
 
 
 def open_place(state: Path, database: str) -> Place:
@@ -159,7 +159,7 @@ class Standby:
         limit_s = STALE_S if self._seen.beat else STARTING_S
         if now - self._since < limit_s or not self._seen.holder:
             return
-        log.warning("the leader has stood still for %.0f s: %s", limit_s, self._seen.holder)
+        log.warning("the leader has not responded for %.0f s: %s", limit_s, self._seen.holder)
         self._since = now
         with contextlib.suppress(StoreError):
             if not self._place.take_from(self._seen):

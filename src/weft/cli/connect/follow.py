@@ -15,7 +15,7 @@ from weft.service.responses.answers import JobAnswer
 POLL_S = 0.3
 PATIENCE_S = 120.0  # a service that restarts is back sooner; jobs go on meanwhile
 
-AWAY = "the service does not answer; jobs go on, waiting for it"
+AWAY = "the service does not answer; waiting for it, jobs keep running"
 
 T = TypeVar("T")
 

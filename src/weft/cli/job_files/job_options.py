@@ -25,7 +25,7 @@ from weft.frozen import frozen
 
 JOB = panel("Job (the fields of a job file)")
 ORDER = panel("Order, sweeps and arrays")
-WHERE = panel("Where and as what it runs")
+WHERE = panel("Where and how it runs")
 TIME = panel("Time, failures and stops")
 
 

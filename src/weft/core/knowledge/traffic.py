@@ -10,7 +10,7 @@ from weft.frozen import frozen
 
 
 class Pattern(StrEnum):
-    """Who of a job's workers talks to whom."""
+    """Which workers of a job communicate with which."""
 
     RING = "ring"  # all-reduce: each to the next
     TREE = "tree"  # reduce and broadcast: each to its parent, (i - 1) // 2

@@ -53,7 +53,9 @@ class FleetLoop(AttemptLoop[Run]):
         troubles = [*self._rounds.troubles.values()]
         if self._away is not None:
             since, why = self._away
-            troubles.append(f"no word from {self.what} for {time.monotonic() - since:.0f} s: {why}")
+            troubles.append(
+                f"no answer from {self.what} for {time.monotonic() - since:.0f} s: {why}"
+            )
         out_of_use = [
             OutOfUse(machine.node, machine.health is Health.DRAINING, machine.reason)
             for machine in self.machines.values()
@@ -184,7 +186,7 @@ class FleetLoop(AttemptLoop[Run]):
                 await self._end_stranger(key)
 
     async def _end_stranger(self, key: Key) -> None:
-        log.warning("job=%s attempt=%d runs and is nobody's; ending it", *key)
+        log.warning("job=%s attempt=%d runs but belongs to no job; ending it", *key)
         with contextlib.suppress(Away):
             await self.manager.cancel(key)
 

@@ -59,7 +59,8 @@ class NativeSlurm:
         binds = config.get("TaskPlugin", "task/none") not in ("task/none", "")
         if self._as_users and config.get("DisableRootJobs", "No").lower() == "yes":
             raise EngineError(
-                "this site runs no jobs of root (DisableRootJobs), so none can become its user",
+                "this site does not run jobs of root (DisableRootJobs), so jobs cannot run as "
+                "their users",
                 hint="drop --users",
             )
         wishes = replace(self._wishes, owner=owner, counts_memory=memory)

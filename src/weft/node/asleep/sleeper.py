@@ -130,7 +130,7 @@ class Sleeper:
             self._answer(state)
             return
         self._thaw()
-        self._refuse(AWAKE, f"a process did not stand still within {WITHIN_S:g} s")
+        self._refuse(AWAKE, f"a process did not freeze within {WITHIN_S:g} s")
 
     def _thaw(self) -> bool:
         if thaw_tree(self._find, self._enclosure.ranks_group, WITHIN_S):

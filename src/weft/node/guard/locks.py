@@ -55,7 +55,7 @@ def hold(path: Path, whose: str, wait_s: float) -> int:
         except BlockingIOError as error:
             if time.monotonic() > until:
                 os.close(handle)
-                raise OSError(error.errno, f"processes of {whose} are still there") from error
+                raise OSError(error.errno, f"processes of {whose} are still running") from error
             time.sleep(0.05)
         else:
             return handle

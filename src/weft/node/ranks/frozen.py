@@ -41,7 +41,7 @@ class FrozenRanks:
         for number in frozen:
             if number not in self._since:
                 self._since[number] = now
-                text = f"rank {number} was stopped by a signal, and is told to go on"
+                text = f"rank {number} was stopped by a signal, and is sent SIGCONT"
                 self._notice("warning", text)
             if now - self._since[number] <= STILL_S:
                 self._ranks[number].signal(signal.SIGCONT)

@@ -360,7 +360,7 @@ class _Search:
             elif row in self._unpromised:
                 reasons[job.id] = (
                     f"waits for a GPU with fewer than {PROMISES} other jobs that were promised a "
-                    "slowdown, as nobody knows yet whether one more can be kept"
+                    "slowdown, as it is not known yet whether the promise to one more can be kept"
                 )
             elif self._kinds:
                 reasons[job.id] = "no shared GPU has enough memory left for it"

@@ -61,7 +61,7 @@ class Antman:
         "antman",
         "Xiao et al. 2020",
         controls=Controls.SHARE | Controls.TIER,
-        starves="opportunistic jobs get what is left",
+        starves="opportunistic jobs get only the GPUs that are left",
         idles="free devices gather for the first gang that can use them",
         ties=Ties.NONE,
         taxonomy=WHERE,

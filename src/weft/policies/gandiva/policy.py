@@ -86,7 +86,8 @@ class Gandiva:
             "Xiao et al. 2018",
             controls=controls,
             resume_s=self.hand_over,
-            idles="jobs take turns where they live, and who finds no home keeps others waiting",
+            idles="jobs take turns on their node, and a job that finds no node keeps others "
+            "waiting",
             ties=Ties.NONE,
             taxonomy=WHERE,
         )

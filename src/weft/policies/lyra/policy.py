@@ -68,7 +68,7 @@ class Lyra:
             needs=Needs.NOTHING if self.order == "fifo" else Needs.REMAINING,
             controls=Controls.COUNT,
             ties=Ties.NONE,
-            idles="" if self.scale else "nobody gets more than its base workers",
+            idles="" if self.scale else "no job gets more than its base workers",
             taxonomy=WHERE,
             resize_s=self.resize_s,
         )

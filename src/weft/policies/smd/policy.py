@@ -66,7 +66,7 @@ class Smd:
     @property
     def about(self) -> About:
         """Decides once an interval."""
-        waits = "others are worth more for what they take"
+        waits = "other jobs are worth more for the GPUs they take"
         needs, also = Needs.REMAINING, Controls.HOST
         return sizes_in_rounds(
             "smd", "Yu et al. 2021", self.interval, WHERE, needs=needs, also=also, starves=waits

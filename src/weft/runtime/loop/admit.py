@@ -98,7 +98,7 @@ def check_after(job: Job, ledger: Ledger) -> None:
         record = ledger.jobs.get(other)
         if record is None:
             raise InvalidConfig(
-                f"job {job.id!r} is to run after {other!r}, and there is no such job",
+                f"job {job.id!r} must run after {other!r}, but there is no such job",
                 hint="submit that one first; `weft jobs --all` shows all that are known",
             )
 

@@ -30,7 +30,7 @@ class Unwritten(EngineError):  # noqa: N818 - as the others
     def because(cls, error: WeftError) -> Unwritten:
         """What a submitter is told."""
         return cls(
-            f"the scheduler's log cannot be written, so nothing is accepted: {error.what}",
+            f"the scheduler cannot write its log, so it accepts no requests: {error.what}",
             hint="free space in the service's --state folder, then ask again",
         )
 

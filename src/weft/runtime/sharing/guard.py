@@ -234,7 +234,7 @@ class SharingGuard(Repeated):
     def _said(self, task: asyncio.Task[None]) -> None:
         self._saying.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("what was observed is not written down: %s", error)
+            log.warning("observations are not recorded: %s", error)
 
 
 def is_settled(now: float, resident: Resident) -> bool:

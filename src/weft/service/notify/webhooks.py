@@ -114,7 +114,7 @@ class Hooks:
         return hook
 
     def remove(self, hook: str) -> None:
-        """Tell it no more."""
+        """Stop notifying it."""
         if hook not in self._hooks:
             raise UnknownName(f"no webhook {hook!r}", hint="`weft webhook list` shows all")
         if task := self._tasks.pop(hook, None):

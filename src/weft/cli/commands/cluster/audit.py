@@ -48,4 +48,4 @@ def audit(
         Column("about", lambda row: words.plain(row.about), drop=1, most=32),
         Column("answer", lambda row: str(row.status), right=True),
     ]
-    show_rows(answer, columns, answer.requests, "nothing is recorded that fits", as_json=as_json)
+    show_rows(answer, columns, answer.requests, "no recorded request matches", as_json=as_json)

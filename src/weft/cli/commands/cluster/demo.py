@@ -72,7 +72,7 @@ def demo(
                 if stay.wanted:
                     keep_feeding(client.url)
                     text = (
-                        "the service goes on and a job comes from time to time; "
+                        "the service keeps running and a job arrives from time to time; "
                         f"`kill {stay.pid}` ends both, {folder} is its state"
                     )
                     screen.print(text, soft_wrap=True)
@@ -247,8 +247,8 @@ def what_next(url: str, jobs: list[str]) -> str:
     path = "" if shutil.which("weft") else f" PATH={Path(sys.executable).parent}:$PATH"
     lines = (
         (f"export WEFT_URL={url}{path}", "in another terminal, then:"),
-        ("weft top", "who holds what, live"),
-        (f"weft job {name}", "what became of a job"),
+        ("weft top", "which job holds what, live"),
+        (f"weft job {name}", "what happened to a job"),
         ("weft run --gpus 2 -- python -c 'print(1)'", "a job of your own"),
         ("weft plan --gpus 4", "what would happen to a job"),
         ("weft what-if --policy fifo", "the same jobs under another policy"),

@@ -106,9 +106,9 @@ def _port(url: str) -> Finding:
 
     port = urlsplit(url).port or 80
     if is_free(port):
-        text = f"none answers at {url}; port {port} is free for `weft serve`"
+        text = f"no service answers at {url}; port {port} is free for `weft serve`"
         return Finding("service", "bad", text)
-    return Finding("service", "bad", f"{url} is taken by something that is no service of Weft")
+    return Finding("service", "bad", f"{url} is used by another program, not by a Weft service")
 
 
 def check_folders(state: Path) -> Iterator[Finding]:

@@ -41,7 +41,10 @@ def nodes(
         screen.print(health_table(answer.nodes, screen.width))
         return
     if health:
-        screen.print("no machine tells how its GPUs are: none has a driver that the engine can ask")
+        screen.print(
+            "no machine reports the health of its GPUs: the engine cannot query a driver on any "
+            "of them"
+        )
         return
     screen.print(*troubles, nodes_table(answer.nodes, held, screen.width), sep="\n")
 
@@ -68,7 +71,7 @@ def drain(
     """
     text = f"{node} is drained; its jobs are asked to leave and start again elsewhere"
     if when_done:
-        text = f"{node} gets no more jobs; those that are there run to their end"
+        text = f"{node} gets no more jobs; the jobs there run to their end"
     name, _, gpus = node.partition(":")
     _tell(name, "drain", text, as_json=as_json, gpus=gpus, when_done=when_done)
 

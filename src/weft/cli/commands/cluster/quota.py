@@ -78,7 +78,7 @@ def set_quota(
             )
         if "@" in tenant and set(rules_given) != {"limits"}:
             raise InvalidConfig(
-                f"{tenant!r} is about GPUs of one kind; weights and guarantees are of all kinds",
+                f"{tenant!r} is for GPUs of one kind; weights and guarantees are for all kinds",
                 hint="set --gpus for it, and the others for the tenant alone",
             )
         client = Client()
@@ -130,7 +130,7 @@ def remove(tenant: Whose, as_json: o.AsJson = False) -> None:
         rules = _rules(client)
         if not any(tenant in rules[rule] for rule in RULES):
             raise UnknownName(
-                f"there are no rules of {tenant!r}", hint="`weft quota list` shows all"
+                f"there are no rules for {tenant!r}", hint="`weft quota list` shows all"
             )
         for rule in RULES:
             rules[rule].pop(tenant, None)
@@ -176,5 +176,5 @@ def _show(answer: QuotaAnswer, *, as_json: bool) -> None:
         Column("guaranteed", number(answer.guaranteed), right=True),
         Column("holds", number(answer.held), right=True),
     ]
-    none = "no rules: every tenant may hold all, and weighs the same"
+    none = "no rules: every tenant may hold all GPUs, and all have the same weight"
     show_rows(answer, columns, named, none, as_json=as_json)

@@ -122,4 +122,4 @@ def _show(answer: Any, reservations: list[Reservation], *, as_json: bool) -> Non
             drop=2,
         ),
     ]
-    show_rows(answer, columns, reservations, "nothing is kept for anybody", as_json=as_json)
+    show_rows(answer, columns, reservations, "no reservations", as_json=as_json)

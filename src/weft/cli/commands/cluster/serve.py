@@ -116,7 +116,7 @@ def _wait_for_turn(state: Path, database: str) -> Standby:
     from weft.service.watchdog import tell
 
     place = open_place(state, database)
-    typer.echo(f"standing by for the service of {place.name}")
+    typer.echo(f"standing by for the service at {place.name}")
     tell(os.environ, "READY=1\nSTATUS=standing by")
     turn = Standby(place, lambda: tell(os.environ, "WATCHDOG=1"))
     turn.wait()
@@ -138,7 +138,10 @@ def daily_log(folder: Path) -> logging.Handler:
 def announce(url: str, state: object) -> None:
     """Say where the service is, for people and for whoever started us."""
     typer.echo(f"weft serves {url} (API: {url}/docs), state in {state}")
-    typer.echo("Ctrl-C ends the service; jobs go on and are taken up again")
+    typer.echo(
+        "Ctrl-C stops the service; jobs keep running, and the service finds them when it starts "
+        "again"
+    )
 
 
 def announce_joining(line: str) -> None:

@@ -60,9 +60,7 @@ def show_secret(made: NewToken, *, quiet: bool, as_json: bool) -> None:
     else:
         screen = console()
         screen.print(made.token, soft_wrap=True)
-        screen.print(
-            "keep it: it is not shown again; whoever has it sets WEFT_TOKEN to it", style="dim"
-        )
+        screen.print("keep it: it is not shown again; to use it, set WEFT_TOKEN to it", style="dim")
 
 
 @token.command()

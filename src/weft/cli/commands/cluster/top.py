@@ -1,4 +1,4 @@
-"""`weft top`: who holds what, live."""
+"""`weft top`: which job holds what, live."""
 
 from __future__ import annotations
 

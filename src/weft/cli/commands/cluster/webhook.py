@@ -71,7 +71,7 @@ def add(
     else:
         screen = console()
         if made.format != "weft":
-            screen.print(f"webhook {made.id}, told as {made.format}", soft_wrap=True)
+            screen.print(f"webhook {made.id}, notified as {made.format}", soft_wrap=True)
             return
         screen.print(f"webhook {made.id}, secret {made.secret}", soft_wrap=True)
         screen.print("keep the secret: it is not shown again", style="dim")

@@ -114,4 +114,6 @@ def leave(client: Client, job: str) -> None:
         client.delete(at("jobs", job))
         notes().print(f"{job}: cancelled", style="dim")
         return
-    notes().print(f"{job} goes on; `weft logs -f {job}` follows it, `weft cancel {job}` ends it")
+    notes().print(
+        f"{job} keeps running; `weft logs -f {job}` follows it, `weft cancel {job}` ends it"
+    )

@@ -59,7 +59,7 @@ def _show(done: Evaluation) -> None:
     learnt = f"the first {done.warm_up} are learnt from only"
     typer.echo(
         f"{done.jobs} jobs, {learnt}; {done.nodes} nodes of 8 GPUs, load {done.load:.2f}; "
-        "shortest predicted service first, nobody is stopped"
+        "shortest predicted service first, no job is stopped"
     )
     table = Table("predictor")
     for heading in (

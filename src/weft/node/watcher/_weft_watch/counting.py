@@ -53,7 +53,7 @@ def complain(error: BaseException) -> None:
     if not _complained:
         _complained = True
         with suppress(Exception):  # its output may be closed
-            sys.stderr.write(f"weft: not everything of this process is watched: {error!r}\n")
+            sys.stderr.write(f"weft: this process is only partly watched: {error!r}\n")
 
 
 class Counter:

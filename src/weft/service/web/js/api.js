@@ -50,7 +50,7 @@ async function send(method, path, { body, headers, signal } = {}) {
     if (error.name === "AbortError") throw error;
     throw new Problem(0, {
       error: "the service does not answer",
-      hint: "it may be starting again; the page tries again by itself",
+      hint: "it may be restarting; the page retries by itself",
     });
   }
   if (!answer.ok) throw await refuse(answer);

@@ -105,7 +105,7 @@ class GandivaFair:
             "Chaudhary et al. 2020",
             resume_s=self.hand_over,
             weighs=True,
-            idles="jobs take turns where they live",
+            idles="jobs take turns on their nodes",
             ties=Ties.NONE,
             taxonomy=WHERE,
         )

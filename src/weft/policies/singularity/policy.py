@@ -76,7 +76,7 @@ class Singularity:
         "Shukla et al. 2022",
         controls=Controls.COUNT,
         starves="a basic job waits while jobs of higher tiers want every device",
-        idles="sizes divide what a job asked for",
+        idles="a job's size must divide the number of GPUs it asked for",
         ties=Ties.NONE,
         taxonomy=WHERE,
     )

@@ -262,7 +262,7 @@ def _about(*, pools: bool, together: bool) -> About:
         needs=Needs.MODEL,
         controls=Controls.COUNT | Controls.BATCH | Controls.PLAN | shares,
         starves="the longest, while shorter ones keep coming",
-        idles="GPUs go only to jobs that are believed to gain by them",
+        idles="GPUs go only to jobs that are predicted to benefit from them",
         taxonomy=replace(WHERE, sharing=side),
         pools=pools,
     )

@@ -323,7 +323,10 @@ function Cheapest({ job, change, me }) {
         (told) => `submitted as ${told.id}`,
       );
       if (made) go("job", [made.id]);
-    } else if (node && (await confirm(`Put node ${node} back into service?`, { action: "Put back into service" }))) {
+    } else if (
+      node &&
+      (await confirm(`Put node ${node} back into service?`, { action: "Put back into service" }))
+    ) {
       attempt(() => post(at("nodes", node, "undrain")));
     }
   };

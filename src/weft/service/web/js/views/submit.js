@@ -40,7 +40,10 @@ export function words(line) {
 export function inWordsOf(way, error) {
   const advice = "write the line as a script: `run: |`";
   if (way !== "form" || !error?.message.includes(advice)) return error;
-  return { ...error, message: error.message.replace(advice, "tick “it is a script” below the field") };
+  return {
+    ...error,
+    message: error.message.replace(advice, "tick “it is a script” below the field"),
+  };
 }
 
 export function bodyOf(form) {

@@ -105,7 +105,7 @@ def policy_index() -> str:
     lines = [
         MADE,
         "# Policies\n",
-        "One page a policy, made from its module. `weft list policy` prints the same table.",
+        "One page per policy, made from its module. `weft list policy` prints the same table.",
         "A policy is typed as `NAME` or `NAME:KEY=VALUE,KEY=VALUE`.\n",
         "| policy | what it does | paper | reads |",
         "|---|---|---|---|",

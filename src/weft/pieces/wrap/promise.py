@@ -33,8 +33,8 @@ Changes = dict[JobId, Allocation | None]
 class KeepPromises(Wrapper):
     """Admit jobs by their deadlines, and keep what was promised whatever the policy does.
 
-    `slot` is the length of a slot of promises in seconds, `quantile` of predicted lengths, and
-    `restarts` how many unplanned restarts a promise survives.
+    `slot` is the length of a time slot of promises in seconds, `quantile` the quantile of predicted
+    lengths that is used, and `restarts` how many unplanned restarts a promise survives.
     """
 
     slot: float = 60.0

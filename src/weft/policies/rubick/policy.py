@@ -43,10 +43,10 @@ WHERE = tax.classify(
 
 @frozen
 class Rubick:
-    """GPUs from where they gain least to where they gain most, by the best plan at each size.
+    """Move GPUs from where they gain least to where they gain most, by the best plan at each size.
 
-    `interval` is the length of a round, `gate` the part of its running time that a job must keep
-    for work to be changed again, `max_gpus` the most one job may get.
+    `interval` is the length of a round, `gate` the fraction of its running time that a job must
+    have spent on work before it is changed again, `max_gpus` the most one job may get.
     """
 
     interval: float = 60.0

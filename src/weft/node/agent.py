@@ -3,8 +3,8 @@
     python -m weft.node.agent FOLDER
 
 `FOLDER` holds the attempt's `spec.json` (`weft.wire.attempt`). The agent is a session of its own
-and outlives whoever started it; its ranks do not outlive it. Exactly one agent ever runs an
-attempt: the one whose `claim.json` is there. The last line of `events.jsonl` is `ended`, written
+and outlives the process that started it; its ranks do not outlive it. Exactly one agent ever runs
+an attempt: the one whose `claim.json` is there. The last line of `events.jsonl` is `ended`, written
 when the last process is gone, with `outcome` finished, stopped or failed.
 """
 

@@ -52,7 +52,7 @@ class Fifo:
         return _about(self.place, backfill=self.backfill)
 
     def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
-        """Whoever fits and is alone starts."""
+        """A lone job that fits starts."""
         return welcome_in(find_place("fifo", self.place), job, free)
 
     def decide(self, view: View) -> Plan:

@@ -60,7 +60,7 @@ class Las:
         return _about(self.place)
 
     def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:
-        """Whoever is alone and fits starts; without queues all are looked at in a quantum."""
+        """A lone job that fits starts; without queues all are reviewed after a quantum."""
         plan = welcome_in(find_place("las", self.place), job, free)
         return plan if self.thresholds else plan and Plan(plan.changes, wake_at=now + self.quantum)
 

@@ -74,7 +74,7 @@ class Tiresias:
         return self.knob is None
 
     def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
-        """Whoever is alone and fits starts; who sank is worked out when an order matters."""
+        """A lone job that fits starts; demotions are worked out when an order matters."""
         return welcome(job, free, by_skew(self.pack_limit))
 
     def decide(self, view: View) -> Plan:

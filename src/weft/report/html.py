@@ -59,7 +59,7 @@ def write_report(
 ) -> None:
     """Write the comparison of `result` to `path`; the same result gives the same bytes.
 
-    `command` is what made it, for whoever wants to make it again.
+    `command` is what made it, so that it can be repeated.
     """
     page = render(result, _plotly(), title=title, command=command)
     try:

@@ -207,7 +207,7 @@ class Server(uvicorn.Server):
         """The signals end the server; they are not raised again once it has ended."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            # Not in the main thread, as in tests: whoever runs us says when to end.
+            # Not in the main thread, as in tests: the caller decides when to end.
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(number, self.handle_exit, number, None)
         try:
@@ -219,7 +219,7 @@ class Server(uvicorn.Server):
 
 
 async def _end_with(waiting: Awaitable[object], server: uvicorn.Server) -> None:
-    """A service without its scheduler must end, so that whoever started it notices."""
+    """A service without its scheduler must end, so that the service manager notices."""
     try:
         await waiting
     finally:

@@ -24,7 +24,7 @@ async def a_gang_starts_and_finishes(subject: Subject) -> None:
 
 
 async def jobs_of_any_name_run(subject: Subject) -> None:
-    """Dots, colons, patterns, quotes and commands in a name are a name to whoever reads it."""
+    """Dots, colons, patterns, quotes and commands in a name are read as part of the name."""
     async with session(subject) as it:
         for name in NAMES:
             job = subject.job(name, 1)

@@ -106,7 +106,9 @@ class Session:
         self.engine = engine
         self._news = engine.events()
         self._patience_s = patience_s
-        self._coming: asyncio.Future[Event] | None = None  # outlives whoever stops waiting for it
+        self._coming: asyncio.Future[Event] | None = (
+            None  # outlives a caller that stops waiting for it
+        )
 
     def leave(self) -> None:
         """Wait for nothing more."""

@@ -71,6 +71,6 @@ class _AtOnce(ThreadPoolExecutor):
         done: Future[Any] = Future()
         try:
             done.set_result(fn(*args, **kwargs))
-        except BaseException as error:  # handed to whoever waits for the future
+        except BaseException as error:  # passed to the task that waits for the future
             done.set_exception(error)
         return done

@@ -79,7 +79,7 @@ def _request(body: Any) -> SleepRequest:
 
 
 def write_state(folder: Path, state: SleepState) -> None:
-    """Tell whoever asked."""
+    """Answer the request."""
     _write(folder / ASLEEP, asdict(state))
 
 

@@ -1,6 +1,6 @@
 """A service that waits beside another and takes over when that one is gone or stands still.
 
-Whoever leads holds a lock on the log: the kernel gives it back when the last thread of its process
+The leader holds a lock on the log: the kernel gives it back when the last thread of its process
 is gone, PostgreSQL when its session is. A leader whose lease stands still loses its token, so that
 it can write nothing more, and is ended where it can be reached; only then can the lock be had.
 """
@@ -44,7 +44,7 @@ def describe_process() -> str:
 
 
 class Place(Protocol):
-    """Where a log is kept, as whoever waits for it sees it; `name` is for people."""
+    """Where a log is kept, as a standby sees it; `name` is for people."""
 
     name: str
 
@@ -126,7 +126,7 @@ def open_place(state: Path, database: str) -> Place:
 class Standby:
     """One that waits for the log at `place`; `each` is called at every look.
 
-    Several wait in line: whoever is first holds a lock until `release`.
+    Several standbys wait in line: the first holds a lock until `release`.
     """
 
     def __init__(self, place: Place, each: Callable[[], None] = lambda: None) -> None:

@@ -281,7 +281,7 @@ class NodeDown:
 
 @frozen
 class LoanRecalled:
-    """Whoever lent machines wants `count` more of them back; each that goes is a NodeDown."""
+    """An owner wants `count` more of its lent machines back; each that leaves is a NodeDown."""
 
     count: int
 

@@ -45,7 +45,7 @@ def read_health(line: dict[str, Any]) -> AgentHealth:
 
 @dataclass
 class HealthBoard:
-    """The last that was told of each device; it stays when whoever told it has left."""
+    """The last report about each device; it stays when the reporting job has left."""
 
     _told: dict[NodeId, dict[int, DeviceHealth]] = field(default_factory=dict)
     _whole: set[NodeId] = field(default_factory=set)

@@ -93,7 +93,7 @@ class SlowDevices:
             for jobs in (self._gangs, self._found, self._uneven):
                 if len(jobs) > MOST_JOBS:
                     del jobs[next(iter(jobs))]  # the oldest
-            for pace in paces:  # whoever uses it now tells anew how it is
+            for pace in paces:  # the job that uses it now reports its state again
                 self.faults.pop(pace.device, None)
         slow = self._gangs[job][1].take(paces, ranks)
         if slow is None:

@@ -32,7 +32,7 @@ class Run:
     """An attempt whose end has not been told yet.
 
     `submitted` is when the manager took it, None before that. `asked` says that it is to stop;
-    `deadline` is when whoever has not left is ended. `silent` is for one of nobody.
+    `deadline` is when processes that have not left are ended. `silent` is for an attempt of no job.
     """
 
     watch: GangWatch

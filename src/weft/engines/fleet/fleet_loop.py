@@ -191,7 +191,7 @@ class FleetLoop(AttemptLoop[Run]):
             await self.manager.cancel(key)
 
     def note_machines(self, machines: Sequence[Machine], *, tell: bool = True) -> None:
-        """Nodes as they are now; whoever listens is told what has changed."""
+        """Nodes as they are now; listeners are notified of changes."""
         was, self.machines = self.machines, {machine.node.id: machine for machine in machines}
         for name, old in was.items():
             new = self.machines.get(name)

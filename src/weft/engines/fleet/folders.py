@@ -29,7 +29,7 @@ from weft.wire.attempt import (
 )
 from weft.wire.errors import WireError
 
-GANG = "gang.json"  # in an attempt's folder: its parts, for whoever adopts it
+GANG = "gang.json"  # in an attempt's folder: its parts, for the service that adopts it
 TOKENS = "tokens"  # in the state folder: which disciplines are wanted on which nodes
 OWNER = "owner"  # in the state folder: what everything of this service is tagged with
 
@@ -98,7 +98,7 @@ def ask_to_stop(gang: Gang, grace_s: float) -> AskedToStop:
 
 
 def want_coordinator(root: Path, node: NodeId, discipline: Discipline) -> None:
-    """Leave word that jobs take turns on a node; whoever holds it starts a coordinator."""
+    """Record that jobs take turns on a node; the holder of the node starts a coordinator."""
     folder = root / TOKENS / node
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / str(discipline)).touch()

@@ -124,7 +124,7 @@ def coordinator_of(on: Allocation, node: NodeId, site: Site) -> str:
 
 
 def write_gang(gang: Gang) -> dict[str, Any]:
-    """As it is kept in the attempt's folder, for whoever adopts it."""
+    """As it is kept in the attempt's folder, for the service that adopts it."""
     body = asdict(gang)
     body["parts"] = [{**part, "folder": str(part["folder"])} for part in body["parts"]]
     return body

@@ -32,7 +32,7 @@ DEVICES = "CUDA_VISIBLE_DEVICES"
 
 @dataclass
 class Ward:
-    """One agent: the whole gang's nodes are kept with it, for whoever comes to ask later."""
+    """One agent: the whole gang's nodes are kept with it, for later requests."""
 
     process: subprocess.Popen[bytes]
     began: int

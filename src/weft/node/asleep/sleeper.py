@@ -1,7 +1,7 @@
 """Takes the processes of an attempt from running to frozen or suspended, and back.
 
-Whoever asked for it may die: an attempt that sleeps is woken when nobody listens to its agent any
-more, so that nothing stays asleep after a service that is gone for good.
+The service that asked for it may die: a sleeping attempt is woken when nobody listens to its agent
+any more, so that nothing stays asleep after a service that is gone for good.
 """
 
 from __future__ import annotations

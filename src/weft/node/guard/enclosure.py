@@ -106,7 +106,7 @@ class Enclosure:
         return f"it used {used:.2f} GB of memory; {most:g} were allowed" if used > most else ""
 
     def members(self) -> list[int]:
-        """Processes that are there now, at little cost: whoever hides may be missing."""
+        """Processes that are there now, at little cost: a process that hides may be missing."""
         return descendants(os.getpid()) if self.group is None else members(self.group)
 
     def clear(self) -> None:

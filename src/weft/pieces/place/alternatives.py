@@ -1,4 +1,4 @@
-"""Other placements of a plan that are as good to whoever made it: the same shapes elsewhere.
+"""Other placements of a plan that are as good to its policy: the same shapes elsewhere.
 
 Jobs that the plan starts or moves are put on other nodes of their kind, as many devices on each of
 as many nodes, and only on nodes that they fit as well. Jobs that stay, or that share devices, stay.

@@ -1,7 +1,7 @@
 """Jobs that say nothing of themselves on the same GPU: a newcomer joins where its memory fits.
 
-The policy decides as if nobody shared, over jobs that have devices of their own or wait. Whoever
-would still wait then joins a device whose residents leave enough memory. A program's memory is
+The policy decides as if no jobs shared, over jobs that have devices of their own or wait. A job
+that would still wait then joins a device whose residents leave enough memory. A program's memory is
 what its runs were seen to hold, and a margin. A program that was never seen is given half of what
 is left, and told to keep to it; where that is too little, it waits until the memory of those who
 are there is known. What residents do to each other's speed is measured as they run: groups that

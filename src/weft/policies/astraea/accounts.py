@@ -1,6 +1,6 @@
 """What jobs and tenants deserved and used so far: the policy's memory.
 
-Rates of the time since the last decision are those that it left behind, so that whoever ended
+Rates of the time since the last decision are those that it left behind, so that a job that ended
 in between is counted until now, as a scheduler that looks at intervals sees it.
 """
 

@@ -140,7 +140,7 @@ class _Book:
                 self._onward(device, session)
 
     def begin(self) -> None:
-        """Start on every group that is new; whoever is alone has his own batch."""
+        """Start on every new group; a job that is alone has its own batch."""
         for device, jobs in self._devices.on.items():
             key = self._devices.key(device)
             if self.tuned.get(key) == tuple(sorted(jobs)):

@@ -154,7 +154,7 @@ class _Rungs:
                 return
 
     def _make_room(self, row: int, kind: str, need: int, slope: float) -> bool:
-        """Take GPUs from whoever loses least by it, if that is less than they gain."""
+        """Take GPUs from the job that loses least, if that is less than they gain."""
         before, free = dict(self.at), self.free[kind]
         urgent = is_guaranteed(self.view.job(row))
         while self.free[kind] < need:

@@ -112,7 +112,7 @@ def _widen(offered: Found, chosen: list[int], left: Floats) -> list[int]:
 def _place_offers(
     view: View, offered: Found, chosen: list[int], left: Floats, room: Room
 ) -> dict[JobId, Allocation | None]:
-    """Places for the chosen, the most worth for its room first; then for whoever still fits."""
+    """Places for the chosen, the most worth for its room first; then for jobs that still fit."""
     changes: dict[JobId, Allocation | None] = {}
     offers = offered.offers
     parts = np.divide(offers.need, left, out=np.zeros(offers.need.shape), where=left > 0.0)

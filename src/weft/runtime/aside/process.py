@@ -63,7 +63,7 @@ class AsideProcess:
                 done = self._ask(process, frame, report)
             except (OSError, EOFError, pickle.UnpicklingError) as error:
                 raise self._describe_end(process) from error
-            except BaseException:  # whoever is reported to wants no more of it
+            except BaseException:  # the receiver wants no more reports
                 self._describe_end(process)
                 raise
             finally:

@@ -306,8 +306,8 @@ def _said(event: facts.Noticed, record: JobRecord) -> bool:
 def judge_failure(event: facts.Failed | facts.StartFailed, record: JobRecord) -> facts.Failed:
     """A failure with whether the job is tried again.
 
-    It is if it was lost without its own doing, or has tries left since it last got on. Whoever
-    loses one agent after the other, or one start, is taken to end them itself.
+    It is if it was lost without its own doing, or has tries left since it last made progress. A job
+    that loses one agent after the other, or one start, is taken to end them itself.
     """
     launch = record.job.launch
     agent_died = event.agent_died if isinstance(event, facts.Failed) else event.lost

@@ -1,6 +1,6 @@
 """When the log cannot be written: what was not written down has not happened.
 
-The scheduler has taken in events that the log does not have. So whoever asked for something is
+The scheduler has taken in events that the log does not have. So every caller is
 refused, and the scheduler is read from the log again; what engines told is kept and tried later.
 """
 

@@ -190,7 +190,7 @@ class DeviceControl:
         return self._probed.setdefault(job, (now + 60.0, 60.0))[0] <= now
 
     def _take_turn(self, now: float, working: Mapping[JobId, Resident]) -> JobId:
-        """Who has the device: whoever is likely to need it for the shortest time."""
+        """Which job has the device: the one that is likely to need it for the shortest time."""
         if self._turn is not None and self._turn[0] in working and now < self._turn[1]:
             return self._turn[0]
         alone = self.speeds.alone

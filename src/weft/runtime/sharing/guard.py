@@ -100,7 +100,7 @@ class SharingGuard(Repeated):
         await super()._run()
 
     async def _wake_all(self) -> None:
-        """Whoever an earlier service froze for a moment."""
+        """Jobs that an earlier service froze for a moment."""
         table = self._driver.scheduler.state.table
         for row, job in enumerate(table.jobs):
             if table.get(row, Column.STAGE) == Stage.RUNNING:

@@ -234,7 +234,7 @@ def _read(path: Path | None, rows: Any) -> dict[str, Hook]:
     return {hook.id: hook for hook in hooks}
 
 
-# How a state change of a job reads to whoever is told: JSON, a line of chat, a mail.
+# How a state change of a job is written for receivers: JSON, a line of chat, a mail.
 
 Format = Literal["weft", "slack", "mail"]
 FORMATS: tuple[str, ...] = get_args(Format)

@@ -111,7 +111,7 @@ def serve(
 
 
 def _wait_for_turn(state: Path, database: str) -> Standby:
-    """Stand by until nobody leads; whoever started us hears that we are well."""
+    """Stand by until no service leads; notify the parent process that this one is alive."""
     from weft.app.serve.standby import Standby, open_place
     from weft.service.watchdog import tell
 
@@ -136,7 +136,7 @@ def daily_log(folder: Path) -> logging.Handler:
 
 
 def announce(url: str, state: object) -> None:
-    """Say where the service is, for people and for whoever started us."""
+    """Print where the service is, for people and for the parent process."""
     typer.echo(f"weft serves {url} (API: {url}/docs), state in {state}")
     typer.echo(
         "Ctrl-C stops the service; jobs keep running, and the service finds them when it starts "

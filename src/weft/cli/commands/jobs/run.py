@@ -51,7 +51,7 @@ def run(
 
     with user_errors():
         client = Client()
-        # Whoever watches wants to see a mistake, not its repetition.
+        # A user who watches wants to see a mistake, not its repetition.
         body = {"retries": 0, **from_command(command, flags, os.environ)}
         if "sweep" in body:
             raise InvalidConfig(

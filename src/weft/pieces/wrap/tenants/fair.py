@@ -203,7 +203,7 @@ class _Rush:
         view, mark = self._view, self._view.free.mark()
         served = self._urgent & view.running()
         if Controls.COUNT in inner.about.controls:
-            served[:] = False  # whoever runs may be given more
+            served[:] = False  # running jobs may be given more
         placed = self._serve(served)
         part = replace(view, table=self._shown(served), memory=memory)
         plan = decide_among(inner, part)

@@ -189,7 +189,7 @@ class _Turn:
         return rows & self._open()
 
     def _offer(self, rows: Bools, beside: Bools, memory: object) -> None:
-        """Ask the policy about these and about some that run, beside whoever else runs."""
+        """Ask the policy about these and about some running jobs, beside all other running jobs."""
         view, shown = self._view, (rows | beside) & ~self._decided
         part = view.restrict(shown, self._changes)
         self._adopt(decide_among(self._rule.inner, replace(part, memory=memory)))

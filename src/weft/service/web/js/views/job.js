@@ -80,7 +80,7 @@ export function JobView({ route, me }) {
     <${History} job=${job} row=${row} />`;
 }
 
-const HIDDEN = "********"; // a value that stays as it was, for whoever chose it
+const HIDDEN = "********"; // a value that stays as it was, for the user who set it
 
 function Actions({ job, me }) {
   const file = () =>

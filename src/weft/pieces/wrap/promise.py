@@ -1,8 +1,8 @@
 """Deadlines that are promises, around any policy.
 
-A job that says `deadline: {by: 8h, or: decline}` is admitted only if it and all jobs that were promised
-theirs can end in time (`weft.pieces.size.promised`); with `or: warn` it runs all the same. A job
-that must run now to keep a promise does, and takes the places of jobs that may be stopped;
+A job that says `deadline: {by: 8h, or: decline}` is admitted only if it and all jobs that were
+promised theirs can end in time (`weft.pieces.size.promised`); with `or: warn` it runs all the same.
+A job that must run now to keep a promise does, and takes the places of jobs that may be stopped;
 the inner policy decides about all others, including promised jobs that could begin later.
 """
 

@@ -134,7 +134,7 @@ def main() -> None:
 
 
 def forget_caught_interrupts() -> None:
-    """Let Python leave with the code it was told, whatever Ctrl-C met.
+    """Let Python exit with the given code, whatever Ctrl-C interrupted.
 
     One that comes while Python runs a text of code (making a dataclass, say) makes Python end by
     SIGINT, although it was caught and all went well. Running another text makes it forget.

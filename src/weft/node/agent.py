@@ -195,7 +195,7 @@ class Agent:
         self._lines.send(number, message)
 
     def settle_in(self, spec: AttemptSpec, places: Mapping[int, int]) -> None:
-        """The attempt has these devices from now on; rank 0 is told its terms again."""
+        """The attempt has these devices from now on; rank 0 gets its settings again."""
         self.spec, self._places, self._adjusted = spec, dict(places), None
         self._enclosure.become(spec, self._ranks.values(), places)
         self._measurer.health.forget_ranks()
@@ -329,7 +329,7 @@ class Agent:
             chunk = os.read(rank.output, 65_536)
         except BlockingIOError:
             return
-        except OSError:  # how the end of a terminal is told
+        except OSError:  # how the end of a terminal is reported
             chunk = b""
         if chunk:
             self._logs[rank.number].write(chunk)

@@ -1,4 +1,4 @@
-"""The agent's own log of an attempt: one JSON object a line, on disk before anyone is told."""
+"""The agent's own log of an attempt: JSON lines, on disk before listeners are notified."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Journal:
         self._bell.close()
 
     def is_heard(self) -> bool | None:
-        """Whether anybody listens; None where that cannot be told, on another machine."""
+        """Whether anybody listens; None if that cannot be known, on another machine."""
         return is_heard(self._notify) if self._notify else None
 
     def _append(self, line: bytes) -> bool:

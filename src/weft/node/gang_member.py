@@ -47,7 +47,7 @@ class GangMember:
         return self._folder.parent.parent if self._spec.part else self._folder.parent
 
     def settle(self) -> AttemptSpec:
-        """What it was told, with what only this node knows: its devices, its cores, its address."""
+        """Its request, with what only this node knows: its devices, its cores, its address."""
         spec = self._spec
         if not spec.part:
             return spec

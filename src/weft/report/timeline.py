@@ -12,7 +12,7 @@ from weft.report.figures import Figure, plain
 from weft.report.units import Unit, axis_unit, human
 from weft.sim.result import Bar, Outcome, Outcomes
 
-# What the simulator keeps; a larger run has no timeline, and the page says so.
+# What the simulator keeps; a larger run has no timeline, and the page mentions it.
 MOST_GPUS = 128
 MOST_BARS = 4000
 # Paul Tol's light and muted schemes without grey: apart for every kind of sight, and on both

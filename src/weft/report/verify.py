@@ -1,7 +1,7 @@
 """Whether a comparison is honest: what any result, ours or another simulator's, must stand up to.
 
 A run is rows of (job, submit, start, end, GPUs), one per stretch of time in which a job held the
-same number of GPUs. Findings say with numbers what is wrong, and what cannot be told.
+same number of GPUs. Findings say with numbers what is wrong, and what is unknown.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _capacity(run: SimRun) -> Finding:
         change
         for job in run.jobs.values()
         for stretch in job.held
-        if _is_possible(stretch.gpus)  # else it is told already, and must not hide the others
+        if _is_possible(stretch.gpus)  # else it is reported already, and must not hide the others
         for change in ((stretch.start, stretch.gpus), (stretch.end, -stretch.gpus))
         if isfinite(change[0])
     )

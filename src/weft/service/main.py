@@ -133,7 +133,7 @@ def serve(
     ready: Callable[[str], None] | None = None,
     invite: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until told to stop; jobs go on running. `ready` is given the address.
+    """Serve until asked to stop; jobs keep running. `ready` gets the address.
 
     `invite` is given what another machine must run to join, where machines can.
 
@@ -234,7 +234,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        listening.listen(BACKLOG)  # who is told the address may connect at once
+        listening.listen(BACKLOG)  # clients that get the address may connect at once
     except (OSError, OverflowError) as error:
         raise InvalidConfig(
             f"cannot listen on {host}:{port}: {error}",

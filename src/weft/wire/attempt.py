@@ -1,4 +1,4 @@
-"""One attempt of a job on one node: what its agent is told, and the folder they meet in.
+"""One attempt of a job on one node: the request to its agent, and the folder they share.
 
 The engine writes `spec.json` and starts an agent; the agent claims the folder by `claim.json`
 and from then on writes `events.jsonl`. Requests are files too (`stop.json`, `adjust.json`), so

@@ -83,7 +83,7 @@ def what_if(
 ) -> Compared:
     """Replay the jobs of a ledger in each variant, given by what it is to be called.
 
-    `progress` is told the part done of each. Where all jobs would take more than `cpu_s` of CPU
+    `progress` gets the fraction done of each. Where all jobs would take more than `cpu_s` of CPU
     time, the oldest are left out.
 
     All are simulated, so that the difference is the change's and not the simulator's. Jobs that

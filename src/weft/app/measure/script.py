@@ -145,7 +145,7 @@ async def room(engine: Engine, wanted: Wanted) -> tuple[Node, Allocation]:
 
 
 class _Run:
-    """The script, started and told of larger batches; from the beginning again when it ends."""
+    """The script, started and given larger batches; restarted from the beginning when it ends."""
 
     def __init__(
         self,

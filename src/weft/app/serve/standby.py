@@ -57,7 +57,7 @@ class Place(Protocol):
         ...
 
     def read(self) -> Lease:
-        """Who leads; StoreError while that cannot be told."""
+        """Which service leads; StoreError while that is unknown."""
         ...
 
     def take_from(self, seen: Lease) -> bool:

@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Follower:
-    """One job's output, told to `write` as bytes, and what becomes of it, told to `note`.
+    """One job's output, passed to `write` as bytes, and its state changes, passed to `note`.
 
-    `mark` is told of each attempt before its output, where there is more than one.
+    `mark` is called for each attempt before its output, if there is more than one.
     """
 
     client: Client

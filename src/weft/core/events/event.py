@@ -120,7 +120,7 @@ class Failed:
 
 @frozen
 class Reported:
-    """A running job told what it measured of itself."""
+    """A running job reported its measurements."""
 
     job: JobId
     attempt: int

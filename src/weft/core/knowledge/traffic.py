@@ -75,7 +75,7 @@ class Traffic:
 
     @property
     def talking(self) -> tuple[Phase, ...]:
-        """When it sends: the phases that were told, or one at the end of the iteration."""
+        """When it sends: the declared phases, or one at the end of the iteration."""
         if self.phases or not self.share or not self.gbit:
             return self.phases
         seconds = self.share * self.iteration_s

@@ -63,7 +63,7 @@ class HealthBoard:
             self._slow.take(*key, tuple(paces), told.ranks)
 
     def devices(self, node: Node, known: Sequence[DeviceHealth] = ()) -> tuple[DeviceHealth, ...]:
-        """Those of a node that something is told of; `known` are as somebody else sees them."""
+        """Devices of a node with reports; `known` are as another source sees them."""
         told = {**self._told.get(node.id, {}), **{device.gpu: device for device in known}}
         for (where, gpu), why in self._slow.withdrawn.items():
             if where == node.id:

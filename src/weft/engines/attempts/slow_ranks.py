@@ -1,8 +1,9 @@
 """Which rank of a gang is always the last, and whether its device or its program is to blame. Pure.
 
-A round is over when every rank has told what its steps took it alone. A rank that was last by much
-in each of many rounds is slow, and so is its device, as far as one can see. If the same rank of the
-same job is slow on another device too, it is the program that gives this rank more to do.
+A round is over when every rank has reported what its steps took by themselves. A rank that was last
+by much in each of many rounds is slow, and so is its device, as far as one can see. If the same
+rank of the same job is slow on another device too, it is the program that gives this rank more to
+do.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class FleetLoop(AttemptLoop[Run]):
         self._hurry.set()
 
     def end(self, run: Run, events: Sequence[Event]) -> None:
-        """It is over: nothing more is told of it."""
+        """It is over: nothing more is reported of it."""
         key = run.key
         if self.watched.get(key) is not run:
             return

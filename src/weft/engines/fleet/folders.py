@@ -107,7 +107,7 @@ def want_coordinator(root: Path, node: NodeId, discipline: Discipline) -> None:
 def write_terms(
     gang: Gang, to: Allocation, cores: Mapping[NodeId, Cores], site: Site
 ) -> list[Path]:
-    """What a running attempt's agents are told of its new terms; the files written."""
+    """Send a running attempt's agents its new settings; returns the files written."""
     files = []
     for part in gang.parts:
         own = cores.get(part.node, ())

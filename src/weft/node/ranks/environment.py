@@ -11,7 +11,7 @@ from weft.wire.environment import Environment
 
 WATCHER = Path(__file__).parents[1] / "watcher"
 # A launcher tells its own processes these; a plain program is not one of several.
-SCRIPT_OF_SLURM = "SLURM_SUBMIT_DIR"  # told to scripts of sbatch
+SCRIPT_OF_SLURM = "SLURM_SUBMIT_DIR"  # set for scripts of sbatch
 OF_A_GANG = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 

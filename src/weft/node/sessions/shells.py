@@ -100,7 +100,7 @@ class Shells:
             chunk = os.read(shell.rank.output, 65_536)
         except BlockingIOError:
             return
-        except OSError:  # how the end of a terminal is told
+        except OSError:  # how the end of a terminal is reported
             chunk = b""
         if chunk:
             shell.terminal.show(chunk)

@@ -18,7 +18,7 @@ from weft.core.model.execution import Execution
 from weft.core.state.table import Floats
 from weft.perf.plans.law import MI, NETWORK, Coefficients, PlanLaw
 
-SIZE = 1e9  # parameters of a model that nobody told: only its times are fitted
+SIZE = 1e9  # parameters of a model if unknown: only its times are fitted
 SIZES = 3  # different numbers of GPUs, below which nothing tells what grows with them
 STEPS, STEP = 40, 1e-4  # of the fit, and of its slopes
 ENOUGH, HOPELESS = 1e-6, 1e6  # squared errors gained by a step, and damping: it ends there

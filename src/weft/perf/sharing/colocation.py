@@ -140,7 +140,7 @@ class Colocated:
             known = (
                 self.profiles(job) if batching is None else batching.profile(batching.known.init)
             )
-            if known == Profile(tag=job.model):  # nobody told anything
+            if known == Profile(tag=job.model):  # nothing is known
                 known = self._recall(job).fill(known)
             elif not known.cpu_part:  # else the job's submitter told
                 known = known.with_cpu_part(self._cpu_parts.get(job.id, 0.0))

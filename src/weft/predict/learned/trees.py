@@ -23,7 +23,7 @@ Ints = NDArray[np.intp]
 
 
 class Tree(NamedTuple):
-    """Nodes: rows not above the threshold, or without a number where `lost` says so, go left."""
+    """Nodes: rows not above the threshold, or without a number where `lost` is set, go left."""
 
     feature: Ints
     threshold: Floats

@@ -50,7 +50,7 @@ class AsideProcess:
         return None if self._process is None else self._process.pid
 
     def run(self, do: Callable[[Report], T], report: Report = lambda _: None) -> T:
-        """What the work comes to; `report` is told of its progress, and ends the work by raising.
+        """The result of the work; `report` gets its progress, and ends the work by raising.
 
         Raises what it raises, and TookTooMuch if it was ended.
         """

@@ -245,7 +245,7 @@ def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | No
 
 
 def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: PLR0911 - one return a case
-    """Whether this was told before."""
+    """Whether this was reported before."""
     match event:
         case facts.Started(job, attempt):  # one that was started ahead sleeps before it runs
             ahead = state.asleep.find(job, attempt) is not None
@@ -291,7 +291,7 @@ def _is_so(event: facts.Suspended | facts.Resumed | facts.PriorityChanged, state
 def _judge(
     event: facts.Failed | facts.StartFailed, state: State, ledger: Ledger
 ) -> facts.Failed | facts.StartFailed:
-    """Whether the job is tried again; one that has left need not be told."""
+    """Whether the job is tried again; one that has left needs no answer."""
     row = state.table.find(event.job)
     if row is None:
         return event

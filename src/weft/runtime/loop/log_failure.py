@@ -28,7 +28,7 @@ class Unwritten(EngineError):  # noqa: N818 - as the others
 
     @classmethod
     def because(cls, error: WeftError) -> Unwritten:
-        """What a submitter is told."""
+        """The error that a submitter gets."""
         return cls(
             f"the scheduler cannot write its log, so it accepts no requests: {error.what}",
             hint="free space in the service's --state folder, then ask again",

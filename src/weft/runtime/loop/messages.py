@@ -29,7 +29,7 @@ SAID = (Reported, Saved, Noticed)
 
 
 class Messages:
-    """Sifts what engines tell of jobs; `dropped` counts what could not be used."""
+    """Validates what engines report of jobs; `dropped` counts invalid messages."""
 
     def __init__(self) -> None:
         self.dropped = 0
@@ -118,7 +118,7 @@ def _short(value: object) -> str:
     return repr(value)[:60]
 
 
-# What a driver was told or asked and has not dealt with yet.
+# Messages and requests that a driver has not handled yet.
 
 # Each event, with who waits for it to be on disk; nobody waits for what engines tell.
 Asked = deque[tuple[Event, asyncio.Future[None] | None]]

@@ -4,7 +4,7 @@ Ordinarily all run. To learn a job's speed alone the others are frozen for a sec
 2 % of the time. Jobs that together do no more than turns would take turns. Beside a job that was
 firmly promised a slowdown the others are frozen for a part of each second, as large as it must be.
 Others run in groups that keep what they were promised.
-No clock and no I/O: `tick` is told the time and what was seen, and says who is to be frozen.
+No clock and no I/O: `tick` takes the time and the observations, and returns which jobs to freeze.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ FIND_EVERY = 4  # looks for one at who is where
 ALONE_EVERY = 8  # looks at shared devices for one at a device of a single job
 SETTLED_S = 2.0  # since its first step: memory is looked at once a second
 UNSEEN_S = 30.0  # of running, where no steps are seen
-GROWN = 1.05  # times what was told: tell it again
+GROWN = 1.05  # times what was reported: report it again
 CHANGED = 0.15  # of a pace: tell it again
 BROKEN_S = 2.0  # more of a broken promise: tell it again
 GROUP_S = 4.0  # between two tellings of a job's pace beside others than before
@@ -204,7 +204,7 @@ class SharingGuard(Repeated):
             return
         self._frozen.discard(attempt)
 
-    # ---- what is told
+    # ---- what is reported
 
     def _tell(self, now: float, control: DeviceControl, residents: dict[JobId, Resident]) -> None:
         for resident in residents.values():

@@ -222,7 +222,7 @@ class Budget:
 
     @classmethod
     def of(cls, limits: Limits) -> Budget:
-        """As the service was told."""
+        """As the service was configured."""
         header, body = int(limits.header_kib * KIB), int(limits.body_mib * MIB)
         return cls(header, body, limits.body_s)
 

@@ -77,7 +77,7 @@ def metric_columns() -> list[MetricColumn]:
 def tell_never(
     never: Mapping[str, Sequence[never_starts.NeverStarts]],
 ) -> dict[str, list[NeverStarts]]:
-    """By side, as it is told."""
+    """By side, as it is answered."""
     return {
         label: [
             NeverStarts(count=starts.count, because=starts.because, jobs=[*starts.jobs])

@@ -1,4 +1,4 @@
-"""`weft webhook`: who is told when jobs change."""
+"""`weft webhook`: receivers that are notified when jobs change."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def run_session(
 
 
 def leave(client: Client, job: str) -> None:
-    """Cancel the job if its person says so."""
+    """Cancel the job if the user confirms."""
     from weft.cli.connect.client import at
     from weft.cli.view.screen import interactive, notes
 

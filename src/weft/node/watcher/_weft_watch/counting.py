@@ -200,7 +200,7 @@ class Counter:
             self._socket = None
 
     def look_up_total(self) -> float:
-        """Steps of the whole training, 0 where nothing tells; what was told last is kept."""
+        """Steps of the whole training, 0 if unknown; the last known value is kept."""
         for total in self.totals:
             try:
                 steps = total(self.steps)

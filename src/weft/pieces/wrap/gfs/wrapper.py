@@ -239,7 +239,7 @@ class Turn:
         return rooms
 
     def _within(self, plan: Plan, rooms: Mapping[str, float]) -> Plan:
-        """What starts beside the plan; those of which there is no room for are told so."""
+        """What starts beside the plan; spot jobs without room get a reason."""
         view = self._view
         shape = Shape(~(self._late & view.waiting()))
         filler = view.table.column(Column.TIER) == float(Tier.OPPORTUNISTIC)

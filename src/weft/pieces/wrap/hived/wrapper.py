@@ -45,7 +45,7 @@ STARVES = "an opportunistic job while owners use their cells"
 class HivedMemory(WrapperMemory):
     """Memory of the policy inside each virtual cluster; machines that were there.
 
-    `bound` is where cells are in use, `last` where others were; `told` what jobs were told,
+    `bound` is where cells are in use, `last` where others were; `told` the reasons of jobs,
     `asked` how virtual clusters stood when their policy was asked last.
     """
 

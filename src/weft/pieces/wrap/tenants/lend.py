@@ -36,7 +36,7 @@ SLACK = 1e-9
 
 @frozen
 class LendMemory(WrapperMemory):
-    """The inner policy's memory; what tenants used of late, up to when; what jobs were told."""
+    """The inner policy's memory; what tenants used recently, up to when; the reasons of jobs."""
 
     used: Mapping[str, float] = field(default_factory=dict)
     at: float = 0.0

@@ -128,7 +128,7 @@ async def set_policy(body: NewPolicy, service: Service, who: Admin) -> Json:  # 
 
 
 def count_nodes(service: Context) -> dict[str, int]:
-    """Machines by state, as people are told."""
+    """Machines by state, as shown to people."""
     return dict(Counter(answer.state for answer in node_answers(service.live)))
 
 

@@ -96,7 +96,7 @@ async def change_priority(
 
 
 def _find(job_id: str, request: Request, service: Context, who: Caller) -> Job:
-    """A job that has not ended and that the caller commands; told to the audit log."""
+    """A job that has not ended and that the caller may change; recorded in the audit log."""
     status = find_job(service, who, job_id)
     job = status.record.job
     if not who.commands(job):

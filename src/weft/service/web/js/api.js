@@ -75,7 +75,7 @@ export function query(fields) {
   return told.length ? "?" + new URLSearchParams(told) : "";
 }
 
-/** The pieces of a text that the service streams, until it ends or `signal` says so. */
+/** The pieces of a text that the service streams, until it ends or `signal` aborts it. */
 export async function* streamText(path, { signal } = {}) {
   const answer = await send("GET", path, { signal });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();

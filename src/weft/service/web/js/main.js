@@ -137,7 +137,7 @@ function Page() {
       unwatch();
       setMe(null);
     });
-    watch(); // at once: who asks is told at the same time
+    watch(); // at once: requests are answered at the same time
     ask();
   }, []);
   useEffect(() => {

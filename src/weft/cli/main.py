@@ -6,6 +6,7 @@ import os
 from typing import cast
 
 import typer
+from typer import Option
 from typer.main import get_command
 
 from weft.cli.lazy import Entry, LazyGroup, Panel
@@ -98,8 +99,8 @@ cli = typer.Typer(
 
 @cli.callback(invoke_without_command=True)
 def root(
-    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
-    ca: str = typer.Option(
+    version: bool = Option(False, "--version", help="Print the version and exit."),
+    ca: str = Option(
         "",
         "--ca",
         help="Certificates to trust at an https WEFT_URL; or set WEFT_CA.",

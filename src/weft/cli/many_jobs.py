@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 if TYPE_CHECKING:
     from weft.cli.connect.client import Client
@@ -16,14 +17,14 @@ SHOWN = 20
 NOTHING_DONE = "nothing: "  # how an answer begins that tells why
 Jobs = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         help="Ids, names, unique beginnings, @last, sweeps, or patterns such as 'try-*'.",
         metavar="ID...",
     ),
 ]
 Yes = Annotated[
     bool,
-    typer.Option("--yes", "-y", help="Do not ask."),
+    Option("--yes", "-y", help="Do not ask."),
 ]
 
 

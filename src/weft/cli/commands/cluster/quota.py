@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
@@ -20,10 +21,10 @@ quota = typer.Typer(
     help="Limits and weights of tenants (admins).", no_args_is_help=True, add_completion=False
 )
 
-GPUS = partial(typer.Option, metavar="N")
+GPUS = partial(Option, metavar="N")
 RULES = ("limits", "weights", "guaranteed", "own", "parents")
 Whose = Annotated[
-    str, typer.Argument(help="A tenant, or TENANT@KIND for GPUs of one kind.", metavar="TENANT")
+    str, Argument(help="A tenant, or TENANT@KIND for GPUs of one kind.", metavar="TENANT")
 ]
 
 
@@ -43,7 +44,7 @@ def set_quota(
     gpus: Annotated[float | None, GPUS(help="GPUs it may hold at once.")] = None,
     weight: Annotated[
         float | None,
-        typer.Option(help="Its weight relative to the others; 1 without a rule.", metavar="W"),
+        Option(help="Its weight relative to the others; 1 without a rule.", metavar="W"),
     ] = None,
     guaranteed: Annotated[
         float | None,
@@ -55,7 +56,7 @@ def set_quota(
     ] = None,
     parent: Annotated[
         str | None,
-        typer.Option(help="The group it is in, which may have GPUs of its own.", metavar="GROUP"),
+        Option(help="The group it is in, which may have GPUs of its own.", metavar="GROUP"),
     ] = None,
     as_json: o.AsJson = False,
 ) -> None:
@@ -93,11 +94,11 @@ def set_quota(
 def lending(
     half_life: Annotated[
         str | None,
-        typer.Option(help="Time after which past use counts half: 12h, 7d.", metavar="TIME"),
+        Option(help="Time after which past use counts half: 12h, 7d.", metavar="TIME"),
     ] = None,
     min_run: Annotated[
         str | None,
-        typer.Option(help="How long a job runs before it has to give way: 10m.", metavar="TIME"),
+        Option(help="How long a job runs before it has to give way: 10m.", metavar="TIME"),
     ] = None,
     as_json: o.AsJson = False,
 ) -> None:

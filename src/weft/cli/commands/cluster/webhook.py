@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from weft.cli.commands.cluster.token import delete_each
 from weft.cli.options import shared as o
@@ -43,20 +44,18 @@ def list_webhooks(as_json: o.AsJson = False) -> None:
 def add(
     url: Annotated[
         str,
-        typer.Argument(help="Where to post, http or https; or mailto:ADDRESS,...", metavar="URL"),
+        Argument(help="Where to post, http or https; or mailto:ADDRESS,...", metavar="URL"),
     ],
-    tenant: Annotated[str, typer.Option(help="Changes of this tenant's jobs only.")] = "",
+    tenant: Annotated[str, Option(help="Changes of this tenant's jobs only.")] = "",
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", "-s", help="Changes to this state only; may be repeated."),
+        Option("--state", "-s", help="Changes to this state only; may be repeated."),
     ] = None,
     form: Annotated[
         str,
-        typer.Option(
-            "--format", help="weft: signed JSON; slack: a line of chat, as Slack takes it."
-        ),
+        Option("--format", help="weft: signed JSON; slack: a line of chat, as Slack takes it."),
     ] = "weft",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The id alone.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="The id alone.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Notify URL of state changes from now on; messages are signed with the secret shown here."""
@@ -81,7 +80,7 @@ def add(
 
 @webhook.command()
 def remove(
-    ids: Annotated[list[str], typer.Argument(help="From `weft webhook list`.", metavar="ID...")],
+    ids: Annotated[list[str], Argument(help="From `weft webhook list`.", metavar="ID...")],
     as_json: o.AsJson = False,
 ) -> None:
     """Stop notifying them."""

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
@@ -33,10 +34,10 @@ class PartName(StrEnum):
 
 
 def list_parts(
-    kind: Annotated[PartName, typer.Argument(help="What to list.")],
+    kind: Annotated[PartName, Argument(help="What to list.")],
     where: Annotated[
         str,
-        typer.Option(
+        Option(
             help="Only policies, wrappers or parts with these tags, joined by commas, such "
             "as sharing,unknown-durations."
         ),

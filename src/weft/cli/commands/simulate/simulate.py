@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from weft.cli.options import shared as o
 from weft.cli.options.from_fields import options_from_fields
@@ -20,7 +20,7 @@ def simulate(
     *,
     policy: Annotated[
         str,
-        typer.Option(
+        Option(
             "--policy",
             "-p",
             help="A name from `weft list policy`, as NAME or NAME:KEY=VALUE,..., or a .yaml file. "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from weft.core.model.job import Job
 from weft.engines.kubernetes.access import read_kubeconfig
 from weft.engines.kubernetes.api import FORBIDDEN, Api, ApiError
 from weft.engines.kubernetes.engine import KubernetesEngine
-from weft.testing.engine_subject import session, shell_job, shell_subject
+from weft.testing.engine_subject import Session, session, shell_job, shell_subject
 
 pytestmark = pytest.mark.slow
 TENANTS = ("vision", "nlp")
@@ -57,14 +57,17 @@ def job_of(tenant: str, script: str = "true") -> Job:
     return replace(shell_job(f"of-{tenant}", 1, script), tenant=tenant)
 
 
+def session_of(made: KubernetesEngine) -> AbstractAsyncContextManager[Session]:
+    return session(shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0))
+
+
 def test_the_pods_of_a_tenant_are_in_its_namespace(
     kubernetes: KubernetesCluster, tenants: Path, tmp_path: Path
 ) -> None:
     made = engine(kubernetes, tenants, tmp_path / "state")
 
     async def life() -> None:
-        subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
-        async with session(subject) as it:
+        async with session_of(made) as it:
             for tenant in TENANTS:
                 await it.start(job_of(tenant))
                 assert await it.told(Started) == Started(job_of(tenant).id, 1)
@@ -89,8 +92,7 @@ def test_a_tenants_jobs_have_its_secrets_which_the_service_cannot_read(
     made = engine(kubernetes, tenants, tmp_path / "state")
 
     async def life() -> None:
-        subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
-        async with session(subject) as it:
+        async with session_of(made) as it:
             for tenant in TENANTS:
                 await it.start(job_of(tenant, f'echo "key=$WANDB_API_KEY" > {tmp_path}/{tenant}'))
                 assert isinstance(await it.told(Finished), Finished)
@@ -136,8 +138,7 @@ def test_a_tenant_that_takes_its_rights_back_does_not_stop_the_others(
     made = engine(kubernetes, tenants, tmp_path / "state")
 
     async def life() -> None:
-        subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
-        async with session(subject) as it:
+        async with session_of(made) as it:
             await made.nodes()
             kubernetes.kubectl("-n", "nlp", "delete", "rolebinding", "weft")
 

@@ -32,11 +32,6 @@ class Runner:
     tenant: str
     on: Allocation
 
-    @property
-    def gpus(self) -> float:
-        """GPUs that it counts for."""
-        return self.on.gpus * self.on.sharing.share
-
 
 @dataclass(frozen=True, slots=True)
 class Walked:
@@ -161,7 +156,7 @@ class AuthorsAstraea(Astraea):
     def _jobs(self, view: View, rows: Rows, running: Bools) -> Iterator[tuple[str, float, bool]]:
         """With those that have ended and were passed over."""
         yield from super()._jobs(view, rows, running)
-        yield from ((ghost.tenant, ghost.gpus, True) for ghost in _walked(rows).ghosts)
+        yield from ((ghost.tenant, ghost.on.counted_gpus, True) for ghost in _walked(rows).ghosts)
 
     def _plan(self, view: View, lease: Leases, turn: Turn) -> Plan:
         """What was done is saved when a lease ends, also where the next follows."""

@@ -269,7 +269,7 @@ def _over(driver: Driver, job: Job, asks: float, text: str) -> bool:
     """Whether a job that is told of a quota would go beyond it."""
     table = driver.scheduler.state.table
     held = sum(
-        on.gpus * on.sharing.share
+        on.counted_gpus
         for other, on in zip(table.jobs, table.allocations, strict=True)
         if on is not None and other.tenant == job.tenant
     )

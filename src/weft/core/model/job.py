@@ -304,6 +304,11 @@ class Allocation:
         return len(slices[0].gpus) if len(slices) == 1 else sum(len(s.gpus) for s in slices)
 
     @property
+    def counted_gpus(self) -> float:
+        """GPUs held, a part of a device counted as that part."""
+        return self.gpus * self.sharing.share
+
+    @property
     def devices(self) -> tuple[tuple[NodeId, tuple[int, ...]], ...]:
         """Which devices are held, without the host beside them."""
         return tuple((part.node, part.gpus) for part in self.slices)

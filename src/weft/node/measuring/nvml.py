@@ -20,23 +20,23 @@ MOST_PROCESSES = 1024
 UNKNOWN_BYTES = (1 << 64) - 1
 
 
+def _numbers(*names: str) -> tuple[tuple[str, type[ctypes.c_uint]], ...]:
+    return tuple((name, ctypes.c_uint) for name in names)
+
+
 class _Running(ctypes.Structure):
     _fields_ = (
-        ("pid", ctypes.c_uint),
+        *_numbers("pid"),
         ("used", ctypes.c_ulonglong),
-        ("gpu_instance", ctypes.c_uint),
-        ("compute_instance", ctypes.c_uint),
+        *_numbers("gpu_instance", "compute_instance"),
     )
 
 
 class _Utilisation(ctypes.Structure):
     _fields_ = (
-        ("pid", ctypes.c_uint),
+        *_numbers("pid"),
         ("at", ctypes.c_ulonglong),
-        ("sm", ctypes.c_uint),
-        ("memory", ctypes.c_uint),
-        ("encoder", ctypes.c_uint),
-        ("decoder", ctypes.c_uint),
+        *_numbers("sm", "memory", "encoder", "decoder"),
     )
 
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import TunableBatch
 from weft.core.knowledge.profile import Profile, Sensitivity
 from weft.core.knowledge.programs import program_of
 from weft.core.model.job import Discipline, Job, JobId, Tier
@@ -25,7 +26,6 @@ from weft.formulas.sharing.turns import (
     paced_speed,
     slice_speed,
 )
-from weft.formulas.training.tunable_batch import TunableBatch
 from weft.perf.sharing.batching import Batching, batch_size, untuned
 from weft.perf.sharing.hinted_profile import read_hinted
 from weft.perf.sharing.measured_batching import MeasuredBatching

@@ -11,7 +11,7 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Taxonomy
+from weft.core.plan.taxonomy import Knowledge, Objective, declare
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats, Rows
 from weft.frozen import frozen
@@ -29,8 +29,8 @@ from weft.pieces.pack import start_all, start_newcomer
 from weft.pieces.parts import Later, Ranking
 from weft.pieces.place.gangs import Placer
 
-YOUNG = Taxonomy(objective=Objective.COMPLETION_TIME, knowledge=Knowledge.NOTHING)
-PAST = Taxonomy(objective=Objective.COMPLETION_TIME, knowledge=Knowledge.PAST_JOBS)
+YOUNG = declare(Objective.COMPLETION_TIME, Knowledge.NOTHING)
+PAST = declare(Objective.COMPLETION_TIME, Knowledge.PAST_JOBS)
 
 
 @frozen

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from weft.core.model.job import Allocation, Config, Job
 from weft.core.plan.about import About, Needs, Ties
-from weft.core.plan.taxonomy import Knowledge, Preemption, Taxonomy, Topology
+from weft.core.plan.taxonomy import Knowledge, Preemption, Topology, declare
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.formulas.fragmentation import typical_classes
@@ -20,8 +20,8 @@ from weft.pieces.place.matching import Rule, match
 from weft.pieces.place.resize import resize_all
 from weft.pieces.place.whole_nodes import place_configs
 
-FEW = Taxonomy(topology=Topology.FEW_NODES)
-TOGETHER = Taxonomy(topology=Topology.CONSOLIDATED)
+FEW = declare(Topology.FEW_NODES)
+TOGETHER = declare(Topology.CONSOLIDATED)
 WAITS = "a gang waits for nodes of its own while smaller jobs fill them"
 
 
@@ -60,7 +60,7 @@ class Packed(OneByOne):
 class Spread(OneByOne):
     """On as many nodes as it can, one device of each in turn, the emptiest first."""
 
-    about = About("spread", "baseline", taxonomy=Taxonomy(topology=Topology.ANY_NODES))
+    about = About("spread", "baseline", taxonomy=declare(Topology.ANY_NODES))
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
         """What schedulers for services do, to bear the loss of a node."""
@@ -71,7 +71,7 @@ class Spread(OneByOne):
 class Gaps(OneByOne):
     """On one node if it fits, else in the gaps: the fullest nodes first."""
 
-    about = About("gaps", "Gu et al. 2019", taxonomy=Taxonomy(topology=Topology.ANY_NODES))
+    about = About("gaps", "Gu et al. 2019", taxonomy=declare(Topology.ANY_NODES))
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
         """Leave empty nodes empty."""
@@ -101,7 +101,7 @@ class Skewed(OneByOne):
         needs=Needs.MODEL,
         starves=WAITS,
         idles=WAITS,
-        taxonomy=Taxonomy(topology=Topology.CONSOLIDATED, knowledge=Knowledge.MODELS),
+        taxonomy=declare(Topology.CONSOLIDATED, Knowledge.MODELS),
     )
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
@@ -139,7 +139,7 @@ class Matched(OneByOne):
         "mapa",
         "Ranganath et al. 2021",
         ties=Ties.NONE,
-        taxonomy=Taxonomy(topology=Topology.LINKS, knowledge=Knowledge.TRAFFIC),
+        taxonomy=declare(Topology.LINKS, Knowledge.TRAFFIC),
     )
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
@@ -175,7 +175,7 @@ class WholeNodes:
         "whole-nodes",
         "Jayaram Subramanya et al. 2023",
         idles="a gang waits for whole nodes",
-        taxonomy=Taxonomy(topology=Topology.CONSOLIDATED, preemption=Preemption.MOVES),
+        taxonomy=declare(Topology.CONSOLIDATED, Preemption.MOVES),
     )
     moves = True
     reads_view: ClassVar[bool] = False

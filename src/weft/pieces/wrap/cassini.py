@@ -38,9 +38,9 @@ import numpy as np
 
 from weft.core.errors import bad_values
 from weft.core.model.job import Allocation, JobId, TimeShift
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Knowledge, Objective, Topology, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.place.alternatives import find_alternatives
@@ -66,11 +66,7 @@ class Cassini(Wrapper):
     loops: Literal["discard", "break"] = "discard"
     headroom: float = 0.01
 
-    adds = tax.Taxonomy(
-        objective=tax.Objective.THROUGHPUT,
-        knowledge=tax.Knowledge.TRAFFIC,
-        topology=tax.Topology.NETWORK,
-    )
+    adds = declare(Objective.THROUGHPUT, Knowledge.TRAFFIC, Topology.NETWORK)
 
     def __post_init__(self) -> None:
         if self.candidates < 1:

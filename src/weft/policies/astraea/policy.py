@@ -58,7 +58,7 @@ WHERE = tax.classify(
     tax.Objective.FAIRNESS,
     tax.Knowledge.NOTHING,
     tax.Preemption.STOPS,
-    fairness=tax.Fairness.JOBS | tax.Fairness.USERS,
+    tax.Fairness.JOBS | tax.Fairness.USERS,
 )
 
 

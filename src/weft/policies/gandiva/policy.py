@@ -48,7 +48,7 @@ WHERE = tax.classify(
     tax.Objective.FEEDBACK | tax.Objective.UTILIZATION,
     tax.Knowledge.NOTHING,
     tax.Preemption.SUSPENDS | tax.Preemption.MOVES,
-    sharing=tax.Sharing.SIDE_BY_SIDE | tax.Sharing.TURNS,
+    tax.Sharing.SIDE_BY_SIDE | tax.Sharing.TURNS,
 )
 
 

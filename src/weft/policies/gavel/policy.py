@@ -79,8 +79,8 @@ WHERE = tax.classify(
     tax.Objective.FAIRNESS,
     tax.Knowledge.SPEEDS,
     tax.Preemption.STOPS,
-    heterogeneity=tax.Heterogeneity.SPEEDS,
-    fairness=tax.Fairness.JOBS,
+    tax.Heterogeneity.SPEEDS,
+    tax.Fairness.JOBS,
 )
 
 

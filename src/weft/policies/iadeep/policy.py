@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge.knowledge import Tunable
+from weft.core.knowledge.knowledge import TunableBatch
 from weft.core.model.job import Allocation, JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls
@@ -39,13 +39,19 @@ from weft.policies.iadeep.place import place
 from weft.policies.iadeep.tuning import Session, Tuner
 
 EPS = 1e-6
-WHERE = tax.classify(
-    tax.Objective.COMPLETION_TIME | tax.Objective.MAKESPAN,
-    tax.Knowledge.PROFILES,
-    tax.Preemption.NEVER,
-    elasticity=tax.Elasticity.BATCH,
-    sharing=tax.Sharing.SIDE_BY_SIDE,
-    topology=tax.Topology.ANY_NODES,
+ABOUT = About(
+    "iadeep",
+    "Cai et al. 2023",
+    controls=Controls.SHARE | Controls.BATCH,
+    starves="a stream of jobs with less memory",
+    taxonomy=tax.classify(
+        tax.Objective.COMPLETION_TIME | tax.Objective.MAKESPAN,
+        tax.Knowledge.PROFILES,
+        tax.Preemption.NEVER,
+        tax.Elasticity.BATCH,
+        tax.Sharing.SIDE_BY_SIDE,
+        tax.Topology.ANY_NODES,
+    ),
 )
 
 
@@ -76,13 +82,7 @@ class IADeep:
     probe_s: float = 5.0
     residents: int = 4
 
-    about = About(
-        "iadeep",
-        "Cai et al. 2023",
-        controls=Controls.SHARE | Controls.BATCH,
-        starves="a stream of jobs with less memory",
-        taxonomy=WHERE,
-    )
+    about = ABOUT
 
     def __post_init__(self) -> None:
         if min(self.probes, self.patience, self.residents) < 1 or self.probe_s <= 0.0:
@@ -216,7 +216,7 @@ class _Book:
 
     def _limits(
         self, device: Device, session: Session
-    ) -> tuple[Mapping[JobId, Tunable], Mapping[JobId, int | None], float]:
+    ) -> tuple[Mapping[JobId, TunableBatch], Mapping[JobId, int | None], float]:
         devices = self._devices
         tunables = {job: devices.tunable(job) for job in session.jobs}
         known = {job: tunable for job, tunable in tunables.items() if tunable is not None}

@@ -29,19 +29,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs, Ties
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.reclaim import Rule
 from weft.policies.lyra.allocator import Allocator
 
-WHERE = tax.classify(
-    tax.Objective.COMPLETION_TIME | tax.Objective.UTILIZATION,
-    tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS,
-    tax.Preemption.RESIZES | tax.Preemption.STOPS,
-    elasticity=tax.Elasticity.GPUS,
+WHERE = classify(
+    Objective.COMPLETION_TIME | Objective.UTILIZATION,
+    Knowledge.DURATIONS | Knowledge.SPEEDS,
+    Preemption.RESIZES | Preemption.STOPS,
+    Elasticity.GPUS,
 )
 
 

@@ -7,19 +7,17 @@ from collections.abc import Mapping, Sequence
 from weft.core.model.job import Allocation, Discipline, JobId, Sharing, Slice
 from weft.core.plan.plan import Plan
 from weft.formulas.sharing import lockstep
-from weft.policies.muri.admit import RESOURCES, Queue, Types
+from weft.policies.muri.admit import RESOURCES, Admitted
 from weft.policies.muri.merge import Bucket, Group
 
 
 class Placement:
     """Groups onto devices; their members take turns in the best order of stages, or the worst."""
 
-    def __init__(
-        self, queue: Queue, discipline: Discipline, types: Types, *, best_order: bool
-    ) -> None:
-        self._queue, self._discipline, self._types = queue, discipline, types
+    def __init__(self, admitted: Admitted, *, best_order: bool) -> None:
+        self._queue, self._discipline, self._types = admitted
         self._best_order = best_order
-        self._view, self._free = queue.view, queue.free
+        self._view, self._free = self._queue.view, self._queue.free
 
     def place(self, buckets: Sequence[Bucket]) -> Plan:
         """The best groups that find a place, large ones placed first."""

@@ -11,13 +11,13 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import Discipline
 from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Sharing, Taxonomy
+from weft.core.plan.taxonomy import Knowledge, Sharing, declare
 from weft.core.plan.view import View
 from weft.formulas.sharing import lockstep
 from weft.frozen import frozen
 from weft.pieces.parts import Admit, Ranking
 from weft.pieces.place.gangs import Placer
-from weft.policies.muri.admit import RESOURCES, Admission, Queue, Types
+from weft.policies.muri.admit import RESOURCES, Admission, Admitted, Queue
 from weft.policies.muri.merge import Bucket, Group, Mix, merge_all
 from weft.policies.muri.place import Placement
 
@@ -39,7 +39,7 @@ class Groups:
         "muri",
         "Zhao et al. 2022",
         controls=Controls.SHARE | Controls.PHASE,
-        taxonomy=Taxonomy(sharing=Sharing.INTERLEAVED, knowledge=Knowledge.PROFILES),
+        taxonomy=declare(Sharing.INTERLEAVED, Knowledge.PROFILES),
     )
     with_stops = True
 
@@ -60,10 +60,9 @@ class Groups:
         queue = Queue(view, ranking.rows[movable[ranking.rows]], key, self.size, place)
         admission = Admission(queue)
         buckets = admission.admit()
-        discipline = Discipline(self.discipline)
-        Grouping(queue, discipline, admission.types, matching=self.matching).group(buckets)
-        best = self.ordering == "best"
-        return Placement(queue, discipline, admission.types, best_order=best).place(buckets)
+        admitted = Admitted(queue, Discipline(self.discipline), admission.types)
+        Grouping(admitted, matching=self.matching).group(buckets)
+        return Placement(admitted, best_order=self.ordering == "best").place(buckets)
 
 
 # ---- merged while GPUs are short, taken apart where it does not pay
@@ -72,13 +71,11 @@ class Groups:
 class Grouping:
     """Groups of admitted jobs by what they are worth together."""
 
-    def __init__(
-        self, queue: Queue, discipline: Discipline, types: Types, *, matching: bool
-    ) -> None:
-        self._queue, self._discipline, self._types = queue, discipline, types
+    def __init__(self, admitted: Admitted, *, matching: bool) -> None:
+        self._queue, self._discipline, self._types = admitted
         self._matching = matching
         self._weights: dict[Mix, float] = {}
-        nodes = queue.view.cluster.nodes
+        nodes = self._queue.view.cluster.nodes
         self._device_gb = min((node.device_gb for node in nodes), default=0.0)
 
     def group(self, buckets: Sequence[Bucket]) -> None:

@@ -27,9 +27,9 @@ from math import ceil
 import numpy as np
 
 from weft.core.model.job import Config
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs, sizes_in_rounds
 from weft.core.plan.plan import Plan, merge
+from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
 from weft.frozen import frozen
@@ -39,11 +39,11 @@ from weft.pieces.place.parts import assign_each
 from weft.pieces.size.marginal import Growth, grow
 from weft.policies.optimus.served import find_served_rows, resize_served
 
-WHERE = tax.classify(
-    tax.Objective.COMPLETION_TIME,
-    tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS | tax.Knowledge.LOSSES,
-    tax.Preemption.STOPS | tax.Preemption.RESIZES,
-    elasticity=tax.Elasticity.GPUS | tax.Elasticity.SERVERS,
+WHERE = classify(
+    Objective.COMPLETION_TIME,
+    Knowledge.DURATIONS | Knowledge.SPEEDS | Knowledge.LOSSES,
+    Preemption.STOPS | Preemption.RESIZES,
+    Elasticity.GPUS | Elasticity.SERVERS,
 )
 
 

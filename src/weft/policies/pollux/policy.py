@@ -25,9 +25,9 @@ import numpy as np
 
 from weft.core.errors import bad_values
 from weft.core.model.job import JobId
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, sizes_in_rounds
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Elasticity, Fairness, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats, Rows
 from weft.frozen import frozen
@@ -37,12 +37,12 @@ from weft.policies.pollux.speedups import TIE, Speedups, restart_factor, speedup
 from weft.solve.genetic import Counts, Matrix, evolve
 
 FASTEST_FIRST = ("a100", "v100", "quad", "rtx", "t4")
-WHERE = tax.classify(
-    tax.Objective.THROUGHPUT | tax.Objective.FAIRNESS,
-    tax.Knowledge.SPEEDS,
-    tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
-    elasticity=tax.Elasticity.GPUS,
-    fairness=tax.Fairness.JOBS,
+WHERE = classify(
+    Objective.THROUGHPUT | Objective.FAIRNESS,
+    Knowledge.SPEEDS,
+    Preemption.STOPS | Preemption.RESIZES | Preemption.MOVES,
+    Elasticity.GPUS,
+    Fairness.JOBS,
 )
 
 

@@ -35,9 +35,9 @@ WHERE = tax.classify(
     tax.Objective.THROUGHPUT | tax.Objective.GUARANTEES,
     tax.Knowledge.SPEEDS,
     tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
-    heterogeneity=tax.Heterogeneity.SPEEDS,
-    elasticity=tax.Elasticity.GPUS | tax.Elasticity.PLANS,
-    topology=tax.Topology.CONSOLIDATED,
+    tax.Heterogeneity.SPEEDS,
+    tax.Elasticity.GPUS | tax.Elasticity.PLANS,
+    tax.Topology.CONSOLIDATED,
 )
 
 

@@ -36,9 +36,9 @@ import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, JobId
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Fairness, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
 from weft.frozen import frozen
@@ -48,11 +48,11 @@ from weft.policies.shockwave.reading import Series, Standing, read_standing, sha
 from weft.policies.shockwave.rounds import fill
 from weft.policies.shockwave.welfare import HEAVIEST, Window
 
-WHERE = tax.classify(
-    tax.Objective.FAIRNESS | tax.Objective.MAKESPAN,
-    tax.Knowledge.DURATIONS,
-    tax.Preemption.STOPS,
-    fairness=tax.Fairness.FINISH_TIME,
+WHERE = classify(
+    Objective.FAIRNESS | Objective.MAKESPAN,
+    Knowledge.DURATIONS,
+    Preemption.STOPS,
+    Fairness.FINISH_TIME,
 )
 
 

@@ -6,11 +6,11 @@ from math import isfinite
 
 import numpy as np
 
+from weft.core.knowledge.knowledge import EpochsSoFar
 from weft.core.model.job import Job
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
 from weft.formulas.training.regimes import (
-    EpochsSeen,
     Regimes,
     mean_epoch_s,
     past_seconds,
@@ -20,7 +20,7 @@ from weft.formulas.training.regimes import (
 from weft.frozen import frozen
 
 UNKNOWN_S = 3600.0  # what a job is taken to have left that nothing is known of
-NOTHING_SEEN = EpochsSeen()
+NOTHING_SEEN = EpochsSoFar()
 
 
 @frozen

@@ -27,10 +27,10 @@ import numpy as np
 
 from weft.core.errors import bad_values
 from weft.core.model.job import Allocation, JobId
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.formulas.sharing.splicing import Checkpoint, Iteration, find_legal_sizes
 from weft.frozen import frozen
@@ -38,11 +38,19 @@ from weft.pieces.place.gangs import acceptable
 from weft.policies.singularity.place import Placing, Price, forget
 from weft.policies.singularity.sizes import Claim, Tier, choose_sizes, tier_of
 
-WHERE = tax.classify(
-    tax.Objective.GUARANTEES | tax.Objective.UTILIZATION,
-    tax.Knowledge.NOTHING,
-    tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
-    elasticity=tax.Elasticity.GPUS,
+ABOUT = About(
+    "singularity",
+    "Shukla et al. 2022",
+    controls=Controls.COUNT,
+    starves="a basic job waits while jobs of higher tiers want every device",
+    idles="sizes divide what a job asked for",
+    ties=Ties.NONE,
+    taxonomy=classify(
+        Objective.GUARANTEES | Objective.UTILIZATION,
+        Knowledge.NOTHING,
+        Preemption.STOPS | Preemption.RESIZES | Preemption.MOVES,
+        Elasticity.GPUS,
+    ),
 )
 NEAR, CURED = 0.1, 0.3  # so far above its target a standard job is safe, and well off again
 
@@ -71,15 +79,7 @@ class Singularity:
     gain_s: float = 120.0
     rest_s: float = 1800.0
 
-    about = About(
-        "singularity",
-        "Shukla et al. 2022",
-        controls=Controls.COUNT,
-        starves="a basic job waits while jobs of higher tiers want every device",
-        idles="sizes divide what a job asked for",
-        ties=Ties.NONE,
-        taxonomy=WHERE,
-    )
+    about = ABOUT
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.standard <= self.premium <= 1.0 or min(self.window, self.review) <= 0.0:

@@ -25,9 +25,9 @@ from dataclasses import replace
 import numpy as np
 
 from weft.core.model.job import Allocation, JobId
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs, sizes_in_rounds
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
 from weft.frozen import frozen
@@ -36,11 +36,11 @@ from weft.pieces.place.tasks import Room, evenly, shrink
 from weft.policies.smd.offers import Found, Ladder, Size, offers_of
 from weft.solve.knapsack import BUDGET, choose
 
-WHERE = tax.classify(
-    tax.Objective.QUALITY,
-    tax.Knowledge.DURATIONS | tax.Knowledge.WORTH,
-    tax.Preemption.NEVER,
-    elasticity=tax.Elasticity.GPUS | tax.Elasticity.SERVERS,
+WHERE = classify(
+    Objective.QUALITY,
+    Knowledge.DURATIONS | Knowledge.WORTH,
+    Preemption.NEVER,
+    Elasticity.GPUS | Elasticity.SERVERS,
 )
 
 

@@ -25,9 +25,9 @@ import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, JobId, Sharing, Slice
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Heterogeneity, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.table import Floats, Rows
 from weft.frozen import frozen
@@ -37,11 +37,11 @@ from weft.policies.synergy.servers import Allotment, Grant, Parts, Server, Want
 from weft.policies.synergy.tune import fill, greedy, proportional, tune
 
 MECHANISMS = {"proportional": proportional, "greedy": greedy, "tune": tune, "opt": optimal}
-WHERE = tax.classify(
-    tax.Objective.COMPLETION_TIME | tax.Objective.THROUGHPUT,
-    tax.Knowledge.MODELS | tax.Knowledge.PROFILES,
-    tax.Preemption.STOPS,
-    heterogeneity=tax.Heterogeneity.HOSTS,
+WHERE = classify(
+    Objective.COMPLETION_TIME | Objective.THROUGHPUT,
+    Knowledge.MODELS | Knowledge.PROFILES,
+    Preemption.STOPS,
+    Heterogeneity.HOSTS,
 )
 
 

@@ -27,10 +27,10 @@ import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Job, JobId
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Elasticity, Fairness, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
@@ -39,12 +39,18 @@ from weft.policies.themis.apps import UNKNOWN_S, App, Crowd, Member
 from weft.policies.themis.auction import count_participants, divide, keep
 
 EPS = 1e-6
-WHERE = tax.classify(
-    tax.Objective.FAIRNESS,
-    tax.Knowledge.DURATIONS,
-    tax.Preemption.STOPS,
-    elasticity=tax.Elasticity.GPUS,
-    fairness=tax.Fairness.FINISH_TIME,
+ABOUT = About(
+    "themis",
+    "Mahajan et al. 2020",
+    needs=Needs.REMAINING,
+    controls=Controls.COUNT,
+    taxonomy=classify(
+        Objective.FAIRNESS,
+        Knowledge.DURATIONS,
+        Preemption.STOPS,
+        Elasticity.GPUS,
+        Fairness.FINISH_TIME,
+    ),
 )
 
 
@@ -67,13 +73,7 @@ class Themis:
     lease: float = 1200.0
     spread: float = 1.0
 
-    about = About(
-        "themis",
-        "Mahajan et al. 2020",
-        needs=Needs.REMAINING,
-        controls=Controls.COUNT,
-        taxonomy=WHERE,
-    )
+    about = ABOUT
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.f < 1.0:

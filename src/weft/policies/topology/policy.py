@@ -62,7 +62,7 @@ class Topology:
             tax.Objective.COMPLETION_TIME,
             tax.Knowledge.TRAFFIC,
             tax.Preemption.NEVER,
-            topology=tax.Topology.LINKS,
+            tax.Topology.LINKS,
         ),
     )
 

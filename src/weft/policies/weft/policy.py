@@ -60,10 +60,10 @@ WHERE = tax.classify(
     tax.Objective.COMPLETION_TIME | tax.Objective.THROUGHPUT,
     tax.Knowledge.SPEEDS | tax.Knowledge.MODELS | tax.Knowledge.PAST_JOBS,
     tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
-    heterogeneity=tax.Heterogeneity.SPEEDS,
-    elasticity=tax.Elasticity.GPUS | tax.Elasticity.BATCH | tax.Elasticity.PLANS,
-    topology=tax.Topology.CONSOLIDATED,
-    fairness=tax.Fairness.FINISH_TIME,
+    tax.Heterogeneity.SPEEDS,
+    tax.Elasticity.GPUS | tax.Elasticity.BATCH | tax.Elasticity.PLANS,
+    tax.Topology.CONSOLIDATED,
+    tax.Fairness.FINISH_TIME,
 )
 
 

@@ -22,9 +22,10 @@ from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.saved_state import Held, SavedScheduler, SavedState
 from weft.core.state.table import Column
 from weft.core.state.wishes import Wish, wishes_of
+from weft.garbage import no_collection
 from weft.runtime.records.job_records import JobRecord, row_of
 from weft.runtime.records.ledger import Ledger
-from weft.runtime.recovery.snapshot import DamagedSnapshot, Frozen, Thawed, no_collection, thaw
+from weft.runtime.recovery.snapshot import DamagedSnapshot, Frozen, Thawed, thaw
 
 log = logging.getLogger(__name__)
 

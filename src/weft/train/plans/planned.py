@@ -78,7 +78,7 @@ class Planned:
     ) -> None:
         self.layout, self.device, self.done = layout, gang.device, 0
         self._gang, self._reports, self._saves, self._recipe = gang, reports, saves, recipe
-        self._nodes, self._count, self._left = env.nodes, 0, False
+        self._nodes, self._count = env.nodes, 0
         self._took_s: deque[float] = deque(maxlen=RECENT)
         self._mean, self._stop = float("nan"), StopRequest()
         self._kept = ShardedCheckpoints(folder, gang, env.attempt) if folder else None
@@ -297,20 +297,16 @@ class Planned:
         self._gang.read_sum()
         self._save()
         self._gang.wait()
-        self._left = True
         self._reports.leave("stopped")
         self._gang.leave()
         raise SystemExit(0)
 
     def _say_end(self, error: BaseException | None) -> None:
-        if self._left:
+        if self._reports.left:
             return
-        self._left = True
+        self._reports.leave_after(error)
         if error is None:
-            self._reports.leave("done")
             self._gang.leave()
-        else:
-            self._reports.leave("error", f"{type(error).__name__}: {error}"[:500])
 
 
 def _local(value: torch.Tensor) -> torch.Tensor:

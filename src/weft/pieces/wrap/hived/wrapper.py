@@ -22,10 +22,10 @@ from dataclasses import field, replace
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Cluster
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Ties, may_idle
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Fairness, Objective, Preemption, Topology, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.wrap.hived.assignment import Machine, lay_out, machines_of
@@ -65,11 +65,11 @@ class Hived(Wrapper):
     is read where the policy is named. With `priorities` jobs of higher priority choose first.
     """
 
-    adds = tax.Taxonomy(
-        objective=tax.Objective.GUARANTEES | tax.Objective.UTILIZATION,
-        topology=tax.Topology.CELLS,
-        fairness=tax.Fairness.USERS,
-        preemption=tax.Preemption.STOPS,
+    adds = declare(
+        Objective.GUARANTEES | Objective.UTILIZATION,
+        Topology.CELLS,
+        Fairness.USERS,
+        Preemption.STOPS,
     )
     cells: Mapping[str, float] = field(default_factory=dict)
     levels: Mapping[str, str] = field(default_factory=dict)

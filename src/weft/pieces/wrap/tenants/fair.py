@@ -17,10 +17,10 @@ import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, JobId, Stage
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
+from weft.core.plan.taxonomy import Fairness, Knowledge, declare
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats, Table
 from weft.frozen import frozen
@@ -73,7 +73,7 @@ class Fair(Wrapper):
     margin: float = 0.1
     of: Literal["jobs", "tenants"] = "jobs"
 
-    adds = tax.Taxonomy(knowledge=tax.Knowledge.DURATIONS, fairness=tax.Fairness.FINISH_TIME)
+    adds = declare(Knowledge.DURATIONS, Fairness.FINISH_TIME)
 
     def __post_init__(self) -> None:
         if self.bound is not None and not self.bound > 0.0:

@@ -53,6 +53,11 @@ def engine(cluster: KubernetesCluster, tenants: Path, state: Path) -> Kubernetes
     )
 
 
+@pytest.fixture
+def made(kubernetes: KubernetesCluster, tenants: Path, tmp_path: Path) -> KubernetesEngine:
+    return engine(kubernetes, tenants, tmp_path / "state")
+
+
 def job_of(tenant: str, script: str = "true") -> Job:
     return replace(shell_job(f"of-{tenant}", 1, script), tenant=tenant)
 
@@ -62,10 +67,8 @@ def session_of(made: KubernetesEngine) -> AbstractAsyncContextManager[Session]:
 
 
 def test_the_pods_of_a_tenant_are_in_its_namespace(
-    kubernetes: KubernetesCluster, tenants: Path, tmp_path: Path
+    kubernetes: KubernetesCluster, made: KubernetesEngine
 ) -> None:
-    made = engine(kubernetes, tenants, tmp_path / "state")
-
     async def life() -> None:
         async with session_of(made) as it:
             for tenant in TENANTS:
@@ -133,10 +136,8 @@ def test_rights_that_are_missing_are_told_by_tenant_at_the_start(
 
 
 def test_a_tenant_that_takes_its_rights_back_does_not_stop_the_others(
-    kubernetes: KubernetesCluster, tenants: Path, tmp_path: Path
+    kubernetes: KubernetesCluster, made: KubernetesEngine
 ) -> None:
-    made = engine(kubernetes, tenants, tmp_path / "state")
-
     async def life() -> None:
         async with session_of(made) as it:
             await made.nodes()

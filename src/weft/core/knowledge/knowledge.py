@@ -275,16 +275,16 @@ class TunableBatch:
     sample_gb: float
     noise: float
 
-    def mem_gb(self, batch: int) -> float:
-        """Peak of device memory at a batch size."""
-        return self.fixed_gb + self.sample_gb * batch
-
     def efficiency(self, batch: int) -> float:
         """Progress of a sample at a batch size, relative to one at the initial size.
 
         E(m) = (noise + m0) / (noise + m), after McCandlish et al. 2018.
         """
         return (self.noise + self.init) / (self.noise + batch)
+
+    def mem_gb(self, batch: int) -> float:
+        """Peak of device memory at a batch size."""
+        return self.fixed_gb + self.sample_gb * batch
 
 
 @frozen

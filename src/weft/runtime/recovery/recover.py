@@ -194,8 +194,7 @@ def _read(store: Store, make: Callable[[], Scheduler]) -> Recovered:
 
 def _from_base(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:
     """Where the log goes on from, if it has been cut; what this code cannot learn is left out."""
-    base = store.base()
-    if base is None:
+    if (base := store.base()) is None:
         return None
     seq, data = base
     try:
@@ -339,8 +338,7 @@ def _attempt(wish: Sleep | Resume) -> Attempt:
 
 
 def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:
-    latest = store.latest()
-    if latest is None:
+    if (latest := store.latest()) is None:
         return None
     seq, data = latest
     try:

@@ -24,7 +24,7 @@ from weft.formulas.training.regimes import Regimes, past_seconds, predict_remain
 from weft.perf.training.learner import Learner
 from weft.policies.shockwave.packing import _gains, plan_rounds
 from weft.policies.shockwave.policy import Shockwave, ShockwaveMemory
-from weft.policies.shockwave.reading import Series, Standing, share, target
+from weft.policies.shockwave.policy import Series, Standing, share, target
 from weft.policies.shockwave.rounds import fill, mean_rounds, order_early, place_rounds
 from weft.policies.shockwave.welfare import (
     Counts,

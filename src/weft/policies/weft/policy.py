@@ -40,9 +40,10 @@ from weft.pieces.order.plain_left import STEP, Estimates
 from weft.pieces.order.rank_weights import flatten_large, rank_weights, share_ranks
 from weft.pieces.order.seconds_left import MINUTE, seconds_left
 from weft.pieces.place.gangs import fewest_nodes
-from weft.pieces.place.pairs import find_parted
+from weft.pieces.place.pairs import find_parted, place_pairs
 from weft.pieces.place.shares import start_parts
-from weft.pieces.share.pair_choices import explain_pairs
+from weft.pieces.share.pair_choices import explain_pairs, share_devices
+from weft.pieces.share.partners import find_partners
 from weft.pieces.share.strangers import share_with_strangers
 from weft.pieces.size.change_seconds import read_costs
 from weft.pieces.size.checkpoint_moves import find_hurried
@@ -51,8 +52,7 @@ from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
 from weft.pieces.size.hold_times import HoldTimes, key_of
 from weft.pieces.size.plans import attach_plans, explain_plans, find_better_plans
 from weft.policies.weft.plain import decide_plain, is_all_plain
-from weft.policies.weft.program import Choice, Start, choose_alone
-from weft.policies.weft.sharing import choose_shared
+from weft.policies.weft.program import Choice, Start, choose_alone, find_room, find_wanted, solve
 from weft.policies.weft.values import Gains, Values, find_goodputs
 from weft.solve.multiple_choice import NONE
 
@@ -296,3 +296,21 @@ def _say_prices(view: View, choice: Choice) -> dict[str, float]:
     """The gap to the best and what a GPU of each kind is worth now, for people."""
     prices = zip(view.cluster.kinds, choice.answer.prices.tolist(), strict=False)
     return {"gap": float(choice.answer.gap), **{f"price {kind}": price for kind, price in prices}}
+
+
+# ---- The same with two jobs on the same devices, where both together gain
+
+
+def choose_shared(values: Values, held: Floats, start: Start) -> Choice:
+    """The program for every job alone, then the best answer with pairs."""
+    view, configs = values.view, values.configs
+    together = values.of(held)
+    partners = find_partners(view, together.weight)
+    apart = partners.leave(held)
+    worth = values.of(apart) if partners.guests else together
+    room = find_room(view, partners)
+    alone = solve(values, worth.value, apart, start.alone, room)
+    improve = share_devices(view, configs, together, worth, held, partners)
+    answer, pairs = improve(alone, lambda value: solve(values, value, apart, start.shared, room))
+    changes = place_pairs(view, find_wanted(configs, answer), pairs, partners)
+    return Choice(worth, answer, changes, pairs, alone.prices)

@@ -31,8 +31,7 @@ from weft.core.state.state import State
 from weft.core.state.table import Floats, Rows, Table
 from weft.perf.goodput.model import best_batch
 from weft.policies.pollux.machines import Machines
-from weft.policies.pollux.policy import Pollux, PolluxMemory
-from weft.policies.pollux.policy import restart_factor, speedups, worth
+from weft.policies.pollux.policy import Pollux, PolluxMemory, restart_factor, speedups, worth
 from weft.solve.genetic import Matrix
 from weft.testing import view_of
 

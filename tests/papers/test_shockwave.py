@@ -23,8 +23,14 @@ from weft.core.state.table import Bools, Floats
 from weft.formulas.training.regimes import Regimes, past_seconds, predict_remaining
 from weft.perf.training.learner import Learner
 from weft.policies.shockwave.packing import _gains, plan_rounds
-from weft.policies.shockwave.policy import Shockwave, ShockwaveMemory
-from weft.policies.shockwave.policy import Series, Standing, share, target
+from weft.policies.shockwave.policy import (
+    Series,
+    Shockwave,
+    ShockwaveMemory,
+    Standing,
+    share,
+    target,
+)
 from weft.policies.shockwave.rounds import fill, mean_rounds, order_early, place_rounds
 from weft.policies.shockwave.welfare import (
     Counts,

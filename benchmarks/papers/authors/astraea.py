@@ -18,8 +18,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.policies.astraea.accounts import Accounts, Hours, Lengths, Rows, advance, count_hours
-from weft.policies.astraea.policy import classify
-from weft.policies.astraea.policy import Astraea
+from weft.policies.astraea.policy import Astraea, classify
 from weft.policies.astraea.tenants import SLACK
 from weft.policies.astraea.turn import Leases, Turn, tenant_of
 

@@ -6,7 +6,6 @@ import os
 from typing import cast
 
 import typer
-from typer import Option
 from typer.main import get_command
 
 from weft.cli.lazy import Entry, LazyGroup, Panel
@@ -99,8 +98,8 @@ cli = typer.Typer(
 
 @cli.callback(invoke_without_command=True)
 def root(
-    version: bool = Option(False, "--version", help="Print the version and exit."),
-    ca: str = Option(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+    ca: str = typer.Option(
         "",
         "--ca",
         help="Certificates to trust at an https WEFT_URL; or set WEFT_CA.",

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Argument, Option
 
 if TYPE_CHECKING:
     from weft.cli.connect.client import Client
@@ -17,14 +16,14 @@ SHOWN = 20
 NOTHING_DONE = "nothing: "  # how an answer begins that tells why
 Jobs = Annotated[
     list[str],
-    Argument(
+    typer.Argument(
         help="Ids, names, unique beginnings, @last, sweeps, or patterns such as 'try-*'.",
         metavar="ID...",
     ),
 ]
 Yes = Annotated[
     bool,
-    Option("--yes", "-y", help="Do not ask."),
+    typer.Option("--yes", "-y", help="Do not ask."),
 ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option
+import typer
 
 from weft.cli.options.shared import KeepDays, KeepEvents, KeepGigabytes, KeepJobs
 from weft.frozen import frozen
@@ -22,68 +22,70 @@ class ServeOptions:
 
     engine: Annotated[
         str,
-        Option(help="What runs the jobs (`weft list engine`): NAME or NAME:KEY=VALUE,..."),
+        typer.Option(help="What runs the jobs (`weft list engine`): NAME or NAME:KEY=VALUE,..."),
     ] = "local"
     policy: Annotated[
         str | None,
-        Option("--policy", "-p", help="The policy; default: the last one used, at first weft."),
+        typer.Option(
+            "--policy", "-p", help="The policy; default: the last one used, at first weft."
+        ),
     ] = None
-    state: Annotated[Path, Option(help="Folder of everything that survives a restart.")] = Path(
-        "weft-state"
+    state: Annotated[Path, typer.Option(help="Folder of everything that survives a restart.")] = (
+        Path("weft-state")
     )
     database: Annotated[
         str,
-        Option(
+        typer.Option(
             help="Keep the log in this PostgreSQL database, not in a file of --state.",
             metavar="postgresql://...",
         ),
     ] = ""
-    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, Option(help="Port to listen on.", min=0, max=65535)] = 7878
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 7878
     slots: Annotated[
-        int, Option(help="CPU slots where there are no GPUs; 0: one per core.", min=0)
+        int, typer.Option(help="CPU slots where there are no GPUs; 0: one per core.", min=0)
     ] = 0
-    predictor: Annotated[str, Option(help="Where policies get remaining times from.")] = ""
+    predictor: Annotated[str, typer.Option(help="Where policies get remaining times from.")] = ""
     pairs: Annotated[
         Path | None,
-        Option(
+        typer.Option(
             help="Speeds of jobs beside each other, as `weft profile --beside` wrote it.",
             metavar="FILE",
         ),
     ] = None
     pass_env: Annotated[
         Sequence[str],
-        Option(
+        typer.Option(
             help="Variable of this environment that jobs get besides the usual ones; repeatable.",
             metavar="NAME",
         ),
     ] = ()
     users: Annotated[
         Path | None,
-        Option(
+        typer.Option(
             help="Which users of this machine tenants' jobs run as: a file; needs root.",
             metavar="FILE",
         ),
     ] = None
     tls_cert: Annotated[
-        Path | None, Option(help="Serve HTTPS with this certificate (PEM).", metavar="FILE")
+        Path | None, typer.Option(help="Serve HTTPS with this certificate (PEM).", metavar="FILE")
     ] = None
-    tls_key: Annotated[Path | None, Option(help="The certificate's key (PEM).", metavar="FILE")] = (
-        None
-    )
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The certificate's key (PEM).", metavar="FILE")
+    ] = None
     smtp: Annotated[
         str,
-        Option(
+        typer.Option(
             help="Mail server for notifications: smtp://[USER@]HOST[:PORT], or smtps://.",
             metavar="URL",
         ),
     ] = ""
     mail_from: Annotated[
-        str, Option(help="Address that mail of the service comes from.", metavar="ADDRESS")
+        str, typer.Option(help="Address that mail of the service comes from.", metavar="ADDRESS")
     ] = ""
     end_unknown: Annotated[
         bool,
-        Option(
+        typer.Option(
             "--end-unknown",
             help="Stop running jobs that the log does not know, as after a restore.",
         ),
@@ -94,54 +96,54 @@ class ServeOptions:
     keep_events: KeepEvents = 5_000_000
     limit: Annotated[
         Sequence[str],
-        Option(
+        typer.Option(
             help="What each tenant may ask for, such as rate=50 or jobs=10000; repeatable.",
             metavar="NAME=NUMBER",
         ),
     ] = ()
     own: Annotated[
         Sequence[str],
-        Option(
+        typer.Option(
             help="GPUs of a tenant's or group's own, lent while idle; repeatable.",
             metavar="TENANT=GPUS",
         ),
     ] = ()
     parent: Annotated[
         Sequence[str],
-        Option(help="The group that a tenant is in; repeatable.", metavar="TENANT=GROUP"),
+        typer.Option(help="The group that a tenant is in; repeatable.", metavar="TENANT=GROUP"),
     ] = ()
     half_life_h: Annotated[
         float | None,
-        Option(help="Hours after which past GPU time counts half.", min=0.01),
+        typer.Option(help="Hours after which past GPU time counts half.", min=0.01),
     ] = None
     min_run: Annotated[
         float | None,
-        Option(help="Seconds a job runs before it has to give way to an owner.", min=0.0),
+        typer.Option(help="Seconds a job runs before it has to give way to an owner.", min=0.0),
     ] = None
     decide_limit: Annotated[
         float,
-        Option(help="Seconds a decision may take before a safe order stands in.", min=0.1),
+        typer.Option(help="Seconds a decision may take before a safe order stands in.", min=0.1),
     ] = 20.0
     sleep_nodes: Annotated[
         int | None,
-        Option(
+        typer.Option(
             help="Put idle nodes to sleep when they will not be needed, keeping this many awake.",
             min=0,
         ),
     ] = None
     boot_s: Annotated[
-        float, Option(help="Seconds a node that slept takes to come back.", min=0.0)
+        float, typer.Option(help="Seconds a node that slept takes to come back.", min=0.0)
     ] = 300.0
     sleep_command: Annotated[
         str,
-        Option(help="What switches a node off, such as 'ssh {node} sudo poweroff'."),
+        typer.Option(help="What switches a node off, such as 'ssh {node} sudo poweroff'."),
     ] = ""
     wake_command: Annotated[
-        str, Option(help="What switches a node on again, such as 'ipmi-on {node}'.")
+        str, typer.Option(help="What switches a node on again, such as 'ipmi-on {node}'.")
     ] = ""
     slowdown: Annotated[
         float,
-        Option(
+        typer.Option(
             help="How many times as long steps may take beside others while a job runs, of jobs "
             "that do not say; 100 lets all run at once.",
             min=1.0,
@@ -150,11 +152,11 @@ class ServeOptions:
     ] = 1.3
     start_ahead: Annotated[
         bool,
-        Option(help="Start the next in line before its turn, and freeze it until then."),
+        typer.Option(help="Start the next in line before its turn, and freeze it until then."),
     ] = True
     stop_idle_h: Annotated[
         float | None,
-        Option(
+        typer.Option(
             help="Stop jobs whose GPUs have been idle for this many hours; default: never.",
             min=0.01,
         ),

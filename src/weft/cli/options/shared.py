@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import Option
+import typer
 
 from weft.core.errors import InvalidConfig
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def panel(title: str) -> Callable[..., Any]:
     """What makes options that `--help` shows under a title."""
-    return partial(Option, rich_help_panel=title)
+    return partial(typer.Option, rich_help_panel=title)
 
 
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -25,14 +25,14 @@ FILE, OUT = panel("Workload files"), panel("Output")
 
 Cluster = Annotated[
     str,
-    Option(
+    typer.Option(
         "--cluster",
         "-c",
         help="NODESxGPUS:KIND joined by +, a name (`weft list cluster`), or a .yaml file. "
         "By default what suits the workload.",
     ),
 ]
-Seed = Annotated[int, Option(help="Same seed, same result.", min=0)]
+Seed = Annotated[int, typer.Option(help="Same seed, same result.", min=0)]
 TraceOption = Annotated[
     list[str] | None,
     FILE(
@@ -47,13 +47,15 @@ Columns = Literal["main", "fairness"]
 # What of ended jobs is kept: the same flags of the service and of `weft state prune`.
 
 KeepDays = Annotated[
-    float, Option(help="Days an ended job and its output are kept; 0: always.", min=0.0)
+    float, typer.Option(help="Days an ended job and its output are kept; 0: always.", min=0.0)
 ]
-KeepJobs = Annotated[int, Option(help="The most ended jobs to keep; 0: all.", min=0)]
+KeepJobs = Annotated[int, typer.Option(help="The most ended jobs to keep; 0: all.", min=0)]
 KeepGigabytes = Annotated[
-    float, Option(help="The most GB of ended jobs' output to keep; 0: all.", min=0.0)
+    float, typer.Option(help="The most GB of ended jobs' output to keep; 0: all.", min=0.0)
 ]
-KeepEvents = Annotated[int, Option(help="About how many events of the log to keep; 0: all.", min=0)]
+KeepEvents = Annotated[
+    int, typer.Option(help="About how many events of the log to keep; 0: all.", min=0)
+]
 
 
 def trace_options(

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+import typer
 
 from weft.cli.options import shared as o
 from weft.frozen import frozen
@@ -29,16 +29,18 @@ class SimulationOptions:
 
     workload: Annotated[
         str,
-        Argument(help="A built-in workload (`weft list trace`) or a trace file, any known format."),
+        typer.Argument(
+            help="A built-in workload (`weft list trace`) or a trace file, any known format."
+        ),
     ]
     cluster: o.Cluster = ""
     seed: o.Seed = 0
     jobs: Annotated[
-        int | None, Option(help="How many jobs to draw (built-in workloads).", min=1)
+        int | None, typer.Option(help="How many jobs to draw (built-in workloads).", min=1)
     ] = None
     load: Annotated[
         float | None,
-        Option(help="Offered load on the cluster (built-in workloads; most default to 0.8)."),
+        typer.Option(help="Offered load on the cluster (built-in workloads; most default to 0.8)."),
     ] = None
     predictor: Annotated[
         str,

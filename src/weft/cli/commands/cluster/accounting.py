@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from typer import Option
+import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
@@ -16,10 +16,14 @@ LINES = 24  # windows that a screen shows
 
 def accounting(
     csv: Annotated[bool, o.OUT("--csv", help="One row per job, as CSV.")] = False,
-    since: Annotated[str, Option(help="From this day on (UTC): 2026-11-01.", metavar="DAY")] = "",
-    until: Annotated[str, Option(help="Before this day (UTC): 2026-12-01.", metavar="DAY")] = "",
+    since: Annotated[
+        str, typer.Option(help="From this day on (UTC): 2026-11-01.", metavar="DAY")
+    ] = "",
+    until: Annotated[
+        str, typer.Option(help="Before this day (UTC): 2026-12-01.", metavar="DAY")
+    ] = "",
     over_time: Annotated[
-        bool, Option("--over-time", help="GPUs used of those entitled to, over time.")
+        bool, typer.Option("--over-time", help="GPUs used of those entitled to, over time.")
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:

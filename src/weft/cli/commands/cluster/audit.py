@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-from typer import Argument, Option
+import typer
 
 from weft.cli.options import shared as o
 from weft.cli.options.shared import seconds
@@ -14,15 +14,19 @@ from weft.service.responses.admin import AuditAnswer, AuditEntry
 
 
 def audit(
-    about: Annotated[str, Argument(help="A job's id, or a part of a path such as /tokens.")] = "",
-    since: Annotated[
-        str, Option(help="Only what is more recent than this, such as 2h or 7d.")
+    about: Annotated[
+        str, typer.Argument(help="A job's id, or a part of a path such as /tokens.")
     ] = "",
-    name: Annotated[str, Option(help="Only requests with this token: its name or id.")] = "",
-    tenant: Annotated[str, Option(help="Only requests with this tenant's tokens.")] = "",
-    failed: Annotated[bool, Option("--failed", help="Only requests that were refused.")] = False,
+    since: Annotated[
+        str, typer.Option(help="Only what is more recent than this, such as 2h or 7d.")
+    ] = "",
+    name: Annotated[str, typer.Option(help="Only requests with this token: its name or id.")] = "",
+    tenant: Annotated[str, typer.Option(help="Only requests with this tenant's tokens.")] = "",
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only requests that were refused.")
+    ] = False,
     limit: Annotated[
-        int, Option(help="How many of the latest entries to show.", min=1, max=10_000)
+        int, typer.Option(help="How many of the latest entries to show.", min=1, max=10_000)
     ] = 50,
     as_json: o.AsJson = False,
 ) -> None:

@@ -11,7 +11,6 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Option
 
 from weft.cli.job_files.demo_jobs import GRACE_S
 from weft.cli.view.errors import user_errors
@@ -25,17 +24,17 @@ LABELS = ("", "batch", "goodput")
 
 
 def demo(
-    slots: Annotated[int, Option(help="CPU slots to schedule on.", min=1, max=64)] = 4,
+    slots: Annotated[int, typer.Option(help="CPU slots to schedule on.", min=1, max=64)] = 4,
     policy: Annotated[
-        str, Option("--policy", "-p", help="The policy; by default two take turns.")
+        str, typer.Option("--policy", "-p", help="The policy; by default two take turns.")
     ] = "",
-    port: Annotated[int, Option(help="Where the API is; another if taken.")] = 7878,
+    port: Annotated[int, typer.Option(help="Where the API is; another if taken.")] = 7878,
     leave: Annotated[
         bool,
-        Option("--exit", help="Exit when the jobs are done; the same as WEFT_DEMO_EXIT=1."),
+        typer.Option("--exit", help="Exit when the jobs are done; the same as WEFT_DEMO_EXIT=1."),
     ] = False,
     keep: Annotated[
-        bool, Option("--keep", help="Exit when the jobs are done; the service goes on.")
+        bool, typer.Option("--keep", help="Exit when the jobs are done; the service goes on.")
     ] = False,
 ) -> None:
     """Try it: the service here with its web page, and real training jobs.

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from typer import Option
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
@@ -37,7 +36,7 @@ class Finding:
 
 def doctor(
     state: Annotated[
-        Path, Option(help="Folder of the service's state, if it is on this machine.")
+        Path, typer.Option(help="Folder of the service's state, if it is on this machine.")
     ] = Path("weft-state"),
     as_json: o.AsJson = False,
 ) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
 
 from weft.cli.view.errors import user_errors
 from weft.core.paths import expand
@@ -17,28 +16,32 @@ TOKEN = Path("~/.weft/ray-token")
 
 def join(
     address: Annotated[
-        str, Argument(help="HOST:PORT of the head, as `weft serve --engine ray` prints it.")
+        str, typer.Argument(help="HOST:PORT of the head, as `weft serve --engine ray` prints it.")
     ],
-    name: Annotated[str, Option(help="What the node is called; default: its host name.")] = "",
-    kind: Annotated[str, Option(help="The kind of its GPUs; default: detected.")] = "",
-    gpus: Annotated[int | None, Option(help="How many GPUs it gives; default: all.", min=0)] = None,
+    name: Annotated[
+        str, typer.Option(help="What the node is called; default: its host name.")
+    ] = "",
+    kind: Annotated[str, typer.Option(help="The kind of its GPUs; default: detected.")] = "",
+    gpus: Annotated[
+        int | None, typer.Option(help="How many GPUs it gives; default: all.", min=0)
+    ] = None,
     slots: Annotated[
-        int, Option(help="CPU slots where there are no GPUs; 0: one per core.", min=0)
+        int, typer.Option(help="CPU slots where there are no GPUs; 0: one per core.", min=0)
     ] = 0,
-    ip: Annotated[str, Option(help="Its address for the others; default: detected.")] = "",
+    ip: Annotated[str, typer.Option(help="Its address for the others; default: detected.")] = "",
     token_file: Annotated[
         Path | None,
-        Option(help="File with the cluster's token; else it is read from stdin."),
+        typer.Option(help="File with the cluster's token; else it is read from stdin."),
     ] = None,
     files: Annotated[
-        str, Option(help="Folder for files of jobs where none is shared.", metavar="FOLDER")
+        str, typer.Option(help="Folder for files of jobs where none is shared.", metavar="FOLDER")
     ] = "",
     leave_s: Annotated[
-        float, Option(help="Seconds that jobs have to save and move when it leaves.", min=0)
+        float, typer.Option(help="Seconds that jobs have to save and move when it leaves.", min=0)
     ] = 60.0,
     unit: Annotated[
         bool | None,
-        Option(
+        typer.Option(
             "--unit/--no-unit",
             help="Write a systemd unit that joins at every boot, and exit; default: ask.",
         ),

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from typer import Argument, Option
+import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
 from weft.service.responses.answers import ClusterAnswer, Done, Nodes
 
-NodeId = Annotated[str, Argument(help="A machine (`weft nodes`).", metavar="NODE")]
+NodeId = Annotated[str, typer.Argument(help="A machine (`weft nodes`).", metavar="NODE")]
 
 
 def nodes(
     health: Annotated[
-        bool, Option("--health", help="How their GPUs are, and which are set aside and why.")
+        bool, typer.Option("--health", help="How their GPUs are, and which are set aside and why.")
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:
@@ -46,13 +46,13 @@ def nodes(
 def drain(
     node: Annotated[
         str,
-        Argument(
+        typer.Argument(
             help="A machine (`weft nodes`), or some of its GPUs: n1:2 or n1:0,2-3.",
             metavar="NODE[:GPUS]",
         ),
     ],
     when_done: Annotated[
-        bool, Option("--when-done", help="Let jobs that are there run to their end.")
+        bool, typer.Option("--when-done", help="Let jobs that are there run to their end.")
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:

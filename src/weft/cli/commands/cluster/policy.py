@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from typer import Argument
+import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
@@ -14,7 +14,9 @@ from weft.service.responses.answers import PolicyAnswer
 def policy(
     name: Annotated[
         str,
-        Argument(help="Use this policy from now on: NAME or NAME:KEY=VALUE,..., or a .yaml file."),
+        typer.Argument(
+            help="Use this policy from now on: NAME or NAME:KEY=VALUE,..., or a .yaml file."
+        ),
     ] = "",
     as_json: o.AsJson = False,
 ) -> None:

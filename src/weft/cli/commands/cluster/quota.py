@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument, Option
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
@@ -21,10 +20,10 @@ quota = typer.Typer(
     help="Limits and weights of tenants (admins).", no_args_is_help=True, add_completion=False
 )
 
-GPUS = partial(Option, metavar="N")
+GPUS = partial(typer.Option, metavar="N")
 RULES = ("limits", "weights", "guaranteed", "own", "parents")
 Whose = Annotated[
-    str, Argument(help="A tenant, or TENANT@KIND for GPUs of one kind.", metavar="TENANT")
+    str, typer.Argument(help="A tenant, or TENANT@KIND for GPUs of one kind.", metavar="TENANT")
 ]
 
 
@@ -44,7 +43,7 @@ def set_quota(
     gpus: Annotated[float | None, GPUS(help="GPUs it may hold at once.")] = None,
     weight: Annotated[
         float | None,
-        Option(help="Its weight relative to the others; 1 without a rule.", metavar="W"),
+        typer.Option(help="Its weight relative to the others; 1 without a rule.", metavar="W"),
     ] = None,
     guaranteed: Annotated[
         float | None,
@@ -56,7 +55,7 @@ def set_quota(
     ] = None,
     parent: Annotated[
         str | None,
-        Option(help="The group it is in, which may have GPUs of its own.", metavar="GROUP"),
+        typer.Option(help="The group it is in, which may have GPUs of its own.", metavar="GROUP"),
     ] = None,
     as_json: o.AsJson = False,
 ) -> None:
@@ -94,11 +93,11 @@ def set_quota(
 def lending(
     half_life: Annotated[
         str | None,
-        Option(help="Time after which past use counts half: 12h, 7d.", metavar="TIME"),
+        typer.Option(help="Time after which past use counts half: 12h, 7d.", metavar="TIME"),
     ] = None,
     min_run: Annotated[
         str | None,
-        Option(help="How long a job runs before it has to give way: 10m.", metavar="TIME"),
+        typer.Option(help="How long a job runs before it has to give way: 10m.", metavar="TIME"),
     ] = None,
     as_json: o.AsJson = False,
 ) -> None:

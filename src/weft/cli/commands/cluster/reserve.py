@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer import Argument, Option
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
@@ -19,7 +18,7 @@ reserve = typer.Typer(
     add_completion=False,
 )
 
-Name = Annotated[str, Argument(help="What to call it.", metavar="NAME")]
+Name = Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")]
 
 
 @reserve.command("list")
@@ -37,17 +36,19 @@ def add(
     name: Name,
     nodes: Annotated[
         list[str],
-        Argument(help="Machines, or some of their GPUs: n1 n2:0-3.", metavar="NODE..."),
+        typer.Argument(help="Machines, or some of their GPUs: n1 n2:0-3.", metavar="NODE..."),
     ],
-    tenant: Annotated[str, Option(help="Who may use them; default: nobody, for maintenance.")] = "",
+    tenant: Annotated[
+        str, typer.Option(help="Who may use them; default: nobody, for maintenance.")
+    ] = "",
     start: Annotated[
-        str, Option(help="When it begins: 2026-11-20T08:00, or in 2h; default: now.")
+        str, typer.Option(help="When it begins: 2026-11-20T08:00, or in 2h; default: now.")
     ] = "",
     end: Annotated[
-        str, Option(help="When it ends: a time, or 4h after it began; default: never.")
+        str, typer.Option(help="When it ends: a time, or 4h after it began; default: never.")
     ] = "",
     when_done: Annotated[
-        bool, Option("--when-done", help="Let jobs that are there run to their end.")
+        bool, typer.Option("--when-done", help="Let jobs that are there run to their end.")
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Option
 
 from weft.cli.options.from_fields import options_from_fields
 from weft.cli.options.serve import ServeOptions
@@ -45,7 +44,7 @@ def serve(
     context: typer.Context,
     config: Annotated[  # noqa: ARG001 - read before all others
         Path | None,
-        Option(
+        typer.Option(
             help="A file with these options, TOML or YAML; those given here win.",
             metavar="FILE",
             callback=read_config,
@@ -55,16 +54,16 @@ def serve(
     options: ServeOptions,
     standby: Annotated[
         bool,
-        Option("--standby", help="Wait while another service leads; take over from it."),
+        typer.Option("--standby", help="Wait while another service leads; take over from it."),
     ] = False,
-    verbose: Annotated[bool, Option("--verbose", "-v", help="Log decisions.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
     log_folder: Annotated[
         Path | None,
-        Option(help="Also log to files of this folder, one a day.", metavar="FOLDER"),
+        typer.Option(help="Also log to files of this folder, one a day.", metavar="FOLDER"),
     ] = None,
     print_config: Annotated[
         bool,
-        Option("--print-config", help="Print all options as a file for --config, and exit."),
+        typer.Option("--print-config", help="Print all options as a file for --config, and exit."),
     ] = False,
 ) -> None:
     """Run the scheduler service: REST API, events, metrics.

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
 
 from weft.cli.options import shared as o
 from weft.cli.options.shared import KeepDays, KeepEvents, KeepGigabytes, KeepJobs
@@ -17,7 +16,7 @@ state = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-Folder = Annotated[Path, Option("--state", help="The service's folder.")]
+Folder = Annotated[Path, typer.Option("--state", help="The service's folder.")]
 HERE = Path("weft-state")
 MARKS = {"ok": "green", "warning": "yellow", "error": "red"}
 
@@ -47,7 +46,7 @@ def check(folder: Folder = HERE, as_json: o.AsJson = False) -> None:
 
 @state.command()
 def backup(
-    target: Annotated[Path, Argument(help="A new folder for the copy.")],
+    target: Annotated[Path, typer.Argument(help="A new folder for the copy.")],
     folder: Folder = HERE,
 ) -> None:
     """Copy log and settings to a new folder; the service may keep running."""
@@ -60,7 +59,7 @@ def backup(
 
 @state.command()
 def restore(
-    source: Annotated[Path, Argument(help="What `weft state backup` made.")],
+    source: Annotated[Path, typer.Argument(help="What `weft state backup` made.")],
     folder: Folder = HERE,
 ) -> None:
     """Restore a backup into a folder without a log; nothing is overwritten."""
@@ -79,7 +78,7 @@ def prune(
     keep_gb: KeepGigabytes = 0.0,
     keep_events: KeepEvents = 5_000_000,
     dry_run: Annotated[
-        bool, Option("--dry-run", help="Only say what would be removed; also while it runs.")
+        bool, typer.Option("--dry-run", help="Only say what would be removed; also while it runs.")
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:

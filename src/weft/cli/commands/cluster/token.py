@@ -6,7 +6,6 @@ import time
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
 
 from weft.cli.options import shared as o
 from weft.cli.options.shared import seconds
@@ -21,15 +20,17 @@ token = typer.Typer(
 @token.command()
 def create(
     tenant: Annotated[
-        str, Argument(help="The tenant it belongs to; may be empty for an admin.")
+        str, typer.Argument(help="The tenant it belongs to; may be empty for an admin.")
     ] = "",
-    role: Annotated[str, Option(help="admin, user or viewer.")] = "user",
-    name: Annotated[str, Option(help="A note on who or what will use it.")] = "",
-    account: Annotated[str, Option(help="Whose user its jobs run as; default: its tenant's.")] = "",
+    role: Annotated[str, typer.Option(help="admin, user or viewer.")] = "user",
+    name: Annotated[str, typer.Option(help="A note on who or what will use it.")] = "",
+    account: Annotated[
+        str, typer.Option(help="Whose user its jobs run as; default: its tenant's.")
+    ] = "",
     expires: Annotated[
-        str, Option(help="When it expires, such as 30d or 12h; default: never.")
+        str, typer.Option(help="When it expires, such as 30d or 12h; default: never.")
     ] = "",
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Print the token alone.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the token alone.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Make a token; it is shown this once and never again."""
@@ -64,12 +65,12 @@ def show_secret(made: NewToken, *, quiet: bool, as_json: bool) -> None:
 
 @token.command()
 def rotate(
-    token: Annotated[str, Argument(help="From `weft token list`.", metavar="ID")],
+    token: Annotated[str, typer.Argument(help="From `weft token list`.", metavar="ID")],
     overlap: Annotated[
         str,
-        Option(help="How long the old one keeps working, such as 1d or 2h; 0: not at all."),
+        typer.Option(help="How long the old one keeps working, such as 1d or 2h; 0: not at all."),
     ] = "1d",
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Print the token alone.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the token alone.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Make another token with the same rights, and let the old one expire."""
@@ -110,7 +111,7 @@ def expiry(row: TokenAnswer) -> str:
 
 @token.command()
 def revoke(
-    ids: Annotated[list[str], Argument(help="From `weft token list`.", metavar="ID...")],
+    ids: Annotated[list[str], typer.Argument(help="From `weft token list`.", metavar="ID...")],
     as_json: o.AsJson = False,
 ) -> None:
     """Revoke tokens at once."""

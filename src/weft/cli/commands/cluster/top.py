@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from typer import Option
+import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
 
 
 def top(
-    every_s: Annotated[float, Option("--every", help="Seconds between updates.", min=0.1)] = 1.0,
-    once: Annotated[bool, Option("--once", help="Print once instead of updating.")] = False,
+    every_s: Annotated[
+        float, typer.Option("--every", help="Seconds between updates.", min=0.1)
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print once instead of updating.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Watch who holds what, batch sizes, goodput and the queue.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
 
 from weft.cli.commands.cluster.token import delete_each
 from weft.cli.options import shared as o
@@ -41,18 +40,20 @@ def list_webhooks(as_json: o.AsJson = False) -> None:
 def add(
     url: Annotated[
         str,
-        Argument(help="Where to post, http or https; or mailto:ADDRESS,...", metavar="URL"),
+        typer.Argument(help="Where to post, http or https; or mailto:ADDRESS,...", metavar="URL"),
     ],
-    tenant: Annotated[str, Option(help="Changes of this tenant's jobs only.")] = "",
+    tenant: Annotated[str, typer.Option(help="Changes of this tenant's jobs only.")] = "",
     state: Annotated[
         list[str] | None,
-        Option("--state", "-s", help="Changes to this state only; may be repeated."),
+        typer.Option("--state", "-s", help="Changes to this state only; may be repeated."),
     ] = None,
     form: Annotated[
         str,
-        Option("--format", help="weft: signed JSON; slack: a line of chat, as Slack takes it."),
+        typer.Option(
+            "--format", help="weft: signed JSON; slack: a line of chat, as Slack takes it."
+        ),
     ] = "weft",
-    quiet: Annotated[bool, Option("--quiet", "-q", help="The id alone.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The id alone.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Notify URL of state changes from now on; messages are signed with the secret shown here."""
@@ -77,7 +78,7 @@ def add(
 
 @webhook.command()
 def remove(
-    ids: Annotated[list[str], Argument(help="From `weft webhook list`.", metavar="ID...")],
+    ids: Annotated[list[str], typer.Argument(help="From `weft webhook list`.", metavar="ID...")],
     as_json: o.AsJson = False,
 ) -> None:
     """Stop notifying them."""

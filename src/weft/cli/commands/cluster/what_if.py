@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option
+import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
@@ -48,14 +48,14 @@ def what_if(
         CHANGE("--job", help="A job with another number of GPUs; repeatable.", metavar="ID=GPUS"),
     ] = None,
     now: Annotated[
-        bool, Option("--now", help="Start from what runs and waits now, not from the past.")
+        bool, typer.Option("--now", help="Start from what runs and waits now, not from the past.")
     ] = False,
     hours: Annotated[
-        float | None, Option(help="Only this many of the last hours.", min=0.001)
+        float | None, typer.Option(help="Only this many of the last hours.", min=0.001)
     ] = None,
     cpu: Annotated[
         float | None,
-        Option(
+        typer.Option(
             help="Seconds of CPU time that the service may take; what takes longer is left out. "
             "Default: 20.",
             metavar="SECONDS",
@@ -64,7 +64,7 @@ def what_if(
     ] = None,
     events: Annotated[
         Path | None,
-        Option(
+        typer.Option(
             help="The past of this file (`weft simulate --events`), without a service.",
             metavar="FILE",
         ),

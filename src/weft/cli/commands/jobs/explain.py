@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from typer import Argument, Option
+import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
@@ -13,7 +13,7 @@ from weft.service.responses.answers import Ahead, Explanation, Start
 
 JobId = Annotated[
     str,
-    Argument(
+    typer.Argument(
         help="A job's id (`weft jobs`), name or unique beginning; @last: your last.", metavar="ID"
     ),
 ]
@@ -22,7 +22,7 @@ JobId = Annotated[
 def explain(
     job: JobId,
     verbose: Annotated[
-        bool, Option("--verbose", "-v", help="Also show the numbers behind the answer.")
+        bool, typer.Option("--verbose", "-v", help="Also show the numbers behind the answer.")
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
 
 from weft.cli.commands.jobs.explain import JobId
 from weft.cli.view.errors import user_errors
@@ -14,10 +13,12 @@ from weft.service.responses.answers import JobAnswer
 
 def forward(
     job: JobId,
-    port: Annotated[int, Argument(help="The port that the job listens on.", min=1)],
+    port: Annotated[int, typer.Argument(help="The port that the job listens on.", min=1)],
     local: Annotated[
         int | None,
-        Option(help="The port here; default: the same, or any if that is taken; 0: any.", min=0),
+        typer.Option(
+            help="The port here; default: the same, or any if that is taken; 0: any.", min=0
+        ),
     ] = None,
 ) -> None:
     """Open a job's port on this machine: a notebook, TensorBoard, a debugger.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from typer import Option
+import typer
 
 from weft.cli.commands.jobs.explain import JobId
 from weft.cli.options import shared as o
@@ -17,7 +17,9 @@ KNOWN = ("at", "event", "seq", "job")
 
 def job(
     job: JobId,
-    events: Annotated[bool, Option("--events", help="Also show what happened to it.")] = False,
+    events: Annotated[
+        bool, typer.Option("--events", help="Also show what happened to it.")
+    ] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Show one job: its state, what it holds, how far it is."""

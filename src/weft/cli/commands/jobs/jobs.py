@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
@@ -20,18 +20,18 @@ FEW = 500
 def jobs(
     app: Annotated[
         str,
-        Argument(
+        typer.Argument(
             help="A job's name or id; or a sweep or app: its jobs one by one.", metavar="[NAME]"
         ),
     ] = "",
     state: Annotated[
-        str, Option("--state", "-s", help="Only jobs in this state, such as running.")
+        str, typer.Option("--state", "-s", help="Only jobs in this state, such as running.")
     ] = "",
-    tenant: Annotated[str, Option(help="Only jobs of this tenant.")] = "",
+    tenant: Annotated[str, typer.Option(help="Only jobs of this tenant.")] = "",
     everything: Annotated[
-        bool, Option("--all", "-a", help="Every job, including those that have ended.")
+        bool, typer.Option("--all", "-a", help="Every job, including those that have ended.")
     ] = False,
-    watch: Annotated[bool, Option("--watch", "-w", help="Update every second.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Update every second.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """List jobs: all that have not ended, and the last that have.

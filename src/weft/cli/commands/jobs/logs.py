@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from typer import Option
 
 from weft.cli.commands.jobs.explain import JobId
 from weft.cli.view.errors import user_errors
@@ -15,11 +14,11 @@ from weft.service.responses.answers import JobAnswer
 def logs(
     job: JobId,
     follow: Annotated[
-        bool, Option("--follow", "-f", help="Follow the output until the job ends.")
+        bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")
     ] = False,
-    rank: Annotated[int, Option(help="Which process of the job.", min=0)] = 0,
+    rank: Annotated[int, typer.Option(help="Which process of the job.", min=0)] = 0,
     attempt: Annotated[
-        int | None, Option(help="This start of the job only; with -f, from it on.", min=1)
+        int | None, typer.Option(help="This start of the job only; with -f, from it on.", min=1)
     ] = None,
 ) -> None:
     """Print what a job prints.

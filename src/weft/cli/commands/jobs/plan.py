@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument
+import typer
 
 from weft.cli.commands.cluster.what_if import CHANGE, MORE_NODES, Limits, Weights
 from weft.cli.commands.jobs.submit import WHAT, bodies, send
@@ -25,7 +25,7 @@ def plan(
     flags: Flags,
     what: Annotated[
         list[str] | None,
-        Argument(help=f"{WHAT}; without one any job as the options say.", metavar="FILE..."),
+        typer.Argument(help=f"{WHAT}; without one any job as the options say.", metavar="FILE..."),
     ] = None,
     if_policy: Annotated[
         str | None,

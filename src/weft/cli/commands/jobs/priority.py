@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, get_args
 
-from typer import Argument
+import typer
 
 from weft.cli.many_jobs import Yes, do_to_all
 from weft.cli.options import shared as o
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def priority(
     job: Annotated[
         str,
-        Argument(help="An id, a name, @last, a sweep or a pattern.", metavar="ID"),
+        typer.Argument(help="An id, a name, @last, a sweep or a pattern.", metavar="ID"),
     ],
     to: Annotated[
-        str, Argument(help="guaranteed, normal, spot or opportunistic.", metavar="CLASS")
+        str, typer.Argument(help="guaranteed, normal, spot or opportunistic.", metavar="CLASS")
     ],
     yes: Yes = False,
     as_json: o.AsJson = False,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from typer import Argument, Option
+import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
@@ -24,12 +24,16 @@ PAIRS = o.panel("Beside others")
 def profile(
     command: Annotated[
         list[str],
-        Argument(help="A script that uses weft.train, after `--`.", metavar="COMMAND..."),
+        typer.Argument(help="A script that uses weft.train, after `--`.", metavar="COMMAND..."),
     ],
-    gpus: Annotated[int, Option("--gpus", "-g", help="How many GPUs to use.", min=1)] = 1,
-    each_s: Annotated[float, Option("--each", help="Seconds for each batch size.", min=0.1)] = 4.0,
-    sizes: Annotated[int, Option(help="The most batch sizes to try.", min=1, max=20)] = 8,
-    cpu: Annotated[bool, Option("--cpu", help="Use CPU slots even if there are GPUs.")] = False,
+    gpus: Annotated[int, typer.Option("--gpus", "-g", help="How many GPUs to use.", min=1)] = 1,
+    each_s: Annotated[
+        float, typer.Option("--each", help="Seconds for each batch size.", min=0.1)
+    ] = 4.0,
+    sizes: Annotated[int, typer.Option(help="The most batch sizes to try.", min=1, max=20)] = 8,
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="Use CPU slots even if there are GPUs.")
+    ] = False,
     beside: Annotated[
         list[str] | None,
         PAIRS(

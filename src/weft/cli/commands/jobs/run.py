@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from typer import Argument, Option
 
 from weft.cli.job_files.job_options import Flags
 from weft.cli.options.from_fields import options_from_fields
@@ -23,17 +22,19 @@ GRACE_S = 5.0  # what a terminal's process gets to leave: a shell has nothing to
 
 @options_from_fields
 def run(
-    command: Annotated[list[str], Argument(help="What to run, after `--`.", metavar="COMMAND...")],
+    command: Annotated[
+        list[str], typer.Argument(help="What to run, after `--`.", metavar="COMMAND...")
+    ],
     flags: Flags,
     detach: Annotated[
-        bool, Option("--detach", "-d", help="Print the id and exit, as `weft submit` does.")
+        bool, typer.Option("--detach", "-d", help="Print the id and exit, as `weft submit` does.")
     ] = False,
     pty: Annotated[
         bool,
-        Option("--pty", "-t", help="Give it a terminal, as `ssh -t` does."),
+        typer.Option("--pty", "-t", help="Give it a terminal, as `ssh -t` does."),
     ] = False,
     quiet: Annotated[
-        bool, Option("--quiet", "-q", help="The job's own output and nothing else.")
+        bool, typer.Option("--quiet", "-q", help="The job's own output and nothing else.")
     ] = False,
 ) -> None:
     """Run a command on the cluster, from this folder.

@@ -6,7 +6,6 @@ import os
 from typing import Annotated
 
 import typer
-from typer import Argument
 
 from weft.cli.job_files.job_options import Flags
 from weft.cli.options.from_fields import options_from_fields
@@ -19,7 +18,7 @@ def shell(
     flags: Flags,
     job: Annotated[
         str,
-        Argument(
+        typer.Argument(
             help="A job to open a shell beside, or whose terminal to return to.", metavar="[ID]"
         ),
     ] = "",

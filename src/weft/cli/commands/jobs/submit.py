@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from typer import Argument, Option
 
 from weft.cli.commands.jobs.wait import await_all
 from weft.cli.job_files.job_options import Flags
@@ -22,16 +21,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WHAT = "Job files (.yaml, .json), a Slurm script, or a command after `--`"
-What = Annotated[list[str], Argument(help=f"{WHAT}.", metavar="FILE...")]
+What = Annotated[list[str], typer.Argument(help=f"{WHAT}.", metavar="FILE...")]
 
 
 @options_from_fields
 def submit(
     what: What,
     flags: Flags,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Print the id alone.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the id alone.")] = False,
     wait: Annotated[
-        bool, Option("--wait", help="Wait until they have ended, and exit as they did.")
+        bool, typer.Option("--wait", help="Wait until they have ended, and exit as they did.")
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:

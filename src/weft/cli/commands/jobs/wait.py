@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Option
 
 from weft.cli.many_jobs import PATTERN, Jobs, find_meant
 from weft.cli.options import shared as o
@@ -24,9 +23,9 @@ INTERRUPTED = 130
 def wait(
     jobs: Jobs,
     timeout: Annotated[
-        str | None, Option(help="Wait no longer than 90s, 30m, 2h; exit code 124.")
+        str | None, typer.Option(help="Wait no longer than 90s, 30m, 2h; exit code 124.")
     ] = None,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Print no progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Wait until jobs have ended, and exit as they did.

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Option
 
 from weft.cli.options.from_fields import options_from_fields
 from weft.cli.options.simulation import OutputOptions, SimulationOptions
@@ -22,7 +21,7 @@ def compare(
     *,
     policy: Annotated[
         list[str] | None,
-        Option(
+        typer.Option(
             "--policy",
             "-p",
             help="A policy, or a set: 'las:by={time,gpu-time}'; give it several times. "
@@ -30,20 +29,22 @@ def compare(
         ),
     ] = None,
     options: SimulationOptions,
-    seeds: Annotated[int, Option(help="How many seeds, from --seed on.", min=1, max=1000)] = 1,
+    seeds: Annotated[
+        int, typer.Option(help="How many seeds, from --seed on.", min=1, max=1000)
+    ] = 1,
     processes: Annotated[
-        int | None, Option(help="Parallel processes; default: one per core.", min=1)
+        int | None, typer.Option(help="Parallel processes; default: one per core.", min=1)
     ] = None,
     on: Annotated[
         str,
-        Option(
+        typer.Option(
             help="Spread the runs over a Ray cluster: ray://HOST:10001, or HOST:PORT of its head.",
             metavar="ADDRESS",
         ),
     ] = "",
     keep: Annotated[
         Path | None,
-        Option(
+        typer.Option(
             help="Keep runs that have ended in this folder: one that is there is not run again, "
             "and a comparison that was stopped goes on.",
             metavar="FOLDER",

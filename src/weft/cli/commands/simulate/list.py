@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
@@ -34,10 +33,10 @@ class PartName(StrEnum):
 
 
 def list_parts(
-    kind: Annotated[PartName, Argument(help="What to list.")],
+    kind: Annotated[PartName, typer.Argument(help="What to list.")],
     where: Annotated[
         str,
-        Option(
+        typer.Option(
             help="Only policies, wrappers or parts with these tags, joined by commas, such "
             "as sharing,unknown-durations."
         ),

@@ -8,7 +8,6 @@ from math import isnan
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Option
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
@@ -22,16 +21,16 @@ MOST = 5_000
 def predict(
     replay: Annotated[
         str,
-        Option(help="A workload (`weft list trace`) or a trace file: yours, any format."),
+        typer.Option(help="A workload (`weft list trace`) or a trace file: yours, any format."),
     ],
     jobs: Annotated[
-        int, Option(help="Take at most this many jobs, the first ones.", min=50)
+        int, typer.Option(help="Take at most this many jobs, the first ones.", min=50)
     ] = MOST,
     nodes: Annotated[
-        int, Option(help="Nodes of 8 GPUs; 0: as many as make a load of 0.85.", min=0)
+        int, typer.Option(help="Nodes of 8 GPUs; 0: as many as make a load of 0.85.", min=0)
     ] = 0,
     predictor: Annotated[
-        list[str] | None, Option(help="Compare these; by default all that need no truth.")
+        list[str] | None, typer.Option(help="Compare these; by default all that need no truth.")
     ] = None,
     seed: o.Seed = 0,
     trace_option: o.TraceOption = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+import typer
 
 from weft.cli.options import shared as o
 from weft.cli.options.from_fields import options_from_fields
@@ -20,7 +20,7 @@ def simulate(
     *,
     policy: Annotated[
         str,
-        Option(
+        typer.Option(
             "--policy",
             "-p",
             help="A name from `weft list policy`, as NAME or NAME:KEY=VALUE,..., or a .yaml file. "

@@ -6,17 +6,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
 
 from weft.cli.view.errors import user_errors
 
 
 def verify(
-    result: Annotated[Path, Argument(help="JSON with --per-job, or CSV.", exists=True)],
+    result: Annotated[Path, typer.Argument(help="JSON with --per-job, or CSV.", exists=True)],
     gpus: Annotated[
-        float | None, Option(help="GPUs of the cluster, where the file does not say.", min=0)
+        float | None, typer.Option(help="GPUs of the cluster, where the file does not say.", min=0)
     ] = None,
-    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check RESULT: GPUs in use, all jobs counted, costs, seeds.
 

@@ -24,6 +24,9 @@ from weft.runtime.loop.driver import Driver
 from weft.runtime.records.idle_jobs import IdleJobs, describe_idle
 from weft.stack.windows import Window, kept_away, read_window
 
+log = logging.getLogger(__name__)
+
+
 # ---- Polls running jobs: says of idle ones that they are, and may stop them
 
 
@@ -72,8 +75,6 @@ class IdleWatch(Repeated):
 
 # ---- Jobs that wait although what they ask for idles
 
-
-log = logging.getLogger(__name__)
 
 AT_ONCE = 1_000  # jobs looked at before others are let in
 AGAIN_S, LATE_S = 30.0, 60.0  # until somebody decides again, and until it is counted

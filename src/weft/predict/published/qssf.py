@@ -12,16 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
 from math import inf
 from typing import Any
 
 from weft.core.events.job_end import Ended
-from weft.core.knowledge.fits import Fit
 from weft.core.model.job import Job
 from weft.predict.published.boosted import Trees, fit_trees
-from weft.predict.published.by_job import Fitted
-from weft.predict.published.past_ends import Encoding, PastEnds, fit_rows, gpus_of, words_of
+from weft.predict.published.past_ends import Encoding, FittedToEnds, gpus_of, words_of
 
 LEAST_ALIKE = 0.6
 CANDIDATES = 2
@@ -40,7 +37,7 @@ def similar_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 @dataclass
-class Qssf(Fitted):
+class Qssf(FittedToEnds):
     """The mean length of a user's jobs with similar names and a model's, made once per job.
 
     `refresh` makes it again after every end. A job's name is its own, else its model's or app's.
@@ -53,10 +50,10 @@ class Qssf(Fitted):
     refresh_days: float = 30.0
 
     label = "qssf"
+    fitter = staticmethod(fit_trees)
 
     def __post_init__(self) -> None:
-        super().__init__()
-        self._past = PastEnds(self.refresh_days, self.label)
+        super().__post_init__()
         self._model: tuple[Encoding, Trees] | None = None
         self._ends: dict[tuple[str, str, str], list[float]] = {}  # user, name, gpus: count, sum
         self._names: dict[str, None] = {}
@@ -108,10 +105,6 @@ class Qssf(Fitted):
         ends = self._ends.setdefault((ended.job.owner, name, f"{gpus_of(ended.job):g}"), [0.0, 0.0])
         ends[0] += 1.0
         ends[1] += ended.length
-
-    def _fit(self) -> Fit:
-        ends = self._past.fitted
-        return Fit(ends, partial(fit_rows, self._past.rows(), ends, fit_trees))
 
     def _use(self, model: Any) -> None:
         self._model = Encoding.load(model["encoding"]), Trees.load(model["model"])

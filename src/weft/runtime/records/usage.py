@@ -29,18 +29,6 @@ class DayUsage:
     missed: int = 0
     entitled_s: float = 0.0
 
-    def plus(self, more: DayUsage) -> DayUsage:
-        """The same day with more of it."""
-        return DayUsage(
-            self.tenant,
-            self.day,
-            self.gpu_s + more.gpu_s,
-            self.jobs + more.jobs,
-            self.restarts + more.restarts,
-            self.missed + more.missed,
-            self.entitled_s + more.entitled_s,
-        )
-
 
 class Usage:
     """Every tenant's days, and what they had lately in shorter windows."""
@@ -102,7 +90,19 @@ class Usage:
     def _add(self, more: DayUsage) -> None:
         held = self._days.setdefault(more.tenant, {})
         was = held.get(more.day)
-        held[more.day] = more if was is None else was.plus(more)
+        held[more.day] = more if was is None else _add(was, more)
+
+
+def _add(was: DayUsage, more: DayUsage) -> DayUsage:
+    return DayUsage(
+        was.tenant,
+        was.day,
+        was.gpu_s + more.gpu_s,
+        was.jobs + more.jobs,
+        was.restarts + more.restarts,
+        was.missed + more.missed,
+        was.entitled_s + more.entitled_s,
+    )
 
 
 def _by_day(since: float, until: float) -> Iterator[tuple[int, float]]:

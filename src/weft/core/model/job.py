@@ -287,8 +287,7 @@ class TimeShift:
 class Allocation:
     """Everything the scheduler controls about one running job, and nothing else.
 
-    `time_shift` None: its iterations begin when they may. `plan` None: the job runs as it does by
-    itself.
+    `time_shift` None: its iterations begin when they may; `plan` None: it runs as by itself.
     """
 
     slices: tuple[Slice, ...]
@@ -319,10 +318,9 @@ class Allocation:
 
     def same_way(self, to: Allocation) -> bool:
         """Whether the plan is the same but for the number of replicas."""
-        was, now = self.plan, to.plan
-        if was is None or now is None:
-            return was is now
-        return was == now or replace(was, data=now.data) == now
+        if self.plan is None or to.plan is None:
+            return self.plan is to.plan
+        return self.plan == to.plan or replace(self.plan, data=to.plan.data) == to.plan
 
 
 class Config(NamedTuple):

@@ -10,13 +10,12 @@ from dataclasses import fields
 from itertools import takewhile
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 from pydantic import Field
 
+from weft.app.insight.shares import summarize_shares
 from weft.core.model.job import name_of
-from weft.formulas.fairness.shares import jain_index
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import ALL, JobRecord
 from weft.runtime.records.usage import DayUsage
@@ -172,12 +171,3 @@ def _used(driver: Driver, record: JobRecord, now: float) -> Used:
         restarts=record.restarts,
         gpu_seconds=record.gpu_s.at(now),
     )
-
-
-# ---- How evenly tenants were treated, from what they received of what was due
-
-
-def summarize_shares(received: Iterable[float | None]) -> float | None:
-    """Jain's index of those to whom something was due; None where there are none."""
-    known = [share for share in received if share is not None]
-    return jain_index(np.array(known)) if known else None

@@ -9,12 +9,14 @@ most services do not know it at submission.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from weft.core.events.job_end import Ended
 from weft.core.model.job import Job
+from weft.core.state.table import Floats
 from weft.predict.published.boosted import Shapes, fit_shapes
 from weft.predict.published.past_ends import Encoding, FittedToEnds, gpus_of, words_of
 
@@ -31,7 +33,6 @@ class Lucid(FittedToEnds):
     refresh_days: float = 7.0
 
     label = "lucid"
-    fitter = staticmethod(fit_shapes)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,6 +55,10 @@ class Lucid(FittedToEnds):
         """One more end; a new model where that is due."""
         if self._past.add(ended.job, ended.length, ended.at):
             self._note_due()
+
+    @property
+    def _fitter(self) -> Callable[[Floats, Floats], Shapes]:
+        return fit_shapes
 
     def _use(self, model: Any) -> None:
         self._model = Encoding.load(model["encoding"]), Shapes.load(model["model"])

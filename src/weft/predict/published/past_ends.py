@@ -6,11 +6,11 @@ knew its own end, or later ones, would tell it to the model. The rest is GPUs an
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -149,16 +149,20 @@ def gpus_of(job: Job) -> float:
 
 
 class FittedToEnds(Fitted, ABC):
-    """Estimates by a model of the last ends; `fitter` makes one, every `refresh_days` days."""
+    """Estimates by a model of the last ends, made anew every `refresh_days` days."""
 
     refresh_days: float
     label: str
-    fitter: ClassVar[Callable[[Floats, Floats], Savable]]
 
     def __post_init__(self) -> None:
         super().__init__()
         self._past = PastEnds(self.refresh_days, self.label)
 
+    @property
+    @abstractmethod
+    def _fitter(self) -> Callable[[Floats, Floats], Savable]:
+        """What makes a model of rows and lengths."""
+
     def _fit(self) -> Fit:
         ends = self._past.fitted
-        return Fit(ends, partial(fit_rows, self._past.rows(), ends, type(self).fitter))
+        return Fit(ends, partial(fit_rows, self._past.rows(), ends, self._fitter))

@@ -9,7 +9,7 @@ fitted again every month to jobs that had ended by then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import inf
@@ -17,6 +17,7 @@ from typing import Any
 
 from weft.core.events.job_end import Ended
 from weft.core.model.job import Job
+from weft.core.state.table import Floats
 from weft.predict.published.boosted import Trees, fit_trees
 from weft.predict.published.past_ends import Encoding, FittedToEnds, gpus_of, words_of
 
@@ -50,7 +51,6 @@ class Qssf(FittedToEnds):
     refresh_days: float = 30.0
 
     label = "qssf"
-    fitter = staticmethod(fit_trees)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,6 +105,10 @@ class Qssf(FittedToEnds):
         ends = self._ends.setdefault((ended.job.owner, name, f"{gpus_of(ended.job):g}"), [0.0, 0.0])
         ends[0] += 1.0
         ends[1] += ended.length
+
+    @property
+    def _fitter(self) -> Callable[[Floats, Floats], Trees]:
+        return fit_trees
 
     def _use(self, model: Any) -> None:
         self._model = Encoding.load(model["encoding"]), Trees.load(model["model"])

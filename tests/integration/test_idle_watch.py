@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from weft.app.serve.idle_beside import IdleWatch
+from weft.app.serve.idle_watch import IdleWatch
 from weft.app.serve.live import Live, Settings
 from weft.core.events.event import Noticed, Reported
 from weft.core.events.report import Report

@@ -16,7 +16,8 @@ from weft.app.serve.bad_nodes import BadNodes
 from weft.app.serve.configuration import Configuration
 from weft.app.serve.device_faults import ASIDE, DeviceFaults, TakenDevices
 from weft.app.serve.hinted_or_alike import HintedOrAlike
-from weft.app.serve.idle_beside import IdleBeside, IdleWatch
+from weft.app.serve.idle_beside import IdleBeside
+from weft.app.serve.idle_watch import IdleWatch
 from weft.app.serve.limits import Limits
 from weft.app.serve.private_file import write_private
 from weft.app.serve.refits import Refits

@@ -41,6 +41,7 @@ RUNS = ((32, 4), (64, 4), (128, 2))
 DECLARED = Regimes(10, {32: 100.0, 64: 60.0, 128: 40.0})
 ONE = ((10, 0, 60, 600, 1), (10, 4, 120, 720, 1), (20, 2, 30, 540, 2))
 TWO = ((100, 50, 60, 3000, 1), (10, 1, 60, 540, 1), (10, 2, 60, 480, 1))
+FIRST = np.array([True, False])
 Rows = tuple[tuple[float, ...], ...]
 
 
@@ -298,13 +299,35 @@ def test_finish_times_that_cannot_be_met_leave_no_plan() -> None:
 def test_half_a_second_that_must_be_run_is_worth_more_than_what_another_gains() -> None:
     # Nearly done, both gain little by a round, and the second one more: 2 % of its epochs.
     problem = window(((1000, 950, 60, 3000, 1), (100, 90, 60, 600, 1)), 1.0)
-    none = np.zeros(2, dtype=np.int64)
+    none = np.zeros(2, dtype=int)
 
     free = _gains(problem, none, 0.0, 0.0)
     bound = _gains(replace(problem, least_s=np.array([0.5, 0.0])), none, 0.0, 0.0)
 
-    assert free[1] > free[0] > 0.0
-    assert bound[0] > bound[1] == free[1]
+    assert free.of(FIRST) < free.of(~FIRST)
+    assert bound.of(FIRST) > bound.of(~FIRST)
+
+
+@pytest.mark.parametrize("seed", [21, 37, 45, 55])
+def test_parts_of_a_second_that_must_be_run_are_planned_however_heavy_others_are(seed: int) -> None:
+    # Late jobs about to end must run; others that are late weigh a million times as much as usual.
+    rng = np.random.default_rng(seed)
+    gangs = rng.choice([1, 2, 3, 5, 6], 14)
+    epochs = rng.integers(4, 20, 14)
+    over = np.floor(epochs * rng.random(14) * 0.9)
+    epoch_s = rng.choice([60.0, 120.0, 300.0], 14)
+    left_s = (epochs - over) * epoch_s
+    jobs = tuple(zip(epochs, over, epoch_s, left_s, gangs, strict=True))
+    weight, least_s = np.where(rng.random(14) < 0.3, 1e6, 1.0), np.zeros(14)
+    late = rng.choice(14, 4, replace=False)
+    least_s[late] = rng.choice([0.2, 0.5, 20.0], 4)
+    problem = replace(window(jobs, 8.0, 12), weight=weight, least_s=least_s)
+    assert choose_rounds(problem, 1e-3) is not None
+
+    planned = plan_rounds(problem, 1e-3)
+
+    assert planned is not None
+    assert (problem.run_s(planned.runs.sum(axis=1)) >= least_s).all()
 
 
 def test_gangs_that_cannot_run_beside_each_other_are_told_to_the_solver() -> None:

@@ -1,7 +1,7 @@
 // The jobs of a sweep side by side: what differs, their losses in one chart, the best marked.
 import { at, get, query } from "../api.js";
 import { Chart, lineColour } from "../charts.js";
-import { duration, number } from "../format.js";
+import { count, duration, number } from "../format.js";
 import { html, useMemo } from "../lib.js";
 import { link, setQuery } from "../route.js";
 import { Choice, Empty, Loading, Panel, State, Trouble, useAsk } from "../ui.js";
@@ -34,7 +34,7 @@ export function SweepView({ route }) {
   const log = route.query.scale === "log";
   const isNumeric = (name) =>
     jobs.every((job) => Number.isFinite(Number(job.parameters[name] ?? 0)));
-  return html`<div class="head"><h1>${app}</h1><span class="dim">${jobs.length} jobs</span></div>
+  return html`<div class="head"><h1>${app}</h1><span class="dim">${count(jobs.length, "job")}</span></div>
     <${Panel} title="Loss" end=${found.xs.length > 1 ? html`<${Scale} log=${log} />` : null}>${found.xs.length > 1 ? html`<${Chart} data=${[found.xs, ...found.columns]} time=${false} xLabel="steps" height=${280} log=${log} series=${jobs.slice(0, DRAWN).map((job, i) => ({ label: `${i === found.best ? "★ " : ""}${shortName(job.name)}`, colour: lineColour(i), span: true }))} describe="Losses of the jobs over their steps" />` : html`<p class="dim">None of its jobs has reported a loss yet.</p>`}
       ${jobs.length > DRAWN && html`<p class="dim small">The first ${DRAWN} of ${jobs.length} are drawn.</p>`}<//>
     <${Panel} title="Side by side" flush=${true}><div class="scroll" tabindex="0" role="region" aria-label="Jobs side by side"><table>

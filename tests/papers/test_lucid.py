@@ -24,8 +24,8 @@ from weft.core.model.launch import Launch
 from weft.core.plan.view import View
 from weft.core.state.table import Column
 from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.device_models import Pairs, read_pairs
 from weft.perf.sharing.hinted_profile import profile_of
-from weft.perf.sharing.pair_table import Pairs, read_pairs
 from weft.policies.lucid.policy import Arrivals, Lucid, LucidMemory, busy
 from weft.policies.lucid.queue import Candidate, first_host, label, score
 from weft.policies.srsf import Srsf

@@ -19,8 +19,7 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.policies.themis.apps import App, Crowd, Member
-from weft.policies.themis.auction import count_participants, divide, keep
-from weft.policies.themis.policy import Themis, ThemisMemory
+from weft.policies.themis.policy import Themis, ThemisMemory, count_participants, divide, keep
 from weft.testing import view_of
 
 NOW, CLUSTER = 1800.0, 8

@@ -21,8 +21,7 @@ from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.formulas.network.link_scores import list_sets
 from weft.pieces.place.gangs import fewest_nodes
-from weft.policies.topology.mapping import Found, Machine, Mapper, bipartition
-from weft.policies.topology.policy import Topology
+from weft.policies.topology.policy import Found, Machine, Mapper, Topology, bipartition
 from weft.policies.topology.utility import (
     WEIGHTS,
     Emphasis,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from enum import Flag, auto
+from operator import attrgetter
 from typing import Any
 
 from weft.frozen import frozen_by_name
@@ -119,17 +120,8 @@ class Taxonomy:
 
     def answers(self) -> dict[str, Flag]:
         """Every question that is answered here, with the answer."""
-        answers = {
-            "objective": self.objective,
-            "knowledge": self.knowledge,
-            "heterogeneity": self.heterogeneity,
-            "elasticity": self.elasticity,
-            "sharing": self.sharing,
-            "topology": self.topology,
-            "fairness": self.fairness,
-            "preemption": self.preemption,
-        }
-        return {name: flag for name, flag in answers.items() if flag is not None}
+        answers = zip(QUESTIONS, read_answers(self), strict=True)
+        return {name: flag for name, flag in answers if flag is not None}
 
     def missing(self) -> tuple[str, ...]:
         """Questions without an answer."""
@@ -137,6 +129,7 @@ class Taxonomy:
 
 
 QUESTIONS = tuple(f.name for f in fields(Taxonomy))
+read_answers = attrgetter(*QUESTIONS)
 Unusual = Heterogeneity | Elasticity | Sharing | Topology | Fairness
 Answer = Objective | Knowledge | Preemption | Unusual
 USUAL: tuple[Unusual, ...] = (

@@ -1,22 +1,20 @@
-"""ElasticFlow: promise deadlines, keep them with the fewest GPUs, and grow jobs on spare ones.
+"""ElasticFlow: deadlines are admitted or declined, kept by the least share, and spare GPUs grow.
 
 Paper       Gu et al., "ElasticFlow: An elastic serverless training platform for distributed deep
             learning", ASPLOS 2023.
 Objective   the number of jobs that end by their deadlines; then GPU time spent well.
-Needs       how long each job still takes, and beliefs about goodput; a job without beliefs is
-            assumed to speed up linearly.
-Controls    which jobs are admitted, and how many GPUs each gets.
-Cost        O(jobs x levels x changes to come) to fill; the same again for each level that a job
-            grows.
+Needs       how long each job still takes, and beliefs about goodput; a job of which nothing is
+            believed is taken to speed up linearly.
+Controls    who is admitted, and how many GPUs.
+Cost        O(jobs x levels x changes to come) to fill; as much for each level that somebody grows.
 Deviations  the paper's simulator judges deadlines by planned ends, without what restarts cost: here
-            restarts are planned for, and time for two more is kept in reserve. Spare GPUs go to the
-            job that needs the fewest additional GPU-seconds, as the paper says; its code does the
-            opposite (`worst_first`). Arrivals are admitted one by one, the earliest deadline first,
-            not all or none. A job that would be late gets what others leave. Lengths are as
-            predicted, `quantile` of a range. Several kinds of GPU: each job is promised GPUs of one
-            kind, the fastest where it fits. Jobs move only when their size changes or they are in
-            the way. A job with `or: warn` whose deadline cannot be promised runs like those without
-            a deadline.
+            restarts are planned for, and two more kept in reserve. Spare GPUs go to who needs the
+            fewest GPU-seconds more, as the paper says; its code does the opposite (`worst_first`).
+            Arrivals are admitted one by one, the earliest deadline first, not all or none. Who
+            would be late takes what others leave. Lengths are as predicted, `quantile` of a range.
+            Several kinds of GPU: each job is promised GPUs of one kind, the fastest where it fits.
+            Jobs move only when their size changes or they are in the way. A job with `or: warn`
+            whose deadline cannot be promised runs like those without a deadline.
 """
 
 from __future__ import annotations
@@ -24,10 +22,10 @@ from __future__ import annotations
 from math import inf, isfinite
 
 from weft.core.model.job import Config
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, Topology, classify
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
@@ -35,22 +33,30 @@ from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.min_share import Ask, Schedule, grow_shares
 from weft.pieces.size.promised import Book, Promise, PromiseMemory, Terms, check_terms, config_of
 
-WHERE = tax.classify(
-    tax.Objective.DEADLINES | tax.Objective.GUARANTEES,
-    tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS,
-    tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
-    elasticity=tax.Elasticity.GPUS,
-    topology=tax.Topology.CONSOLIDATED,
+ABOUT = About(
+    "elasticflow",
+    "Gu et al. 2023",
+    needs=Needs.REMAINING,
+    controls=Controls.COUNT,
+    starves="jobs without a deadline wait for what deadlines leave",
+    idles="nobody gets a size that is not a level, or that would make it late",
+    taxonomy=classify(
+        Objective.DEADLINES | Objective.GUARANTEES,
+        Knowledge.DURATIONS | Knowledge.SPEEDS,
+        Preemption.STOPS | Preemption.RESIZES | Preemption.MOVES,
+        Elasticity.GPUS,
+        Topology.CONSOLIDATED,
+    ),
 )
 NO_WORK = 1.0  # of a job that nobody knows anything of
 
 
 @frozen
 class ElasticFlow:
-    """Promise deadlines, keep them with the fewest GPUs, and let jobs grow on spare ones.
+    """Promise deadlines, keep them with the least GPUs, and let jobs grow on what is spare.
 
-    `slot` is the length of a time slot of promises in seconds, `quantile` the quantile of predicted
-    lengths that is used, and `restarts` how many unplanned restarts a promise survives.
+    `slot` is the length of a slot of promises in seconds, `quantile` of predicted lengths, and
+    `restarts` how many unplanned restarts a promise survives.
     """
 
     slot: float = 60.0
@@ -58,15 +64,7 @@ class ElasticFlow:
     restarts: int = 2
     worst_first: bool = False
 
-    about = About(
-        "elasticflow",
-        "Gu et al. 2023",
-        needs=Needs.REMAINING,
-        controls=Controls.COUNT,
-        starves="jobs without a deadline get only the GPUs that jobs with deadlines leave",
-        idles="no job gets a size that is not a level, or that would make it late",
-        taxonomy=WHERE,
-    )
+    about = ABOUT
 
     def __post_init__(self) -> None:
         check_terms("elasticflow", self.slot, self.quantile, self.restarts)

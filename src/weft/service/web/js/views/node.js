@@ -16,8 +16,9 @@ const COUNTERS = [
   ["held_gb", "GPU memory, GB", (value) => value.toFixed(1)],
   ["power_w", "Power, W", number],
   ["temp_c", "Temperature, °C", number],
-  ["device_errors", "Uncorrected memory errors", number],
+  ["errors", "Memory errors not corrected", number],
 ];
+const REPORTED = { errors: "device_errors" }; // what jobs call it
 
 export function NodeView({ route, me }) {
   const store = useStore();
@@ -29,7 +30,7 @@ export function NodeView({ route, me }) {
     { every: AGAIN_MS },
   );
   if (!node)
-    return html`<${Empty} title="No such node"><a href=${link("cluster")}>All nodes</a><//>`;
+    return html`<${Empty} title="There is no such node"><a href=${link("cluster")}>All nodes</a><//>`;
   const gpusHere = (job) =>
     job.on.filter((part) => part.node === node.id).flatMap((part) => part.gpus);
   const here = [...store.jobs.values()]
@@ -39,12 +40,12 @@ export function NodeView({ route, me }) {
   const turn = async () => {
     const detail = drained
       ? "Jobs may start on it again."
-      : "Jobs on it move or stop, and no new ones start.";
+      : "Jobs on it move or stop, and none starts.";
     const word = drained ? "undrain" : "drain";
     if (
       await confirm(`${drained ? "Use" : "Drain"} ${node.id}?`, {
         detail,
-        action: drained ? "Put back into service" : "Drain it",
+        action: drained ? "Use it again" : "Drain it",
       })
     )
       await attempt(
@@ -55,7 +56,7 @@ export function NodeView({ route, me }) {
   const device = deviceWord([node.kind]);
   return html`<div class="head"><h1>${node.id}</h1><span class="badge">${node.state}</span>
       <span class="dim">${node.kind === "cpu" ? count(node.gpus, device) : `${count(node.gpus, device)} of kind ${node.kind}`}${node.links ? `, ${node.links}` : ""}${node.cpus ? `, ${count(node.cpus, "CPU")}` : ""}</span>
-      <div class="end">${me.role === "admin" && html`<button onClick=${turn}>${drained ? "Put back into service …" : "Drain …"}</button>`}</div></div>
+      <div class="end">${me.role === "admin" && html`<button onClick=${turn}>${drained ? "Use it again …" : "Drain …"}</button>`}</div></div>
     ${node.reason && html`<div class="note">${node.reason}</div>`}
     ${(node.health || [])
       .filter((gpu) => gpu.fault || gpu.aside)
@@ -64,16 +65,38 @@ export function NodeView({ route, me }) {
           html`<div class="note" key=${gpu.gpu}>GPU ${gpu.gpu} ${gpu.aside ? "is set aside" : "has a fault"}: ${gpu.fault}</div>`,
       )}
     <${Panel} title=${`Its ${device}s in the last ${HOURS} hours`}><${Trouble} error=${spans.error} /><${Held} node=${node} spans=${spans.data?.spans || []} since=${since} /><//>
-    <${Panel} title="Jobs here now" flush=${true}>${
+    <${Panel} title="On it now" flush=${true}>${
       here.length
         ? html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs on it"><table><thead><tr><th scope="col">${device}</th><th scope="col">Job</th><th scope="col">State</th><th class="roomy" scope="col">Tenant</th><th class="num" scope="col">For</th></tr></thead>
       <tbody>${here.map(
         (job) =>
           html`<tr key=${job.id}><td>${ranges(gpusHere(job))}</td><td class="wrap"><a href=${link("job", [job.id])}>${job.name}</a></td><td><${State} state=${job.state} /></td><td class="roomy">${job.tenant}</td><td class="num">${job.started ? duration(clusterNow() - job.started) : ""}</td></tr>`,
       )}</tbody></table></div>`
-        : html`<p class="dim lonely">No jobs run here.</p>`
+        : html`<p class="dim lonely">Nobody is on it.</p>`
     }<//>
-    <${Measured} jobs=${here.filter((job) => job.state === "running").slice(0, 8)} />`;
+    <${Devices} node=${node} since=${since} jobs=${here.filter((job) => job.state === "running").slice(0, 8)} />`;
+}
+
+/** What the driver counted of each GPU, whoever used it; without that, what its jobs report. */
+function Devices({ node, since, jobs }) {
+  const told = useAsk(
+    (signal) => get(at("nodes", node.id, "devices") + query({ since }), { signal }),
+    `devices ${node.id}`,
+    { every: AGAIN_MS },
+  );
+  if (told.error) return html`<${Trouble} error=${told.error} />`;
+  if (!told.data) return null;
+  const { at: times, gpus } = told.data;
+  if (times.length < 2) return html`<${Measured} jobs=${jobs} />`;
+  return COUNTERS.map(([key, title, format]) => {
+    const known = gpus.filter((gpu) => gpu[key].some((value) => value != null));
+    if (!known.length) return null;
+    const series = known.map((gpu) => ({
+      label: `GPU ${gpu.gpu}`,
+      colour: lineColour(gpu.gpu),
+    }));
+    return html`<${Panel} key=${key} title=${title}><${Chart} data=${[times, ...known.map((gpu) => gpu[key])]} zero=${true} whole=${key === "errors"} format=${format} series=${series} describe=${`${title} of each GPU over time`} /><//>`;
+  });
 }
 
 function Held({ node, spans, since }) {
@@ -87,7 +110,7 @@ function Held({ node, spans, since }) {
   return html`<${StreamCanvas} layout=${layout} spans=${mine} since=${Math.max(since, first)} until=${now} now=${now} />`;
 }
 
-/** What its jobs measured of their GPUs; engines that see no GPU tell nothing. */
+/** What its jobs report of their GPUs; engines that see no GPU tell nothing. */
 function Measured({ jobs }) {
   const told = useAsk(
     (signal) =>
@@ -98,10 +121,11 @@ function Measured({ jobs }) {
     { every: AGAIN_MS },
   );
   return COUNTERS.map(([key, title, format]) => {
+    const name = REPORTED[key] || key;
     const points = (told.data || []).map((one) =>
       one.events
-        .filter((event) => event.report?.[key] != null)
-        .map((event) => [event.at, event.report[key]]),
+        .filter((event) => event.report?.[name] != null)
+        .map((event) => [event.at, event.report[name]]),
     );
     if (!points.some((some) => some.length > 1)) return null;
     const xs = [...new Set(points.flat().map(([x]) => x))].sort((a, b) => a - b);

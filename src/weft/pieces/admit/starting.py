@@ -24,7 +24,7 @@ from weft.pieces.place.gangs import Placer
 Counted = Literal["least", "asked"]
 NEVER = declare(Preemption.NEVER)
 OVERTAKEN = "overtaking"
-BEHIND = "who does not fit keeps those behind it waiting"
+BEHIND = "a job that does not fit keeps those behind it waiting"
 
 
 @frozen

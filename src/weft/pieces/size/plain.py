@@ -36,7 +36,7 @@ class Least:
         "least",
         "baseline",
         controls=Controls.COUNT,
-        idles="nobody gets more than the least it can do with",
+        idles="no job gets more than its minimum",
         taxonomy=declare(Elasticity.GPUS),
     )
     stops = False

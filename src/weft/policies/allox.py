@@ -157,7 +157,7 @@ class BestLength(Resting):
 
 @frozen
 class WorstOff:
-    """Whoever fits of the part `alpha` of users that hold least; nobody is stopped.
+    """Jobs that fit, of the fraction `alpha` of users that hold least; none is stopped.
 
     The part is doubled while none of theirs can start.
     """

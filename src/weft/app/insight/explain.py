@@ -122,8 +122,7 @@ def explain(
         **_figures(present, job, purse),
     }
     left_out = {
-        "the jobs ahead are listed by submission time where simulating them would take too "
-        "long": ordering.empty,
+        "the jobs ahead are listed by submission where simulating takes too long": ordering.empty,
         "not every change was tried": advice is None and changing.empty,
         "the start is estimated from the jobs ahead, not simulated": start.counted,
     }

@@ -70,7 +70,7 @@ class EqualPart:
         )
 
     def choose_sizes(self, view: View) -> Sizes:
-        """One GPU after the other to whoever has fewest, least sizes first."""
+        """One GPU after the other to the job that has fewest, minimum sizes first."""
         demands = [job.demand for job in view.table.jobs]
         bound = view.running() & ~view.preemptible()
         counts: dict[int, int] = {}

@@ -289,7 +289,7 @@ class Tenants:
 
 
 def read_tenants(view: View) -> Tenants:
-    """Tenants in order of their first job; whoever names none counts for its user."""
+    """Tenants in order of their first job; a job without a tenant counts for its user."""
     names = [_tenant(job) for job in view.table.jobs]
     known = {name: i for i, name in enumerate(dict.fromkeys(names))}
     of = np.array([known[name] for name in names], np.intp)

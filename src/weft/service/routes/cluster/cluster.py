@@ -87,7 +87,7 @@ async def devices(
     who: Anyone,  # noqa: ARG001 - any token will do
     since: Annotated[float, Query(ge=0.0, le=1e12, allow_inf_nan=False)] = 0.0,
 ) -> Json:
-    """What the GPUs of a machine did in the last hours, by their driver, whoever used them."""
+    """What the GPUs of a machine did in the last hours, by their driver, for all jobs on them."""
     read = partial(service.live.device_history.read, _node(service, node_id), since)
     history = await service.read(read)
     gpus = [GpuSeries(gpu=one.gpu, **one.counters) for one in history.gpus]

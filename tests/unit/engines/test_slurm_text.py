@@ -49,7 +49,7 @@ def test_one_node_needs_no_step() -> None:
         "#SBATCH --job-name=weft-my_job-1",
         "#SBATCH --comment=weft:0123456789ab:j:1",
         "#SBATCH --no-requeue",
-        "#SBATCH --output=/nfs/weft/jobs/j/1/slurm.log",
+        "#SBATCH --output=/nfs/weft/jobs/j/1/a1/slurm.log",
         "#SBATCH --open-mode=append",
         "#SBATCH --nodes=1",
         "#SBATCH --nodelist=a1",

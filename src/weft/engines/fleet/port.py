@@ -129,7 +129,8 @@ class Abilities:
     containers. `sees_state` says that agents see all of the state folder, not only `jobs` below it.
     `tokens` says that it runs a coordinator of stage tokens on a node for every file in the folder
     `tokens/NODE` of the state, which is named by a discipline. `sleeps` says that devices of a
-    frozen attempt can be given to another one.
+    frozen attempt can be given to another one. `as_users` says that agents themselves run as their
+    job's user, where it has one.
     """
 
     controls: Controls
@@ -140,6 +141,7 @@ class Abilities:
     sees_state: bool = True
     tokens: bool = False
     sleeps: bool = False
+    as_users: bool = False
 
 
 class Manager(Protocol):

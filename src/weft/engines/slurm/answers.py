@@ -17,7 +17,7 @@ from weft.frozen import frozen
 
 NODES = ("sinfo", "-h", "-N", "-o", "%N|%T|%c|%m|%G|%o|%E")
 # What people write themselves comes last: it may hold bars.
-JOBS = ("squeue", "-h", "-t", "all", "-o", "%i|%T|%r|%N|%b|%k")
+JOBS = ("squeue", "-h", "-t", "all", "-o", "%i|%T|%r|%N|%b|%U|%k")
 USED_WIDTHS = (100, 400, 40)  # of names, GPUs in use, and CPUs: in use/idle/other/all
 USED = ("sinfo", "-h", "-N", "-O", "NodeList:100,GresUsed:400,CPUsState:40")
 HOSTS = re.compile(r"([^,\[]+)(?:\[([^\]]*)\])?(?:,|$)")
@@ -50,13 +50,17 @@ class SlurmNode:
 
 @frozen
 class SlurmJob:
-    """A batch job or a component of one; `gpus` are those of each of its nodes."""
+    """A batch job or a component of one; `gpus` are those of each of its nodes.
+
+    `uid` is the user whose job it is.
+    """
 
     id: str
     state: str
     reason: str
     nodes: str
     gpus: int = 0
+    uid: int = -1
 
 
 def read_nodes(text: str, slots: int) -> dict[NodeId, SlurmNode]:
@@ -124,11 +128,12 @@ def read_jobs(text: str) -> list[tuple[str, SlurmJob]]:
     """The answer to `JOBS`: comments and jobs."""
     jobs = []
     for line in text.splitlines():
-        words = line.split("|", 5)
-        if len(words) == 6:  # else it is the rest of a comment of several lines, of nobody's job
-            name, state, reason, nodes, gres, comment = words
-            why = "" if reason == "None" else reason
-            jobs.append((comment, SlurmJob(name, state, why, nodes, read_gres(gres)[1])))
+        words = line.split("|", 6)
+        if len(words) != 7 or not words[5].isdigit():
+            continue  # the rest of a comment of several lines, of nobody's job
+        name, state, reason, nodes, gres, uid, comment = words
+        why = "" if reason == "None" else reason
+        jobs.append((comment, SlurmJob(name, state, why, nodes, read_gres(gres)[1], int(uid))))
     return jobs
 
 

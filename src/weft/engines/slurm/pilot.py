@@ -122,8 +122,7 @@ class PilotSlurm:
         tag = write_tag(self._wishes.owner, _pilot_key(name))
         log_file = str(self._folder / f"{name}.log")
         script = pilot_script(node, tag, log_file, self._folder.parent, self._wishes)
-        number = await self._clients.order("sbatch", "--parsable", script=script, for_job=True)
-        log.info("node=%s is asked for by job %s", name, number.strip())
+        log.info("node=%s is asked for by job %s", name, await self._clients.submit(script))
 
     def check(self, job: Job) -> None:
         """Anything that fits on a node."""

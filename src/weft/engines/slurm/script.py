@@ -20,7 +20,7 @@ EPS = 1e-6
 # A controller that was just restarted refuses steps for seconds: they are asked for until an agent
 # has the part, or a minute is over.
 UNTIL_CLAIMED = 'for i in {1..30}; do "$@" && exit; [ -e "$0" ] && exit 1; sleep 2; done; exit 1'
-LOG = "slurm.log"  # in an attempt's folder: what Slurm itself has to say
+LOG = "slurm.log"  # in a part's folder: what Slurm itself has to say
 
 
 @frozen
@@ -79,7 +79,7 @@ def _header(
         f"--job-name={quote(job_name(gang))}",
         f"--comment={write_tag(wishes.owner, gang.key)}",
         "--no-requeue",
-        f"--output={write_pattern(first.folder.parent / LOG)}",
+        f"--output={write_pattern(first.folder / LOG)}",
         "--open-mode=append",
         f"--nodes={len(group)}",
         f"--nodelist={','.join(part.node for part in group)}",

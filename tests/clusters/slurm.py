@@ -68,6 +68,7 @@ NodeName=a2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} {sizes} Gres=
 NodeName=t1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[3]} {sizes} Gres=gpu:t4:4
 NodeName=t2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[4]} {sizes} Gres=gpu:t4:4
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+{more}
 """
 GRES = """AutoDetect=off
 NodeName=a[1-2] Name=gpu Type=a100 File={folder}/dev/gpu[0-3]
@@ -86,12 +87,14 @@ def missing() -> str:
 class SlurmCluster:
     """The cluster below `folder`; a node without a sign of life is down after `lost_s` seconds.
 
-    `accounting` is what its configuration says of that (`tests.clusters.slurm_accounting`).
+    `accounting` is what its configuration says of that (`tests.clusters.slurm_accounting`), and
+    `more` are further lines of it.
     """
 
     folder: Path
     lost_s: int = 20
     accounting: str = "AccountingStorageType=accounting_storage/none"
+    more: str = ""
 
     @property
     def conf(self) -> Path:
@@ -136,6 +139,7 @@ class SlurmCluster:
                 user=_user(),
                 lost_s=self.lost_s,
                 accounting=self.accounting,
+                more=self.more,
                 sizes="CPUs=8 RealMemory=16000",
             )
         )

@@ -22,7 +22,7 @@ FIRST: Key = (JobId("first"), 1)
 OURS: Key = (JobId("ours"), 1)
 USED_LINE = f"{'a1':100}{'gpu:a100:2(IDX:0-1)':400}{'2/6/0/8':40}\n"
 FAILED = "".join(
-    f"{number}|FAILED|NonZeroExitCode|a1|gpu:1|{os.getuid()}|{write_tag('own', key)}\n"
+    f"{number}|FAILED|NonZeroExitCode|a1|gpu:1|{os.getuid()}||{write_tag('own', key)}\n"
     for number, key in enumerate((FIRST, OURS))
 )
 

@@ -12,7 +12,7 @@ from math import inf
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
 from weft.core.plan.about import Controls
-from weft.engines.fleet.port import Abilities, Away, Gang, Key, Machine, Observation
+from weft.engines.fleet.port import Abilities, Away, Gang, Key, Machine, Observation, Phase
 from weft.engines.slurm.accounts import Charges
 from weft.engines.slurm.answers import (
     JOBS,
@@ -21,6 +21,7 @@ from weft.engines.slurm.answers import (
     WORDS,
     SlurmJob,
     SlurmNode,
+    expand_hosts,
     read_config,
     read_exit_code,
     read_jobs,
@@ -43,6 +44,7 @@ from weft.engines.slurm.submitters import Submitters
 log = logging.getLogger(__name__)
 
 ASK_S = 60.0  # between two questions who may use which account
+PATIENCE_S = 10.0  # with a job that waits for GPUs that others have
 CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT | Controls.PLAN
 
 
@@ -69,6 +71,7 @@ class NativeSlurm:
         self._uncertain: set[Key] = set()
         self._codes: dict[Key, int | None] = {}
         self._taken: dict[NodeId, int] = {}
+        self._pending: dict[Key, float] = {}  # since when
         self._enforced, self._read_at = False, -inf
         self._associations: Associations = {}
         self._seen_taken: dict[NodeId, int] | None = None
@@ -201,10 +204,23 @@ class NativeSlurm:
         self._jobs = jobs
         seen = {key: see(parts) for key, parts in jobs.items()}
         self._codes = {key: code for key, code in self._codes.items() if key in seen}
+        await self._give_back_taken(seen)
         for key, word in seen.items():
             if word.reason == WORDS["FAILED"]:  # an agent leaves with 0 whatever its job did
                 seen[key] = replace(word, code=await self._find_code(key, jobs[key][0]))
         return seen
+
+    async def _give_back_taken(self, seen: dict[Key, Observation]) -> None:
+        """End what waits for GPUs that others took before it began: there may be room elsewhere."""
+        now = time.monotonic()
+        waiting = [key for key, word in seen.items() if word.phase is Phase.PENDING]
+        self._pending = {key: self._pending.get(key, now) for key in waiting}
+        for key, since in self._pending.items():
+            wanted = {NodeId(node) for job in self._jobs[key] for node in expand_hosts(job.wanted)}
+            if now - since > PATIENCE_S and wanted & self._taken.keys():
+                log.info("job=%s attempt=%d waits for GPUs that others took", *key)
+                await self.cancel(key)
+                seen[key] = Observation(Phase.LOST, "jobs of others took its GPUs before it began")
 
     async def _find_code(self, key: Key, job: SlurmJob) -> int | None:
         """The exit code of a job that failed; asked for once, however this release tells it."""

@@ -14,8 +14,7 @@ from weft.app.serve.live import Live, Settings
 from weft.core.model.job import Demand, Job, JobId, Tier
 from weft.core.spec.registry import build, names
 from weft.testing.drawn_scenarios import draw
-from weft.testing.live_scenarios import play
-from weft.testing.virtual_time import run_virtually
+from weft.testing.live_scenarios import play, run_virtually
 
 
 def settings(policy: str) -> Settings:

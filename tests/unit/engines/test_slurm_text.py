@@ -159,7 +159,7 @@ def test_a_tag_is_found_again_whatever_a_job_is_called() -> None:
         (("PENDING", "PENDING"), Phase.PENDING),
         (("COMPLETED", "COMPLETED"), Phase.ENDED),
         (("CANCELLED", "NODE_FAIL"), Phase.LOST),
-        (("PREEMPTED",), Phase.ENDED),
+        (("PREEMPTED",), Phase.LOST),
     ],
 )
 def test_components_amount_to_one(states: tuple[str, ...], phase: Phase) -> None:

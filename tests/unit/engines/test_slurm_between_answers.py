@@ -15,6 +15,7 @@ from weft.engines.fleet.port import Key
 from weft.engines.slurm.accounts import Charges
 from weft.engines.slurm.answers import JOBS, NODES, USED, SlurmJob, write_tag
 from weft.engines.slurm.native import NativeSlurm
+from weft.engines.slurm.reservations import QUESTION as RESERVATIONS
 from weft.engines.slurm.script import SbatchOptions
 from weft.engines.slurm.submitters import Submitters
 
@@ -40,6 +41,8 @@ def test_a_job_that_begins_while_gpus_in_use_are_asked_for_is_ours(
     async def ask(*words: str) -> str:
         if words == NODES:
             return "a1|mixed|8|16000|gpu:a100:4|a1|none\n"
+        if words == RESERVATIONS:
+            return ""
         assert words == USED
         manager._jobs[OURS] = [SlurmJob("2", "RUNNING", "", "a1", 2)]
         return USED_LINE

@@ -105,10 +105,19 @@ class Health(StrEnum):
 
 
 @frozen
+class Closing:
+    """A time from which nobody of ours may use a node, and its end; seconds since the epoch."""
+
+    name: str
+    start: float
+    end: float
+
+
+@frozen
 class Machine:
     """A node as the manager sees it; `address` is how the others reach it.
 
-    `taken` of its GPUs are held by jobs that are not ours.
+    `taken` of its GPUs are held by jobs that are not ours; `closings` are announced.
     """
 
     node: Node
@@ -116,6 +125,7 @@ class Machine:
     reason: str = ""
     address: str = "127.0.0.1"
     taken: int = 0
+    closings: tuple[Closing, ...] = ()
 
 
 @frozen

@@ -54,7 +54,8 @@ class Clients:
     """Runs them with the environment of the service, less what would change their answers."""
 
     def __init__(self, pass_env: tuple[str, ...] = ()) -> None:
-        self._env = {k: v for k, v in os.environ.items() if k not in UNWANTED}
+        asked = {k: v for k, v in os.environ.items() if k not in UNWANTED}
+        self._env = {**asked, "SLURM_TIME_FORMAT": "%s"}  # seconds since the epoch
         self.job_env = job_environment(pass_env)
 
     def check(self) -> None:

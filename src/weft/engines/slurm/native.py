@@ -38,6 +38,7 @@ from weft.engines.slurm.associations import (
     read_associations,
 )
 from weft.engines.slurm.clients import Clients
+from weft.engines.slurm.reservations import Reservations
 from weft.engines.slurm.script import SbatchOptions, batch_script
 from weft.engines.slurm.submitters import Submitters
 
@@ -71,6 +72,7 @@ class NativeSlurm:
         self._uncertain: set[Key] = set()
         self._codes: dict[Key, int | None] = {}
         self._taken: dict[NodeId, int] = {}
+        self._reservations = Reservations(charges.others.reservation)
         self._pending: dict[Key, float] = {}  # since when
         self._enforced, self._read_at = False, -inf
         self._associations: Associations = {}
@@ -141,8 +143,14 @@ class NativeSlurm:
             )
         await self._note_taken(only)
         await self._read_associations()
+        await self._reservations.refresh(self._clients)
+        self._nodes = self._reservations.keep_own(self._nodes)
         return [
-            replace(node.machine, taken=min(self._taken.get(name, 0), node.machine.node.gpus))
+            replace(
+                node.machine,
+                taken=min(self._taken.get(name, 0), node.machine.node.gpus),
+                closings=self._reservations.closings.get(name, ()),
+            )
             for name, node in self._nodes.items()
         ]
 
@@ -177,6 +185,8 @@ class NativeSlurm:
                 raise EngineError(f"node {part.node!r} is not in Slurm any more")
         self._uncertain.add(gang.key)
         options = self._charges.options(gang.tenant, gang.asked)
+        nodes = [part.node for part in gang.parts]
+        options = replace(options, most_min=self._reservations.minutes_left(nodes, time.time()))
         script = batch_script(gang, self._nodes, options)
         number = await self._clients.submit(script, user=self._submitters.find(gang.job))
         self._uncertain.discard(gang.key)

@@ -29,7 +29,7 @@ from weft.core.spec.registry import build
 from weft.formulas.sharing.turns import gap_iterations, guarded_speed, paced_speed
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.muri import ALONE
-from weft.policies.antman.control import HIGH, Dial, dial_under, next_share, turn_dial
+from weft.policies.antman.fair import HIGH, Dial, dial_under, next_share, turn_dial
 from weft.policies.antman.policy import Antman
 from weft.sim.result import Outcome
 from weft.testing import view_of

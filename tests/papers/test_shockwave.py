@@ -16,14 +16,21 @@ from tests.cheap import check_contract
 from weft.app.simulate.api import simulate
 from weft.core.errors import InvalidConfig
 from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import EpochsSoFar
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.state.table import Bools, Floats
-from weft.formulas.training.regimes import EpochsSeen, Regimes, past_seconds, predict_remaining
+from weft.formulas.training.regimes import Regimes, past_seconds, predict_remaining
 from weft.perf.training.learner import Learner
 from weft.policies.shockwave.packing import _gains, plan_rounds
-from weft.policies.shockwave.policy import Shockwave, ShockwaveMemory
-from weft.policies.shockwave.reading import Series, Standing, share, target
+from weft.policies.shockwave.policy import (
+    Series,
+    Shockwave,
+    ShockwaveMemory,
+    Standing,
+    share,
+    target,
+)
 from weft.policies.shockwave.rounds import fill, mean_rounds, order_early, place_rounds
 from weft.policies.shockwave.welfare import (
     Counts,
@@ -63,7 +70,7 @@ def plan(problem: Window, kappa: float) -> Counts:
 
 
 def test_targets_on_half_a_share() -> None:
-    seen = [EpochsSeen.after(over, RUNS) for over in (0, 1, 3, 5, 7, 9)]
+    seen = [EpochsSoFar.after(over, RUNS) for over in (0, 1, 3, 5, 7, 9)]
 
     found = [
         target(0.0, past_seconds(DECLARED, one), predict_remaining(DECLARED, one), share(1.0, 2))

@@ -21,7 +21,7 @@ from weft.node.tokens.coordinator import Coordinator, Out
 from weft.node.tokens.disciplines import DISCIPLINES, Timeslice, discipline
 from weft.node.tokens.groups import together, within_groups
 from weft.node.tokens.members import Key, Member, TokenState
-from weft.train.turns.stage_tokens import Tokens
+from weft.train.turns.gate import Tokens
 from weft.wire import tokens as wire
 from weft.wire.environment import Environment
 from weft.wire.errors import WireError

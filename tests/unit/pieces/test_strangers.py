@@ -326,12 +326,18 @@ def test_who_was_promised_nothing_firmly_makes_nobody_leave() -> None:
     assert world.shares() == {"firm": 0.5, "loose": 0.5}
 
 
-def test_a_third_promise_waits_until_its_keeping_is_known() -> None:
+def three_promises() -> World:
+    """Two jobs that are known, and a third of which nothing is."""
     world = World()
     for name in ("first", "second", "third"):
         world.submit(name, slowdown=1.3)
         if name != "third":
             world.report(name, mem_gb=2.0)
+    return world
+
+
+def test_a_third_promise_waits_until_its_keeping_is_known() -> None:
+    world = three_promises()
 
     assert world.started == ["first", "second"]
     third = JobId("third")
@@ -340,11 +346,7 @@ def test_a_third_promise_waits_until_its_keeping_is_known() -> None:
 
 
 def test_a_job_without_a_promise_does_not_wait_behind_a_third_one() -> None:
-    world = World()
-    for name in ("first", "second", "third"):
-        world.submit(name, slowdown=1.3)
-        if name != "third":
-            world.report(name, mem_gb=2.0)
+    world = three_promises()
 
     world.tell(Woken(), after=1000.0)
     world.submit("easy-going")
@@ -353,11 +355,7 @@ def test_a_job_without_a_promise_does_not_wait_behind_a_third_one() -> None:
 
 
 def test_a_promise_beside_others_is_made_again_when_one_of_them_ends() -> None:
-    world = World()
-    for name in ("first", "second", "third"):
-        world.submit(name, slowdown=1.3)
-        if name != "third":
-            world.report(name, mem_gb=2.0)
+    world = three_promises()
 
     world.finish("first")
 

@@ -179,7 +179,7 @@ def in_front(present: Present, row: int, purse: Purse = BOUNDLESS) -> list[Front
     )
     kinds = set(table.jobs[row].demand.kinds or present.cluster.kinds)
     running = [
-        Front(table.jobs[i], on.gpus * on.sharing.share, running=True)
+        Front(table.jobs[i], on.counted_gpus, running=True)
         for i, on in enumerate(table.allocations)
         if on is not None and present.cluster.kind_of(on) in kinds
     ]

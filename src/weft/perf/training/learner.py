@@ -9,11 +9,11 @@ from zlib import crc32
 import numpy as np
 
 from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import EpochsSoFar, LossSoFar
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job, JobId
 from weft.core.state.table import Floats
-from weft.formulas.training.learning import Learned, Ratios
-from weft.formulas.training.regimes import EpochsSeen
+from weft.formulas.training.learning import Ratios
 from weft.formulas.training.tasks import Tasks, tasks_of
 from weft.perf.training.layers import Network, apart, even, network_of, ratio_form, speed
 from weft.perf.training.loss import LEAST_POINTS, epochs_left
@@ -86,7 +86,7 @@ class Learner:
         self._node_gpus = min((node.gpus for node in cluster.nodes), default=1)
         self._heard: dict[JobId, Heard] = {}
         self._smoothed: dict[JobId, Smoothed] = {}
-        self._epochs: dict[JobId, EpochsSeen] = {}
+        self._epochs: dict[JobId, EpochsSoFar] = {}
 
     def observe(self, job: Job, kind: str, report: Report) -> None:  # noqa: ARG002
         """Take in a speed, a count of updates, an epoch, a loss, or all of them."""
@@ -136,7 +136,7 @@ class Learner:
             self._smoothed[JobId(job)] = Smoothed(*values)
         for job, (over, begun, batch, slower) in saved.get("epochs", {}).items():
             counts = {int(size): int(n) for size, n in begun}
-            self._epochs[JobId(job)] = EpochsSeen(over, counts, batch, slower)
+            self._epochs[JobId(job)] = EpochsSoFar(over, counts, batch, slower)
         for job, fields in saved["heard"].items():
             heard = Heard(**{name: fields[name] for name in TOLD})
             heard.speeds = {
@@ -204,7 +204,7 @@ class Learner:
             heard.left, heard.left_of = epochs_left(heard.epochs[:-1]), len(heard.epochs)
         return max(heard.left, 1.0) * smoothed.epoch_steps * smoothed.gpu_s / job.demand.gpus
 
-    def learned(self, job: Job) -> Learned | None:
+    def learned(self, job: Job) -> LossSoFar | None:
         """The last report, and the law of all of them."""
         heard = self._heard.get(job.id)
         if heard is None or not heard.losses:
@@ -213,7 +213,7 @@ class Learner:
             # A law of many points hardly changes with one more: a tenth more is worth a fit.
             heard.fit_at = heard.reports + max(heard.reports // 10, 1)
             heard.law = fit_law(heard.iterations, heard.losses)
-        return Learned(
+        return LossSoFar(
             heard.iterations[-1],
             heard.losses[-1],
             heard.largest,
@@ -222,7 +222,7 @@ class Learner:
             heard.law,
         )
 
-    def epochs(self, job: Job) -> EpochsSeen | None:
+    def epochs(self, job: Job) -> EpochsSoFar | None:
         """As it reported them; None of a job that declares no regimes or has not reported."""
         return self._epochs.get(job.id)
 

@@ -7,8 +7,9 @@ from math import isfinite
 from typing import NamedTuple
 
 from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import EpochsSoFar
 from weft.core.model.job import Job
-from weft.formulas.training.regimes import EpochsSeen, Regimes, regimes_of
+from weft.formulas.training.regimes import Regimes, regimes_of
 from weft.perf.goodput.belief import row_of
 
 SMOOTH = 0.3  # the part that a new loss has in the smoothed one
@@ -91,7 +92,7 @@ class Smoothed:
 CALIBRATE = 0.4
 
 
-def follow_epochs(job: Job, seen: EpochsSeen | None, report: Report) -> EpochsSeen | None:
+def follow_epochs(job: Job, seen: EpochsSoFar | None, report: Report) -> EpochsSoFar | None:
     """What is seen of a job's epochs after one more report; None where there is nothing to see.
 
     Epochs that passed since the last report are taken for ones at the batch size known then. A job
@@ -106,14 +107,14 @@ def follow_epochs(job: Job, seen: EpochsSeen | None, report: Report) -> EpochsSe
     slower = _slower(declared, batch, report)
     if seen is None:
         begun = {batch: min(over + 1, declared.epochs)}
-        return EpochsSeen(over, begun, batch, slower)
+        return EpochsSoFar(over, begun, batch, slower)
     if over < seen.over:
         return seen
     begun = _count(seen, over, batch, declared.epochs)
-    return EpochsSeen(over, begun, batch, slower if report.step_s else seen.slower)
+    return EpochsSoFar(over, begun, batch, slower if report.step_s else seen.slower)
 
 
-def _count(seen: EpochsSeen, over: int, batch: int, epochs: int) -> dict[int, int]:
+def _count(seen: EpochsSoFar, over: int, batch: int, epochs: int) -> dict[int, int]:
     begun = dict(seen.begun)
     if over == seen.over:  # the epoch under way goes on at the batch it has now
         _move(begun, seen.batch, -1)

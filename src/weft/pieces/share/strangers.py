@@ -25,8 +25,7 @@ from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.state.releasing import devices_of
 from weft.core.stops import Rung
-from weft.pieces.share.company import PROMISES, can_promise, gets_on
-from weft.pieces.share.parting import find_parted
+from weft.pieces.share.parting import PROMISES, can_promise, find_parted, gets_on
 
 RESIDENTS = 16  # on one device
 KEPT_FREE = 0.03  # of a device's memory: contexts, fragments, what the driver takes

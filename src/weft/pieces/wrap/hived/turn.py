@@ -304,7 +304,7 @@ class Turn:
         view, owned = self._view, self._bindings.of(tenant)
         has = sum(self._layout.chains[cell.chain].sizes[cell.level] for cell in owned)
         here = own.cluster.gpus
-        held = sum(on.gpus * on.sharing.share for on in self._after(rows))
+        held = sum(on.counted_gpus for on in self._after(rows))
         away = f", {has - here} are on machines that are away" if here < has else ""
         for row in np.flatnonzero(rows & view.waiting()).tolist():
             job = view.job(row)

@@ -159,7 +159,7 @@ def count_held_by_kind(driver: Driver) -> dict[str, float]:
     held: defaultdict[str, float] = defaultdict(float)
     for on in state.table.allocations:
         if on is not None:
-            held[state.cluster.kind_of(on)] += on.gpus * on.sharing.share
+            held[state.cluster.kind_of(on)] += on.counted_gpus
     return held
 
 

@@ -63,15 +63,17 @@ def read_table() -> list[Formula]:
 
 
 def find_function(dotted: str) -> tuple[Path, ast.AST] | None:
-    """The file and the definition of a function, method or class below weft."""
+    """The file and the definition of a function, method or class of a package or module of weft."""
     parts = dotted.split(".")
     for count in range(len(parts) - 1, 0, -1):
-        file = ROOT / "src" / "weft" / f"{'/'.join(parts[:count])}.py"
-        if file.is_file():
+        place = ROOT.joinpath("src", "weft", *parts[:count])
+        files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+        for file in (one for one in files if one.is_file()):
             node: ast.AST | None = ast.parse(file.read_text())
             for name in parts[count:]:
                 node = _find_inside(node, name)
-            return None if node is None else (file, node)
+            if node is not None:
+                return file, node
     return None
 
 

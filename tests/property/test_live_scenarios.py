@@ -41,6 +41,18 @@ def test_nobody_waits_beside_gpus_that_it_could_use(policy: str, wrapper: str) -
     assert problems == [None, None]
 
 
+# Virtual clusters have to fit the cluster: tests/integration/test_service_cells.py has them live.
+OPTIONS = {"lend": "lend:own=red=2/blue=1", "quota": "quota:limits=red=3/blue=4"}
+LIVE = [OPTIONS.get(name, name) for name in names("wrapper") if name != "hived"]
+
+
+@pytest.mark.parametrize("wrapper", LIVE)
+def test_nobody_waits_without_a_reason_under_any_wrapper(wrapper: str) -> None:
+    problems = [play(draw(seed, ["srtf"], [f"{wrapper}|"])) for seed in range(2)]
+
+    assert problems == [None, None]
+
+
 def test_a_policy_that_counts_machines_decides_beside_firm_and_filling_jobs() -> None:
     async def people_come_and_go(seconds: Callable[[], float]) -> list[str]:
         live = Live(settings("gandiva"), seconds)

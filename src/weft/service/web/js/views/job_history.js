@@ -128,6 +128,8 @@ function Allocations({ job, spans }) {
     }<//>`;
 }
 
+const ofDevice = (label) => label.replace("GPU", theDevice());
+
 function Measures({ events }) {
   const reports = useMemo(() => {
     const all = events.data?.events || [];
@@ -153,14 +155,14 @@ function Measures({ events }) {
   );
   const drawn = chosen
     ? chosen.series
-        .map(([label], i) => ({ label, i }))
+        .map(([label], i) => ({ label: ofDevice(label), i }))
         .filter(({ i }) => data[i + 1].some((value) => value != null))
     : [];
-  return html`<${Panel} title="What it measured" end=${known.length > 1 ? html`<${Choice} label="Measure" value=${chosen.key} options=${known.map((one) => [one.key, one.label])} choose=${(measure) => setQuery({ measure })} />` : null}>
+  return html`<${Panel} title="What it measured" end=${known.length > 1 ? html`<${Choice} label="Measure" value=${chosen.key} options=${known.map((one) => [one.key, ofDevice(one.label)])} choose=${(measure) => setQuery({ measure })} />` : null}>
     ${
       chosen
-        ? html`<${Chart} key=${chosen.key} data=${[data[0], ...drawn.map(({ i }) => data[i + 1])]} series=${drawn.map(({ label }) => ({ label, span: true }))} height=${220} zero=${true} describe=${`${chosen.label} over time, ${count(reports.length, "report")}`} />
-      <p class="dim small">${chosen.label}${chosen.unit ? `, ${chosen.unit}` : ""}; as the job reported it</p>`
+        ? html`<${Chart} key=${chosen.key} data=${[data[0], ...drawn.map(({ i }) => data[i + 1])]} series=${drawn.map(({ label }) => ({ label, span: true }))} height=${220} zero=${true} describe=${`${ofDevice(chosen.label)} over time, ${count(reports.length, "report")}`} />
+      <p class="dim small">${ofDevice(chosen.label)}${chosen.unit ? `, ${chosen.unit}` : ""}; as the job reported it</p>`
         : events.loading
           ? html`<${Loading} />`
           : html`<${Empty} title="It has reported nothing">Jobs that use <code>weft.train</code> report batch, goodput, loss and stage times.<//>`

@@ -1,4 +1,5 @@
-const chosen = new Set(), rows = [...document.querySelectorAll("tbody tr")];
+const chosen = new Set(),
+  rows = [...document.querySelectorAll("tbody tr")];
 function filter() {
   for (const row of rows) {
     row.hidden = ![...chosen].every((tag) => row.dataset.tags.includes(` ${tag} `));

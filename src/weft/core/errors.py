@@ -109,6 +109,10 @@ class EngineError(WeftError):
     """An engine that could not do what it was asked."""
 
 
+class NotRunningError(EngineError):
+    """An attempt that has ended, or has not begun, when something was asked of it."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the closest known name, or nothing."""
     close = get_close_matches(name, list(known), n=1)

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.app.insight.counted_start import count_start
+from weft.app.insight.counted_start import count_start, predict_goodput, predict_pace, read_promise
 from weft.app.insight.expected_length import describe_length, warn_of_failure
-from weft.app.insight.predicted import predict_goodput, predict_pace, read_promise
 from weft.app.insight.present import BOUNDLESS, Estimate, Present
 from weft.app.insight.purse import Purse
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier

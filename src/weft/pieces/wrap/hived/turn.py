@@ -21,8 +21,7 @@ from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column
 from weft.pieces.wrap.hived.assignment import Layout
 from weft.pieces.wrap.hived.bindings import Bindings, Device, read_place, write_places
-from weft.pieces.wrap.hived.occupancy import Occupancy
-from weft.pieces.wrap.hived.virtual import VirtualCluster
+from weft.pieces.wrap.hived.virtual import Occupancy, VirtualCluster
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
 

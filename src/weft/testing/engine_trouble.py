@@ -88,7 +88,7 @@ async def nothing_is_lost_while_the_controller_is_away(subject: Subject) -> None
         subject.kill_controller()
         try:
             await it.becomes(lambda: not it.engine.health.ok, "bad health")
-            assert "no word from" in it.engine.health.reason
+            assert "no answer from" in it.engine.health.reason
             other = await it.over(1)
             await it.engine.start(late, other, 1)
             await it.silent(3.0)

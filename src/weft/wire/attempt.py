@@ -198,8 +198,8 @@ def token_socket(root: Path, node: str, discipline: str) -> str:
 def write_whole(path: Path, body: Any) -> None:
     """JSON that is there completely or not at all.
 
-    In a folder that root gave to a user the file is that user's. Links that were put there in advance
-    are not followed.
+    In a folder that root gave to a user the file is that user's. Links that were there before are
+    not followed.
     """
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
     fresh.unlink(missing_ok=True)

@@ -7,7 +7,7 @@
     backoff         hides a failed job until its pause is over
     cpu_jobs        places jobs without GPUs itself
     spare           leaves out jobs that the policy fails with
-    reserve         keeps reserved devices for those they are reserved for
+    reserve         keeps reserved devices for the jobs they are reserved for
     lend            lends a tenant's idle GPUs, and takes them back when needed
     quota           keeps tenants within their limits and shares
     promise         admits jobs by deadline, and lets them run where a promise would be broken
@@ -60,7 +60,7 @@ LAYERS = (
     Layer("backoff", "hides a failed job until its pause is over", (Blocker.FAILED,), Backoff),
     Layer("cpu_jobs", "places jobs without GPUs itself", (Blocker.CPU_JOBS,), CpuJobs),
     Layer("spare", "leaves out jobs that the policy fails with", (Blocker.SPARED,)),
-    Layer("reserve", "keeps reserved devices for those they are reserved for", (Blocker.RESERVED,)),
+    Layer("reserve", "keeps reserved devices for the jobs they are reserved for", (Blocker.RESERVED,)),
     Layer(
         "lend",
         "lends a tenant's idle GPUs, and takes them back when needed",

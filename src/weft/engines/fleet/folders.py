@@ -12,7 +12,7 @@ from weft.engines.attempts.job_folders import mark_of
 from weft.engines.attempts.request import adjustment
 from weft.engines.attempts.watch import ask_to_stop as ask_agent_to_stop
 from weft.engines.attempts.watch import nudge
-from weft.engines.fleet.port import Gang
+from weft.engines.fleet.port import Gang, Part
 from weft.engines.fleet.requests import Cores, Site, coordinator_of, read_gang, write_gang
 from weft.engines.machine.users import make_folder
 from weft.frozen import frozen
@@ -36,10 +36,10 @@ OWNER = "owner"  # in the state folder: what everything of this service is tagge
 
 @frozen
 class AskedToStop:
-    """Files that were written, and nodes on which no agent has come or will come."""
+    """Files that were written, and folders of parts that no agent has or will have."""
 
     files: tuple[Path, ...]
-    unclaimed: tuple[NodeId, ...]
+    unclaimed: tuple[Path, ...]
 
 
 def find_owner(root: Path) -> str:
@@ -61,11 +61,7 @@ def prepare(root: Path, gang: Gang, specs: Sequence[AttemptSpec]) -> list[Path]:
     whole = folder_of(root, gang.job, gang.attempt)
     written = []
     for part, spec in zip(gang.parts, specs, strict=True):
-        part.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if spec.user is not None:
-            for folder in (whole, part.folder):
-                make_folder(folder, root, gang.job, Path(spec.checkpoints), spec.user)
-        spec.write(part.folder)
+        make_part(root, gang, part, spec)
         if spec.coordinator:
             want_coordinator(root, part.node, Discipline(spec.discipline))
         written.append(part.folder / SPEC)
@@ -76,6 +72,15 @@ def prepare(root: Path, gang: Gang, specs: Sequence[AttemptSpec]) -> list[Path]:
     mark_of(root, whole).touch()
     write_whole(whole / GANG, write_gang(gang))
     return [*written, current, whole / GANG]
+
+
+def make_part(root: Path, gang: Gang, part: Part, spec: AttemptSpec) -> None:
+    """The folder of a part, with what its agent is told."""
+    part.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if spec.user is not None:
+        for folder in (part.folder.parent, part.folder):
+            make_folder(folder, root, gang.job, Path(spec.checkpoints), spec.user)
+    spec.write(part.folder)
 
 
 def open_gang(folder: Path) -> Gang | None:
@@ -92,7 +97,7 @@ def ask_to_stop(gang: Gang, grace_s: float) -> AskedToStop:
     files, unclaimed = [], []
     for part in gang.parts:
         if ask_agent_to_stop(part.folder, grace_s):
-            unclaimed.append(part.node)
+            unclaimed.append(part.folder)
         files.append(part.folder / STOP)
     return AskedToStop(tuple(files), tuple(unclaimed))
 

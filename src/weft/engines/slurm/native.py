@@ -32,7 +32,14 @@ from weft.engines.slurm.script import SbatchOptions, batch_script
 
 log = logging.getLogger(__name__)
 
-CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT | Controls.PLAN
+CONTROLS = (
+    Controls.BATCH
+    | Controls.HOST
+    | Controls.COUNT
+    | Controls.SHIFT
+    | Controls.PLAN
+    | Controls.RESIZE
+)
 
 
 class NativeSlurm:

@@ -43,7 +43,14 @@ from weft.wire.processes import alive, start_time
 
 log = logging.getLogger(__name__)
 
-ALONE = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT | Controls.PLAN
+ALONE = (
+    Controls.BATCH
+    | Controls.HOST
+    | Controls.COUNT
+    | Controls.SHIFT
+    | Controls.PLAN
+    | Controls.RESIZE
+)
 CONTROLS = ALONE | Controls.SHARE | Controls.TIER | Controls.PHASE
 PILOT = JobId("pilot of")  # no job is called so: names with spaces are quoted in tags all the same
 AGAIN_S = 10.0  # until a node is asked for once more
@@ -63,7 +70,9 @@ class PilotSlurm:
         self._asked: dict[NodeId, float] = {}
         self._steps: dict[Key, list[str]] = {}
         self._children: set[int] = set()
-        self.abilities = Abilities(CONTROLS, exact_devices=True, tokens=True, sleeps=True)
+        self.abilities = Abilities(
+            CONTROLS, exact_devices=True, tokens=True, sleeps=True, frees="device"
+        )
 
     async def open(self, owner: str) -> None:
         """Find the pilots of before, and ask for those that are missing."""

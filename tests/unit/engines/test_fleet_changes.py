@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from weft.core.errors import EngineError
 from weft.core.model.job import Allocation, JobId, NodeId, Slice
 from weft.core.plan.about import Controls
+from weft.engines.attempts.asleep import find_air_s
 from weft.engines.fleet.changing import Changing, Move
 from weft.engines.fleet.gang import GangWatch, Note
 from weft.engines.fleet.port import Abilities, Gang, Part, name_extension, name_job
@@ -27,7 +29,7 @@ from weft.engines.fleet.roster import (
     numbers_of,
     save_roster,
 )
-from weft.wire.attempt import part_folder
+from weft.wire.attempt import CHANGE, RESIZE, AttemptSpec, part_folder, write_whole
 
 ROOT = Path("/state/jobs/j/1")
 NODES = ("a", "b", "c")
@@ -61,9 +63,8 @@ def change_to(roster: Roster, to: Allocation, epoch: int, frees: Frees = "device
     extension = number_parts(gang_on(to, epoch, added), roster.next_number) if added else None
     parts = (*kept, *(extension.parts if extension else ()))
     change = Change(epoch, extension, parts)
-    return Roster(
-        roster.gangs, roster.parts, roster.next_number + len(change.new), change, roster.answer
-    )
+    count = roster.next_number + len(change.new)
+    return replace(roster, next_number=count, change=change, several=True)
 
 
 @given(st.lists(devices, min_size=2, max_size=6), st.sampled_from(["device", "part", "gang"]))
@@ -222,3 +223,17 @@ def test_a_part_that_no_rank_stays_in_may_go_in_any_way_once_all_agreed() -> Non
 
     assert not watch.broken
     assert [member.part.node for member in watch.members] == ["b"]
+
+
+@pytest.mark.parametrize("name", [CHANGE, RESIZE])
+def test_a_rank_that_others_have_joined_may_not_stand_still_for_ever(
+    tmp_path: Path, name: str
+) -> None:
+    spec = AttemptSpec("j", 1, ("true",), "/", "/c", (0,), world_size=1)
+    spec.write(tmp_path)
+    assert find_air_s(tmp_path) == 0.0
+
+    grown = {"form": {"members": [0, 1]}, "spec": asdict(replace(spec, world_size=2))}
+    write_whole(tmp_path / name, {"epoch": 1, **grown})
+
+    assert find_air_s(tmp_path) > 0.0

@@ -153,6 +153,8 @@ class FleetEngine(SleepsOnNodes):
 
     def _part_folders(self, key: Key) -> Sequence[Path]:
         run = self._loop.watched.get(key)
+        if run is not None and run.watch.folders:
+            return run.watch.folders
         gang = open_gang(folder_of(self.state, *key)) if run is None else run.watch.gang
         return [part.folder for part in gang.parts] if gang is not None else []
 

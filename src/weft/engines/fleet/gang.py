@@ -127,7 +127,7 @@ class GangWatch:
         self.roster = roster or begin_roster(gang)
         self.parts = [PartWatch(part, again) for part in self.roster.parts]
         self.notes: list[Note] = []
-        self.several = False
+        self.several = self.roster.several
         self.started = False  # told
         self.health: list[AgentHealth] = []
         self._unsaid: list[Event] = []  # read, and not told because another part was not

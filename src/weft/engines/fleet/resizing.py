@@ -96,7 +96,7 @@ class GangChanges:
         change = _plan(before, kept, job, to, run.key[1], epoch, site, added)
         specs = self._specs(job, to, change, site)
         count = before.next_number + len(change.new)
-        watch.roster = replace(before, change=change, next_number=count)
+        watch.roster = replace(before, next_number=count, change=change, several=watch.several)
         run.changing = changing = Changing(change, RESIZE_LIMIT_S, time.monotonic())
         watch.watch_extension()
         try:
@@ -182,10 +182,10 @@ class GangChanges:
                 await self._tell_parts(watch.gang.parts, request)
                 changing.asked = now
             case Move.DROP:
-                changing.dropping = True
                 why = changing.failed or "another change is wanted"
                 parts = [member.part for member in watch.members]
                 await self._tell_parts(parts, {"epoch": changing.change.epoch, "drop": why})
+                changing.dropping = True
             case Move.END:
                 await self._end_joiners(run, changing, now)
             case Move.FAIL:
@@ -247,7 +247,10 @@ class GangChanges:
         ready_s = max(changing.asked - changing.began, 0.0) if change.new else 0.0
         answer = {"epoch": change.epoch, "pause_s": changing.pause_s, "prepare_s": ready_s}
         gone = _emptied(run.watch.roster)
-        await self._send_terms(change)
+        try:
+            await self._send_terms(change)
+        except EngineError as error:
+            log.warning("job=%s attempt=%d is not told its new terms: %s", *run.key, error)
         for gang in gone:
             self.cores.give(gang.key)
             run.joined.pop(gang.key, None)

@@ -42,7 +42,8 @@ class Change:
 class Roster:
     """All gangs that a manager may have of an attempt, and the parts that its ranks are in.
 
-    `answer` is what was said of the last change: nothing is asked for twice.
+    `answer` is what was said of the last change: nothing is asked for twice. `several` ranks may
+    change as they train, or only a single one.
     """
 
     gangs: tuple[Gang, ...]
@@ -50,6 +51,7 @@ class Roster:
     next_number: int
     change: Change | None = None
     answer: Mapping[str, Any] = field(default_factory=dict)
+    several: bool = False
 
     @property
     def every_gang(self) -> tuple[Gang, ...]:
@@ -70,7 +72,8 @@ class Roster:
         assert self.change is not None
         held = {part.folder for part in self.change.parts}
         gangs = (gang for gang in self.every_gang if held & {part.folder for part in gang.parts})
-        return Roster(tuple(gangs), self.change.parts, self.next_number, None, answer)
+        parts = self.change.parts
+        return replace(self, gangs=tuple(gangs), parts=parts, change=None, answer=answer)
 
 
 def begin_roster(gang: Gang) -> Roster:
@@ -157,6 +160,7 @@ def save_roster(folder: Path, roster: Roster) -> None:
         "parts": [write_part(part) for part in roster.parts],
         "next": roster.next_number,
         "answer": dict(roster.answer),
+        "several": roster.several,
         "change": None,
     }
     if change is not None:
@@ -181,6 +185,7 @@ def load_roster(folder: Path, gang: Gang) -> Roster:
             int(body["next"]),
             _read_change(body["change"]),
             dict(body["answer"]),
+            bool(body["several"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"{folder / RANKS} is not ours: {error!r}") from error

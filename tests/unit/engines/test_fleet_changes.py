@@ -14,9 +14,18 @@ from weft.core.errors import EngineError
 from weft.core.model.job import Allocation, JobId, NodeId, Slice
 from weft.core.plan.about import Controls
 from weft.engines.attempts.asleep import find_air_s
+from weft.engines.fleet.attempts import Run, next_step
 from weft.engines.fleet.changing import Changing, Move
 from weft.engines.fleet.gang import GangWatch, Note
-from weft.engines.fleet.port import Abilities, Gang, Part, name_extension, name_job
+from weft.engines.fleet.port import (
+    Abilities,
+    Gang,
+    Observation,
+    Part,
+    Phase,
+    name_extension,
+    name_job,
+)
 from weft.engines.fleet.roster import (
     Change,
     Roster,
@@ -237,3 +246,19 @@ def test_a_rank_that_others_have_joined_may_not_stand_still_for_ever(
     write_whole(tmp_path / name, {"epoch": 1, **grown})
 
     assert find_air_s(tmp_path) > 0.0
+
+
+def test_an_extension_that_never_began_takes_nobody_with_it() -> None:
+    roster = change_to(begin_roster(gang_on(allocation(a=(0,)))), allocation(a=(0, 1)), 1)
+    watch = GangWatch(gang_on(allocation(a=(0,))), roster=roster)
+    watch.watch_extension()
+    (joins,) = watch.joiners
+    run = Run(watch, submitted=0.0)
+    lost = Observation(Phase.LOST, "jobs of others took its GPUs")
+    taken = {(name_extension(JobId("j"), 1), 1): lost}
+
+    next_step(run, Observation(Phase.RUNNING), heard=True, now=1.0, more=taken)
+
+    assert joins.lost == "jobs of others took its GPUs"
+    assert not watch.broken
+    assert not watch.members[0].lost

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,20 +15,22 @@ from weft.engines.fleet.port import Key
 from weft.engines.slurm.accounts import Charges
 from weft.engines.slurm.answers import JOBS, NODES, USED, SlurmJob, write_tag
 from weft.engines.slurm.native import NativeSlurm
+from weft.engines.slurm.reservations import QUESTION as RESERVATIONS
 from weft.engines.slurm.script import SbatchOptions
+from weft.engines.slurm.submitters import Submitters
 
 FIRST: Key = (JobId("first"), 1)
 OURS: Key = (JobId("ours"), 1)
 USED_LINE = f"{'a1':100}{'gpu:a100:2(IDX:0-1)':400}{'2/6/0/8':40}\n"
 FAILED = "".join(
-    f"{number}|FAILED|NonZeroExitCode|a1|gpu:1|{write_tag('own', key)}\n"
+    f"{number}|FAILED|NonZeroExitCode|a1|gpu:1|{os.getuid()}||{write_tag('own', key)}\n"
     for number, key in enumerate((FIRST, OURS))
 )
 
 
 @pytest.fixture
 def manager() -> NativeSlurm:
-    return NativeSlurm(Charges(SbatchOptions("python", owner="own")), 0, ())
+    return NativeSlurm(Charges(SbatchOptions("python", owner="own")), 0, (), Submitters(Path(), {}))
 
 
 def test_a_job_that_begins_while_gpus_in_use_are_asked_for_is_ours(
@@ -37,6 +41,8 @@ def test_a_job_that_begins_while_gpus_in_use_are_asked_for_is_ours(
     async def ask(*words: str) -> str:
         if words == NODES:
             return "a1|mixed|8|16000|gpu:a100:4|a1|none\n"
+        if words == RESERVATIONS:
+            return ""
         assert words == USED
         manager._jobs[OURS] = [SlurmJob("2", "RUNNING", "", "a1", 2)]
         return USED_LINE

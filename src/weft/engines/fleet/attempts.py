@@ -136,7 +136,7 @@ def _weigh(run: Run, gang: Gang, seen: Observation | None, now: float) -> bool:
     watch, key = run.watch, gang.key
     if seen is not None and seen.phase is Phase.LOST:
         nodes = seen.nodes or tuple(watched.part.node for watched in watch.of_gang(gang))
-        watch.lose(nodes, seen.reason or f"{', '.join(nodes)} went down")
+        watch.lose(nodes, seen.reason or f"{', '.join(nodes)} went down", of=gang)
     if seen is None or seen.phase in (Phase.ENDED, Phase.LOST):
         if now - run._gone.setdefault(key, now) > LAG_S:
             _give_up_silent(watch.of_gang(gang), seen)

@@ -248,9 +248,9 @@ class GangWatch:
 
     # ---- its end
 
-    def lose(self, nodes: Collection[NodeId], why: str) -> None:
-        """These nodes are gone, and the parts on them."""
-        for watch in self.parts:
+    def lose(self, nodes: Collection[NodeId], why: str, of: Gang | None = None) -> None:
+        """These nodes are gone, and the parts on them; only those of a gang where one is given."""
+        for watch in self.parts if of is None else self.of_gang(of):
             if watch.part.node in nodes:
                 if not watch.joining:
                     self._went_down = self._went_down or why

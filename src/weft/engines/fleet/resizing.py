@@ -131,8 +131,9 @@ class GangChanges:
         ]
 
     def _write(self, run: Run, specs: Sequence[tuple[Part, AttemptSpec]]) -> list[Path]:
+        as_users = self.site().abilities.as_users
         for part, spec in specs:
-            make_part(self.loop.root, run.watch.gang, part, spec)
+            make_part(self.loop.root, run.watch.gang, part, spec, as_users=as_users)
         save_roster(folder_of(self.loop.root, *run.key), run.watch.roster)
         return [part.folder / SPEC for part, _ in specs]
 

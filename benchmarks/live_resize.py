@@ -9,7 +9,7 @@ beside it: steps that were done while new ranks got ready, and how far the losse
 a run that nobody disturbed. Both ways share one run, so that the machine's load is in both. With
 `--device cuda` a job of one rank moves from process to process on the first GPU. `--engine` takes a
 throw-away cluster of `tests.clusters.testbed` instead; with `--spread` the ranks are in turn on two
-of its nodes.
+of its nodes. `--live` leaves the restarts and the undisturbed run out.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ async def open_fleet(folder: Path, text: str) -> Engine:
 
 
 async def measure(
-    folder: Path, state_mb: float, device: str, begin: Begin, *, spread: bool
+    folder: Path, state_mb: float, device: str, begin: Begin, *, spread: bool, live_alone: bool
 ) -> tuple[list[Change], float]:
     """Every change both ways, and the largest relative difference of a loss."""
     engine = await begin(folder)
@@ -208,6 +208,9 @@ async def measure(
         return Trial(engine, folder, name, state_mb, device, spread=spread)
 
     live = await _change_live(make("live"), state_mb, PLACES[device])
+    if live_alone:
+        await engine.close()
+        return live, float("nan")
     changes = await _restart(make("restarted"), live)
     count = max(read_rows(folder / "live-steps"))
     calm = make("calm")
@@ -257,6 +260,7 @@ def main() -> int:
     parser.add_argument("--states", default="", help="MB of state, for example 10,100")
     parser.add_argument("--engine", choices=[*TESTBEDS], default="local")
     parser.add_argument("--spread", action="store_true", help="ranks on two nodes in turn")
+    parser.add_argument("--live", action="store_true", help="no restarts to compare with")
     parser.add_argument("--json", type=Path, default=None, help="write the rows here too")
     asked = parser.parse_args()
     states = tuple(float(word) for word in asked.states.split(",") if word)
@@ -270,7 +274,8 @@ def main() -> int:
             tempfile.TemporaryDirectory(prefix="weft-live-", ignore_cleanup_errors=True) as folder,
         ):
             begin = open_engine if bed is None else partial(open_fleet, text=bed.engine)
-            run = measure(Path(folder), state_mb, asked.device, begin, spread=asked.spread)
+            how = {"spread": asked.spread, "live_alone": asked.live}
+            run = measure(Path(folder), state_mb, asked.device, begin, **how)
             changes, apart = asyncio.run(run)
         rows += changes
         for change in changes:
@@ -284,7 +289,7 @@ def main() -> int:
         print(f"{state_mb:4.0f} MB  losses differ by at most {apart:.1e} of their size", flush=True)
     if asked.json is not None:
         asked.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
-    large = [row for row in rows if row.state_mb >= 100.0]
+    large = [row for row in rows if row.state_mb >= 100.0 and not asked.live]
     return int(any(one.restart_s < 10.0 * one.live_s for one in large))
 
 

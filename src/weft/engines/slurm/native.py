@@ -233,7 +233,8 @@ class NativeSlurm:
         waiting = [key for key, word in seen.items() if word.phase is Phase.PENDING]
         self._pending = {key: self._pending.get(key, now) for key in waiting}
         for key, since in self._pending.items():
-            wanted = {NodeId(node) for job in self._jobs[key] for node in expand_hosts(job.wanted)}
+            queued = [job for job in self._jobs[key] if job.state == "PENDING"]
+            wanted = {NodeId(node) for job in queued for node in expand_hosts(job.wanted)}
             if now - since > PATIENCE_S and wanted & self._taken.keys():
                 log.info("job=%s attempt=%d waits for GPUs that others took", *key)
                 await self.cancel(key)

@@ -282,7 +282,7 @@ def test_a_followed_job_survives_the_service(
 
     assert run.returncode == 0, said
     assert rest == "".join(f"{i}\n" for i in range(1, 30))
-    assert "the service does not answer; jobs go on" in said
+    assert "the service does not answer; waiting for it" in said
 
 
 def test_tokens_are_made_used_and_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ class Unreachable(InvalidConfig):
 
 
 class Untrusted(InvalidConfig):
-    """Whoever answers there cannot prove who it is."""
+    """The server at that address cannot prove its identity."""
 
 
 class Refused(InvalidConfig):

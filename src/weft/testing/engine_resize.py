@@ -149,7 +149,7 @@ async def _change(it: Session, job: Job, gpus: int, epoch: int) -> None:
     after = it.engine.pids(job.id, 1)
     if not before and not after:
         return  # their numbers mean nothing here; who printed each step is looked at in the end
-    assert len(after) == gpus, f"Resized was told, and there are {len(after)} ranks on {gpus}"
+    assert len(after) == gpus, f"Resized was reported, and there are {len(after)} ranks on {gpus}"
     stayed = {*before.values()} & {*after.values()}
     assert len(stayed) == min(len(before), gpus), "ranks that could stay were started anew"
 

@@ -21,8 +21,12 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from weft.wire.processes import descendants, find_tagged, kill_all, start_time
+
+if TYPE_CHECKING:
+    import pytest
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo", "scancel")
 INSTALL = "apt-get install -y --no-install-recommends slurm-wlm slurmctld slurmd slurm-client munge"
@@ -108,6 +112,11 @@ class SlurmCluster:
         return {**os.environ, "PATH": path, "SLURM_CONF": str(self.conf)}
 
     # ---- all of it
+
+    def use_in(self, environment: pytest.MonkeyPatch) -> None:
+        """Have this process's commands of Slurm speak to it."""
+        for name in ("PATH", "SLURM_CONF"):
+            environment.setenv(name, self.env[name])
 
     def up(self) -> None:
         """Write its files, start it, and wait until every node is idle; what was there is ended."""

@@ -43,8 +43,7 @@ def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmClu
 
 @pytest.fixture
 def slurm(slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
-    for name in ("PATH", "SLURM_CONF"):
-        monkeypatch.setenv(name, slurm_cluster.env[name])
+    slurm_cluster.use_in(monkeypatch)
     yield slurm_cluster
     slurm_cluster.clear()
 

@@ -46,8 +46,7 @@ def accounted() -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def state(accounted: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    for name in ("PATH", "SLURM_CONF"):
-        monkeypatch.setenv(name, accounted.env[name])
+    accounted.use_in(monkeypatch)
     with open_folder() as folder:
         yield folder / "state"
         accounted.clear()

@@ -40,8 +40,7 @@ def open_cluster() -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def site(open_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    for name in ("PATH", "SLURM_CONF"):
-        monkeypatch.setenv(name, open_cluster.env[name])
+    open_cluster.use_in(monkeypatch)
     with open_folder() as folder:
         yield folder
         open_cluster.clear()

@@ -26,8 +26,7 @@ def preempting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slur
     if lacking := missing():
         pytest.skip(lacking)
     cluster = SlurmCluster(tmp_path / "slurm", more=PREEMPTION)
-    for name in ("PATH", "SLURM_CONF"):
-        monkeypatch.setenv(name, cluster.env[name])
+    cluster.use_in(monkeypatch)
     cluster.up()
     yield cluster
     cluster.clear()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from weft.core.model.job import JobId, NodeId
-from weft.engines.fleet.port import Key
+from weft.engines.fleet.port import Key, Phase
 from weft.engines.slurm.accounts import Charges
 from weft.engines.slurm.answers import JOBS, NODES, USED, SlurmJob, write_tag
 from weft.engines.slurm.native import NativeSlurm
@@ -73,3 +73,28 @@ def test_a_job_that_slurm_forgets_while_its_exit_code_is_asked_for_is_told_all_t
     monkeypatch.setattr(manager._clients, "ask", ask)
 
     assert asyncio.run(look_twice()) == (7, 7, {})
+
+
+@pytest.mark.parametrize(("state", "left"), [("PENDING", False), ("CONFIGURING", True)])
+def test_a_job_whose_node_is_switched_on_waits_and_one_whose_gpus_others_took_does_not(
+    manager: NativeSlurm, monkeypatch: pytest.MonkeyPatch, state: str, left: bool
+) -> None:
+    line = f"7|{state}|Resources||gpu:1|{os.getuid()}|a1|{write_tag('own', OURS)}\n"
+    cancelled: list[Key] = []
+
+    async def ask(*words: str) -> str:
+        assert words[: len(JOBS)] == JOBS
+        return line
+
+    async def cancel(key: Key) -> None:
+        cancelled.append(key)
+
+    monkeypatch.setattr(manager._clients, "ask", ask)
+    monkeypatch.setattr(manager, "cancel", cancel)
+    manager._taken = {NodeId("a1"): 4}
+    manager._pending = {OURS: -1000.0}
+
+    seen = asyncio.run(manager.look())
+
+    assert (seen[OURS].phase is Phase.PENDING) is left
+    assert cancelled == ([] if left else [OURS])

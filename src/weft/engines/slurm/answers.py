@@ -26,10 +26,11 @@ GPU = re.compile(r"gpu(?::(?P<type>[^:(,]+))??:(?P<count>\d+)")
 FLAGS = "*~#!%$@^+-"  # after a node's state: not responding, powered down, ...
 PENDING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
 RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
+HOLDING = RUNNING | {"CONFIGURING"}  # also while its nodes are switched on
 WORDS = {
     "TIMEOUT": "it ran into the time limit that Slurm set for it",
     "PREEMPTED": "Slurm preempted it for a job of its own",
-    "CANCELLED": "somebody cancelled it in Slurm",
+    "CANCELLED": "it was cancelled in Slurm",
     "NODE_FAIL": "Slurm lost one of its nodes",
     "BOOT_FAIL": "one of its nodes could not be started",
     "OUT_OF_MEMORY": "Slurm ended it because it took too much memory",
@@ -147,7 +148,7 @@ def read_taken(text: str, jobs: Iterable[SlurmJob]) -> dict[NodeId, int]:
     """
     ours: Counter[str] = Counter()
     for job in jobs:
-        if job.state in RUNNING:
+        if job.state in HOLDING:
             ours.update(dict.fromkeys(expand_hosts(job.nodes), job.gpus))
     by_others = {}
     for line in text.splitlines():

@@ -92,7 +92,8 @@ class NativeSlurm:
             and config.get("DisableRootJobs", "No").lower() == "yes"
         ):
             raise EngineError(
-                "this site runs no jobs of root (DisableRootJobs), so none can become its user",
+                "this site does not run jobs of root (DisableRootJobs), so jobs cannot run as "
+                "their users",
                 hint="drop submit_as=service, so that users submit their own jobs",
             )
         self._enforced = are_enforced(config)
@@ -226,7 +227,8 @@ class NativeSlurm:
         waiting = [key for key, word in seen.items() if word.phase is Phase.PENDING]
         self._pending = {key: self._pending.get(key, now) for key in waiting}
         for key, since in self._pending.items():
-            wanted = {NodeId(node) for job in self._jobs[key] for node in expand_hosts(job.wanted)}
+            queued = [job for job in self._jobs[key] if job.state == "PENDING"]
+            wanted = {NodeId(node) for job in queued for node in expand_hosts(job.wanted)}
             if now - since > PATIENCE_S and wanted & self._taken.keys():
                 log.info("job=%s attempt=%d waits for GPUs that others took", *key)
                 await self.cancel(key)

@@ -1,6 +1,6 @@
 """One change of an attempt's ranks as they train: what is known of it, and what follows. Pure.
 
-The engine brings it on and the ranks decide. Until they are told to form the groups of the next
+The engine brings it on and the ranks decide. Until they are asked to form the groups of the next
 epoch the engine may give up; from then on it asks, and waits for what the old ranks say.
 """
 
@@ -30,7 +30,7 @@ class Changing:
     """A change under way; times are of this machine's own clock.
 
     `refused` says that the manager will not have those that join. `store` is where ranks can meet,
-    `asked` when they were told to. `failed` is why it cannot be, `superseded` that nobody wants it
+    `asked` when they were asked to. `failed` is why it cannot be, `superseded` that nobody wants it
     any more.
     """
 

@@ -84,7 +84,7 @@ def prepare(
 def make_part(
     root: Path, gang: Gang, part: Part, spec: AttemptSpec, *, as_users: bool
 ) -> AttemptSpec:
-    """The folder of a part with what its agent is told, which is returned."""
+    """The folder of a part with its agent's description, which is returned."""
     part.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if spec.user is not None:
         for folder in (part.folder.parent, part.folder):

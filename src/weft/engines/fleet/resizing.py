@@ -305,7 +305,7 @@ class GangChanges:
         try:
             files = await asyncio.to_thread(write)
         except (OSError, WireError) as error:
-            raise EngineError(f"agents cannot be told of a change: {error}") from error
+            raise EngineError(f"a change cannot be sent to agents: {error}") from error
         await self.loop.channel.send(files)
 
 

@@ -24,7 +24,7 @@ class Change:
     """The change `epoch` of an attempt, not answered yet.
 
     `extension` are the parts that join, None if none does; `parts` all that there are afterwards,
-    in the order of their ranks. `terms` is what agents are told when it is made.
+    in the order of their ranks. `terms` are sent to agents when it is made.
     """
 
     epoch: int
@@ -126,7 +126,7 @@ def number_parts(gang: Gang, first: int) -> Gang:
 
 
 def make_form(roster: Roster, change: Change, store: str) -> Form:
-    """What old and new ranks are told; the first of the old ones listens at `store`."""
+    """The message to old and new ranks; the first of the old ones listens at `store`."""
     before, after = numbers_of(roster.parts), numbers_of(change.parts)
     kept = tuple(number for number in before if number in after)
     sources = (kept or before) if change.new else ()

@@ -3,7 +3,8 @@
 A job that says `deadline: {by: 8h, or: decline}` is admitted only if it and all who were promised
 theirs can end in time (`weft.pieces.size.promised`); with `or: warn` it runs all the same. Whoever
 must run now to keep a promise does, and takes the places of jobs that may be stopped; everybody
-else is the inner policy's, promised jobs that could begin later included.
+else is the inner policy's, promised jobs that could begin later included. A policy that must be
+shown everybody is told to promise deadlines itself, where it knows what it can keep.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from weft.core.model.job import Allocation, Job, JobId, Or
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs, may_idle
 from weft.core.plan.plan import Plan
-from weft.core.plan.view import View
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import PromiseTerms, View
 from weft.core.state.table import Bools, Column
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
@@ -60,10 +62,13 @@ class KeepPromises(Wrapper):
         """Who must run runs; the rest is the inner policy's."""
         kept = view.memory if isinstance(view.memory, PromiseMemory) else None
         memory = kept or PromiseMemory(inner=view.memory)
-        inner = replace(view, memory=memory.inner)
+        inner = replace(view, memory=memory.inner, promises=None)
+        if self.inner.about.whole:
+            terms = PromiseTerms(self.slot, self.quantile, self.restarts)
+            return ask(self.inner, replace(inner, promises=terms))
         firm = any(job.deadline_or is not Or.UNSAID for job in view.table.jobs)
         firm = firm or bool(memory.promises or memory.refused)
-        if not firm or self.inner.about.whole or view.knowledge.predictor is None:
+        if not firm or view.knowledge.predictor is None:
             return ask(self.inner, inner)
         sized = Controls.COUNT in self.inner.about.controls
         book = Book(view, memory, Terms(self.slot, self.quantile, self.restarts, sized=sized))
@@ -85,6 +90,14 @@ class KeepPromises(Wrapper):
             wake_at=min(wakes, default=None),
             memory=book.memory(plan.memory),
         )
+
+
+def keep_promises(policy: Policy, view: View) -> Policy:
+    """The policy with the promises that a view asks for; itself where it asks for none."""
+    terms = view.promises
+    if terms is None:
+        return policy
+    return KeepPromises(policy, terms.slot_s, terms.quantile, terms.restarts)
 
 
 def _unpromised(rejected: Mapping[JobId, str], book: Book) -> dict[JobId, str]:

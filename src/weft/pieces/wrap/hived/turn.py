@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.core.errors import PlanError
 from weft.core.model.gang_nodes import keeps_nodes
-from weft.core.model.job import Allocation, Job, JobId, Tier
+from weft.core.model.job import Allocation, Job, JobId, Or, Tier
 from weft.core.plan.about import Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
@@ -23,6 +23,7 @@ from weft.pieces.wrap.hived.assignment import Layout
 from weft.pieces.wrap.hived.bindings import Bindings, Device, read_place, write_places
 from weft.pieces.wrap.hived.occupancy import Occupancy
 from weft.pieces.wrap.hived.virtual import VirtualCluster
+from weft.pieces.wrap.promise import keep_promises
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
 
@@ -164,6 +165,7 @@ class Turn:
             if rows.any() and self._is_due(tenant, rows):
                 self._decide(tenant, rows)
         others = ~firm & self._may_borrow()
+        self._decline(others)
         if others.any():
             self._lend(others)
         wake = None if self._wake == inf else self._wake
@@ -233,7 +235,7 @@ class Turn:
         for _ in range(len(self._bindings.of(tenant)) + 1):
             own = VirtualCluster(tenant, self._view, self._bindings, self._held.hosts, lost)
             part = own.show(rows, self._held.blocked, memory)
-            plan = ask(self._policy, part)
+            plan = ask(keep_promises(self._policy, self._view), part)
             missing = [cell for cell in own.used_by(plan) if not self._bindings.bind(cell)]
             if not missing:
                 break
@@ -332,6 +334,16 @@ class Turn:
 
     # ---- who takes what is idle
 
+    def _decline(self, rows: Bools) -> None:
+        """Guests that ask for a promise: owners may take back what they run on at any time."""
+        view = self._view
+        new = rows & view.waiting() & (view.ran() == 0.0)
+        for row in np.flatnonzero(new).tolist() if view.promises else ():
+            job = view.job(row)
+            if job.deadline_or is Or.DECLINE:
+                self._rejected[job.id] = self._no_promise(job)
+                rows[row] = False
+
     def _lend(self, rows: Bools) -> None:
         view = self._view
         table = view.table.pick(rows)
@@ -346,7 +358,15 @@ class Turn:
             self.reasons.pop(job, None)
         self._adopt_plan(plan)
         for row, borrower in enumerate(table.jobs):
+            starts = table.allocations[row] is None and plan.changes.get(borrower.id) is not None
+            if view.promises and starts and borrower.deadline_or is not Or.UNSAID:
+                self._said[borrower.id] = self._no_promise(borrower)
             waits = table.allocations[row] is None and plan.changes.get(borrower.id) is None
             if waits and borrower.id not in self._said:
                 why = Reason(Blocker.IDLE_CELLS, {"asks": self._asks(borrower)})
                 self.reasons.setdefault(borrower.id, why)
+
+    def _no_promise(self, job: Job) -> str:
+        own = job.tenant in self._tenants
+        why = "it is opportunistic" if own else f"tenant {job.tenant!r} has no cells of its own"
+        return f"no deadline can be promised: {why}"

@@ -84,6 +84,7 @@ class ElasticFlow:
             wake_at=book.due(),
             reasons=book.warned,
             memory=book.memory(),
+            promised=book.promised(),
         )
 
     def _grow(self, view: View, book: Book) -> dict[int, Config]:

@@ -89,6 +89,7 @@ class KeepPromises(Wrapper):
             reasons={**plan.reasons, **book.warned},
             wake_at=min(wakes, default=None),
             memory=book.memory(plan.memory),
+            promised=plan.promised | book.promised(),
         )
 
 

@@ -289,3 +289,50 @@ def test_a_policy_that_is_not_shown_all_cannot_decline_what_was_promised() -> No
 
     assert gpus_after(view, plan) == {"soon": 8}
     assert not plan.rejected
+
+
+def forgotten(view: View, now: float) -> View:
+    """What a service is shown that has started again: who was promised something, and no more."""
+    view.table.promised.add(DUE)
+    return replace(view, now=now, memory=None)
+
+
+@pytest.mark.parametrize("spec", ["promise|fifo", "elasticflow", "lend:own=a=8|promise|fifo"])
+def test_a_decision_names_whom_it_promised_something(spec: str) -> None:
+    plan = build("policy", spec).decide(view_of(8, due_job(600.0, 2000.0, Demand(8))))
+
+    assert plan.promised == {DUE}
+
+
+def test_who_was_promised_a_deadline_is_not_declined_by_who_forgot_it() -> None:
+    # 940 s and time for two restarts are too much at 1,100 for a deadline at 2,050.
+    view = beside(("first", 8, 1.0), due=due_job(940.0, 2050.0, Demand(8)))
+    keeps = KeepPromises(Fifo())
+    assert DUE in keeps.decide(replace(view, now=1100.0)).rejected
+
+    plan = keeps.decide(forgotten(view, 1100.0))
+
+    assert not plan.rejected
+    assert not plan.promised
+    assert gpus_after(view, plan) == {"due": 8}
+
+
+def test_who_comes_later_is_not_promised_what_somebody_had_before() -> None:
+    soon = replace(due_job(940.0, 1500.0, Demand(8)), id=JobId("soon"))
+    view = beside(("first", 8, 1.0), due=due_job(940.0, 2050.0, Demand(8)), others=[soon])
+
+    plan = KeepPromises(Fifo()).decide(forgotten(view, 200.0))
+
+    assert plan.rejected.keys() == {"soon"}
+
+
+def test_a_promise_that_was_forgotten_and_cannot_be_met_gets_all_there_is() -> None:
+    view = beside(("first", 8, 1.0), due=due_job(940.0, 2050.0, Demand(8)))
+
+    late = KeepPromises(Fifo()).decide(forgotten(view, 1500.0))
+    too_late = KeepPromises(Fifo()).decide(forgotten(view, 2100.0))
+
+    assert gpus_after(view, late) == {"due": 8}
+    assert not late.rejected
+    assert not too_late.rejected
+    assert gpus_after(view, too_late) == {"first": 8}

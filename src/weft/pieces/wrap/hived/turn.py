@@ -52,6 +52,7 @@ class Turn:
         self._said: dict[JobId, str] = {}
         self._words: dict[JobId, Blocker] = {}
         self._rejected: dict[JobId, str] = {}
+        self._promised: frozenset[JobId] = frozenset()
         self._wake = inf
         self._tenants = layout.by_tenant
         self._held = Occupancy(view, layout)
@@ -169,7 +170,8 @@ class Turn:
         if others.any():
             self._lend(others)
         wake = None if self._wake == inf else self._wake
-        return Plan(self._changes, self._rejected, wake, self._said, None, self._words)
+        plan = Plan(self._changes, self._rejected, wake, self._said, None, self._words)
+        return replace(plan, promised=self._promised)
 
     def _may_borrow(self) -> Bools:
         """Rows of jobs that may be stopped: nobody else is let into others' cells."""
@@ -298,6 +300,7 @@ class Turn:
         if plan.wake_at is not None:
             self._wake = min(self._wake, plan.wake_at)
         self._rejected |= dict(plan.rejected)
+        self._promised |= plan.promised
         self._said |= dict(plan.reasons)
         self._words |= dict(plan.blockers)
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.model.job import Allocation, Job, JobId, Or
+from weft.core.model.job import Allocation, Job, JobId, Or, Tier
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs, may_idle
 from weft.core.plan.plan import Plan
@@ -24,11 +24,13 @@ from weft.core.state.table import Bools, Column
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.size.promised import Book, PromiseMemory, Terms, check_terms
+from weft.pieces.wrap.fits import devices_of
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
 
 Changes = dict[JobId, Allocation | None]
+SHARED = Controls.SHARE | Controls.TIER
 
 
 @frozen
@@ -77,7 +79,8 @@ class KeepPromises(Wrapper):
         mark = view.free.mark()
         try:
             first, hidden = _hold(view, book)
-            plan = decide_among(self.inner, _rest(inner, first, hidden))
+            shown = _alone(inner, book) if SHARED & self.inner.about.controls else inner
+            plan = decide_among(self.inner, _rest(shown, first, hidden))
         finally:
             view.free.rollback(mark)
         wakes = [at for at in (book.due(), plan.wake_at) if at is not None]
@@ -99,6 +102,14 @@ def keep_promises(policy: Policy, view: View) -> Policy:
     if terms is None:
         return policy
     return KeepPromises(policy, terms.slot_s, terms.quantile, terms.restarts)
+
+
+def _alone(view: View, book: Book) -> View:
+    """The same with nobody beside a job that was promised something: it would be slower."""
+    table = view.table.pick(np.ones(len(view.table), dtype=bool))
+    for row in book.kept:
+        table.keep_alone(row)
+    return replace(view, table=table)
 
 
 def _unpromised(rejected: Mapping[JobId, str], book: Book) -> dict[JobId, str]:
@@ -130,7 +141,21 @@ def _hold(view: View, book: Book) -> tuple[Changes, Bools]:
         if to is not None:
             view.free.take(to)
             changes[job.id] = to
+            _send_away(view, to, victims, changes)
     return changes, hidden
+
+
+def _send_away(view: View, to: Allocation, victims: list[int], changes: Changes) -> None:
+    """Stop opportunistic jobs on these devices: they need no room, and would slow it down."""
+    taken = devices_of([to])
+    for row in list(victims):
+        on = view.allocation(row)
+        assert on is not None
+        loose = on.sharing.tier is Tier.OPPORTUNISTIC
+        if loose and not taken.isdisjoint(devices_of([on])):
+            view.free.give(on)
+            changes[view.job(row).id] = None
+            victims.remove(row)
 
 
 def _make_room(view: View, job: Job, victims: list[int], changes: Changes) -> Allocation | None:

@@ -11,15 +11,18 @@ import pytest
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Started, Submitted
 from weft.core.knowledge.knowledge import Knowledge
-from weft.core.model.job import Allocation, Demand, Job, JobId, Or
+from weft.core.knowledge.profile import Profile
+from weft.core.model.job import Allocation, Demand, Discipline, Job, JobId, Or, Sharing, Slice, Tier
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.spec.registry import build
 from weft.core.state.state import State
 from weft.perf.linear import LinearBeliefs
+from weft.perf.sharing.colocation import Colocated
 from weft.pieces.size.promised import PromiseMemory
 from weft.pieces.wrap.promise import KeepPromises
 from weft.pieces.wrap.tenants.quota import Quota
+from weft.policies.antman.policy import Antman
 from weft.policies.elasticflow import ElasticFlow
 from weft.policies.fifo import Fifo
 from weft.policies.las import Las
@@ -336,3 +339,44 @@ def test_a_promise_that_was_forgotten_and_cannot_be_met_gets_all_there_is() -> N
     assert not late.rejected
     assert not too_late.rejected
     assert gpus_after(view, too_late) == {"first": 8}
+
+
+def profile_of(_job: Job) -> Profile:
+    return Profile(gpu_use=0.5, mem_gb=1.0)
+
+
+def test_nobody_is_put_beside_a_job_that_was_promised_a_deadline() -> None:
+    loose = Job(
+        JobId("loose"),
+        demand=Demand(1),
+        priority=-1.0,
+        tier=Tier.OPPORTUNISTIC,
+        hints={"duration_s": 1e4},
+    )
+    for by, runs in ((1200.0, {"due"}), (9e4, {"loose"})):  # it must run now, or may begin later
+        view = beside(due=due_job(940.0, by, Demand(8)), others=[loose])
+        known = replace(view.knowledge, colocation=Colocated(profile_of))
+        view = replace(view, knowledge=known)
+
+        shared = view.after(Antman().decide(view))
+        kept = view.after(KeepPromises(Antman(), restarts=0).decide(view))
+
+        assert shared.keys() == {"due", "loose"}
+        assert kept.keys() == runs
+
+
+def test_opportunistic_jobs_leave_the_devices_of_who_must_run_now() -> None:
+    loose = Job(JobId("loose"), demand=Demand(1), priority=-1.0, tier=Tier.OPPORTUNISTIC)
+    state = State(cluster_of(8))
+    sharing = Sharing(0.05, Tier.OPPORTUNISTIC, discipline=Discipline.PACED)
+    on = Allocation((Slice(state.cluster.nodes[0].id, (0,)),), sharing)
+    state.fold(0.0, Submitted(loose))
+    state.fold(0.0, Decided(1, {loose.id: on}))
+    state.fold(0.0, Started(loose.id, 1))
+    state.fold(NOW, Submitted(due_job(940.0, 1100.0, Demand(8))))
+    known = Knowledge(Told([1e4, 940.0]), LinearBeliefs(), Colocated(profile_of))
+    view = View(NOW, state.table, state.cluster, state.free, known)
+
+    plan = KeepPromises(Antman(), restarts=0).decide(view)
+
+    assert gpus_after(view, plan) == {"due": 8}

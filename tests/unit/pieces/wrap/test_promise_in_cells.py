@@ -47,7 +47,9 @@ def test_a_tenant_is_promised_what_its_own_cells_can_keep() -> None:
 
 
 def test_nothing_is_promised_to_who_has_no_cells() -> None:
-    view = view_of("2x4:v100", due("guest", "c", 0.0, 5000.0), due("warned", "c", 0.0, 9e9, Or.WARN))
+    view = view_of(
+        "2x4:v100", due("guest", "c", 0.0, 5000.0), due("warned", "c", 0.0, 9e9, Or.WARN)
+    )
     plan = build("policy", f"promise|{CELLS}").decide(view)
 
     assert plan.rejected == {

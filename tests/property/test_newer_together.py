@@ -204,3 +204,42 @@ def test_nothing_is_given_out_twice_and_no_promise_is_forgotten(
     seed = sum(map(ord, policy))
 
     assert play(seed, policy, tmp_path) == ""
+
+
+@pytest.mark.parametrize("change", ["restart", "quotas", "policy"])
+def test_a_promise_outlives_its_service_and_its_rules(change: str, tmp_path: Path) -> None:
+    """When it goes on it is too late for a new promise, which keeps time for restarts."""
+    engine = "simulated:cluster=1x4:v100,speed=1"
+    settings = Settings(engine=engine, policy="fifo", decide_in="service", state=tmp_path / "s")
+    due = JobId("due")
+
+    async def people(seconds: Callable[[], float]) -> list[str]:
+        live = Live(settings, seconds)
+        await live.open()
+        job = Job(
+            due,
+            demand=Demand(4),
+            hints={"duration_s": 1000.0},
+            deadline=live.driver.now + 4000.0,
+            deadline_or=Or.DECLINE,
+            launch=Launch(("true",)),
+        )
+        await live.driver.submit(job)
+        await asyncio.sleep(SETTLED_S)
+        await suspend(live.driver, due, "its owner")
+        await asyncio.sleep(2930.0)
+        if change == "restart":
+            await live.close()
+            live = Live(settings, seconds)
+            await live.open()
+        elif change == "quotas":
+            await live.set_quotas(Quotas(limits={"red": 2.0}))
+        else:
+            await live.set_policy("srtf")
+        await resume(live.driver, due)
+        await asyncio.sleep(1060.0)
+        record = live.driver.ledger.jobs[due]
+        await live.close()
+        return [record.outcome, record.reason, str(record.missed)]
+
+    assert run_virtually(people) == ["succeeded", "", "False"]

@@ -49,7 +49,7 @@ lint: $(READY)   ## style and types
 
 PRETTIER := npx --yes prettier@3.9.10
 ESLINT := npx --yes eslint@9.39.5
-SCRIPTS := "src/weft/service/web/js/**/*.js" src/weft/report/page.js
+SCRIPTS := "src/weft/service/web/js/**/*.js" src/weft/report/page.js docs/reference/which-policy.js
 lint-js:         ## style and mistakes of the web page's scripts; needs npx
 	$(PRETTIER) --check $(SCRIPTS)
 	$(ESLINT) --config .ci/eslint.config.mjs --max-warnings 0 $(SCRIPTS)

@@ -152,21 +152,13 @@ def with_huggingface(out: str) -> dict[str, Any]:
     }
 
 
-def with_lightning() -> dict[str, Any]:
-    """Layers in a row by Lightning's Trainer."""
-    try:
-        import lightning.pytorch as pl
-    except ImportError:
-        import pytorch_lightning as pl
-    from weft.train.plans.frameworks import for_lightning
+def lightning_model(pl: Any, line: torch.nn.Module, lr: float) -> Any:
+    """What Lightning trains `line` by, with the mean loss of every epoch in `losses`."""
 
     class Model(pl.LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            torch.manual_seed(0)
-            layers = [torch.nn.Linear(CONTEXT, WIDTH), torch.nn.ReLU()]
-            self.line = torch.nn.Sequential(*layers, torch.nn.Linear(WIDTH, 1))
-            self.losses = list[float]()
+            self.line, self.losses = line, list[float]()
 
         def training_step(self, batch: Any, _at: int) -> torch.Tensor:
             x, y = batch
@@ -178,7 +170,18 @@ def with_lightning() -> dict[str, Any]:
             self.losses.append(float(self.trainer.callback_metrics["loss"]))
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
-            return torch.optim.AdamW(self.parameters(), lr=1e-3)
+            return torch.optim.AdamW(self.parameters(), lr=lr)
+
+    return Model()
+
+
+def with_lightning() -> dict[str, Any]:
+    """Layers in a row by Lightning's Trainer."""
+    try:
+        import lightning.pytorch as pl
+    except ImportError:
+        import pytorch_lightning as pl
+    from weft.train.plans.frameworks import for_lightning
 
     x = torch.randn(4 * BATCH, CONTEXT, generator=torch.Generator().manual_seed(1))
     data = torch.utils.data.TensorDataset(x, x.sum(dim=1, keepdim=True))
@@ -190,7 +193,9 @@ def with_lightning() -> dict[str, Any]:
         max_epochs=STEPS, enable_checkpointing=False, use_distributed_sampler=ranks > 1,
         enable_progress_bar=False, enable_model_summary=False, **chosen,
     )  # fmt: skip
-    model, held = Model(), 1.0
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(CONTEXT, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 1)]
+    model, held = lightning_model(pl, torch.nn.Sequential(*layers), lr=1e-3), 1.0
     total = sum(w.numel() for w in model.parameters())
     trainer.fit(model, torch.utils.data.DataLoader(data, batch_size=rows))
     if "strategy" in chosen and chosen["strategy"] != "ddp":

@@ -30,6 +30,12 @@ def need_data() -> Path:
     return folder
 
 
+def verdict(text: str, worst: float, tolerance: float) -> int:
+    """The exit code of a comparison, after its last line: how far it is, and what it cost."""
+    print(f"{text}; {time.process_time():.0f} s of CPU time")
+    return 0 if worst <= tolerance else 1
+
+
 @cache
 def fingerprint(parts: tuple[str, ...]) -> str:
     """Of these files and folders of the package: results of older ones are not theirs."""

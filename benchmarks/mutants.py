@@ -297,12 +297,17 @@ class _Changed(MetaPathFinder, Loader):
 
 def _warm() -> None:
     """What every process needs; no policy is imported, so that each imports its own."""
+    import weft.app.simulate.api
+    import weft.perf.linear  # noqa: F401
+
+    warm_libraries()
+
+
+def warm_libraries() -> None:
+    """What every process needs of others."""
     import highspy  # noqa: F401
     import hypothesis.strategies
     import scipy.optimize  # noqa: F401
-
-    import weft.app.simulate.api
-    import weft.perf.linear  # noqa: F401
 
     # What fails need not be made small.
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
@@ -346,6 +351,11 @@ def _time_tests(files: Sequence[str]) -> _Times:
     took = sorted((float(seconds), test) for seconds, test in lines)
     quick = [test for seconds, test in took if seconds <= QUICK_S]
     return quick, [test for seconds, test in took if seconds > QUICK_S], sum(s for s, _ in took)
+
+
+def notices(mutant: Mutant, options: Sequence[str]) -> bool:
+    """Whether pytest with these options fails, or takes minutes."""
+    return _fails(mutant, partial(_run, options, []), 60.0)
 
 
 class _Watch:

@@ -15,8 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from benchmarks.live_scenarios import conclude, read_command
-from weft.testing.rules.play import Problem, play
-from weft.testing.rules.scenario import POLICIES, draw
+from weft.testing.rules.play import POLICIES, Problem, draw, play
 
 EVERY = 500
 

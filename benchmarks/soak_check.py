@@ -247,7 +247,7 @@ def _off(on: Allocation | None, node: str) -> Allocation | None:
 
 
 def _width(on: Allocation) -> float:
-    return on.gpus * on.sharing.share
+    return on.counted_gpus
 
 
 def suspensions(log: Iterable[tuple[int, float, Event]]) -> int:

@@ -26,7 +26,7 @@ from weft.core.events.event import EVENTS
 from weft.core.plan.about import About
 from weft.core.spec.parameters import parameters
 from weft.core.spec.part_spec import write_value
-from weft.core.spec.registry import find, names
+from weft.core.spec.registry import build, find, names
 from weft.formulas.metrics import METRICS
 
 HERE = Path(__file__).resolve().parent / "reference"
@@ -121,16 +121,36 @@ def policy_index() -> str:
         "finished jobs; `model` is the name of the model a job trains.",
         "\n## GPUs left idle\n",
         "No GPU is idle while a job in the cluster could use it, under every policy but these in",
-        "their default form; `weft.testing.check_policy` holds each to it. Wrappers that keep",
-        "GPUs for somebody else add theirs: `easy`, `hived`, `lend`, `locality`, `priority`,",
-        "`quota`, `reserve` and `scarce`. Policies with rounds start nobody between them.\n",
-        "| policy | why a GPU may be idle that a job could use |",
+        "their default form; `weft.testing.check_policy` holds each to it, and to what the rules",
+        "around it add. Policies with rounds start nobody between them.\n",
+        "| policy or rule | why a GPU may be idle that a job could use |",
         "|---|---|",
     ]
     for name in names("policy"):
         if why := find("policy", name)().about.idles:
             lines.append(f"| [{name}]({name}.md) | {why} |")
+    for name, why in idle_wrappers().items():
+        page = HERE / "wrappers" / f"{name}.md"
+        lines.append(f"| {f'[{name}](../wrappers/{name}.md)' if page.exists() else name} | {why} |")
     return "\n".join(lines) + "\n"
+
+
+# Wrappers that keep GPUs only under rules.
+RULES = {
+    "hived": "hived:cells=red@gpu=1",
+    "lend": "lend:own=red=1",
+    "quota": "quota:limits=red=1",
+    "reserve": "reserve:windows=w=n1",
+}
+
+
+def idle_wrappers() -> dict[str, str]:
+    """Why a GPU may be idle for the sake of each wrapper that keeps any."""
+    whys = {
+        name: build("policy", f"{RULES.get(name, name)}|srtf").about.idles
+        for name in names("wrapper")
+    }
+    return {name: why for name, why in whys.items() if why}
 
 
 def policy_page(name: str) -> str:

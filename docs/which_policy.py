@@ -139,7 +139,7 @@ def which_policy_html() -> str:
         "<p>Choose what must hold; policies and wrappers that declare all of it stay.</p>\n"
         f'<div id="tags">{buttons}</div>\n<p id="count" aria-live="polite"></p>\n'
         f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n"
-        f"<script>{SCRIPT}</script>\n</html>\n"
+        '<script src="which-policy.js"></script>\n</html>\n'
     )
 
 
@@ -218,23 +218,4 @@ th small{display:block;font-weight:400;opacity:.7}
 #tags div{display:flex;flex-wrap:wrap;gap:5px;margin:4px 0}#tags span{width:110px;opacity:.7}
 button{padding:3px 9px;border:1px solid #8888;border-radius:12px;background:none;color:inherit;
 cursor:pointer}button[aria-pressed=true]{background:#0072b2;color:#fff}tr[hidden]{display:none}
-"""
-SCRIPT = """
-const chosen = new Set(), rows = [...document.querySelectorAll("tbody tr")];
-function filter() {
-  for (const row of rows) {
-    row.hidden = ![...chosen].every((tag) => row.dataset.tags.includes(` ${tag} `));
-  }
-  const left = rows.filter((row) => !row.hidden).length;
-  document.getElementById("count").textContent = `${left} of ${rows.length}`;
-}
-for (const button of document.querySelectorAll("#tags button")) {
-  button.addEventListener("click", () => {
-    const tag = button.dataset.tag;
-    if (!chosen.delete(tag)) chosen.add(tag);
-    button.setAttribute("aria-pressed", String(chosen.has(tag)));
-    filter();
-  });
-}
-filter();
 """

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.any_job.kinds import SCRIPTS, Job, read_steps
-from weft.node.measuring.nvml import Devices
+from weft.node.measuring.outside import Devices
 from weft.node.ranks.environment import watcher_variables
 
 COUNTED = (

@@ -25,16 +25,10 @@ JOB = str(HERE.parent / "gpu_mix" / "job.py")
 STEPS = "1000000"
 # The smallest batch, and the largest that is of interest on a GPU with much memory.
 SIZES = {
-    "resnet18-cifar": (128, 4096),
-    "resnet50": (32, 256),
-    "vgg19": (32, 128),
-    "vit_b_16": (32, 128),
-    "mobilenet_v3": (64, 256),
-    "bert-base": (8, 128),
-    "gpt2": (4, 32),
-    "lstm": (16, 64),
+    "resnet18-cifar": (128, 4096), "resnet50": (32, 256), "vgg19": (32, 128), "vit_b_16": (32, 128),
+    "mobilenet_v3": (64, 256), "bert-base": (8, 128), "gpt2": (4, 32), "lstm": (16, 64),
     "dlrm": (2048, 16384),
-}
+}  # fmt: skip
 TASKS = ("image", "language")
 
 

@@ -30,8 +30,8 @@ from weft.core.state.table import Floats
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.device_models import Pairs, read_pairs, tag_of
 from weft.perf.sharing.hinted_profile import profile_of
-from weft.perf.sharing.pair_table import Pairs, read_pairs, tag_of
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
 

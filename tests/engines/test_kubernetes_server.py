@@ -58,6 +58,12 @@ def gang(job: str, seconds: float, *nodes: str, gpus: int = 1) -> Gang:
     return Gang(JobId(job), 1, job, "t", tuple(parts))
 
 
+async def end(it: Manager, some: Gang) -> None:
+    await it.cancel(some.key)
+    await until(it, some.key, None)
+    await it.close()
+
+
 async def until(it: Manager, key: tuple[JobId, int], phase: Phase | None) -> None:
     async with asyncio.timeout(60):
         while True:
@@ -120,10 +126,7 @@ def test_a_gang_is_made_seen_and_ended(kubernetes: KubernetesCluster, script: Pa
         assert len(kubernetes.api.get(PODS)["items"]) == 2
 
         await it.cancel(some.key)
-        await it.cancel(some.key)
-
-        await until(it, some.key, None)
-        await it.close()
+        await end(it, some)
 
     asyncio.run(scenario())
 
@@ -206,9 +209,7 @@ def test_a_kubelet_that_has_no_device_left_refuses_the_pod(
         await until(it, some.key, Phase.LOST)
 
         assert "nvidia.com/gpu" in (await it.look())[some.key].reason
-        await it.cancel(some.key)
-        await until(it, some.key, None)
-        await it.close()
+        await end(it, some)
 
     asyncio.run(scenario())
 
@@ -227,9 +228,7 @@ def test_processes_outlive_their_kubelet_and_the_next_one_knows_them(
         kubernetes.wait_for_nodes()
 
         assert (await it.look())[some.key].phase is Phase.RUNNING
-        await it.cancel(some.key)
-        await until(it, some.key, None)
-        await it.close()
+        await end(it, some)
 
     asyncio.run(scenario())
 

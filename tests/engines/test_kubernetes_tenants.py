@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from weft.core.model.job import Job
 from weft.engines.kubernetes.access import read_kubeconfig
 from weft.engines.kubernetes.api import FORBIDDEN, Api, ApiError
 from weft.engines.kubernetes.engine import KubernetesEngine
-from weft.testing.engine_subject import session, shell_job, shell_subject
+from weft.testing.engine_subject import Session, session, shell_job, shell_subject
 
 pytestmark = pytest.mark.slow
 TENANTS = ("vision", "nlp")
@@ -53,18 +53,24 @@ def engine(cluster: KubernetesCluster, tenants: Path, state: Path) -> Kubernetes
     )
 
 
+@pytest.fixture
+def made(kubernetes: KubernetesCluster, tenants: Path, tmp_path: Path) -> KubernetesEngine:
+    return engine(kubernetes, tenants, tmp_path / "state")
+
+
 def job_of(tenant: str, script: str = "true") -> Job:
     return replace(shell_job(f"of-{tenant}", 1, script), tenant=tenant)
 
 
-def test_the_pods_of_a_tenant_are_in_its_namespace(
-    kubernetes: KubernetesCluster, tenants: Path, tmp_path: Path
-) -> None:
-    made = engine(kubernetes, tenants, tmp_path / "state")
+def session_of(made: KubernetesEngine) -> AbstractAsyncContextManager[Session]:
+    return session(shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0))
 
+
+def test_the_pods_of_a_tenant_are_in_its_namespace(
+    kubernetes: KubernetesCluster, made: KubernetesEngine
+) -> None:
     async def life() -> None:
-        subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
-        async with session(subject) as it:
+        async with session_of(made) as it:
             for tenant in TENANTS:
                 await it.start(job_of(tenant))
                 assert await it.told(Started) == Started(job_of(tenant).id, 1)
@@ -89,8 +95,7 @@ def test_a_tenants_jobs_have_its_secrets_which_the_service_cannot_read(
     made = engine(kubernetes, tenants, tmp_path / "state")
 
     async def life() -> None:
-        subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
-        async with session(subject) as it:
+        async with session_of(made) as it:
             for tenant in TENANTS:
                 await it.start(job_of(tenant, f'echo "key=$WANDB_API_KEY" > {tmp_path}/{tenant}'))
                 assert isinstance(await it.told(Finished), Finished)
@@ -131,13 +136,10 @@ def test_rights_that_are_missing_are_told_by_tenant_at_the_start(
 
 
 def test_a_tenant_that_takes_its_rights_back_does_not_stop_the_others(
-    kubernetes: KubernetesCluster, tenants: Path, tmp_path: Path
+    kubernetes: KubernetesCluster, made: KubernetesEngine
 ) -> None:
-    made = engine(kubernetes, tenants, tmp_path / "state")
-
     async def life() -> None:
-        subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
-        async with session(subject) as it:
+        async with session_of(made) as it:
             await made.nodes()
             kubernetes.kubectl("-n", "nlp", "delete", "rolebinding", "weft")
 

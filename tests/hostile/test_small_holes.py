@@ -27,8 +27,8 @@ from weft.node.attempt_log import BURST, Journal
 from weft.service.access.page_sessions import COOKIE, MOST_OF_ONE, PageSessions
 from weft.service.access.tokens import Tokens
 from weft.service.budget.intake import ENDLESS
-from weft.service.http.duplex import Duplex
 from weft.service.routes import API as ROUTERS
+from weft.service.routes.jobs.sessions import Duplex
 from weft.wire.errors import WireError
 from weft.wire.terminal import RESIZE, Frames, read_window, window
 

@@ -20,7 +20,7 @@ ALLOWED = {
     "core/codec/yaml_text.py": "errors of PyYAML differ in their fields",
     "core/codec/columns.py": "packs the fields of any dataclass",
     "core/events/report.py": "goes through the names of its own fields",
-    "node/measuring/nvml.py": "calls functions of a C library by name",
+    "node/measuring/outside.py": "calls functions of a C library by name",
     "node/watcher/_weft_watch/bars.py": "reads objects of other libraries, of any version",
     "node/watcher/_weft_watch/frameworks.py": "reads objects of other libraries, of any version",
     "node/watcher/_weft_watch/imports.py": "finders of other libraries differ in their methods",

@@ -15,11 +15,12 @@ from tests.house.sources import SRC, modules, nodes, parsed
 from weft.core.spec.registry import GROUPS
 
 PROJECT = SRC.parents[1] / "pyproject.toml"
-FOR_ALL = {"version", "frozen", "hinted", "plural"}
+FOR_ALL = {"version", "frozen", "garbage", "hinted", "plural"}
 PARTS = {"perf", "predict", "pieces", "traces", "store", "sim", "report"}
 ALLOWED: dict[str, set[str]] = {
     "version": set(),
     "frozen": set(),
+    "garbage": set(),
     "hinted": set(),
     "plural": set(),
     "typed": set(),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.service.http.page_files import page_files
+from weft.service.routes.people.pages import page_files
 
 WEB = Path(__file__).resolve().parents[2] / "src" / "weft" / "service" / "web"
 VENDOR = WEB / "vendor"

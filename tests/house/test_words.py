@@ -96,3 +96,25 @@ def _counts_without_plural(parts: list[ast.expr]) -> bool:
         text is None and str(after).startswith(" GPUs") and not str(before).endswith(" to ")
         for before, text, after in zip(["", *texts], texts, texts[1:], strict=False)
     )
+
+
+SCRIPTS = ROOT / "src" / "weft" / "service" / "web" / "js"
+COUNTED = re.compile(r"\$\{[^{}]*\blength\)*\} [a-z]+s\b")  # `${jobs.length} jobs`
+
+
+def test_numbers_on_the_page_take_the_right_plural() -> None:
+    """`beside 1 others` stood in the events of a job; `count(jobs.length, "job")` knows better."""
+    wrong = [
+        f"{path.name}:{number} {counted.group()}"
+        for path in sorted(SCRIPTS.rglob("*.js"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (counted := COUNTED.search(line))
+    ]
+
+    assert not wrong, "write count(n, word) of format.js"
+
+
+def test_a_number_without_its_plural_is_found() -> None:
+    assert COUNTED.search("beside ${(one.beside ?? []).length} others")
+    assert COUNTED.search("${number(lines.length)} lines")
+    assert not COUNTED.search('${count(jobs.length, "job")} are left')

@@ -47,6 +47,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "ENDED_KEPT", 5)
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> SqliteStore:
+    return SqliteStore(tmp_path / "events.db")
+
+
 async def run_jobs(driver: Driver, first: int, count: int) -> None:
     names = [JobId(f"j{i}") for i in range(first, first + count)]
     for i, name in enumerate(names):
@@ -74,8 +79,7 @@ def read_whole(store: Store) -> Recovered:
     return recover(fresh, make)
 
 
-def test_memory_and_snapshots_do_not_grow_with_the_jobs_that_ended(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "events.db")
+def test_memory_and_snapshots_do_not_grow_with_the_jobs_that_ended(store: SqliteStore) -> None:
     held: list[tuple[int, int, int]] = []
 
     async def life() -> None:
@@ -130,8 +134,7 @@ def test_after_a_crash_the_table_and_the_log_agree(tmp_path: Path, every: int) -
     left.close()
 
 
-def test_a_log_without_a_snapshot_is_read_without_holding_all_its_jobs(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "events.db")
+def test_a_log_without_a_snapshot_is_read_without_holding_all_its_jobs(store: SqliteStore) -> None:
 
     async def life() -> None:
         async with opened(store) as driver:
@@ -147,8 +150,7 @@ def test_a_log_without_a_snapshot_is_read_without_holding_all_its_jobs(tmp_path:
     store.close()
 
 
-def test_an_id_of_a_job_that_left_long_ago_is_not_given_again(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "events.db")
+def test_an_id_of_a_job_that_left_long_ago_is_not_given_again(store: SqliteStore) -> None:
 
     async def life() -> None:
         async with opened(store) as driver:

@@ -443,3 +443,18 @@ def test_processes_have_the_jobs_name_and_their_pids_are_shown(known: Client) ->
         until_named(pid, name)
         assert f"pids {pid}" in " ".join(weft("job", job).stdout.split())
         weft("cancel", job)
+
+
+def test_a_command_waits_for_a_service_that_is_just_being_started(tmp_path: Path) -> None:
+    port = str(free_port())
+    weft = [sys.executable, "-m", "weft"]
+    started = [*weft, "serve", "--engine", "simulated:cluster=1x1:a100", "--port", port]
+    with subprocess.Popen(started, cwd=tmp_path, stdout=subprocess.DEVNULL) as service:
+        try:
+            env = {**os.environ, "WEFT_URL": f"http://127.0.0.1:{port}"}
+            done = subprocess.run([*weft, "jobs"], env=env, capture_output=True, text=True)
+        finally:
+            service.terminate()
+
+    assert done.returncode == 0, done.stderr
+    assert "no jobs" in done.stdout

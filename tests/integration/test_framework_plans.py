@@ -60,26 +60,9 @@ def with_huggingface(out: Path) -> None:
 def with_lightning(out: Path) -> None:
     import lightning.pytorch as pl
     import torch
+    from benchmarks.framework_plans import lightning_model
 
     from weft.train.plans.frameworks import for_lightning
-
-    class Model(pl.LightningModule):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.line, self.losses = torch.nn.Linear(8, 1), list[float]()
-
-        def training_step(self, batch: Any, _at: int) -> torch.Tensor:
-            x, y = batch
-            loss = torch.nn.functional.mse_loss(self.line(x), y)
-            self.log("loss", loss, on_step=False, on_epoch=True, sync_dist=True)
-            return loss
-
-        def on_train_epoch_end(self) -> None:
-            self.losses.append(float(self.trainer.callback_metrics["loss"]))
-
-        def configure_optimizers(self) -> torch.optim.Optimizer:
-            return torch.optim.AdamW(self.parameters(), lr=1e-2)
 
     x = torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
     data = torch.utils.data.TensorDataset(x, x.sum(dim=1, keepdim=True))
@@ -92,7 +75,8 @@ def with_lightning(out: Path) -> None:
             enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
             **chosen,
         )  # fmt: skip
-        model = Model()
+        torch.manual_seed(0)
+        model = lightning_model(pl, torch.nn.Linear(8, 1), lr=1e-2)
         trainer.fit(model, torch.utils.data.DataLoader(data, batch_size=rows), ckpt_path=last)
         return trainer, model.losses
 

@@ -16,7 +16,7 @@ from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
 from weft.engines.attempts.request import tracking_names
 from weft.node.ranks.command_plan import plan_command, shell_command
-from weft.node.ranks.environment import rank_environment
+from weft.node.ranks.environment import rank_environment, slurm_number
 from weft.runtime.records.usage import DAY_S
 from weft.wire.attempt import AttemptSpec
 
@@ -28,7 +28,12 @@ def spec(**env: str) -> AttemptSpec:
 def test_a_script_of_slurm_finds_its_variables(tmp_path: Path) -> None:
     found = rank_environment(spec(SLURM_SUBMIT_DIR="/here"), tmp_path, 1, socket="", port=0)
 
-    assert found["SLURM_JOB_ID"] == found["SLURM_JOBID"] == "train-1"
+    assert found["SLURM_JOB_ID"] == found["SLURM_JOBID"] == str(slurm_number("train-1"))
+    port = "echo $((10000 + SLURM_JOB_ID % 50000))"  # as scripts choose it
+    told = subprocess.run(
+        ["bash", "-c", port], env=found, capture_output=True, text=True, check=True
+    )
+    assert 10_000 <= int(told.stdout) < 60_000
     assert found["SLURM_PROCID"] == found["SLURM_LOCALID"] == "1"
     assert found["SLURM_NTASKS"] == found["SLURM_GPUS_ON_NODE"] == "2"
     assert found["SLURM_RESTART_COUNT"] == "1"

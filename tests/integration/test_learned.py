@@ -13,8 +13,16 @@ from weft.core.errors import InvalidConfig
 from weft.core.events.job_end import Ended, How
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.state.table import Table
-from weft.predict.learned.predictor import FEWEST, Learned
-from weft.predict.learned.trees import ITERATIONS, LEAVES, RATE, Forest, fit, spread_over_ages
+from weft.predict.learned.predictor import (
+    FEWEST,
+    ITERATIONS,
+    LEAVES,
+    RATE,
+    Forest,
+    Learned,
+    fit,
+    spread_over_ages,
+)
 
 HOUR_S = 3_600.0
 

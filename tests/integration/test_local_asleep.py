@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.core.errors import EngineError
+from weft.core.errors import EngineError, NotRunningError
 from weft.core.events.event import Event, Failed, Finished, Started, Stopped
 from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
 from weft.core.model.launch import Launch
@@ -300,7 +300,7 @@ def test_an_agent_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
         assert isinstance(event, Failed)
         assert event.lost
         assert all(start_time(pid) is None for pid in pids)
-        with pytest.raises(EngineError, match="does not run"):
+        with pytest.raises(NotRunningError, match="does not run"):
             await run.engine.freeze(JOB, 1, by=PLAN)
         await run.engine.thaw(JOB, 1, by=PLAN)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from tests.waiting import wait_until
 
 ENGINE = "local:slots=2,cpu=true,warm=false"
 PREFIX = "python -c 'import sys; print(sys.prefix)'"
+# With what is installed beside this Python, as `make test` has it without an activated environment.
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
 def output(client: httpx.Client, **fields: Any) -> str:
@@ -48,8 +51,11 @@ def test_an_environment_that_is_not_there_fails_the_job_in_words(tmp_path: Path)
         assert told == "no virtual environment in gone\n"
 
 
-@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed here")
-def test_uv_makes_the_environment_of_a_project(tmp_path: Path) -> None:
+@pytest.mark.skipif(shutil.which("uv", path=PATH) is None, reason="uv is not installed here")
+def test_uv_makes_the_environment_of_a_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", PATH)
     project = '[project]\nname = "p"\nversion = "0"\nrequires-python = ">=3.11"\n'
     (tmp_path / "pyproject.toml").write_text(project)
     with serving(ENGINE, tmp_path / "state") as client:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from weft.app.serve.live import Live, Settings
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
-from weft.testing.virtual_time import run_virtually
+from weft.testing.live_scenarios import run_virtually
 
 CHANGING = "optimus:interval=1"
 LIVELY = f"steady:min_run_s=0,margin=0|{CHANGING}"

@@ -80,7 +80,7 @@ def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
 
 def turns(notes: str, steps: int, io_s: float, gpu_s: float, die_at: int, hold: int) -> None:
     """A member without torch: notes when each stage began and ended."""
-    from weft.train.turns.stage_tokens import Tokens
+    from weft.train.turns.gate import Tokens
     from weft.wire.environment import Environment
 
     env = Environment.read()
@@ -148,7 +148,7 @@ def test_no_two_processes_hold_a_token_and_different_tokens_overlap(
 def test_turns_change_only_when_the_device_is_done_with_the_last_stage(
     node: Node, tmp_path: Path
 ) -> None:
-    from weft.train.turns.stage_tokens import Tokens
+    from weft.train.turns.gate import Tokens
 
     other = Node(tmp_path / "other", "lockstep")
     tokens = Tokens(Environment(job="a", coordinator=str(node.path)))

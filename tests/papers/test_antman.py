@@ -27,13 +27,17 @@ from weft.core.plan.view import View
 from weft.core.protocols import Resident
 from weft.core.spec.registry import build
 from weft.formulas.sharing.turns import gap_iterations, guarded_speed, paced_speed
+from weft.node.tokens.coordinator import Coordinator
+from weft.node.tokens.disciplines import discipline, idle_us
+from weft.node.tokens.members import Key
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.muri import ALONE
-from weft.policies.antman.control import HIGH, Dial, dial_under, next_share, turn_dial
+from weft.policies.antman.fair import HIGH, Dial, dial_under, next_share, turn_dial
 from weft.policies.antman.policy import Antman
 from weft.sim.result import Outcome
 from weft.testing import view_of
 from weft.testing.check import check_run
+from weft.wire import tokens as wire
 
 DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 MURI = DATA / "muri"
@@ -302,3 +306,36 @@ def test_both_variants_keep_the_contract() -> None:
 def test_a_share_whose_half_would_be_too_little_is_taken_away() -> None:
     assert next_share(0.02, 1.2) == pytest.approx(0.01)
     assert next_share(0.018, 1.2) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("run", "slept", "percent", "idle"),
+    [
+        (1e5, 0.0, 50, 99_950),
+        (1e5, 0.0, 25, 299_950),
+        (2e5, 0.0, 80, 49_950),
+        (1e3, 0.0, 99, 0),
+        (1e5, 0.0, 100, 0),
+        (199_950.0, 99_950.0, 50, 0),
+        (1e5, 0.0, 0, float("inf")),
+    ],
+)
+def test_pauses_leave_a_job_its_share(
+    run: float, slept: float, percent: float, idle: float
+) -> None:
+    assert idle_us(run, percent, slept) == pytest.approx(idle)
+
+
+@pytest.mark.parametrize(("weight", "pause_s"), [(0.5, 0.09995), (0.25, 0.29995), (1.0, 0.0)])
+def test_a_job_that_is_paced_on_a_device_pauses_as_published(weight: float, pause_s: float) -> None:
+    gpu, key = ("gpu:0",), Key(1)
+    coordinator = Coordinator(discipline("paced"))
+    coordinator.handle(0.0, key, wire.Join("a", 0, 1, "opportunistic", weight=weight))
+    coordinator.handle(1.0, key, wire.Ask(1, gpu))
+    coordinator.handle(1.1, key, wire.Free(1, 0.1, 1))
+
+    granted = coordinator.handle(1.1, key, wire.Ask(2, gpu))
+
+    assert bool(granted) is (pause_s == 0.0)
+    if pause_s:
+        assert coordinator.wake_at == pytest.approx(1.1 + pause_s)

@@ -18,8 +18,7 @@ from weft.core.model.execution import Execution
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
 from weft.perf.plans.tables import KnownPlans, Measured, OwnPlans, PlanTable
-from weft.policies.arena.policy import Arena
-from weft.policies.arena.search import Standing, climb, find_room
+from weft.policies.arena.policy import Arena, Standing, climb, find_room
 from weft.testing.build import view_of, with_knowledge
 
 # Samples per second of BERT with 1.3 billion parameters at a batch of 256.

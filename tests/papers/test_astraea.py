@@ -21,8 +21,7 @@ from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.view import View
 from weft.policies.astraea.accounts import Accounts, Rate, count_hours, sum_hours
-from weft.policies.astraea.order import chance_to_end, classify, reward
-from weft.policies.astraea.policy import Astraea
+from weft.policies.astraea.policy import Astraea, chance_to_end, classify, reward
 from weft.policies.astraea.tenants import Tenant, grant_quotas
 from weft.sim.result import Outcome
 from weft.testing.build import view_of

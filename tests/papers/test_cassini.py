@@ -8,9 +8,8 @@ import weft
 from weft.core.knowledge.traffic import Phase, Traffic
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
-from weft.formulas.network.affinity import has_loop, unite_shifts
 from weft.formulas.network.circles import Circle, measure_circle
-from weft.formulas.network.compatibility import fit_link, score_link
+from weft.formulas.network.compatibility import fit_link, has_loop, score_link, unite_shifts
 
 
 def circle(period_ms: float, *arcs: tuple[float, float, float]) -> Circle:

@@ -11,7 +11,7 @@ from weft.core.model.job import Allocation, Demand, Job, JobId, Sharing, Slice
 from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.formulas.fragmentation import JobClass, fragmented, score_change
-from weft.pieces.place.fragmentation import score_nodes
+from weft.pieces.place.parts import score_nodes
 from weft.policies.compose.policy import Compose
 from weft.testing.build import view_of
 

@@ -20,11 +20,9 @@ from weft.core.plan.view import View
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.policies.fifo import Fifo
-from weft.policies.gandiva.moving import defragment
 from weft.policies.gandiva.occupancy import GandivaMemory, Occupancy, next_turn
-from weft.policies.gandiva.packing import worth_it
 from weft.policies.gandiva.place import place
-from weft.policies.gandiva.policy import Gandiva
+from weft.policies.gandiva.policy import Gandiva, defragment, worth_it
 from weft.testing import view_of, with_knowledge
 
 SMALL = {"gpu_util": 30.0, "gmem_util": 10.0, "gmem_mib": 4096.0}

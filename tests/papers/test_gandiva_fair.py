@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from weft.core.scheduler import Scheduler
 from weft.core.stops import SLEEPS
 from weft.formulas.fairness.shares import share_fairly
 from weft.perf.replay import Replay
+from weft.perf.throughputs import ThroughputBeliefs, Throughputs
 from weft.policies.gandiva_fair.homes import Homes
 from weft.policies.gandiva_fair.policy import (
     GandivaFair,
@@ -34,6 +36,7 @@ from weft.sim.asleep import Nights
 from weft.sim.driver import Driver
 from weft.sim.physics import ChangeTerms, Physics
 from weft.testing import view_of
+from weft.testing.build import with_knowledge
 
 ONE, TWO = NodeId("one"), NodeId("two")
 
@@ -324,3 +327,30 @@ def test_who_runs_and_has_no_home_is_at_home_where_it_runs() -> None:
     view.table.allocations[0] = Allocation((Slice(NodeId("v100-1"), (0, 1)),))
 
     assert _homes(view, GandivaFairMemory(), {job.id: job}).home == {job.id: {NodeId("v100-1"): 2}}
+
+
+@pytest.mark.parametrize("trading", [False, True])
+def test_who_gains_most_from_fast_gpus_buys_them_with_slow_ones(trading: bool) -> None:
+    # Of four V100 and four K80 each user is entitled to two. A language model is 1.3 times as fast
+    # on a V100, a vision model 5 times: at 1.3 K80 each, its user buys 2 / 1.3 of them.
+    jobs = [
+        replace(job, model=f"{job.user}-model")
+        for job in users_jobs("lm", *[1] * 8) + users_jobs("vision", *[1] * 8)
+    ]
+    rates = {"lm-model": (1.0, 1.3), "vision-model": (1.0, 5.0)}
+    table = Throughputs(
+        {
+            kind: {(model, 1): speeds[i] for model, speeds in rates.items()}
+            for i, kind in enumerate(("k80", "v100"))
+        },
+        {},
+    )
+    view = with_knowledge(view_of("1x4:v100+1x4:k80", *jobs), beliefs=ThroughputBeliefs(table))
+
+    memory = GandivaFair(trading=trading).decide(view).memory
+
+    assert isinstance(memory, GandivaFairMemory)
+    on_fast = dict.fromkeys(("lm", "vision"), 0)
+    for job in jobs:
+        on_fast[job.user] += any(node.startswith("v100") for node in memory.home[job.id])
+    assert (on_fast["vision"] > on_fast["lm"]) is trading

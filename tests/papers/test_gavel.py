@@ -27,6 +27,7 @@ from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
 from weft.core.state.table import Floats, Table
@@ -53,6 +54,7 @@ from weft.predict.none import NoPredictor
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
 from weft.testing import view_of
+from weft.testing.build import with_knowledge
 from weft.traces.find import find
 
 THREE = ((40.0, 20.0, 10.0), (12.0, 8.0, 4.0), (100.0, 50.0, 10.0))
@@ -631,3 +633,73 @@ def test_the_order_of_a_composition_gives_the_same_rounds_on_one_kind() -> None:
     assert sorted(joined) == pytest.approx(sorted(own))  # who goes first of equals is free
     assert joined[3] == pytest.approx(own[3])
     assert int(joined.argmin()) == 3
+
+
+# ---- whole policies in which the objective decides
+
+KINDS = Throughputs({"v100": {("a", 1): 4.0, ("b", 1): 2.0}, "k80": {("a", 1): 1.0, ("b", 1): 1.0}})
+DEAR: dict[str, Any] = {"prices": {"v100": 3.0, "k80": 1.0}}
+CHEAP: dict[str, Any] = {"prices": {"v100": 1.0, "k80": 3.0}}
+
+
+def queue_up(name: str, steps: float = 400.0, at: float = 0.0, due: float | None = None) -> Job:
+    hints, tenant = {"steps": steps}, "vision" if name == "a" else "speech"
+    return Job(JobId(name), at, model=name, tenant=tenant, hints=hints, deadline=due)
+
+
+@pytest.mark.parametrize(
+    ("objective", "options", "jobs", "expected"),
+    [
+        ("max-min-fairness", {}, ("a", "b"), [(0.5, 0.5), (0.5, 0.5)]),
+        # All 228.6 s: a makes 1.75 steps a second and b as many.
+        ("makespan", {}, ("a", "b"), [(0.25, 0.75), (0.75, 0.25)]),
+        ("max-sum-throughput", {}, ("a", "b"), [(1, 0), (0, 1)]),
+        # 4 steps for 3 dollars beat 5 for 4; at the other prices 4 for 1 beat anything.
+        ("cost", DEAR, ("a", "b"), [(1, 0), (0, 0)]),
+        ("cost", CHEAP, ("a", "b"), [(1, 0), (0, 0)]),
+        ("cost", DEAR, ("b",), [(0, 1)]),
+        ("cost", CHEAP, ("b",), [(1, 0)]),
+        # 2 x + (1 - x) = 400 / 210 steps a second.
+        ("slo", {}, ("a", ("b", 400.0, 0.0, 1210.0)), [(2 / 21, 19 / 21), (19 / 21, 2 / 21)]),
+        ("slo", {}, ("a", ("b", 400.0, 0.0, 1100.0)), [(1, 0), (0, 1)]),  # nobody can be so fast
+        # (1 + 3 x) / 2.5 and (2 - x) / 1.5 are as 1 to 3: x is a thirty-second.
+        (
+            "hierarchical",
+            {"shares": {"vision": 1.0, "speech": 3.0}},
+            ("a", "b"),
+            [(1 / 32, 31 / 32), (31 / 32, 1 / 32)],
+        ),
+        ("shortest-job", {}, ("a", ("b", 40.0)), [(0, 1), (1, 0)]),
+        ("shortest-job", {}, ("a", ("b", 4000.0)), [(1, 0), (0, 1)]),
+        ("fifo", {}, ("a", "b"), [(1, 0), (0, 1)]),
+        ("fifo", {}, ("b", "a"), [(1, 0), (0, 1)]),  # of those who came first
+    ],
+)
+def test_objectives_give_the_fast_gpu_to_different_jobs(
+    objective: Objective,
+    options: dict[str, Any],
+    jobs: tuple[str | tuple[Any, ...], ...],
+    expected: list[tuple[float, float]],
+) -> None:
+    queue = [queue_up(*((job,) if isinstance(job, str) else job)) for job in jobs]
+    view = view_of("1x1:v100+1x1:k80", *queue, now=1000.0)
+
+    plan = Gavel(objective=objective, **options).decide(with_speeds(view))
+
+    assert isinstance(plan.memory, Accounts)
+    assert plan.memory.share == pytest.approx(np.array(expected), abs=1e-4)
+
+
+@pytest.mark.parametrize(("late", "other"), [("a", "b"), ("b", "a")])
+def test_who_is_late_gets_the_fast_gpu_where_finish_times_are_to_be_fair(
+    late: str, other: str
+) -> None:
+    view = view_of("1x1:v100+1x1:k80", queue_up(late), queue_up(other, 4000.0, 990.0), now=1000.0)
+
+    held = view.after(Gavel(objective="finish-time-fairness").decide(with_speeds(view)))
+
+    assert held[JobId(late)].slices[0].node.startswith("v100")
+
+
+def with_speeds(view: View) -> View:
+    return with_knowledge(view, beliefs=ThroughputBeliefs(KINDS))

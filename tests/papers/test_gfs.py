@@ -213,6 +213,34 @@ def test_one_broken_promise_costs_less_than_two_though_more_work_is_lost() -> No
     assert stopped(plan) == {"long"}
 
 
+def test_what_all_tenants_need_together_is_kept_from_spot_jobs() -> None:
+    # Two tenants that used 2 and 3 of 8 GPUs all day: 3 are left to spot jobs, not 6 or 5.
+    now = 40 * HOUR
+    memory = known(2.0, now)
+    usage = {hour: {**levels, "speech@v100": 3.0} for hour, levels in memory.usage.items()}
+    view = cluster_with(now, waiting=(spot("s1", 3), spot("s2", 1)))
+
+    plan = Gfs(Fifo(backfill=True)).decide(replace(view, memory=replace(memory, usage=usage)))
+
+    assert started(plan) == {"s1"}
+    assert plan.numbers["spot_quota"] == 3.0
+
+
+@pytest.mark.parametrize(("broken_on", "goes_to"), [(0, 1), (1, 0)])
+def test_a_spot_job_goes_to_the_node_with_fewer_evictions(broken_on: int, goes_to: int) -> None:
+    now, nodes = 40 * HOUR, parse_cluster("2x4:v100").nodes
+    broken = PromisedHour(now - 60, "v100", (nodes[broken_on].id,), kept=False)
+    kept = (PromisedHour(now - 60, "v100", (node.id,), kept=True) for node in nodes for _ in "abc")
+    memory = replace(known(0.0, now), hours=(broken, *kept))
+    view = cluster_with(now, waiting=(spot("s", 1, now),))
+
+    plan = Gfs(Fifo()).decide(replace(view, memory=memory))
+
+    on = plan.changes[JobId("s")]
+    assert on is not None
+    assert on.slices[0].node == nodes[goes_to].id
+
+
 def test_room_on_two_nodes_is_made_on_both() -> None:
     now = 40 * HOUR
     held = [(firm("f0", 2), 0, 0b0011), (spot("s0", 2), 0, 0b1100)]

@@ -16,13 +16,13 @@ from tests.papers.iadeep_reference import Arrival, simulate
 from tests.papers.together import Done, together
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Finished
+from weft.core.knowledge.knowledge import TunableBatch
 from weft.core.knowledge.profile import Profile
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Batch, BatchRange, Demand, Discipline, Job, JobId
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.formulas.training.tunable_batch import TunableBatch
 from weft.perf.sharing.batching import MODELS, find_batching
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered

@@ -19,12 +19,13 @@ from tests.examples import examples
 from tests.papers.together import job, together
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.profile import Profile
-from weft.core.model.job import Job, JobId
+from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
 from weft.core.plan.view import View
+from weft.core.state.table import Column
 from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.device_models import Pairs, read_pairs
 from weft.perf.sharing.hinted_profile import profile_of
-from weft.perf.sharing.pair_table import Pairs, read_pairs
 from weft.policies.lucid.policy import Arrivals, Lucid, LucidMemory, busy
 from weft.policies.lucid.queue import Candidate, first_host, label, score
 from weft.policies.srsf import Srsf
@@ -331,3 +332,25 @@ def test_whose_use_was_watched_is_not_profiled_and_who_was_only_started_is() -> 
 
     where = {name: on.slices[0].node for name, on in held.items()}
     assert where == {"watched": "rtx3090-0", "unseen": "rtx3090-3"}
+
+
+@pytest.mark.parametrize(("submissions", "together"), [(1, False), (40, True)])
+def test_pairs_are_made_only_while_more_jobs_come_than_in_quiet_times(
+    submissions: int, together: bool
+) -> None:
+    # On 1,080 GPUs more than two submissions in ten minutes are busy times. Two quiet jobs that
+    # were measured, and one GPU that neither of the others may use.
+    cluster = "1x1:rtx3090+1x1079:v100"
+    jobs = [
+        replace(job(name, hints=QUIET, model=model), demand=Demand(1, kinds=("rtx3090",)))
+        for name, model in (("a", RESNET), ("b", POINTNET))
+    ]
+    view = with_knowledge(view_of(cluster, *jobs, now=600.0), colocation=pair_of(0.985, 0.9))
+    for row in range(2):
+        view.table.set(row, Column.RAN_BASE, 500.0)
+    recent = tuple(float(at) for at in range(submissions))
+    memory = LucidMemory(Arrivals(recent, 0.0, submissions + 2.0))
+
+    plan = Lucid(corner=0).decide(replace(view, memory=memory))
+
+    assert (len(view.after(plan)) == 2) is together

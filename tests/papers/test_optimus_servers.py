@@ -26,8 +26,7 @@ from weft.perf.training.servers import Asynchronous, Synchronous
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.resize import resize
 from weft.pieces.place.tasks import Room, evenly, shrink
-from weft.policies.optimus.policy import Optimus
-from weft.policies.optimus.served import find_served_rows
+from weft.policies.optimus.policy import Optimus, find_served_rows
 from weft.testing import cluster_of, view_of, with_knowledge
 
 SYNC = Synchronous(0.02, 0.5, 1.0, 0.02, 0.05, batch=128)

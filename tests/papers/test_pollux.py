@@ -19,6 +19,7 @@ from benchmarks.papers.authors.pollux import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.goodput_example import LIMITS, NOISE, TIMES
 from weft.core.events.event import Decided, Submitted
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import Knowledge
@@ -28,16 +29,11 @@ from weft.core.model.job import Allocation, Config, Demand, Job, JobId, NodeId, 
 from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.core.state.table import Floats, Rows, Table
-from weft.perf.goodput.model import Limits, Noise, StepTime, best_batch
+from weft.perf.goodput.model import best_batch
 from weft.policies.pollux.machines import Machines
-from weft.policies.pollux.policy import Pollux, PolluxMemory
-from weft.policies.pollux.speedups import restart_factor, speedups, worth
+from weft.policies.pollux.policy import Pollux, PolluxMemory, restart_factor, speedups, worth
 from weft.solve.genetic import Matrix
 from weft.testing import view_of
-
-TIMES = StepTime(0.05, 0.001, 0.04, 0.002, 0.02, 0.001, 2.0)
-NOISE = Noise(0.5, 2.0, 128.0)
-LIMITS = Limits(4096.0, 32.0, 256.0)
 
 
 class Told(NothingLearnt):

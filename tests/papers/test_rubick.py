@@ -303,3 +303,29 @@ def test_speeds_never_fall_along_a_curve() -> None:
     rates = [known.choices(T5, Config(KIND, 1, n))[0].rate for n in (1, 2, 3, 4)]
 
     assert (np.diff(rates) > 0.0).all()
+
+
+@pytest.mark.parametrize(
+    ("plan", "gain", "gpus"),
+    [
+        (Execution(), 0.84, 2),
+        (Execution(), 0.86, 1),
+        (Execution(offload=True), 0.84, 2),
+        (Execution(offload=True), 0.85, 1),
+        (Execution(checkpointing=True), 0.86, 2),
+        (Execution(checkpointing=True), 0.9, 1),
+    ],
+)
+def test_speeds_by_the_law_divide_gpus_among_two_jobs(
+    plan: Execution, gain: float, gpus: int
+) -> None:
+    # By the law BERT is 1.850 times as fast on two GPUs as on one, 1.845 times with offload and
+    # 1.884 times where it computes activations again. The third GPU goes to who gains more by it.
+    sized = [(n, one) for n in (1, 2) if (one := plan.on(n)) is not None]
+    rows = [
+        Measured("bert", KIND, one, 1, n, BERT.step_ms(one, threads=4.0) / 1e3) for n, one in sized
+    ]
+    table = PlanTable([*rows, *curve("other", 1.0, 1 / (1.0 + gain))], {"bert": 32, "other": 12})
+    bert = replace(loose("bert", 2), plans=(plan,))
+
+    assert divide(3, table, bert, loose("other", 2))["bert"] == gpus

@@ -16,14 +16,21 @@ from tests.cheap import check_contract
 from weft.app.simulate.api import simulate
 from weft.core.errors import InvalidConfig
 from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import EpochsSoFar
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.state.table import Bools, Floats
-from weft.formulas.training.regimes import EpochsSeen, Regimes, past_seconds, predict_remaining
+from weft.formulas.training.regimes import Regimes, past_seconds, predict_remaining
 from weft.perf.training.learner import Learner
 from weft.policies.shockwave.packing import _gains, plan_rounds
-from weft.policies.shockwave.policy import Shockwave, ShockwaveMemory
-from weft.policies.shockwave.reading import Series, Standing, share, target
+from weft.policies.shockwave.policy import (
+    Series,
+    Shockwave,
+    ShockwaveMemory,
+    Standing,
+    share,
+    target,
+)
 from weft.policies.shockwave.rounds import fill, mean_rounds, order_early, place_rounds
 from weft.policies.shockwave.welfare import (
     Counts,
@@ -41,6 +48,7 @@ RUNS = ((32, 4), (64, 4), (128, 2))
 DECLARED = Regimes(10, {32: 100.0, 64: 60.0, 128: 40.0})
 ONE = ((10, 0, 60, 600, 1), (10, 4, 120, 720, 1), (20, 2, 30, 540, 2))
 TWO = ((100, 50, 60, 3000, 1), (10, 1, 60, 540, 1), (10, 2, 60, 480, 1))
+FIRST = np.array([True, False])
 Rows = tuple[tuple[float, ...], ...]
 
 
@@ -62,7 +70,7 @@ def plan(problem: Window, kappa: float) -> Counts:
 
 
 def test_targets_on_half_a_share() -> None:
-    seen = [EpochsSeen.after(over, RUNS) for over in (0, 1, 3, 5, 7, 9)]
+    seen = [EpochsSoFar.after(over, RUNS) for over in (0, 1, 3, 5, 7, 9)]
 
     found = [
         target(0.0, past_seconds(DECLARED, one), predict_remaining(DECLARED, one), share(1.0, 2))
@@ -298,13 +306,35 @@ def test_finish_times_that_cannot_be_met_leave_no_plan() -> None:
 def test_half_a_second_that_must_be_run_is_worth_more_than_what_another_gains() -> None:
     # Nearly done, both gain little by a round, and the second one more: 2 % of its epochs.
     problem = window(((1000, 950, 60, 3000, 1), (100, 90, 60, 600, 1)), 1.0)
-    none = np.zeros(2, dtype=np.int64)
+    none = np.zeros(2, dtype=int)
 
     free = _gains(problem, none, 0.0, 0.0)
     bound = _gains(replace(problem, least_s=np.array([0.5, 0.0])), none, 0.0, 0.0)
 
-    assert free[1] > free[0] > 0.0
-    assert bound[0] > bound[1] == free[1]
+    assert free.of(FIRST) < free.of(~FIRST)
+    assert bound.of(FIRST) > bound.of(~FIRST)
+
+
+@pytest.mark.parametrize("seed", [21, 37, 45, 55])
+def test_parts_of_a_second_that_must_be_run_are_planned_however_heavy_others_are(seed: int) -> None:
+    # Late jobs about to end must run; others that are late weigh a million times as much as usual.
+    rng = np.random.default_rng(seed)
+    gangs = rng.choice([1, 2, 3, 5, 6], 14)
+    epochs = rng.integers(4, 20, 14)
+    over = np.floor(epochs * rng.random(14) * 0.9)
+    epoch_s = rng.choice([60.0, 120.0, 300.0], 14)
+    left_s = (epochs - over) * epoch_s
+    jobs = tuple(zip(epochs, over, epoch_s, left_s, gangs, strict=True))
+    weight, least_s = np.where(rng.random(14) < 0.3, 1e6, 1.0), np.zeros(14)
+    late = rng.choice(14, 4, replace=False)
+    least_s[late] = rng.choice([0.2, 0.5, 20.0], 4)
+    problem = replace(window(jobs, 8.0, 12), weight=weight, least_s=least_s)
+    assert choose_rounds(problem, 1e-3) is not None
+
+    planned = plan_rounds(problem, 1e-3)
+
+    assert planned is not None
+    assert (problem.run_s(planned.runs.sum(axis=1)) >= least_s).all()
 
 
 def test_gangs_that_cannot_run_beside_each_other_are_told_to_the_solver() -> None:

@@ -11,11 +11,12 @@ import pytest
 import weft
 from tests.papers.training_ports import NoTraining
 from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import LossSoFar
 from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
 from weft.formulas.training.convergence import Curve
-from weft.formulas.training.learning import Law, Learned
+from weft.formulas.training.learning import Law
 from weft.perf.training.learner import Learner
 from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
 from weft.policies.slaq import Slaq, grow_by_gain, reduction, reductions, sizes
@@ -28,9 +29,9 @@ Z = Linear(0.8, 1.0, 0.05)
 
 def learned(
     law: Law | None, k: float, gpu_s: float, largest: float, recent: float = 0.0
-) -> Learned:
+) -> LossSoFar:
     loss = float(law(k)) if law is not None else 1.0
-    return Learned(k, loss, largest, recent, gpu_s, law)
+    return LossSoFar(k, loss, largest, recent, gpu_s, law)
 
 
 TOLD = {
@@ -85,14 +86,14 @@ def test_the_reductions_and_that_nothing_is_better() -> None:
 class Told(NoTraining):
     """A training port that repeats what it was told."""
 
-    def __init__(self, known: Mapping[str, Learned]) -> None:
+    def __init__(self, known: Mapping[str, LossSoFar]) -> None:
         self._known = known
 
-    def learned(self, job: Job) -> Learned | None:
+    def learned(self, job: Job) -> LossSoFar | None:
         return self._known.get(str(job.id))
 
 
-def view(gpus: int, known: Mapping[str, Learned], *names: str, most: int = 16) -> View:
+def view(gpus: int, known: Mapping[str, LossSoFar], *names: str, most: int = 16) -> View:
     jobs = [Job(JobId(n), demand=Demand(2, min=1, max=most)) for n in names]
     return with_knowledge(view_of(gpus, *jobs), training=Told(known))
 
@@ -106,7 +107,7 @@ def test_the_policy_does_the_worked_example() -> None:
 
 
 def test_the_unit_of_a_loss_changes_nothing() -> None:
-    large = Learned(5, 50.0 * float(X(5)), 50.0 * 0.2, 0.0, 8.0, lambda k: 50.0 * X(k))
+    large = LossSoFar(5, 50.0 * float(X(5)), 50.0 * 0.2, 0.0, 8.0, lambda k: 50.0 * X(k))
 
     assert held(view(10, {**TOLD, "x": large}, "x", "y", "z"), Slaq(epoch=10.0)) == {
         "x": 4,

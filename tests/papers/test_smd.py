@@ -19,8 +19,7 @@ from weft.formulas.training.learning import Ratios
 from weft.formulas.training.tasks import Task, Tasks, Utility, tasks_of
 from weft.perf.training.layers import ratios
 from weft.perf.training.learner import Learner
-from weft.policies.smd.offers import Ladder, offers_of
-from weft.policies.smd.policy import Smd
+from weft.policies.smd.policy import Ladder, Smd, offers_of
 from weft.solve.knapsack import Offers, choose
 from weft.solve.sum_of_ratios import Inner, _points, by_grid, by_scan
 from weft.testing import cluster_of, view_of, with_knowledge

@@ -20,8 +20,7 @@ from weft.core.model.trace import Trace, Truth
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.perf.sharing.host import load_shipped, read_tables
-from weft.policies.synergy.optimal import optimal, super_server
-from weft.policies.synergy.policy import Synergy
+from weft.policies.synergy.policy import Synergy, optimal, super_server
 from weft.policies.synergy.servers import Allotment, Server, Want
 from weft.policies.synergy.tune import fill, greedy, proportional, tune
 from weft.testing import view_of, with_knowledge

@@ -19,8 +19,7 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.policies.themis.apps import App, Crowd, Member
-from weft.policies.themis.auction import count_participants, divide, keep
-from weft.policies.themis.policy import Themis, ThemisMemory
+from weft.policies.themis.policy import Themis, ThemisMemory, count_participants, divide, keep
 from weft.testing import view_of
 
 NOW, CLUSTER = 1800.0, 8
@@ -279,3 +278,18 @@ def test_the_crowd_at_first_is_the_present_one() -> None:
 def test_a_slowdown_below_one_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="spread"):
         Themis(spread=0.5)
+
+
+@pytest.mark.parametrize(("f", "winners"), [(0.0, {"old", "new"}), (0.5, {"old"})])
+def test_only_the_worst_part_of_apps_bids(f: float, winners: set[str]) -> None:
+    # Both could use all eight GPUs. If the older one, which is worse off, bids alone, it has them.
+    demand = Demand(8, min=1, max=8)
+    jobs = [
+        Job(JobId(name), at, demand, hints=HOUR) for name, at in (("old", 0.0), ("new", 7000.0))
+    ]
+    view = view_of(8, *jobs, now=7200.0)
+
+    held = view.after(Themis(f=f).decide(view))
+
+    assert set(held) == winners
+    assert sum(on.gpus for on in held.values()) == 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,12 @@ from weft.core.codec.event_lines import read_event
 from weft.core.events.event import Decided, Started, Stopped
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
+from weft.core.spec.registry import build
+from weft.core.state.table import Column
 from weft.pieces.order.gittins import best_gittins_index, gittins_index
 from weft.policies.tiresias import Tiresias
 from weft.sim.result import Outcome
+from weft.testing import view_of
 
 Spec = tuple[str, int, float, float]
 FIRST: tuple[Spec, ...] = (("A", 4, 0, 100), ("B", 2, 10, 30), ("C", 2, 20, 60))
@@ -166,3 +170,34 @@ def test_stops_come_before_the_starts_that_need_their_devices(tmp_path: Path) ->
     started = min(at for at, e in events if isinstance(e, Started) and e.job == "B")
     assert decided == 25.0
     assert stopped == started == 30.0
+
+
+@pytest.mark.parametrize(
+    ("policy", "served", "runs"),
+    [
+        ("tiresias:priority=gittins", 11.0, "new"),
+        ("tiresias:priority=gittins", 9.0, "old"),
+        ("tiresias", 11.0, "old"),
+    ],
+)
+def test_tiresias_runs_the_job_with_the_higher_index(policy: str, served: float, runs: str) -> None:
+    # Of those who ended, half took 10 GPU-seconds and half 1,000. Who has had 11 is one of the long
+    # ones; who has had 9 may be about to end. By service alone both are in the first queue.
+    view = view_of(1, Job(JobId("old"), 0.0), Job(JobId("new"), 50.0), now=60.0)
+    view.table.set(0, Column.SERVICE_BASE, served)
+    past = np.array([10.0] * 64 + [1000.0] * 64)
+
+    plan = build("policy", policy).decide(replace(view, history=past))
+
+    assert set(view.after(plan)) == {runs}
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"), [("sjf", [100.0, 155.0, 100.0]), ("srtf", [160.0, 60.0, 10.0])]
+)
+def test_sjf_starts_the_shortest_first_and_stops_nobody_for_it(
+    policy: str, expected: list[float]
+) -> None:
+    jobs: tuple[Spec, ...] = (("long", 4, 0, 100), ("middle", 4, 5, 50), ("short", 4, 10, 10))
+
+    assert jcts(jobs, policy, "1x4:v100") == expected

@@ -21,8 +21,7 @@ from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.formulas.network.link_scores import list_sets
 from weft.pieces.place.gangs import fewest_nodes
-from weft.policies.topology.mapping import Found, Machine, Mapper, bipartition
-from weft.policies.topology.policy import Topology
+from weft.policies.topology.policy import Found, Machine, Mapper, Topology, bipartition
 from weft.policies.topology.utility import (
     WEIGHTS,
     Emphasis,
@@ -298,3 +297,20 @@ def test_a_job_goes_where_it_slows_nobody() -> None:
         where[bus is None] = on.slices[0].node
 
     assert where == {True: cluster.nodes[1].id, False: cluster.nodes[0].id}
+
+
+@pytest.mark.parametrize("fuller", [0, 1])
+def test_a_single_gpu_goes_to_the_machine_where_less_is_kept_free(fuller: int) -> None:
+    # One machine has a GPU left and the other has all four: only fragments tell them apart.
+    cluster = parse_cluster("2x4:p100@power8")
+    state = State(cluster)
+    for name, gpus in (("there", 3), ("new", 1)):
+        state.fold(0.0, Submitted(job(gpus, name)))
+    on = Allocation((state.free.slice_of(fuller, 0b1101),))
+    state.fold(0.0, Decided(1, {JobId("there"): on}))
+    view = View(0.0, state.table, cluster, state.free, Knowledge())
+
+    new = Topology().decide(view).changes[JobId("new")]
+
+    assert new is not None
+    assert new.slices[0].node == cluster.nodes[fuller].id

@@ -408,3 +408,15 @@ def test_a_kind_that_cannot_hold_a_job_is_worth_nothing_to_it() -> None:
     sizes, none = np.array([1.0, 2.0]), np.zeros((1, 2))
 
     assert not expected_speeds(view, np.full((1, 2), 10.0), none, sizes, shape=0.5).any()
+
+
+def test_weight_for_late_jobs_lowers_the_worst_finish_time_fairness() -> None:
+    models = ("cifar10", "ncf", "yolov3", "cifar10", "deepspeech2")
+    jobs = [replace(job(f"j{i}", models[i % 5], most=16), submitted=30.0 * i) for i in range(40)]
+    lengths = [3600.0 if one.model == "yolov3" else 600.0 for one in jobs]
+    trace = Trace("crowd", tuple(zip(jobs, map(Truth, lengths), strict=True)))
+
+    result = weft.compare(trace, ["weft", "weft:fair=0"], "1x4:t4+1x4:a100", processes=1)
+
+    worst = {name: runs[0].metrics["worst_ftf"] for name, runs in result.outcomes.items()}
+    assert worst["weft"] < 0.7 * worst["weft:fair=0"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import LossSoFar
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.model.job import Job
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
-from weft.formulas.training.learning import Learned, Ratios
+from weft.formulas.training.learning import Ratios
 from weft.formulas.training.tasks import tasks_of
 
 
@@ -35,7 +36,7 @@ class NoTraining(NothingLearnt):
     def seconds_left(self, job: Job) -> float | None:
         return None
 
-    def learned(self, job: Job) -> Learned | None:
+    def learned(self, job: Job) -> LossSoFar | None:
         return None
 
 

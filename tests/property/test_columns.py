@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from weft.core.codec.columns import pack, pack_floats, unpack, unpack_floats
 from weft.core.errors import InvalidConfig
 from weft.core.model import job as model
 from weft.core.model.launch import Launch
+from weft.frozen import frozen
 
 numbers = st.floats(0.0, 1e12)
 texts = st.text(max_size=8)
@@ -78,19 +78,19 @@ def test_what_is_alike_is_written_once() -> None:
     assert pack(model.Job, many)["tenant"] == {"all": "vision"}
 
 
-@dataclass(frozen=True)
+@frozen
 class Old:
     name: str
     gone: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class New:
     name: str
     fresh: tuple[str, ...] = ("x",)
 
 
-@dataclass(frozen=True)
+@frozen
 class Needy:
     name: str
     needed: int

@@ -19,7 +19,7 @@ from weft.core.model.job import Demand, Job, JobId, NodeId, Or, Tier
 from weft.core.model.launch import Launch
 from weft.core.plan.reasons import Blocker
 from weft.runtime.records.job_records import JobRecord
-from weft.testing.virtual_time import run_virtually
+from weft.testing.live_scenarios import run_virtually
 
 POLICIES = ("fifo:backfill=true", "srtf", "weft", "las", "elasticflow", "gfs|weft", "gfs|fifo")
 CLUSTERS = ("1x4:v100", "2x4:v100", "3x2:v100", "1x4:v100+1x4:a100")

@@ -14,8 +14,7 @@ from weft.app.serve.live import Live, Settings
 from weft.core.model.job import Demand, Job, JobId, Tier
 from weft.core.spec.registry import build, names
 from weft.testing.drawn_scenarios import draw
-from weft.testing.live_scenarios import play
-from weft.testing.virtual_time import run_virtually
+from weft.testing.live_scenarios import play, run_virtually
 
 
 def settings(policy: str) -> Settings:
@@ -38,6 +37,18 @@ BUSY = [name for name in names("policy") if not build("policy", name).about.idle
 @pytest.mark.parametrize("wrapper", ["", "firm|", "steady|"])
 def test_nobody_waits_beside_gpus_that_it_could_use(policy: str, wrapper: str) -> None:
     problems = [play(draw(seed, [policy], [wrapper])) for seed in range(2)]
+
+    assert problems == [None, None]
+
+
+# Virtual clusters have to fit the cluster: tests/integration/test_service_cells.py has them live.
+OPTIONS = {"lend": "lend:own=red=2/blue=1", "quota": "quota:limits=red=3/blue=4"}
+LIVE = [OPTIONS.get(name, name) for name in names("wrapper") if name != "hived"]
+
+
+@pytest.mark.parametrize("wrapper", LIVE)
+def test_nobody_waits_without_a_reason_under_any_wrapper(wrapper: str) -> None:
+    problems = [play(draw(seed, ["srtf"], [f"{wrapper}|"])) for seed in range(2)]
 
     assert problems == [None, None]
 

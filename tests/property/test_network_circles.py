@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.formulas.network.affinity import find_groups, has_loop, merge_links, unite_shifts
 from weft.formulas.network.circles import (
     MOST_TURNS,
     Circle,
@@ -15,7 +14,14 @@ from weft.formulas.network.circles import (
     measure_circle,
     round_periods,
 )
-from weft.formulas.network.compatibility import fit_link, score_link
+from weft.formulas.network.compatibility import (
+    find_groups,
+    fit_link,
+    has_loop,
+    merge_links,
+    score_link,
+    unite_shifts,
+)
 
 CAPACITY = 50.0
 PERIODS = (0.072, 0.144, 0.216)  # samples of their circles fall on whole milliseconds

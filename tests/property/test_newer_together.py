@@ -24,7 +24,7 @@ from weft.core.model.job import Demand, Job, JobId, NodeId, Or, Tier
 from weft.core.model.launch import Launch
 from weft.core.plan.reasons import Blocker
 from weft.runtime.loop.job_commands import resume, set_priority, suspend
-from weft.testing.virtual_time import run_virtually
+from weft.testing.live_scenarios import run_virtually
 
 WRAPPED = ("gfs|weft", "gfs|fifo", "gfs|rubick", "hived:cells=red@v100.gpu=2/blue@v100.gpu=2|weft")
 CLUSTERS = ("2x4:v100", "3x4:v100", "1x4:v100+1x4:a100")

@@ -30,6 +30,7 @@ SPECS = (*every_policy(), *VARIANTS)
 WRAPPED = (
     *("quota:weights=x=2|firm|srtf", "priority|las"),
     *("firm|srtf", "lend|srtf", "reserve|srtf", "spare|srtf", "steady|sia:interval=300"),
+    *("locality|srtf", "scarce|srtf"),
 )
 
 

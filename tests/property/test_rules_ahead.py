@@ -13,7 +13,7 @@ from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.state.state import State
 from weft.testing.rules.model import Moment, Running
-from weft.testing.rules.scenario import CLUSTERS, TENANTS, draw_rules
+from weft.testing.rules.play import CLUSTERS, TENANTS, draw_rules
 
 NOW = 50.0
 

@@ -14,7 +14,7 @@ from tests.examples import examples
 from weft.app.serve.live import Live, Settings
 from weft.app.serve.sleep_nodes import SleepSettings
 from weft.core.model.job import Demand, Job, JobId, NodeId
-from weft.testing.virtual_time import run_virtually
+from weft.testing.live_scenarios import run_virtually
 
 NODES = tuple(NodeId(f"a100-{i}") for i in range(4))
 ENGINE = "simulated:cluster=4x2:a100,speed=1"

@@ -251,14 +251,20 @@ scripts = st.lists(
 )
 
 
-@examples(150)
-@given(st.sampled_from(CLUSTERS), st.integers(0, 999), scripts)
-def test_promises_are_kept_and_the_log_is_the_database(
-    text: str, seed: int, script: list[tuple[str, int, int]]
-) -> None:
-    machine = run(text, seed, script)
+History = tuple[str, int, list[tuple[str, int, int]]]
+histories: st.SearchStrategy[History] = st.tuples(
+    st.sampled_from(CLUSTERS), st.integers(0, 999), scripts
+)
 
-    fresh = State(parse_cluster(text))
+
+@examples(150)
+@given(histories)
+def test_promises_are_kept_and_the_log_is_the_database(
+    history: History,
+) -> None:
+    machine = run(*history)
+
+    fresh = State(parse_cluster(history[0]))
     actions: list[Action] = []
     for line in machine.log:
         actions += fresh.fold(*read_event(line))
@@ -282,11 +288,11 @@ def test_promises_are_kept_and_the_log_is_the_database(
 
 
 @examples(60)
-@given(st.sampled_from(CLUSTERS), st.integers(0, 999), scripts)
+@given(histories)
 def test_once_everything_is_cancelled_and_answered_nothing_is_left(
-    text: str, seed: int, script: list[tuple[str, int, int]]
+    history: History,
 ) -> None:
-    machine = run(text, seed, script)
+    machine = run(*history)
     state = machine.scheduler.state
 
     machine.happen(*(Cancelled(job.id) for job in list(state.table.jobs)))

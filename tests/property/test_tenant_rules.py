@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.testing.rules.play import play
-from weft.testing.rules.scenario import draw
+from weft.testing.rules.play import draw, play
 
 EACH = 20
 

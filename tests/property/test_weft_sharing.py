@@ -19,8 +19,7 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.spec.registry import build
 from weft.testing.check import check_run
 from weft.testing.drawn_scenarios import draw
-from weft.testing.live_scenarios import play
-from weft.testing.virtual_time import run_virtually
+from weft.testing.live_scenarios import play, run_virtually
 
 SHARES = "weft:share=true"
 

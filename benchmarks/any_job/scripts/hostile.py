@@ -28,10 +28,7 @@ def main(steps):
     progress = Progress()
     for step in range(1, steps + 1):
         loss = net(torch.randn(64, 256, device=DEVICE)).pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        progress(step, loss.detach())
+        progress.train(step, loss, optimizer)
     progress.end()
     print(f"held {len(held)} GB", flush=True)
 

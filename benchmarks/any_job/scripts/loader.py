@@ -44,10 +44,7 @@ def main(steps):
     progress = Progress()
     for step, batch in enumerate(loader, 1):
         loss = net(batch.to(DEVICE, non_blocking=True)).pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        progress(step, loss.detach())
+        progress.train(step, loss, optimizer)
     progress.end()
 
 

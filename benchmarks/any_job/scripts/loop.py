@@ -79,10 +79,7 @@ def main(name, steps):
         batch = torch.randn(*shape, device=DEVICE)
         with torch.autocast(DEVICE, torch.bfloat16, enabled=GPU):
             loss = net(batch).float().pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        progress(step, loss.detach())
+        progress.train(step, loss, optimizer)
     progress.end()
 
 

@@ -17,5 +17,12 @@ class Progress:
             self._next = now + 0.25
             print(f"step {step} loss {float(loss):.6g} at {time.time():.3f}", flush=True)
 
+    def train(self, step, loss, optimizer):
+        """One step of training, which is told."""
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        self(step, loss.detach())
+
     def end(self):
         print(f"final {self._step} loss {float(self._loss)!r} at {time.time():.3f}", flush=True)

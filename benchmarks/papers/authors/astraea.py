@@ -18,8 +18,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.policies.astraea.accounts import Accounts, Hours, Lengths, Rows, advance, count_hours
-from weft.policies.astraea.order import classify
-from weft.policies.astraea.policy import Astraea
+from weft.policies.astraea.policy import Astraea, classify
 from weft.policies.astraea.tenants import SLACK
 from weft.policies.astraea.turn import Leases, Turn, tenant_of
 
@@ -31,11 +30,6 @@ class Runner:
     job: JobId
     tenant: str
     on: Allocation
-
-    @property
-    def gpus(self) -> float:
-        """GPUs that it counts for."""
-        return self.on.gpus * self.on.sharing.share
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +155,7 @@ class AuthorsAstraea(Astraea):
     def _jobs(self, view: View, rows: Rows, running: Bools) -> Iterator[tuple[str, float, bool]]:
         """With those that have ended and were passed over."""
         yield from super()._jobs(view, rows, running)
-        yield from ((ghost.tenant, ghost.gpus, True) for ghost in _walked(rows).ghosts)
+        yield from ((ghost.tenant, ghost.on.counted_gpus, True) for ghost in _walked(rows).ghosts)
 
     def _plan(self, view: View, lease: Leases, turn: Turn) -> Plan:
         """What was done is saved when a lease ends, also where the next follows."""

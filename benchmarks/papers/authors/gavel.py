@@ -19,10 +19,9 @@ from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
 from weft.policies.gavel.accounts import Accounts
 from weft.policies.gavel.objectives import within_deadlines
-from weft.policies.gavel.policy import Gavel
+from weft.policies.gavel.policy import Gavel, Turn, best_first, rank_units
 from weft.policies.gavel.problem import Problem, Program, Solution, greatest_sum, highest_level
 from weft.policies.gavel.reading import units_of
-from weft.policies.gavel.rounds import Turn, best_first, rank_units
 
 RESET_S = 1920.0
 HALVED_S = (100.0, 1_000_000.0)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import product
 
 from benchmarks.papers.plans.arena_data import COUNTS, PER_NODE
-from weft.policies.arena.search import Size, Standing, climb, find_room
+from weft.policies.arena.policy import Size, Standing, climb, find_room
 
 MANY, DEPTH, LESS_DEPTH = 150, 3, 2  # running jobs from which fewer steps down are tried
 STEPS_UP = 10

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from weft.core.events.job_end import Ended
+from weft.core.knowledge.knowledge import EpochsSoFar
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import Asks
@@ -24,7 +25,7 @@ from weft.core.model.job import Allocation, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.protocols import Pace, SimulatedJob
 from weft.core.state.table import Floats, Table
-from weft.formulas.training.regimes import EpochsSeen, regimes_of
+from weft.formulas.training.regimes import regimes_of
 from weft.perf.linear import LinearBeliefs
 from weft.perf.training.learner import Learner
 from weft.traces.draw.batch_schedules import LARGEST, SAMPLES, is_critical
@@ -248,13 +249,13 @@ class ProfiledEpochs(Learner):
         self._truth = truth
         self._runs = {job.id: whole.schedule for job, whole in trace}
 
-    def epochs(self, job: Job) -> EpochsSeen | None:
+    def epochs(self, job: Job) -> EpochsSoFar | None:
         """Of any job, begun or not."""
         declared = regimes_of(job)
         assert declared is not None
         over = min(self._truth.steps_of(job).epoch, declared.epochs)
-        seen = EpochsSeen.after(over, self._runs[job.id])
-        return EpochsSeen(over, seen.begun, seen.batch, self._amplify(job))
+        seen = EpochsSoFar.after(over, self._runs[job.id])
+        return EpochsSoFar(over, seen.begun, seen.batch, self._amplify(job))
 
     def _amplify(self, job: Job) -> float:
         one, declared = self._truth.jobs.get(job.id), regimes_of(job)

@@ -16,7 +16,8 @@ The first three are the user's to fix (exit code 2); the others are ours (exit c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from operator import attrgetter
 from typing import Any
@@ -26,6 +27,15 @@ from weft.hinted import HintedError
 
 class WeftError(HintedError):
     """Base of all errors raised on purpose: what happened, and a hint that fixes it."""
+
+
+@contextmanager
+def needs(what: str, hint: str) -> Iterator[None]:
+    """Around an import of a package that need not be installed: InvalidConfig without it."""
+    try:
+        yield
+    except ImportError as error:
+        raise InvalidConfig(what, hint=hint) from error
 
 
 class UnknownName(WeftError):  # noqa: N818 - reads better at the call site
@@ -97,6 +107,10 @@ class UnreadableEvent(WeftError):  # noqa: N818
 
 class EngineError(WeftError):
     """An engine that could not do what it was asked."""
+
+
+class NotRunningError(EngineError):
+    """An attempt that has ended, or has not begun, when something was asked of it."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

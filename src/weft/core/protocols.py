@@ -117,6 +117,8 @@ class DeviceHealth:
     """How one device is: `fault` says why it should not be used, `notes` what else was seen.
 
     `aside` says that it is not used, `withdrawn` is a fault that it turned out not to have.
+    `counters` are what its driver counts now: `sm` (0 to 1), `held_gb`, `power_w`, `temp_c` and
+    `errors`, as far as it tells them.
     """
 
     gpu: int
@@ -124,6 +126,7 @@ class DeviceHealth:
     notes: tuple[str, ...] = ()
     aside: bool = False
     withdrawn: str = ""
+    counters: Mapping[str, float] = field(default_factory=dict)
 
 
 @frozen

@@ -23,11 +23,12 @@ from weft.core.knowledge.measured import Measured, Sees
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import Controls, Wants
-from weft.core.protocols import DeviceHealth, DeviceSharing, EngineHealth
+from weft.core.protocols import DeviceSharing, EngineHealth
 from weft.core.stops import SLEEPS, Rung
 from weft.engines.attempts.agent_engine import AgentEngine
 from weft.engines.attempts.asleep import end_probes, find_suspender
 from weft.engines.attempts.coordinators import Coordinators
+from weft.engines.attempts.health_board import devices_seen
 from weft.engines.attempts.job_folders import mark_of, recall, take_up
 from weft.engines.attempts.listener import Listener
 from weft.engines.attempts.request import (
@@ -171,8 +172,7 @@ class LocalEngine(AgentEngine):
     @property
     def health(self) -> EngineHealth:
         """Whether it still hears of its jobs, and can end them; how its GPUs are."""
-        seen = [DeviceHealth(at, one.fault, one.notes) for at, one in enumerate(self._gpus.seen)]
-        node = self._machine.node
+        node, seen = self._machine.node, devices_seen(self._gpus.seen)
         return replace(self._loop.health, devices={node.id: self._loop.board.devices(node, seen)})
 
     async def nodes(self) -> Sequence[Node]:

@@ -6,14 +6,14 @@ from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Allocation, Job
 from weft.core.model.trace import Trace, Truth
 from weft.core.protocols import Pace, SimulatedJob
-from weft.formulas.sharing.splicing import Checkpoint, Iteration
+from weft.formulas.sharing.splicing import Checkpoint, Iteration, IterationParts
 from weft.frozen import frozen
 from weft.perf.sharing.colocation import CONTENTION
 from weft.perf.sharing.hinted_profile import profile_of
 
 
 @frozen
-class Splicing:
+class Splicing(IterationParts):
     """Recorded durations on the GPUs asked for; on fewer of them ranks take turns.
 
     Parts of an iteration are `compute`, `allreduce` and `update`, and `switch` between ranks. A
@@ -21,11 +21,6 @@ class Splicing:
     `storage_gbps` GB a second for each node of `node_gpus` GPUs, beside a barrier and a restore.
     """
 
-    compute: float = 0.8
-    allreduce: float = 0.12
-    update: float = 0.08
-    switch: float = 0.008
-    squash: bool = True
     state_gb: float = 12.0
     private_gb: float = 1.0
     storage_gbps: float = 2.0

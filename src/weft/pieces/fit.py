@@ -61,7 +61,7 @@ def _fit_kinds(view: View, order: Rows) -> Bools:
         on = table.allocations[row]
         if on is not None:
             own[row] = view.cluster.kind_of(on)
-            room[own[row]] += on.gpus * on.sharing.share
+            room[own[row]] += on.counted_gpus
     chosen = np.zeros(len(order), dtype=bool)
     smallest = float(table.need[order].min(initial=np.inf))
     for position, row in enumerate(order):

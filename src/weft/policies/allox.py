@@ -49,7 +49,7 @@ WHERE = tax.classify(
     tax.Objective.COMPLETION_TIME,
     tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS,
     tax.Preemption.NEVER,
-    heterogeneity=tax.Heterogeneity.SPEEDS,
+    tax.Heterogeneity.SPEEDS,
 )
 
 
@@ -143,9 +143,8 @@ class BestLength(Resting):
         "Le et al. 2020",
         needs=Needs.REMAINING,
         starves="a stream of shorter jobs",
-        taxonomy=tax.Taxonomy(
-            objective=tax.Objective.COMPLETION_TIME,
-            knowledge=tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS,
+        taxonomy=tax.declare(
+            tax.Objective.COMPLETION_TIME, tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS
         ),
     )
     admits = "backfill"
@@ -170,7 +169,7 @@ class WorstOff:
         "Le et al. 2020",
         starves="users who hold more than others",
         idles="users who hold more wait while one who holds less starts",
-        taxonomy=tax.Taxonomy(fairness=tax.Fairness.USERS, preemption=tax.Preemption.NEVER),
+        taxonomy=tax.declare(tax.Fairness.USERS, tax.Preemption.NEVER),
     )
     stops = False
     overtakes = True

@@ -22,10 +22,10 @@ from __future__ import annotations
 from math import inf, isfinite
 
 from weft.core.model.job import Config
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, Topology, classify
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
@@ -33,12 +33,20 @@ from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.min_share import Ask, Schedule, grow_shares
 from weft.pieces.size.promised import Book, Promise, PromiseMemory, Terms, check_terms, config_of
 
-WHERE = tax.classify(
-    tax.Objective.DEADLINES | tax.Objective.GUARANTEES,
-    tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS,
-    tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
-    elasticity=tax.Elasticity.GPUS,
-    topology=tax.Topology.CONSOLIDATED,
+ABOUT = About(
+    "elasticflow",
+    "Gu et al. 2023",
+    needs=Needs.REMAINING,
+    controls=Controls.COUNT,
+    starves="jobs without a deadline wait for what deadlines leave",
+    idles="nobody gets a size that is not a level, or that would make it late",
+    taxonomy=classify(
+        Objective.DEADLINES | Objective.GUARANTEES,
+        Knowledge.DURATIONS | Knowledge.SPEEDS,
+        Preemption.STOPS | Preemption.RESIZES | Preemption.MOVES,
+        Elasticity.GPUS,
+        Topology.CONSOLIDATED,
+    ),
 )
 NO_WORK = 1.0  # of a job that nobody knows anything of
 
@@ -56,15 +64,7 @@ class ElasticFlow:
     restarts: int = 2
     worst_first: bool = False
 
-    about = About(
-        "elasticflow",
-        "Gu et al. 2023",
-        needs=Needs.REMAINING,
-        controls=Controls.COUNT,
-        starves="jobs without a deadline wait for what deadlines leave",
-        idles="nobody gets a size that is not a level, or that would make it late",
-        taxonomy=WHERE,
-    )
+    about = ABOUT
 
     def __post_init__(self) -> None:
         check_terms("elasticflow", self.slot, self.quantile, self.restarts)

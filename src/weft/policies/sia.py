@@ -43,10 +43,10 @@ WHERE = tax.classify(
     tax.Objective.THROUGHPUT | tax.Objective.FAIRNESS,
     tax.Knowledge.SPEEDS,
     tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
-    heterogeneity=tax.Heterogeneity.SPEEDS,
-    elasticity=tax.Elasticity.GPUS,
-    topology=tax.Topology.CONSOLIDATED,
-    fairness=tax.Fairness.JOBS,
+    tax.Heterogeneity.SPEEDS,
+    tax.Elasticity.GPUS,
+    tax.Topology.CONSOLIDATED,
+    tax.Fairness.JOBS,
 )
 
 

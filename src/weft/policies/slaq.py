@@ -23,9 +23,9 @@ import heapq
 import numpy as np
 
 from weft.core.knowledge.knowledge import LossSoFar
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, sizes_in_rounds
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
 from weft.frozen import frozen
@@ -34,11 +34,8 @@ from weft.pieces.place.resize import resize_all
 from weft.pieces.size.plain import choose_kinds
 
 FLAT = 1e-9
-WHERE = tax.classify(
-    tax.Objective.QUALITY,
-    tax.Knowledge.LOSSES,
-    tax.Preemption.STOPS | tax.Preemption.RESIZES,
-    elasticity=tax.Elasticity.GPUS,
+WHERE = classify(
+    Objective.QUALITY, Knowledge.LOSSES, Preemption.STOPS | Preemption.RESIZES, Elasticity.GPUS
 )
 
 

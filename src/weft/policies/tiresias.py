@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import Literal
 
 from weft.core.model.job import Job
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, Topology, classify
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.frozen import frozen
@@ -30,11 +30,8 @@ from weft.pieces.pack import welcome
 from weft.pieces.parts import run_order
 from weft.pieces.place.parts import Skewed, by_skew
 
-WHERE = tax.classify(
-    tax.Objective.COMPLETION_TIME,
-    tax.Knowledge.MODELS,
-    tax.Preemption.STOPS,
-    topology=tax.Topology.CONSOLIDATED,
+WHERE = classify(
+    Objective.COMPLETION_TIME, Knowledge.MODELS, Preemption.STOPS, Topology.CONSOLIDATED
 )
 
 

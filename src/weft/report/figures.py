@@ -156,8 +156,9 @@ def jct_by_size(outcomes: Outcomes) -> Figure | None:
                 "y": [round(sizes[k][0], 3) if sizes[k][1] else None for k in shown],
                 "marker": {"color": line_of(i)["color"], "size": 11, "opacity": 0.85},
                 "text": text,
-                "textposition": "middle right",
+                "textposition": "top center",
                 "textfont": {"size": 10},
+                "cliponaxis": False,
                 "hovertemplate": "%{text}",
             }
         )

@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import InvalidConfig, needs
 from weft.plural import say_gpus
 from weft.report.fairness import MOST_USERS, rho_cdf, share_rows, user_shares
 from weft.report.figures import Figure, jct_by_size, jct_cdf, over_time
@@ -134,12 +134,8 @@ def _figures(drawn: Figures) -> str:
 
 
 def _plotly() -> str:
-    try:
+    with needs("an HTML report needs plotly", hint="pip install 'weft[report]'"):
         from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise InvalidConfig(
-            "an HTML report needs plotly", hint="pip install 'weft[report]'"
-        ) from error
     return str(get_plotlyjs())
 
 

@@ -52,9 +52,31 @@ function themed(layout) {
   return whole;
 }
 
+// Dots stand side by side; where a label is wider than the room of its dot, the hover alone tells it.
+const LABEL_PX = 64;
+const MARGINS_PX = 100;
+
+const isLabelled = (trace) => trace.mode === "markers+text";
+
+function roomy({ data }, width) {
+  const dots = Math.max(...data.map((trace) => trace.x.length)) * data.length;
+  return (width - MARGINS_PX) / dots >= LABEL_PX;
+}
+
+function traces(id) {
+  const { data } = figures[id];
+  if (!data.some(isLabelled) || roomy(figures[id], document.getElementById(id).clientWidth))
+    return data;
+  return data.map((trace) => ({ ...trace, mode: "markers" }));
+}
+
 function draw(id) {
   drawn.add(id);
-  Plotly.react(id, figures[id].data, themed(figures[id].layout), config);
+  Plotly.react(id, traces(id), themed(figures[id].layout), config);
+}
+
+function fitLabels() {
+  for (const id of drawn) if (figures[id].data.some(isLabelled)) draw(id);
 }
 
 function show(button) {
@@ -80,6 +102,7 @@ async function begin() {
     if (!document.getElementById(id).hidden) draw(id);
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(draw));
+  window.addEventListener("resize", fitLabels);
 }
 
 begin();

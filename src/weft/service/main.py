@@ -19,6 +19,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft.app.serve.live import Live, Settings
 from weft.core.errors import InvalidConfig
@@ -32,7 +33,6 @@ from weft.service.budget.header import LimitHeader
 from weft.service.budget.intake import Budget, Intake
 from weft.service.context import Context
 from weft.service.http import problems
-from weft.service.http.answer_headers import NoSniff
 from weft.service.http.connections import protocol_of
 from weft.service.http.json_body import prepare_writers
 from weft.service.jobs.applied_jobs import AppliedJobs
@@ -305,3 +305,31 @@ def check_tls(cert: Path | None, key: Path | None) -> bool:
             hint="both are PEM files, and the key is the certificate's own, without a passphrase",
         ) from error
     return True
+
+
+# ---- What every answer says to browsers
+
+
+NOSNIFF = (b"x-content-type-options", b"nosniff")
+
+
+class NoSniff:
+    """Tells browsers to take every answer for what it says it is: jobs name themselves."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def add(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ())]
+                if NOSNIFF not in headers:
+                    message = {**message, "headers": [*headers, NOSNIFF]}
+            await send(message)
+
+        await self._app(scope, receive, add)

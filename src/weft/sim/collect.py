@@ -108,7 +108,7 @@ def _held(physics: Physics) -> Stretches:
         np.array([run.seq for run in runs], dtype=np.intp),
         np.array([run.start for run in runs]),
         np.array([run.end for run in runs]),
-        np.array([run.on.gpus * run.on.sharing.share for run in runs]),
+        np.array([run.on.counted_gpus for run in runs]),
     )
 
 

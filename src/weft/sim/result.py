@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import needs
 from weft.core.state.table import Floats
 from weft.formulas.fairness.shares import Stretches
 from weft.formulas.metrics import METRICS
@@ -270,12 +270,8 @@ def _held_by(jobs: PerJob) -> Iterator[list[list[float | int | None]]]:
 
 
 def _pandas() -> Any:
-    try:
+    with needs("to_frame needs pandas, which is not installed", hint="pip install pandas"):
         import pandas as pd
-    except ImportError as error:
-        raise InvalidConfig(
-            "to_frame needs pandas, which is not installed", hint="pip install pandas"
-        ) from error
     return pd
 
 

@@ -6,21 +6,26 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from weft.core.model.job import JobId
-from weft.core.plan.about import About
+from weft.core.plan.about import About, may_idle
 from weft.core.plan.policy import Policy
 from weft.frozen import frozen
 
 
 @frozen
 class Wrapper:
-    """A policy around `inner`, which it asks with a changed view or whose plan it changes."""
+    """A policy around `inner`, which it asks with a changed view or whose plan it changes.
+
+    `idles` is why a GPU may be idle for its sake although a job could use it.
+    """
 
     inner: Policy = field(metadata={"settable": False})
+
+    idles = ""
 
     @property
     def about(self) -> About:
         """The inner policy's."""
-        return self.inner.about
+        return may_idle(self.inner.about, self.idles) if self.idles else self.inner.about
 
 
 @frozen

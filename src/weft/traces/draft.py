@@ -15,6 +15,7 @@ from weft.core.model.trace import Detail, Trace, Truth
 from weft.frozen import frozen
 from weft.traces.options import Options, Request
 from weft.traces.source import Member, Sample
+from weft.traces.table import Table
 
 Pair = tuple[Job, Truth]
 
@@ -58,6 +59,11 @@ class Workload:
 
 
 TracePart = Format | Workload  # what the entry points of `weft.traces` name
+
+
+def recorded(table: Table, row: list[str]) -> Truth:
+    """What a file says of a job that ran for its `duration`."""
+    return Truth(table.number(row, table.index("duration")))
 
 
 @lru_cache(maxsize=65_536)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import ceil, inf, isnan
 from pathlib import Path
 
+import numpy as np
+
 from weft.core.errors import InvalidConfig, TraceError
-from weft.core.model.trace import Trace
+from weft.core.model.job import Job, JobId
+from weft.core.model.trace import LoadReport, Trace, Truth
 from weft.core.spec import registry
-from weft.traces.draft import Format, TracePart
-from weft.traces.filters import finish
+from weft.traces.draft import Draft, Format, Pair, TracePart
 from weft.traces.options import Options
 from weft.traces.source import Member, closing_all, members
 
@@ -85,3 +90,144 @@ def _name(path: Path) -> str:
     while (stem := Path(name)).suffix in (".gz", ".zip", ".tar", ".tgz", ".csv", ".trace"):
         name = stem.stem
     return name
+
+
+# ---- Filters that every format shares, applied once, each counted
+
+
+Reason = Callable[[Job, Truth], str]
+
+
+def finish(name: str, draft: Draft, options: Options) -> Trace:
+    """Drop what the options exclude, sort, change what they ask for, and report it all."""
+    dropped = Counter(draft.dropped)
+    pairs = _keep(draft.pairs, options, dropped)
+    if not pairs:
+        raise _nothing_left(name, draft, dropped)
+    pairs.sort(key=lambda pair: pair[0].submitted)
+    pairs = _sample(pairs, options, dropped)
+    warnings = [*draft.warnings, *_find_missed(draft)]
+    pairs = _distinct(_change(pairs, options), warnings)
+    report = LoadReport(
+        rows=draft.rows, kept=len(pairs), dropped=dict(dropped), warnings=tuple(warnings)
+    )
+    cluster = draft.cluster or resize_jobs(pairs)
+    return Trace(name, tuple(pairs), cluster, draft.origin, report, draft.detail)
+
+
+def resize_jobs(pairs: list[Pair], load: float = 0.8, node: int = 8) -> str:
+    """A cluster of equal nodes on which `pairs` offer about `load`, and the largest job fits."""
+    work = sum(t.length * j.demand.gpus * j.demand.share for j, t in pairs if t.length < inf)
+    span = pairs[-1][0].submitted - pairs[0][0].submitted
+    largest = max(job.demand.gpus for job, _ in pairs)
+    wanted = work / (span * load) if span > 0 else largest
+    return f"{max(1, ceil(max(min(wanted, 100_000), largest) / node))}x{node}:v100"
+
+
+def _keep(pairs: list[Pair], options: Options, dropped: Counter[str]) -> list[Pair]:
+    reasons = _reasons(options)
+    kept: list[Pair] = []
+    for pair in pairs:
+        for reason in reasons:
+            why = reason(*pair)
+            if why:
+                dropped[why] += 1
+                break
+        else:
+            kept.append(pair)
+    return kept
+
+
+def _reasons(options: Options) -> list[Reason]:
+    reasons: list[Reason] = [_unusable]
+    if not options.cpu_jobs:
+        reasons.append(lambda job, _: "" if job.demand.gpus else "no GPU")
+    if not options.censored:
+        reasons.append(lambda _, truth: "non-terminal state" if truth.censored else "")
+    if options.states:
+        states = {state.lower() for state in options.states}
+        reasons.append(lambda _, truth: "" if truth.state in states else "state")
+    if options.tenants:
+        tenants = set(options.tenants)
+        reasons.append(lambda job, _: "" if job.tenant in tenants else "tenant")
+    if options.max_gpus is not None:
+        most = options.max_gpus
+        reasons.append(lambda job, _: "more than max_gpus" if job.demand.gpus > most else "")
+    if options.window is not None:
+        start, end = options.window
+        reasons.append(lambda job, _: "" if start <= job.submitted < end else "outside window")
+    if options.min_duration > 0 or options.max_duration < inf:
+        reasons.append(_bound(options.min_duration, options.max_duration))
+    return reasons
+
+
+def _unusable(job: Job, truth: Truth) -> str:
+    if truth.length > 0 and job.submitted >= -inf:
+        return ""
+    return "no start or end" if isnan(truth.length + job.submitted) else "non-positive duration"
+
+
+def _bound(shortest: float, longest: float) -> Reason:
+    def reason(_: Job, truth: Truth) -> str:
+        if truth.length < shortest:
+            return "shorter than min_duration"
+        return "longer than max_duration" if truth.length > longest else ""
+
+    return reason
+
+
+def _sample(pairs: list[Pair], options: Options, dropped: Counter[str]) -> list[Pair]:
+    if options.sample is None or options.sample >= len(pairs):
+        return pairs
+    rng = np.random.Generator(np.random.PCG64(options.seed))
+    chosen = np.sort(rng.choice(len(pairs), options.sample, replace=False))
+    dropped["not sampled"] += len(pairs) - options.sample
+    return [pairs[i] for i in chosen]
+
+
+def _change(pairs: list[Pair], options: Options) -> list[Pair]:
+    start = pairs[0][0].submitted
+    base = 0.0 if options.rebase else start
+    if options.rebase or options.scale_arrivals != 1.0:
+        x = options.scale_arrivals
+        pairs = [(replace(j, submitted=base + (j.submitted - start) / x), t) for j, t in pairs]
+    if options.scale_duration != 1.0 or options.clip_duration < inf:
+        pairs = [(job, _resize(truth, options)) for job, truth in pairs]
+    return pairs
+
+
+def _resize(truth: Truth, options: Options) -> Truth:
+    clipped = truth.length > options.clip_duration
+    length = min(truth.length, options.clip_duration) * options.scale_duration
+    points = tuple(p * options.scale_duration for p in truth.failures if p <= options.clip_duration)
+    return replace(truth, length=length, failures=points, censored=truth.censored or clipped)
+
+
+def _distinct(pairs: list[Pair], warnings: list[str]) -> list[Pair]:
+    if len({job.id for job, _ in pairs}) == len(pairs):
+        return pairs
+    seen: Counter[str] = Counter()
+    distinct: list[Pair] = []
+    for job, truth in pairs:
+        seen[job.id] += 1
+        again = seen[job.id] > 1
+        new = replace(job, id=JobId(f"{job.id}#{seen[job.id]}")) if again else job
+        distinct.append((new, truth))
+    warnings.append(f"{len(pairs) - len(seen):,} repeated job ids got a number")
+    return distinct
+
+
+def _find_missed(draft: Draft) -> list[str]:
+    if not draft.published or abs(draft.rows - draft.published) <= 0.01 * draft.published:
+        return []
+    return [f"{draft.rows:,} rows read; the complete public file has {draft.published:,}"]
+
+
+def _nothing_left(name: str, draft: Draft, dropped: Counter[str]) -> TraceError:
+    if not draft.rows:
+        return TraceError(f"{name}: no jobs in the file", hint="a trace has at least one job")
+    why = ", ".join(f"{count:,} {reason}" for reason, count in dropped.most_common())
+    return TraceError(
+        f"{name}: no jobs left of {draft.rows:,} rows ({why})",
+        hint="relax the option that names the largest count",
+    )

@@ -38,7 +38,6 @@ class CallbackLink:
         self._stop = StopRequest()
         self._values: dict[str, float] = {}
         self._last = 0.0
-        self._left = False
         self.stopped = False
         call_at_exit(self._say_end)
 
@@ -85,7 +84,6 @@ class CallbackLink:
 
     def leave(self) -> None:
         """After a stop: the checkpoint is written, the process ends with exit code 0."""
-        self._left = True
         self._reports.leave("stopped")
         raise SystemExit(0)
 
@@ -96,10 +94,8 @@ class CallbackLink:
         return {"step_s": step_s, "mem_gb": measure_memory_gb(device), **self._values}
 
     def _say_end(self, error: BaseException | None) -> None:
-        if not self._left:
-            self._left = True
-            text = "" if error is None else f"{type(error).__name__}: {error}"[:500]
-            self._reports.leave("done" if error is None else "error", text)
+        if not self._reports.left:
+            self._reports.leave_after(error)
 
 
 def split_evenly(total: int, ranks: int, max_per_device: int | None) -> tuple[int, int]:

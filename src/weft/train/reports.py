@@ -29,6 +29,7 @@ class Reports:
 
     def __init__(self, env: Environment, every_s: float) -> None:
         self._client: Client | None = None
+        self.left = False  # whether the last word was said
         if env.agent:
             hello = Hello(env.job, env.attempt, env.number, os.getpid())
             self._client = Client(env.agent, hello)
@@ -68,10 +69,18 @@ class Reports:
 
     def leave(self, reason: str, text: str = "", wait_s: float = 1.0) -> None:
         """The last word; the line is closed."""
+        self.left = True
         if self._client is not None:
             self._send(Leaving(reason, text))
             self._client.close(wait_s)
             self._client = None
+
+    def leave_after(self, error: BaseException | None) -> None:
+        """The last word of a program that came to its end, or broke off with an error."""
+        if error is None:
+            self.leave("done")
+        else:
+            self.leave("error", f"{type(error).__name__}: {error}"[:500])
 
     def _send(self, message: FromRank) -> None:
         if self._client is not None:

@@ -66,7 +66,7 @@ class Job:
         self._rule, self._stage = find_rule("none"), ""
         self._smallest: int | None = None
         self._stop = StopRequest()
-        self._left, self._ended = False, 0.0
+        self._ended = 0.0
         self.epoch = self.position = self.steps = self.samples = self._epochs = 0
         self.worth, self._live = 0.0, LiveResize(env, gang, reports)
         self._control = Control(
@@ -291,7 +291,6 @@ class Job:
         if (order.switch or order.drop) and self._trained is not None:
             args = (order, self, self._trained, self._ended, self.steps)
             if not self._changes.carry_out(*args):
-                self._left = True
                 self._reports.leave("resized")
                 raise SystemExit(0)
 
@@ -333,7 +332,6 @@ class Job:
         try:
             took_s = self._saver.save(self.collect_state, self.steps, self.epoch)
         except Fenced as error:
-            self._left = True
             self._reports.leave("error", str(error))
             raise SystemExit(FENCED_EXIT) from error
         self._control.note_saved(took_s or 0.0)
@@ -377,7 +375,6 @@ class Job:
         self._gang.wait()
         if self.rank == 0:
             self._reports.report(self._describe)
-        self._left = True
         lost = "" if written or self.rank else "without a checkpoint of the last steps"
         self._reports.leave("stopped", lost)
         self._gate.close()
@@ -385,15 +382,12 @@ class Job:
         raise SystemExit(0)
 
     def _say_end(self, error: BaseException | None) -> None:
-        if self._left:
+        if self._reports.left:
             return
-        self._left = True
         self._gate.close()
         self._clock.close()
+        if error is None and self.rank == 0 and self.epoch < self._epochs:  # stopped by itself
+            self._reports.report(partial(self._describe, done=True))
+        self._reports.leave_after(error)
         if error is None:
-            if self.rank == 0 and self.epoch < self._epochs:  # it stopped early by itself
-                self._reports.report(partial(self._describe, done=True))
-            self._reports.leave("done")
             self._gang.leave()
-        else:
-            self._reports.leave("error", f"{type(error).__name__}: {error}"[:500])

@@ -66,9 +66,11 @@ def test_a_job_whose_like_failed_in_a_row_will_probably_fail() -> None:
     warning = warn_of_failure(predictor, job("x"))
 
     assert warning == (
-        "likely to fail: 5 in a row did of your last 5 runs of train.py with 4 GPUs, "
+        "likely to fail: all of your last 5 runs of train.py with 4 GPUs failed, "
         "after 12 s on average"
     )
+    on_cpus = warn_of_failure(predictor, job("x"), "CPU slot")
+    assert "with 4 CPU slots failed" in on_cpus
     large = taught(How.FAILED, 12, 12, 12, 12, 12, gpus=16)
     assert warn_of_failure(large, job("x", 16)).endswith("; try it on one GPU first")
 

@@ -16,7 +16,7 @@ from weft.core.plan.about import Controls
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.spec.registry import build, names
 from weft.runtime.deciding.waiting import waits_of, why_waits
-from weft.testing.virtual_time import run_virtually
+from weft.testing.live_scenarios import run_virtually
 
 Seconds = Callable[[], float]
 

@@ -126,9 +126,12 @@ def test_a_node_that_is_drained_shows_no_devices() -> None:
 
 
 def test_a_node_says_what_it_holds() -> None:
-    row = drawn(nodes_table([NODE], QUEUE, 80), 80).splitlines()[-1].split()
+    head, *_, last = drawn(nodes_table([NODE], QUEUE, 80), 80).splitlines()
 
-    assert row[:5] == ["ada", "up", "cpu", "4", "3"]
+    assert head.split()[:5] == ["node", "state", "kind", "slots", "held"]
+    assert last.split()[:5] == ["ada", "up", "cpu", "4", "3"]
+    with_gpus = drawn(nodes_table([replace(NODE, kind="t4")], QUEUE, 80), 80)
+    assert with_gpus.splitlines()[0].split()[3] == "gpus"
 
 
 def test_names_from_other_people_cannot_play_with_the_terminal() -> None:

@@ -55,6 +55,7 @@ def test_the_header_becomes_the_fields_of_a_job(
         "workdir": str(tmp_path),
         "processes": 1,
         "env": {
+            "SLURM_NTASKS": "1",
             "SLURM_SUBMIT_DIR": str(tmp_path),
             "SLURM_JOB_NAME": "bert",
             "SLURM_CPUS_PER_TASK": "8",

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from weft.core.model.node_types import NODE_TYPES
-from weft.engines.machine.devices import Gpu, this_machine
-from weft.engines.machine.gpu_links import LinkMatrix, find_links, parse_topo, read_links
+from weft.engines.machine.devices import (
+    Gpu,
+    LinkMatrix,
+    find_links,
+    parse_topo,
+    read_links,
+    this_machine,
+)
 
 
 def printed(rows: list[str], numa: list[str]) -> str:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.core.errors import InvalidConfig
+from weft.core.knowledge.knowledge import EpochsSoFar
 from weft.core.model.job import Job, JobId
 from weft.formulas.training import regimes
 
@@ -16,30 +17,27 @@ DECLARED = regimes.Regimes(10, {32: 100.0, 64: 60.0, 128: 40.0})
 
 def test_the_posterior_of_a_published_example() -> None:
     predicted = [
-        regimes.predict_remaining(DECLARED, regimes.EpochsSeen.after(p, RUNS))
-        for p in (0, 1, 3, 5, 7, 9)
+        regimes.predict_remaining(DECLARED, EpochsSoFar.after(p, RUNS)) for p in (0, 1, 3, 5, 7, 9)
     ]
 
     expected = [596.969697, 522.222222, 361.904762, 221.666667, 85.925926, 44.444444]
     assert predicted == pytest.approx(expected, abs=1e-6)
-    assert regimes.predict_remaining(DECLARED, regimes.EpochsSeen.after(10, RUNS)) == 1.0
+    assert regimes.predict_remaining(DECLARED, EpochsSoFar.after(10, RUNS)) == 1.0
 
 
 def test_finished_epochs_are_counted_without_the_one_under_way() -> None:
-    past = [
-        regimes.past_seconds(DECLARED, regimes.EpochsSeen.after(p, RUNS)) for p in (0, 1, 4, 5, 10)
-    ]
+    past = [regimes.past_seconds(DECLARED, EpochsSoFar.after(p, RUNS)) for p in (0, 1, 4, 5, 10)]
 
     assert past == [0.0, 100.0, 400.0, 460.0, 720.0]
 
 
 def test_the_mean_epoch_is_of_those_begun() -> None:
-    assert regimes.mean_epoch_s(DECLARED, regimes.EpochsSeen.after(4, RUNS)) == pytest.approx(92.0)
-    assert regimes.mean_epoch_s(DECLARED, regimes.EpochsSeen()) == pytest.approx(200.0 / 3.0)
+    assert regimes.mean_epoch_s(DECLARED, EpochsSoFar.after(4, RUNS)) == pytest.approx(92.0)
+    assert regimes.mean_epoch_s(DECLARED, EpochsSoFar()) == pytest.approx(200.0 / 3.0)
 
 
 def test_epochs_that_take_longer_than_declared_stretch_the_rest() -> None:
-    slow = regimes.EpochsSeen(3, {32: 4}, 32, 2.0)
+    slow = EpochsSoFar(3, {32: 4}, 32, 2.0)
 
     assert regimes.predict_remaining(DECLARED, slow) == pytest.approx(2.0 * 361.904762)
 
@@ -49,7 +47,7 @@ def test_a_single_regime_is_predicted_one_epoch_short(
     epochs: int, seconds: float, data: st.DataObject
 ) -> None:
     over = data.draw(st.integers(0, epochs - 1))
-    seen = regimes.EpochsSeen.after(over, ((8, epochs),))
+    seen = EpochsSoFar.after(over, ((8, epochs),))
 
     assert regimes.predict_remaining(regimes.Regimes(epochs, {8: seconds}), seen) == pytest.approx(
         (epochs - over - 1) * seconds

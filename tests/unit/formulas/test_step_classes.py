@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.formulas.training.step_classes import Step, faster_network, gain, step_time
+from weft.perf.training.step_classes import Step, faster_network, gain, step_time
 
 STEP = Step(input_gb=0.2, tflop=3.0, memory_gb=20.0, weights_gb=1.0)
 

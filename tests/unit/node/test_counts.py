@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from weft.node.measuring.counts import Counts
+from weft.node.measuring.measurer import Counts
 from weft.wire.messages import Counted
 
 

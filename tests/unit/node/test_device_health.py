@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from weft.core.events.report import Report
-from weft.node.measuring.nvml import Devices, Health
+from weft.node.measuring.outside import Devices, Health
 
 NOT_SUPPORTED = 3
 
@@ -50,7 +50,7 @@ class Library:
 
 
 def devices(monkeypatch: pytest.MonkeyPatch, *gpus: dict[str, int]) -> Devices:
-    monkeypatch.setattr("weft.node.measuring.nvml.ctypes.CDLL", lambda name: Library(*gpus))
+    monkeypatch.setattr("weft.node.measuring.outside.ctypes.CDLL", lambda name: Library(*gpus))
     return Devices(())
 
 

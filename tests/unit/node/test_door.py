@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.node.sessions.door import Door, DoorKeeper
+from weft.node.sessions.shells import Door, DoorKeeper
 from weft.wire.attempt import SHELLS, read_json
 from weft.wire.doors import (
     CALLER,

@@ -9,8 +9,7 @@ import pytest
 from weft.node.tokens.coordinator import Coordinator
 from weft.node.tokens.disciplines import discipline
 from weft.node.tokens.members import Key
-from weft.node.tokens.server import Server
-from weft.node.tokens.terms import Terms, read_terms
+from weft.node.tokens.server import Server, Terms, read_terms
 from weft.wire.attempt import ADJUST, AttemptSpec, folder_of, write_whole
 from weft.wire.errors import WireError
 from weft.wire.tokens import Ask, Join

@@ -22,8 +22,7 @@ from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.perf.linear import LinearBeliefs
 from weft.perf.plans.law import Coefficients, PlanLaw
-from weft.perf.plans.learnt import SHAPE, LearntPlans
-from weft.perf.plans.online import Seen, fit_reports, step_ms
+from weft.perf.plans.learnt import SHAPE, LearntPlans, Seen, fit_reports, step_ms
 from weft.policies.rubick.policy import Rubick
 from weft.policies.weft.policy import Weft
 

@@ -13,8 +13,8 @@ from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
 from weft.core.state.table import Column
-from weft.pieces.order.gangs_first import raise_gang
 from weft.pieces.order.plain_left import SECONDS, Estimates, next_rise, plain_left
+from weft.policies.weft.plain import raise_gang
 from weft.predict.alike.predictor import Alike
 from weft.testing import view_of
 

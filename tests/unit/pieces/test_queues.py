@@ -15,14 +15,13 @@ from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.core.state.table import Column
 from weft.pieces.admit.starting import Preempt
-from weft.pieces.order.attained import AttainedService, rank_queues
+from weft.pieces.order.attained import AttainedService, Queues, rank_queues
 from weft.pieces.order.gittins import (
     best_gittins_index,
     coarse_gittins_index,
     gittins_index,
     past_service,
 )
-from weft.pieces.order.queues import Queues
 from weft.pieces.pack import pack
 from weft.pieces.parts import follow, run_order
 from weft.pieces.place.gangs import fewest_nodes

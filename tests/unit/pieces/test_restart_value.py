@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.core.state.table import Floats
-from weft.pieces.order.rank_weights import flatten_large, rank_weights, share_ranks
 from weft.pieces.size.hold_times import HoldTimes, key_of
-from weft.pieces.size.restart_value import Changes, restart_values
+from weft.policies.weft.policy import flatten_large, rank_weights, share_ranks
+from weft.policies.weft.values import Changes, restart_values
 from weft.testing import view_of
 
 SPEED = np.array([[0.5, 1.0]])

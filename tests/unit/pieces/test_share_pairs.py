@@ -9,7 +9,7 @@ import pytest
 
 from weft.core.events.event import Decided, Started
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import EXCLUSIVE, Allocation, Demand, Job, JobId
+from weft.core.model.job import EXCLUSIVE, Allocation, Config, Demand, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.state import State
@@ -18,8 +18,11 @@ from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs
 from weft.pieces.share import pair_choices
+from weft.pieces.share.pair_choices import share_devices
 from weft.pieces.share.partners import find_partners
+from weft.pieces.size.checkpoint_moves import Worth
 from weft.policies.weft.policy import Weft
+from weft.solve.multiple_choice import Answer
 from weft.testing import view_of
 from weft.testing.build import with_knowledge
 
@@ -220,3 +223,29 @@ def test_a_newcomer_moves_none_of_those_who_share_where_that_gains_less() -> Non
     after = now.after(SHARES.decide(now))
 
     assert {name: after[name].devices for name in held} == {n: on.devices for n, on in held.items()}
+
+
+def test_a_guest_that_the_program_gives_its_smallest_size_leaves_its_host() -> None:
+    # Together they are worth 1.52, apart 1.1: that is for the program of present pairs to say, and
+    # it finds nothing here. The answer of sizes alone is attached to, not undone.
+    before = view(job("a"), job("b"))
+    running = follow(before, SHARES.decide(before)).held()
+    now = follow(view(job("a"), job("b"), cluster="1x2:h200"), Plan(running))
+    partners = find_partners(now, np.ones(2))
+    assert partners.second == {0: 1}
+    together, alone = (_worth_of(1.0, guest) for guest in (1.0, 0.1))
+    apart = Answer(np.array([0, 0]), 1.1, 1.1, np.zeros(1))
+    nothing = Answer(np.array([-1, -1]), 0.0, 0.0, np.zeros(1))
+    sizes = (Config("h200", 1, 1),)
+    improve = share_devices(now, sizes, together, alone, np.zeros(2), partners)
+
+    shared = improve(apart, lambda _: nothing)
+
+    assert shared.pairs == ()
+    assert shared.answer.value == apart.value
+
+
+def _worth_of(*rows: float) -> Worth:
+    value = np.array(rows)[:, None]
+    free = np.zeros_like(value)
+    return Worth(value, np.ones_like(value), np.ones(len(rows)), free, free, free)

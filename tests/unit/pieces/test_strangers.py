@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
 from tests.strangers import World
 
 from weft.core.asleep.sleeping import Sleeping
@@ -202,6 +204,66 @@ def test_memory_of_who_is_suspended_in_its_sleep_is_given_to_nobody() -> None:
     assert JobId("other") in view.after(awake)
 
 
+@pytest.mark.parametrize(("device_gb", "joins"), [(100.0, False), (20.0, True), (0.0, False)])
+def test_a_frozen_job_that_is_not_shown_keeps_its_memory(device_gb: float, joins: bool) -> None:
+    # A rule around the policy shows it some jobs only; of the sleeper's memory it may know nothing.
+    world = World()
+    world.submit("large", gpu_mem_gb=100.0)
+    world.submit("small", gpu_mem_gb=20.0)
+    on = world.scheduler.view(world.now).holds(JobId("large"))
+    assert on is not None
+    on = replace(on, sharing=replace(on.sharing, gpu_mem_gb=None))
+    world.submit("other", gpu_mem_gb=30.0)
+    view = world.scheduler.view(world.now)
+    view.free.give(view.table.allocations[0] or on)
+    view.table.allocations[0] = None
+    asleep = Sleeping(JobId("large"), 1, Rung.FREEZE, on, 0.0, there=True, device_gb=device_gb)
+    shown = replace(view, asleep={JobId("large"): asleep}).without(np.array([True, False, False]))
+
+    plan = build("policy", "weft:strangers=true").decide(shown)
+
+    assert (JobId("other") in shown.after(plan)) is joins
+
+
+def test_a_frozen_gang_keeps_its_memory_on_each_of_its_devices() -> None:
+    world = World(cluster="1x2:h200")
+    world.submit("gang", gpu_mem_gb=100.0, demand=Demand(2))
+    on = world.scheduler.view(world.now).holds(JobId("gang"))
+    assert on is not None
+    world.submit("a", gpu_mem_gb=10.0)
+    world.submit("b", gpu_mem_gb=10.0)
+    world.submit("other", gpu_mem_gb=30.0)
+    view = world.scheduler.view(world.now)
+    view.table.allocations[0] = None
+    view.table.suspended.add(JobId("gang"))
+    view.free.give(on)
+    asleep = {JobId("gang"): Sleeping(JobId("gang"), 1, Rung.FREEZE, on, 0.0, True, 100.0)}
+    policy = build("policy", "weft:strangers=true")
+
+    beside = view.after(policy.decide(replace(view, asleep=asleep)))
+    awake = view.after(policy.decide(view))
+
+    assert sorted(awake) == ["a", "b", "other"]
+    assert sorted(beside) == ["a", "b"]
+
+
+def test_memory_of_who_wakes_now_is_counted_once() -> None:
+    world = World()
+    world.submit("large", gpu_mem_gb=60.0)
+    on = world.scheduler.view(world.now).holds(JobId("large"))
+    assert on is not None
+    world.submit("other", gpu_mem_gb=30.0)
+    view = world.scheduler.view(world.now)
+    for held in world.held():
+        view.free.give(held)
+    view = view.released(np.arange(2))
+    asleep = {JobId("large"): Sleeping(JobId("large"), 1, Rung.FREEZE, on, 0.0, True, 60.0)}
+
+    plan = build("policy", "weft:strangers=true").decide(replace(view, asleep=asleep))
+
+    assert sorted(view.after(plan)) == ["large", "other"]
+
+
 def test_who_needs_little_joins_although_a_large_job_finds_no_room() -> None:
     world = World()
     world.submit("large", gpu_mem_gb=100.0)
@@ -264,12 +326,18 @@ def test_who_was_promised_nothing_firmly_makes_nobody_leave() -> None:
     assert world.shares() == {"firm": 0.5, "loose": 0.5}
 
 
-def test_a_third_promise_waits_until_its_keeping_is_known() -> None:
+def three_promises() -> World:
+    """Two jobs that are known, and a third of which nothing is."""
     world = World()
     for name in ("first", "second", "third"):
         world.submit(name, slowdown=1.3)
         if name != "third":
             world.report(name, mem_gb=2.0)
+    return world
+
+
+def test_a_third_promise_waits_until_its_keeping_is_known() -> None:
+    world = three_promises()
 
     assert world.started == ["first", "second"]
     third = JobId("third")
@@ -278,11 +346,7 @@ def test_a_third_promise_waits_until_its_keeping_is_known() -> None:
 
 
 def test_a_job_without_a_promise_does_not_wait_behind_a_third_one() -> None:
-    world = World()
-    for name in ("first", "second", "third"):
-        world.submit(name, slowdown=1.3)
-        if name != "third":
-            world.report(name, mem_gb=2.0)
+    world = three_promises()
 
     world.tell(Woken(), after=1000.0)
     world.submit("easy-going")
@@ -291,11 +355,7 @@ def test_a_job_without_a_promise_does_not_wait_behind_a_third_one() -> None:
 
 
 def test_a_promise_beside_others_is_made_again_when_one_of_them_ends() -> None:
-    world = World()
-    for name in ("first", "second", "third"):
-        world.submit(name, slowdown=1.3)
-        if name != "third":
-            world.report(name, mem_gb=2.0)
+    world = three_promises()
 
     world.finish("first")
 

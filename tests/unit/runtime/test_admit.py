@@ -33,6 +33,16 @@ def test_more_of_the_host_than_any_node_has_is_refused(job: Job, field: str, mos
     assert f"ask for at most {most}," in refused.value.hint
 
 
+def test_a_machine_without_gpus_is_spoken_of_as_cpu_slots() -> None:
+    with pytest.raises(InvalidConfig, match="asks for 9 CPU slots; there are 4"):
+        check_job(Job(JobId("j"), demand=Demand(9)), TWO_CORES)
+    with pytest.raises(InvalidConfig, match="runs on a100 only") as refused:
+        check_job(Job(JobId("j"), demand=Demand(1, kinds=("a100",))), TWO_CORES)
+    assert refused.value.hint == "there are CPU slots of kind cpu"
+    with pytest.raises(InvalidConfig, match="the nodes for its 1 CPU slot have 2 CPUs"):
+        check_job(Job(JobId("j"), cpus=99.0), TWO_CORES)
+
+
 def test_a_gang_may_ask_for_the_hosts_of_as_many_nodes_as_it_has_gpus() -> None:
     cluster = parse_cluster("4x8:v100")  # 64 cores each
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.runtime.deciding.decision_trace import find_tracer, trace_decision
+from weft.runtime.deciding.decision import find_tracer, trace_decision
 
 
 def test_a_decision_is_a_span_with_what_was_decided() -> None:

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.app.insight.counted_start import count_start
+from weft.app.insight.counted_start import count_start, predict_goodput, predict_pace, read_promise
 from weft.app.insight.expected_length import describe_length, warn_of_failure
-from weft.app.insight.predicted import predict_goodput, predict_pace, read_promise
 from weft.app.insight.present import BOUNDLESS, Estimate, Present
 from weft.app.insight.purse import Purse
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
@@ -146,7 +145,7 @@ def plan(present: Present, job: Job, purse: Purse = BOUNDLESS) -> Trial:
         kind = there.cluster.kind_of(on)
         nodes = len(on.slices) if job.demand.nodes else 0
         what = asks_for(on.gpus, (kind,), on.sharing.share, nodes)
-        warning = warn_of_failure(there.knowledge.predictor, job)
+        warning = warn_of_failure(there.knowledge.predictor, job, device_word(there.cluster.kinds))
         text = f"starts at once on {what}{warning and f'; {warning}'}"
         return Trial(on, displaced, text, moves=_find_moved(there, decided))
     rejected = decided.rejected.get(job.id)
@@ -179,7 +178,7 @@ def in_front(present: Present, row: int, purse: Purse = BOUNDLESS) -> list[Front
     )
     kinds = set(table.jobs[row].demand.kinds or present.cluster.kinds)
     running = [
-        Front(table.jobs[i], on.gpus * on.sharing.share, running=True)
+        Front(table.jobs[i], on.counted_gpus, running=True)
         for i, on in enumerate(table.allocations)
         if on is not None and present.cluster.kind_of(on) in kinds
     ]
@@ -300,8 +299,9 @@ def _figures(present: Present, job: JobId, purse: Purse) -> dict[str, str]:
 def _expected(present: Present, row: int) -> dict[str, str]:
     """How long it may run, and whether it may fail, where that is known."""
     predictor, job = present.knowledge.predictor, present.table.jobs[row]
-    length = describe_length(predictor, present.table, job.id, present.now)
-    known = {"runs for": length, "warning": warn_of_failure(predictor, job)}
+    device = device_word(present.cluster.kinds)
+    length = describe_length(predictor, present.table, job.id, present.now, device)
+    known = {"runs for": length, "warning": warn_of_failure(predictor, job, device)}
     return {name: words for name, words in known.items() if words}
 
 

@@ -15,6 +15,7 @@ from weft.app.policy_file import check_machines
 from weft.app.serve.bad_nodes import BadNodes
 from weft.app.serve.configuration import Configuration
 from weft.app.serve.device_faults import ASIDE, DeviceFaults, TakenDevices
+from weft.app.serve.device_history import DeviceHistory
 from weft.app.serve.hinted_or_alike import HintedOrAlike
 from weft.app.serve.idle_beside import IdleBeside
 from weft.app.serve.idle_watch import IdleWatch
@@ -175,6 +176,7 @@ class Live:
         self.idle_beside = IdleBeside(self.driver, lambda: self.quotas)
         self.idle_watch = IdleWatch(self.driver, settings.stop_idle_s)
         self._taken = TakenDevices(engine, lambda: self.quotas, self.set_quotas)
+        self.device_history = DeviceHistory(engine, lambda: self.driver.now, folder)
         self.device_faults = DeviceFaults(engine, lambda: self.quotas, self.set_quotas, folder)
 
     @property
@@ -218,6 +220,7 @@ class Live:
             self.idle_watch.open()
             self._taken.open()
             self.device_faults.open()
+            self.device_history.open()
         except BaseException:
             await self._leading.close()
             self.store.close()
@@ -252,6 +255,7 @@ class Live:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self._taken.close()
         await self.device_faults.close()
+        await self.device_history.close()
         await self._refits.close()
         await self._deadlines.close()
         await self.idle_beside.close()

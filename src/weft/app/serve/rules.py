@@ -111,7 +111,7 @@ def _held(state: State, tenant: str, kind: str, without: JobId) -> float:
     jobs = zip(state.table.jobs, state.table.allocations, strict=True)
     mine = [on for job, on in jobs if on and job.tenant == tenant and job.id != without]
     chosen = [on for on in mine if not kind or state.cluster.kind_of(on) == kind]
-    return sum(on.gpus * on.sharing.share for on in chosen)
+    return sum(on.counted_gpus for on in chosen)
 
 
 def without_wrappers(policy: PartSpec) -> PartSpec:

@@ -3,6 +3,7 @@
 events.db       the log, its snapshots, and what was set aside
 tokens.json     hashes of tokens; quotas.json, webhooks.json: rules and receivers
 faults.json     why devices were set aside
+devices/        what GPUs did in the last hours, a file for each node
 jobs/           a folder for each job: output, checkpoints, what agents write
 live/           a mark for each attempt that may run
 """
@@ -16,9 +17,9 @@ from pathlib import Path
 
 from weft.core.errors import InvalidConfig
 
-LOG, JOBS, LIVE = "events.db", "jobs", "live"
+LOG, JOBS, LIVE, DEVICES = "events.db", "jobs", "live", "devices"
 SETTINGS = ("tokens.json", "quotas.json", "webhooks.json", "configuration.json", "faults.json")
-OURS = frozenset((LOG, JOBS, LIVE, *SETTINGS))
+OURS = frozenset((LOG, JOBS, LIVE, DEVICES, *SETTINGS))
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from weft.cli.connect.duplex import CannotTalk, Talk
+from weft.cli.connect.starting import is_starting
 from weft.core.errors import EngineError, InvalidConfig, WeftError
 from weft.service.responses.answers import Done
 from weft.service.responses.json_values import read_as
@@ -28,6 +29,7 @@ DEFAULT_URL = "http://127.0.0.1:7878"
 TIMEOUT_S = 60.0
 PATIENCE_S = 120.0  # with a service that says we ask too often
 SOON_S = 10.0
+LOOK_S = 0.3  # between two tries to reach a service that is being started
 ANY_TEXT = "surrogatepass"  # what was typed may be no text at all; the service then knows no such
 ANSWERS = {
     401: "set WEFT_TOKEN to a token of this service; an admin makes one with `weft token create`",
@@ -37,7 +39,9 @@ ANSWERS = {
 
 
 class Unreachable(InvalidConfig):
-    """Nobody answers where the service should be."""
+    """Nobody answers where the service should be; `nobody` says that none listens there."""
+
+    nobody = False
 
 
 class Untrusted(InvalidConfig):
@@ -127,7 +131,7 @@ class Client:
     def _send(
         self, method: str, path: str, body: Any, query: Mapping[str, Any], *, api: bool = True
     ) -> bytes:
-        """Ask; again after a while if we asked too often."""
+        """Ask; again after a while if we asked too often, or if the service is just starting."""
         until = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -135,6 +139,10 @@ class Client:
             except Refused as error:
                 wait_s = error.retry_s
                 if not 0.0 < wait_s <= SOON_S or time.monotonic() + wait_s > until:
+                    raise
+            except Unreachable as error:
+                wait_s = LOOK_S
+                if not error.nobody or time.monotonic() > until or not is_starting(self.url):
                     raise
             time.sleep(wait_s)
 
@@ -194,10 +202,12 @@ class Client:
                 f"{self.url} took longer than {TIMEOUT_S:g} s to answer",
                 hint="it may be busy: try again, or see its log",
             )
-        return Unreachable(
+        unreachable = Unreachable(
             f"no service answers at {self.url} ({why})",
             hint="start one with `weft serve`, or set WEFT_URL",
         )
+        unreachable.nobody = isinstance(why, ConnectionRefusedError)
+        return unreachable
 
 
 def load_certificates(authority: str) -> ssl.SSLContext:

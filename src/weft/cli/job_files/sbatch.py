@@ -102,6 +102,7 @@ def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, An
             f"{path}: srun would start {tasks} tasks, which only Slurm does",
             hint="start them with torchrun, or `processes: per-gpu` in a job file",
         )
+    body["env"] = {"SLURM_NTASKS": str(tasks), **body["env"]}
     kind, gpus = _count_gpus(options, tasks, nodes, path)
     body |= {"gpus": gpus} if gpus else {}
     body |= {"nodes": nodes} if options.nodes else {}

@@ -11,6 +11,7 @@ from rich.text import Text
 from weft.cli.view import words
 from weft.cli.view.sweeps import fold_sweeps
 from weft.cli.view.tables import MOST_NAME, Column, details, fit_columns
+from weft.core.plan.reasons import device_word
 from weft.report.units import number
 from weft.service.responses.answers import ClusterAnswer, JobAnswer, NodeAnswer, Notice
 from weft.service.responses.measurements import GpuHealth
@@ -34,7 +35,9 @@ def jobs_table(jobs: Sequence[JobAnswer], now: float, width: int) -> Table:
         Column("id", lambda job: job.id),
         Column("name", name_column(jobs), drop=5, most=MOST_NAME),
         Column("state", lambda job: words.state(job.state)),
-        Column("gpus", lambda job: words.gpus(job.allocation), drop=2),
+        Column(
+            _heading(job.device for job in jobs), lambda job: words.gpus(job.allocation), drop=2
+        ),
         Column("batch", words.batch, drop=6, right=True),
         Column("goodput", words.speed, drop=6, right=True),
         Column("done", words.short_progress, drop=4),
@@ -46,6 +49,11 @@ def jobs_table(jobs: Sequence[JobAnswer], now: float, width: int) -> Table:
         Column("reason", words.reason, drop=1, rest=True),
     ]
     return fit_columns(columns, jobs, width)
+
+
+def _heading(devices: Iterable[str]) -> str:
+    """What a column of numbers of devices is called."""
+    return "slots" if {*devices} == {"CPU slot"} else "gpus"
 
 
 def name_column(jobs: Sequence[JobAnswer]) -> Callable[[JobAnswer], str]:
@@ -108,18 +116,22 @@ def notice(entry: Notice) -> Text:
 
 def nodes_table(nodes: Iterable[NodeAnswer], jobs: Sequence[JobAnswer], width: int) -> Table:
     """A row a machine, with who is on it."""
+    rows = list(nodes)
     columns: list[Column[NodeAnswer]] = [
         Column("node", lambda node: node.id, most=32),
         Column("state", _node_state),
         Column("kind", lambda node: node.kind),
-        Column("gpus", lambda node: str(node.gpus), right=True),
+        Column(
+            _heading(device_word([node.kind]) for node in rows),
+            lambda node: str(node.gpus),
+            right=True,
+        ),
         Column("held", lambda node: str(node.held), right=True),
         Column("use", lambda node: words.bar(node.held, node.gpus), drop=1),
         Column("cpus", lambda node: _count(node.cpus), drop=2, right=True),
         Column("memory", lambda node: _gb(node.mem_gb), drop=3, right=True),
         Column("jobs", lambda node: ", ".join(map(label, _on(node.id, jobs))), drop=4),
     ]
-    rows = list(nodes)
     if any(node.links for node in rows):
         columns.insert(3, Column("links", lambda node: words.plain(node.links), drop=2, most=24))
     if any(node.reason for node in rows):

@@ -12,10 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.cli.view import words
+from weft.cli.view.errors import user_errors
 from weft.cli.view.screen import console, is_piped, print_json
 from weft.frozen import frozen
 
 Row = TypeVar("Row")
+Answer = TypeVar("Answer")
 
 MOST_NAME = 18
 LEAST_REST = 26
@@ -71,6 +73,23 @@ def show_rows(
         screen.print(none, style="dim")
     else:
         screen.print(fit_columns(columns, rows, screen.width))
+
+
+def list_at(
+    path: str,
+    answer: type[Answer],
+    rows: Callable[[Answer], Sequence[Row]],
+    columns: Sequence[Column[Row]],
+    none: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Ask the service for a list, and print it as `show_rows` does."""
+    from weft.cli.connect.client import Client
+
+    with user_errors():
+        reply = Client().get(answer, path)
+    show_rows(reply, columns, rows(reply), none, as_json=as_json)
 
 
 def as_text(column: Column[Row], row: Row) -> Text:

@@ -9,6 +9,7 @@ the first learn from what running jobs report.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from weft.core.knowledge.profile import Profile, Sensitivity
 from weft.core.knowledge.programs import Programs
 from weft.core.model.job import Allocation, Batch, Config, Discipline, Job, JobId
 from weft.core.state.table import Floats, Rows, Table
+from weft.frozen import frozen
 
 
 @dataclass(slots=True)
@@ -230,7 +232,7 @@ class Colocation(Learning, Protocol):
         """What CPU cores and host memory do for a job; None where nobody knows."""
         ...
 
-    def tunable(self, job: Job) -> Tunable | None:
+    def tunable(self, job: Job) -> TunableBatch | None:
         """What is known of a job whose batch size may be changed; None of any other."""
         ...
 
@@ -259,32 +261,34 @@ class BusSharing(Protocol):
         ...
 
 
-class Tunable(Protocol):
+@frozen
+class TunableBatch:
     """What may be known of a job whose batch size can be changed while it runs.
 
-    `init` is the batch it was submitted with, `noise` its gradient noise scale, in samples; device
-    memory grows from `fixed_gb` by `sample_gb` a sample.
+    `init` is the batch it was submitted with; device memory grows from `fixed_gb` by `sample_gb` a
+    sample. `noise` is the gradient noise scale, in samples, that jobs measure of themselves. How
+    long a step takes at a batch size is not here: it must be measured.
     """
 
-    @property
-    def init(self) -> int: ...  # noqa: D102
-    @property
-    def noise(self) -> float: ...  # noqa: D102
-    @property
-    def fixed_gb(self) -> float: ...  # noqa: D102
-    @property
-    def sample_gb(self) -> float: ...  # noqa: D102
+    init: int
+    fixed_gb: float
+    sample_gb: float
+    noise: float
+
+    def efficiency(self, batch: int) -> float:
+        """Progress of a sample at a batch size, relative to one at the initial size.
+
+        E(m) = (noise + m0) / (noise + m), after McCandlish et al. 2018.
+        """
+        return (self.noise + self.init) / (self.noise + batch)
 
     def mem_gb(self, batch: int) -> float:
         """Peak of device memory at a batch size."""
-        ...
-
-    def efficiency(self, batch: int) -> float:
-        """Progress of a sample at a batch size, relative to one at the initial size."""
-        ...
+        return self.fixed_gb + self.sample_gb * batch
 
 
-class LossSoFar(Protocol):
+@frozen
+class LossSoFar:
     """How far a job has come.
 
     `iteration` and `loss` are its last; `largest` is the largest change of loss in one iteration,
@@ -292,35 +296,32 @@ class LossSoFar(Protocol):
     unknown. `law` predicts the loss at iterations; None before there is anything to fit.
     """
 
-    @property
-    def iteration(self) -> float: ...  # noqa: D102
-    @property
-    def loss(self) -> float: ...  # noqa: D102
-    @property
-    def largest(self) -> float: ...  # noqa: D102
-    @property
-    def recent(self) -> float: ...  # noqa: D102
-    @property
-    def gpu_s(self) -> float: ...  # noqa: D102
-    @property
-    def law(self) -> Callable[[Any], Any] | None: ...  # noqa: D102
+    iteration: float
+    loss: float
+    largest: float
+    recent: float
+    gpu_s: float
+    law: Callable[[Any], Any] | None = None
 
 
-class EpochsSoFar(Protocol):
+@frozen
+class EpochsSoFar:
     """How far a job that trains in regimes has come.
 
     `over` epochs are done, `begun` counts those that have begun by batch size, and `batch` is that
     of the epoch under way; `slower` is how many times as long as declared they take.
     """
 
-    @property
-    def over(self) -> int: ...  # noqa: D102
-    @property
-    def begun(self) -> Mapping[int, int]: ...  # noqa: D102
-    @property
-    def batch(self) -> int: ...  # noqa: D102
-    @property
-    def slower(self) -> float: ...  # noqa: D102
+    over: int = 0
+    begun: Mapping[int, int] = field(default_factory=dict)
+    batch: int = 0
+    slower: float = 1.0
+
+    @classmethod
+    def after(cls, over: int, runs: Sequence[tuple[int, int]]) -> EpochsSoFar:
+        """With so many epochs over of a job that trains with (batch size, epochs) in turn."""
+        batches = [batch for batch, epochs in runs for _ in range(epochs)][: over + 1]
+        return cls(over, dict(Counter(batches)), batches[-1] if len(batches) > over else 0)
 
 
 class Training(Learning, Protocol):

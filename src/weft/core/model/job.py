@@ -287,8 +287,7 @@ class TimeShift:
 class Allocation:
     """Everything the scheduler controls about one running job, and nothing else.
 
-    `time_shift` None: its iterations begin when they may. `plan` None: the job runs as it does by
-    itself.
+    `time_shift` None: its iterations begin when they may; `plan` None: it runs as by itself.
     """
 
     slices: tuple[Slice, ...]
@@ -304,6 +303,11 @@ class Allocation:
         return len(slices[0].gpus) if len(slices) == 1 else sum(len(s.gpus) for s in slices)
 
     @property
+    def counted_gpus(self) -> float:
+        """GPUs held, a part of a device counted as that part."""
+        return self.gpus * self.sharing.share
+
+    @property
     def devices(self) -> tuple[tuple[NodeId, tuple[int, ...]], ...]:
         """Which devices are held, without the host beside them."""
         return tuple((part.node, part.gpus) for part in self.slices)
@@ -314,10 +318,9 @@ class Allocation:
 
     def same_way(self, to: Allocation) -> bool:
         """Whether the plan is the same but for the number of replicas."""
-        was, now = self.plan, to.plan
-        if was is None or now is None:
-            return was is now
-        return was == now or replace(was, data=now.data) == now
+        if self.plan is None or to.plan is None:
+            return self.plan is to.plan
+        return self.plan == to.plan or replace(self.plan, data=to.plan.data) == to.plan
 
 
 class Config(NamedTuple):

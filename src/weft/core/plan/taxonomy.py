@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 from enum import Flag, auto
+from operator import attrgetter
+from typing import Any
 
 from weft.frozen import frozen_by_name
 
@@ -118,48 +120,40 @@ class Taxonomy:
 
     def answers(self) -> dict[str, Flag]:
         """Every question that is answered here, with the answer."""
-        answers = {
-            "objective": self.objective,
-            "knowledge": self.knowledge,
-            "heterogeneity": self.heterogeneity,
-            "elasticity": self.elasticity,
-            "sharing": self.sharing,
-            "topology": self.topology,
-            "fairness": self.fairness,
-            "preemption": self.preemption,
-        }
-        return {name: flag for name, flag in answers.items() if flag is not None}
+        answers = zip(QUESTIONS, read_answers(self), strict=True)
+        return {name: flag for name, flag in answers if flag is not None}
 
     def missing(self) -> tuple[str, ...]:
         """Questions without an answer."""
         return tuple(name for name in QUESTIONS if name not in self.answers())
 
 
-def classify(
-    objective: Objective,
-    knowledge: Knowledge,
-    preemption: Preemption,
-    *,
-    heterogeneity: Heterogeneity = Heterogeneity.ALIKE,
-    elasticity: Elasticity = Elasticity.RIGID,
-    sharing: Sharing = Sharing.EXCLUSIVE,
-    topology: Topology = Topology.FEW_NODES,
-    fairness: Fairness = Fairness.NONE,
-) -> Taxonomy:
-    """Where a whole policy stands; by default with rigid jobs on devices of their own."""
-    return Taxonomy(
-        objective=objective,
-        knowledge=knowledge,
-        heterogeneity=heterogeneity,
-        elasticity=elasticity,
-        sharing=sharing,
-        topology=topology,
-        fairness=fairness,
-        preemption=preemption,
-    )
-
-
 QUESTIONS = tuple(f.name for f in fields(Taxonomy))
+read_answers = attrgetter(*QUESTIONS)
+Unusual = Heterogeneity | Elasticity | Sharing | Topology | Fairness
+Answer = Objective | Knowledge | Preemption | Unusual
+USUAL: tuple[Unusual, ...] = (
+    *(Heterogeneity.ALIKE, Elasticity.RIGID, Sharing.EXCLUSIVE),
+    *(Topology.FEW_NODES, Fairness.NONE),
+)
+
+
+def classify(
+    objective: Objective, knowledge: Knowledge, preemption: Preemption, *unusual: Unusual
+) -> Taxonomy:
+    """Where a whole policy stands; by default with rigid jobs on devices of their own.
+
+    `unusual` are its answers that are not the usual ones.
+    """
+    return declare(objective, knowledge, preemption, *USUAL, *unusual)
+
+
+def declare(*answers: Answer) -> Taxonomy:
+    """These answers, of which the last to a question holds; each question is a class of its own."""
+    named: dict[str, Any] = {type(flag).__name__.lower(): flag for flag in answers}
+    return Taxonomy(**named)
+
+
 # What an answer of nothing is called, and what any other is called beside its own words.
 NOTHING = {
     "knowledge": "no-knowledge",

@@ -248,10 +248,10 @@ class View:
         """GPUs by tenant and kind that all jobs hold, those out of sight as well."""
         held: defaultdict[tuple[str, str], float] = defaultdict(float)
         for job, kind, on in self.held_out_of_sight():
-            held[job.tenant, kind] += on.gpus * on.sharing.share
+            held[job.tenant, kind] += on.counted_gpus
         for job, has in zip(self.table.jobs, self.table.allocations, strict=True):
             if has is not None:
-                held[job.tenant, self.cluster.kind_of(has)] += has.gpus * has.sharing.share
+                held[job.tenant, self.cluster.kind_of(has)] += has.counted_gpus
         return held
 
     def held_out_of_sight(self) -> Iterator[tuple[Job, str, Allocation]]:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from weft.core.errors import EngineError
+from weft.core.errors import EngineError, NotRunningError
 from weft.core.model.job import JobId
 from weft.core.protocols import DeviceSharing
 from weft.core.stops import PROBE, Rung
@@ -103,7 +103,7 @@ class SleepsByAgent(ABC):
             raise EngineError(f"attempt {attempt} of job {job!r} cannot be {state} by this engine")
         if parts := self._parts(key):
             return parts
-        raise EngineError(f"attempt {attempt} of job {job!r} does not run")
+        raise NotRunningError(f"attempt {attempt} of job {job!r} does not run")
 
 
 def find_air_s(folder: Path) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Any
 
 from weft.core.model.cluster import Node
@@ -11,8 +13,11 @@ from weft.core.model.job import JobId, NodeId
 from weft.core.protocols import DeviceHealth
 from weft.engines.attempts.slow_ranks import Pace, SlowDevices
 from weft.frozen import frozen
+from weft.wire.gpus.health import DeviceRecord
 
 LONGEST = 500  # characters of a fault or a note
+FRESH_S = 90.0  # agents write every half a minute; what is older says nothing of now
+COUNTERS = ("sm", "held_gb", "power_w", "temp_c", "errors")
 
 
 @frozen
@@ -29,24 +34,48 @@ class AgentHealth:
     paces: tuple[tuple[int, int, float, float], ...]
 
 
+def devices_seen(records: Iterable[DeviceRecord]) -> list[DeviceHealth]:
+    """What a watch on the engine's own machine has seen, numbered in its order."""
+    return [
+        DeviceHealth(gpu, record.fault, record.notes, counters=record.counters)
+        for gpu, record in enumerate(records)
+    ]
+
+
 def read_health(line: dict[str, Any]) -> AgentHealth:
     """What an agent wrote; KeyError, TypeError or ValueError for what none writes."""
+    counters = {int(gpu): _read_counters(told) for gpu, told in line.get("counters", ())}
     return AgentHealth(
         NodeId(str(line["node"])),
         bool(line["alone"]),
         int(line["world"]),
         tuple(
-            DeviceHealth(int(gpu), str(fault)[:LONGEST], tuple(str(n)[:LONGEST] for n in notes))
+            DeviceHealth(
+                int(gpu),
+                str(fault)[:LONGEST],
+                tuple(str(note)[:LONGEST] for note in notes),
+                counters=counters.get(int(gpu), {}),
+            )
             for gpu, fault, notes in line["devices"]
         ),
         tuple((int(rank), int(gpu), float(o), float(s)) for rank, gpu, o, s in line["paces"]),
     )
 
 
+def _read_counters(told: Mapping[str, Any]) -> dict[str, float]:
+    """Those that are known, with values that can be right."""
+    values = {name: float(told[name]) for name in COUNTERS if name in told}
+    return {name: value for name, value in values.items() if isfinite(value) and value >= 0.0}
+
+
 @dataclass
 class HealthBoard:
-    """The last that was told of each device; it stays when whoever told it has left."""
+    """The last that was told of each device; it stays when whoever told it has left.
 
+    Counters do not: where nobody has told anything lately, nobody knows what they are now.
+    """
+
+    _heard: dict[NodeId, dict[int, float]] = field(default_factory=dict)
     _told: dict[NodeId, dict[int, DeviceHealth]] = field(default_factory=dict)
     _whole: set[NodeId] = field(default_factory=set)
     _slow: SlowDevices = field(default_factory=SlowDevices)
@@ -57,6 +86,8 @@ class HealthBoard:
             if told.devices:
                 devices = self._told.setdefault(told.node, {})
                 devices |= {device.gpu: device for device in told.devices}
+                heard = self._heard.setdefault(told.node, {})
+                heard |= dict.fromkeys((device.gpu for device in told.devices), time.monotonic())
             if not told.alone:
                 self._whole.add(told.node)
             paces = (Pace(rank, (told.node, gpu), *rest) for rank, gpu, *rest in told.paces)
@@ -64,7 +95,7 @@ class HealthBoard:
 
     def devices(self, node: Node, known: Sequence[DeviceHealth] = ()) -> tuple[DeviceHealth, ...]:
         """Those of a node that something is told of; `known` are as somebody else sees them."""
-        told = {**self._told.get(node.id, {}), **{device.gpu: device for device in known}}
+        told = {**self._last(node.id), **{device.gpu: device for device in known}}
         for (where, gpu), why in self._slow.withdrawn.items():
             if where == node.id:
                 told[gpu] = replace(told.get(gpu, DeviceHealth(gpu)), withdrawn=why)
@@ -75,6 +106,13 @@ class HealthBoard:
         if node.id in self._whole:
             told = dict(enumerate(_joined(node, told)))
         return tuple(told[gpu] for gpu in sorted(told) if gpu < node.gpus)
+
+    def _last(self, node: NodeId) -> dict[int, DeviceHealth]:
+        heard, now = self._heard.get(node, {}), time.monotonic()
+        return {
+            gpu: device if now - heard[gpu] < FRESH_S else replace(device, counters={})
+            for gpu, device in self._told.get(node, {}).items()
+        }
 
 
 def _joined(node: Node, told: dict[int, DeviceHealth]) -> Iterable[DeviceHealth]:

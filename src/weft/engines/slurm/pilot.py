@@ -37,14 +37,14 @@ from weft.engines.slurm.answers import (
     write_tag,
 )
 from weft.engines.slurm.clients import Clients
+from weft.engines.slurm.native import CONTROLS as NATIVE
 from weft.engines.slurm.script import LOG, SbatchOptions, pilot_script, step_command
 from weft.wire.attempt import job_folder, read_json, write_whole
 from weft.wire.processes import alive, start_time
 
 log = logging.getLogger(__name__)
 
-ALONE = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT | Controls.PLAN
-CONTROLS = ALONE | Controls.SHARE | Controls.TIER | Controls.PHASE
+CONTROLS = NATIVE | Controls.SHARE | Controls.TIER | Controls.PHASE
 PILOT = JobId("pilot of")  # no job is called so: names with spaces are quoted in tags all the same
 AGAIN_S = 10.0  # until a node is asked for once more
 

@@ -11,12 +11,11 @@ from weft.frozen import frozen
 
 
 @frozen
-class Iteration:
+class IterationParts:
     """Seconds, or parts, of one iteration with a device for each rank.
 
     `compute` of a rank, `allreduce` over all devices, `update` of the parameters, and `switch` from
-    one rank to the next on a device. With `squash` updates are made once a device; `swap` is the
-    copy of parameters and optimiser state to or from the host, where ranks do not share them.
+    one rank to the next on a device. With `squash` updates are made once a device.
     """
 
     compute: float = 0.8
@@ -24,6 +23,16 @@ class Iteration:
     update: float = 0.08
     switch: float = 0.008
     squash: bool = True
+
+
+@frozen
+class Iteration(IterationParts):
+    """How long one takes on fewer devices.
+
+    `swap` is the copy of parameters and optimiser state to or from the host, where ranks do not
+    share them.
+    """
+
     swap: float = 0.0
 
     def seconds(self, turns: int, allreduce: float) -> float:

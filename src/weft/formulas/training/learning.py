@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from weft.frozen import frozen
-
 Law = Callable[[Any], Any]
 
 
@@ -21,20 +19,3 @@ class Ratios(NamedTuple):
     def at(self, w: Any, p: Any) -> Any:
         """In seconds."""
         return self.fixed + self.over_w / w + self.w_over_p * w / p + self.over_p / p
-
-
-@frozen
-class Learned:
-    """How far a job has come.
-
-    `iteration` and `loss` are its last; `largest` is the largest change of loss in one iteration,
-    `recent` the last one. `gpu_s` is one iteration's time times the GPUs it ran on, 0 where
-    unknown. `law` predicts the loss at iterations; None before there is anything to fit.
-    """
-
-    iteration: float
-    loss: float
-    largest: float
-    recent: float
-    gpu_s: float
-    law: Law | None = None

@@ -8,9 +8,7 @@ posterior of Shockwave (Zheng et al., NSDI 2023).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from itertools import count
 
 from weft.core.errors import InvalidConfig
@@ -45,26 +43,6 @@ class Regimes:
     def seconds(self, runs: Runs) -> float:
         """Seconds of epochs run in these regimes."""
         return sum(epochs * self.epoch_s[batch] for batch, epochs in runs)
-
-
-@frozen
-class EpochsSeen:
-    """How far a job has come: epochs that are over, and by batch size those that have begun.
-
-    `batch` is that of the epoch under way. `slower` is how many times as long as declared its
-    epochs really take.
-    """
-
-    over: int = 0
-    begun: Mapping[int, int] = field(default_factory=dict)
-    batch: int = 0
-    slower: float = 1.0
-
-    @classmethod
-    def after(cls, over: int, runs: Runs) -> EpochsSeen:
-        """With so many epochs over of a job that runs in these regimes."""
-        batches = [batch for batch, epochs in runs for _ in range(epochs)][: over + 1]
-        return cls(over, dict(Counter(batches)), batches[-1] if len(batches) > over else 0)
 
 
 def regimes_of(job: Job) -> Regimes | None:

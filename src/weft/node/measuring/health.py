@@ -82,6 +82,10 @@ class HealthLines:
                     (gpu, record.fault, record.notes)
                     for gpu, record in zip(self._numbers(), self._watch.seen, strict=False)
                 ],
+                counters=[
+                    (gpu, record.counters)
+                    for gpu, record in zip(self._numbers(), self._watch.seen, strict=False)
+                ],
                 paces=paces,
             )
 

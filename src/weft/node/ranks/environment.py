@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from pathlib import Path
 
 from weft.node.ranks.launchers import Place, find_launcher, launcher_variables
@@ -12,6 +13,7 @@ from weft.wire.environment import Environment
 WATCHER = Path(__file__).parents[1] / "watcher"
 # A launcher tells its own processes these; a plain program is not one of several.
 SCRIPT_OF_SLURM = "SLURM_SUBMIT_DIR"  # told to scripts of sbatch
+SLURM_NUMBERS = 1 << 26  # its own are smaller
 OF_A_GANG = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
@@ -74,14 +76,20 @@ def rank_environment(
     return {**env, **watcher_variables(env.get("PYTHONPATH", ""))} if spec.watch else env
 
 
+def slurm_number(job: str) -> int:
+    """A job as a number in the range of Slurm's: scripts compute ports and seeds from it."""
+    return zlib.crc32(job.encode()) % SLURM_NUMBERS or 1
+
+
 def slurm_variables(spec: AttemptSpec, local: int) -> dict[str, str]:
     """What scripts written for Slurm look for; nothing for jobs that are none."""
     if SCRIPT_OF_SLURM not in spec.env:
         return {}
     tasks = spec.world_size or max(len(spec.devices), 1)
+    number = slurm_number(spec.job)
     variables = {
-        "SLURM_JOB_ID": spec.job,
-        "SLURM_JOBID": spec.job,
+        "SLURM_JOB_ID": number,
+        "SLURM_JOBID": number,
         "SLURM_JOB_NUM_NODES": spec.nodes,
         "SLURM_NNODES": spec.nodes,
         "SLURM_NODEID": spec.node_rank,

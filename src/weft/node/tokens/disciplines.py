@@ -18,8 +18,21 @@ from weft.node.errors import NodeError
 from weft.node.tokens.members import Key, Member, Request, TokenState
 
 NEVER = float("inf")
+GRAIN_US = 50.0  # AntMan's: what the pacing of launches is not told apart from
 PATIENCE_S = 0.25  # a gang that waits longer is kept free for
 Place = tuple[float, int]
+
+
+def idle_us(run_us: float, percent: float, slept_us: float = 0.0) -> float:
+    """AntMan's pause after a stage of `run_us`, `slept_us` of it asleep, to keep a share of time.
+
+    Infinite for a share of 0: the job is suspended.
+    """
+    if percent >= 100.0:
+        return 0.0
+    if percent <= 0.0:
+        return NEVER
+    return max((run_us - slept_us) * 100.0 / percent - run_us - GRAIN_US, 0.0)
 
 
 class Discipline(Protocol):
@@ -126,7 +139,7 @@ class Paced:
             return 0.0
         beside = any(not rival.opportunistic for rival in book.rivals(request, now))
         part = min(member.weight, self.duty if beside else 1.0)
-        return pace.freed + pace.stage_s * (1.0 / part - 1.0)
+        return pace.freed + 1e-6 * idle_us(1e6 * pace.stage_s, 100.0 * part)
 
 
 @dataclass(slots=True)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from weft.core.knowledge.knowledge import TunableBatch
 from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Batch, Job
-from weft.formulas.training.tunable_batch import TunableBatch
 from weft.frozen import frozen
 
 

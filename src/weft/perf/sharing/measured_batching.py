@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import TunableBatch
 from weft.core.model.job import Job, JobId
-from weft.formulas.training.tunable_batch import TunableBatch
 
 PROPORTIONAL = 0.75  # of the memory at the first batch, until a larger one was seen
 

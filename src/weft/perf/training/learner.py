@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass, field
-from typing import Any
+from math import isfinite
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import EpochsSoFar, LossSoFar
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job, JobId
 from weft.core.state.table import Floats
-from weft.formulas.training.learning import Learned, Ratios
-from weft.formulas.training.regimes import EpochsSeen
+from weft.formulas.training.learning import Ratios
+from weft.formulas.training.regimes import Regimes, regimes_of
 from weft.formulas.training.tasks import Tasks, tasks_of
+from weft.perf.goodput.belief import row_of
 from weft.perf.training.layers import Network, apart, even, network_of, ratio_form, speed
 from weft.perf.training.loss import LEAST_POINTS, epochs_left
 from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
-from weft.perf.training.reported import Loss, Smoothed, follow_epochs, follow_loss
 from weft.perf.training.servers import (
     Asynchronous,
     Point,
@@ -86,7 +88,7 @@ class Learner:
         self._node_gpus = min((node.gpus for node in cluster.nodes), default=1)
         self._heard: dict[JobId, Heard] = {}
         self._smoothed: dict[JobId, Smoothed] = {}
-        self._epochs: dict[JobId, EpochsSeen] = {}
+        self._epochs: dict[JobId, EpochsSoFar] = {}
 
     def observe(self, job: Job, kind: str, report: Report) -> None:  # noqa: ARG002
         """Take in a speed, a count of updates, an epoch, a loss, or all of them."""
@@ -136,7 +138,7 @@ class Learner:
             self._smoothed[JobId(job)] = Smoothed(*values)
         for job, (over, begun, batch, slower) in saved.get("epochs", {}).items():
             counts = {int(size): int(n) for size, n in begun}
-            self._epochs[JobId(job)] = EpochsSeen(over, counts, batch, slower)
+            self._epochs[JobId(job)] = EpochsSoFar(over, counts, batch, slower)
         for job, fields in saved["heard"].items():
             heard = Heard(**{name: fields[name] for name in TOLD})
             heard.speeds = {
@@ -204,7 +206,7 @@ class Learner:
             heard.left, heard.left_of = epochs_left(heard.epochs[:-1]), len(heard.epochs)
         return max(heard.left, 1.0) * smoothed.epoch_steps * smoothed.gpu_s / job.demand.gpus
 
-    def learned(self, job: Job) -> Learned | None:
+    def learned(self, job: Job) -> LossSoFar | None:
         """The last report, and the law of all of them."""
         heard = self._heard.get(job.id)
         if heard is None or not heard.losses:
@@ -213,7 +215,7 @@ class Learner:
             # A law of many points hardly changes with one more: a tenth more is worth a fit.
             heard.fit_at = heard.reports + max(heard.reports // 10, 1)
             heard.law = fit_law(heard.iterations, heard.losses)
-        return Learned(
+        return LossSoFar(
             heard.iterations[-1],
             heard.losses[-1],
             heard.largest,
@@ -222,7 +224,7 @@ class Learner:
             heard.law,
         )
 
-    def epochs(self, job: Job) -> EpochsSeen | None:
+    def epochs(self, job: Job) -> EpochsSoFar | None:
         """As it reported them; None of a job that declares no regimes or has not reported."""
         return self._epochs.get(job.id)
 
@@ -245,3 +247,139 @@ def _known(job: Job) -> tuple[Tasks, Network] | None:
     tasks = tasks_of(job)
     network = network_of(job) if tasks is not None else None
     return None if tasks is None or network is None else (tasks, network)
+
+
+# ---- Losses as jobs report them: by iterations, or of single batches with all their scatter
+
+
+SMOOTH = 0.3  # the part that a new loss has in the smoothed one
+
+
+class Loss(NamedTuple):
+    """A loss after an iteration, and its changes in one: the last one and the largest.
+
+    `gpu_s` is one iteration's time times its GPUs, None where unknown.
+    """
+
+    iteration: float
+    epoch: float
+    loss: float
+    recent: float
+    largest: float
+    gpu_s: float | None
+
+
+def follow_loss(report: Report) -> Loss | None:
+    """The loss of a job that follows it itself; None where it reports none."""
+    if report.iteration is None or report.loss is None:
+        return None
+    seconds = report.iteration_s
+    return Loss(
+        report.iteration,
+        report.iteration if report.epoch is None else report.epoch,
+        report.loss,
+        report.loss_change or 0.0,
+        report.loss_change_most or 0.0,
+        None if seconds is None else seconds * (report.gpus or 1.0),
+    )
+
+
+@dataclass(slots=True)
+class Smoothed:
+    """The loss of a job that reports that of its last batch.
+
+    `loss` is smoothed; `largest` and `recent` are changes of it in one step. `gpu_s` is one step's
+    time times its GPUs. An epoch has `epoch_steps` steps, 0 before one was seen from end to end.
+    """
+
+    steps: float = -1.0
+    loss: float = 0.0
+    largest: float = 0.0
+    recent: float = 0.0
+    gpu_s: float = 0.0
+    epoch: float = 0.0
+    epoch_began: float | None = None
+    epoch_steps: float = 0.0
+
+    def take(self, report: Report) -> Loss | None:
+        """Take in a report; None for one with nothing new."""
+        row, steps, loss = row_of(report), report.steps, report.loss
+        if row is None or steps is None or loss is None or report.step_s is None:
+            return None
+        if not isfinite(loss) or steps <= self.steps:
+            return None
+        before = self.loss
+        if self.steps >= 0.0:
+            loss = (1.0 - SMOOTH) * before + SMOOTH * loss
+            self.recent = abs(before - loss) / (steps - self.steps)
+            self.largest = max(self.largest, self.recent)
+        self.loss, self.steps = loss, steps
+        self.gpu_s = report.step_s * row.replicas
+        self._count_epochs(report.epoch or 0.0)
+        return Loss(steps, self.epoch, loss, self.recent, self.largest, self.gpu_s)
+
+    def _count_epochs(self, epoch: float) -> None:
+        if epoch <= self.epoch:
+            return
+        if self.epoch_began is not None:
+            self.epoch_steps = (self.steps - self.epoch_began) / (epoch - self.epoch)
+        self.epoch, self.epoch_began = epoch, self.steps
+
+
+# Epochs as jobs report them: which have begun, at which batch size, and how long they take.
+
+# How far off, in samples for the time, declared epochs must be before what was measured counts.
+CALIBRATE = 0.4
+
+
+def follow_epochs(job: Job, seen: EpochsSoFar | None, report: Report) -> EpochsSoFar | None:
+    """What is seen of a job's epochs after one more report; None where there is nothing to see.
+
+    Epochs that passed since the last report are taken for ones at the batch size known then. A job
+    that went back to a checkpoint is not told twice.
+    """
+    if report.epoch is None or report.batch is None:
+        return seen
+    declared = regimes_of(job)
+    if declared is None:
+        return None
+    batch, over = _nearest(declared, report.batch), min(int(report.epoch), declared.epochs)
+    slower = _slower(declared, batch, report)
+    if seen is None:
+        begun = {batch: min(over + 1, declared.epochs)}
+        return EpochsSoFar(over, begun, batch, slower)
+    if over < seen.over:
+        return seen
+    begun = _count(seen, over, batch, declared.epochs)
+    return EpochsSoFar(over, begun, batch, slower if report.step_s else seen.slower)
+
+
+def _count(seen: EpochsSoFar, over: int, batch: int, epochs: int) -> dict[int, int]:
+    begun = dict(seen.begun)
+    if over == seen.over:  # the epoch under way goes on at the batch it has now
+        _move(begun, seen.batch, -1)
+    else:
+        _move(begun, seen.batch, over - seen.over - 1)
+    if over < epochs or over == seen.over:
+        _move(begun, batch, 1)
+    return begun
+
+
+def _move(begun: dict[int, int], batch: int, by: int) -> None:
+    begun[batch] = begun.get(batch, 0) + by
+    if begun[batch] <= 0:
+        del begun[batch]
+
+
+def _nearest(declared: Regimes, batch: float) -> int:
+    """The declared batch size that one reported is closest to."""
+    return min(declared.epoch_s, key=lambda declared_batch: abs(declared_batch - batch))
+
+
+def _slower(declared: Regimes, batch: int, report: Report) -> float:
+    """How many times as long as declared an epoch takes, where that is much."""
+    if not report.step_s or not report.batch or declared.samples <= 0.0:
+        return 1.0
+    measured = declared.samples / report.batch * report.step_s
+    ratio = measured / declared.epoch_s[batch]
+    return ratio if abs(1.0 / ratio - 1.0) > CALIBRATE else 1.0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.perf.goodput.model import Floats
+from weft.core.state.table import Floats
 from weft.perf.training.servers import nonnegative
 
 LEAST_POINTS = 3

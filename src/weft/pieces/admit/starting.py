@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Preemption, Taxonomy
+from weft.core.plan.taxonomy import Preemption, declare
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats, Rows
 from weft.frozen import frozen
@@ -22,19 +22,26 @@ from weft.pieces.parts import Ranking
 from weft.pieces.place.gangs import Placer
 
 Counted = Literal["least", "asked"]
-NEVER = Taxonomy(preemption=Preemption.NEVER)
+NEVER = declare(Preemption.NEVER)
 OVERTAKEN = "overtaking"
 BEHIND = "who does not fit keeps those behind it waiting"
 
 
 @frozen
-class InTurn:
-    """Strictly in order: a job that does not fit holds up everyone behind it; nobody is stopped."""
+class Starting:
+    """What ways to start have in common; `by` is the size that counts where sizes are chosen."""
 
     by: Counted = "least"
 
-    about = About("in-turn", "baseline", taxonomy=NEVER, idles=BEHIND)
     stops = False
+    overtakes = True
+
+
+@frozen
+class InTurn(Starting):
+    """Strictly in order: a job that does not fit holds up everyone behind it; nobody is stopped."""
+
+    about = About("in-turn", "baseline", taxonomy=NEVER, idles=BEHIND)
     overtakes = False
 
     def start(self, view: View, ranking: Ranking, place: Placer) -> Plan:
@@ -50,14 +57,10 @@ class InTurn:
 
 
 @frozen
-class Backfill:
+class Backfill(Starting):
     """Whoever fits in what is free, the first in the order first; nobody is stopped."""
 
-    by: Counted = "least"
-
     about = About("backfill", "baseline", taxonomy=NEVER, starves=OVERTAKEN)
-    stops = False
-    overtakes = True
 
     def start(self, view: View, ranking: Ranking, place: Placer) -> Plan:
         """Pass over those that do not fit."""
@@ -72,14 +75,11 @@ class Backfill:
 
 
 @frozen
-class Preempt:
+class Preempt(Starting):
     """The first in the order that fit together; running jobs behind them are stopped."""
 
-    by: Counted = "least"
-
-    about = About("preempt", "baseline", taxonomy=Taxonomy(preemption=Preemption.STOPS))
+    about = About("preempt", "baseline", taxonomy=declare(Preemption.STOPS))
     stops = True
-    overtakes = True
 
     def start(self, view: View, ranking: Ranking, place: Placer) -> Plan:
         """Who still is among the first keeps its place."""

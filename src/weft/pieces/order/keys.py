@@ -6,7 +6,7 @@ import numpy as np
 
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Fairness, Knowledge, Objective, Taxonomy
+from weft.core.plan.taxonomy import Fairness, Knowledge, Objective, declare
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats
 from weft.frozen import frozen
@@ -14,7 +14,7 @@ from weft.pieces.pack import start_newcomer
 from weft.pieces.parts import Ranking
 from weft.pieces.place.gangs import Placer
 
-SHORT = Taxonomy(objective=Objective.COMPLETION_TIME, knowledge=Knowledge.DURATIONS)
+SHORT = declare(Objective.COMPLETION_TIME, Knowledge.DURATIONS)
 SHORTER = "a stream of shorter jobs"
 
 
@@ -58,7 +58,7 @@ class Anybody:
 class Arrival(Keyed):
     """Jobs in the order they came."""
 
-    about = About("fifo", "baseline", taxonomy=Taxonomy(objective=Objective.IN_ORDER))
+    about = About("fifo", "baseline", taxonomy=declare(Objective.IN_ORDER))
     admits = "in-turn"
 
     def rank(self, view: View) -> Ranking:
@@ -114,11 +114,7 @@ class Lateness(Keyed):
         "ftf",
         "Mohan et al. 2022",
         needs=Needs.REMAINING,
-        taxonomy=Taxonomy(
-            objective=Objective.FAIRNESS,
-            knowledge=Knowledge.DURATIONS,
-            fairness=Fairness.FINISH_TIME,
-        ),
+        taxonomy=declare(Objective.FAIRNESS, Knowledge.DURATIONS, Fairness.FINISH_TIME),
     )
     admits = "preempt"
 

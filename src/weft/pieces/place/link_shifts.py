@@ -9,9 +9,15 @@ from typing import Literal
 
 from weft.core.model.job import Allocation, JobId, TimeShift
 from weft.core.plan.view import View
-from weft.formulas.network.affinity import find_groups, has_loop, merge_links, unite_shifts
 from weft.formulas.network.circles import Circle, choose_grid, circle_of, round_periods
-from weft.formulas.network.compatibility import Fit, fit_link
+from weft.formulas.network.compatibility import (
+    Fit,
+    find_groups,
+    fit_link,
+    has_loop,
+    merge_links,
+    unite_shifts,
+)
 from weft.frozen import frozen
 
 DIGITS = 6  # of a score: links that differ by less are alike

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Sharing, Taxonomy
+from weft.core.plan.taxonomy import Sharing, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.parts import Admit, Ranking
@@ -15,7 +15,7 @@ from weft.pieces.place.gangs import Placer
 class Alone:
     """Nobody shares a device, but those who asked for a part of one."""
 
-    about = About("alone", "baseline", taxonomy=Taxonomy(sharing=Sharing.EXCLUSIVE))
+    about = About("alone", "baseline", taxonomy=declare(Sharing.EXCLUSIVE))
     with_stops = None
 
     def start(self, view: View, ranking: Ranking, admit: Admit, place: Placer) -> Plan:

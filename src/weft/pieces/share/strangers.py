@@ -23,9 +23,9 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
+from weft.core.state.releasing import devices_of
 from weft.core.stops import Rung
-from weft.pieces.share.company import PROMISES, can_promise, gets_on
-from weft.pieces.share.parting import find_parted
+from weft.pieces.share.parting import PROMISES, can_promise, find_parted, gets_on
 
 RESIDENTS = 16  # on one device
 KEPT_FREE = 0.03  # of a device's memory: contexts, fragments, what the driver takes
@@ -168,18 +168,23 @@ class _Search:
             return None  # others, who are not shown here, have a part of it
         room_gb = node.device_gb * (1.0 - KEPT_FREE)
         residents = _Residents(node.kind, room_gb)
-        residents.asleep.update(self._find_frozen(device, residents))
+        residents.asleep.update(self._find_frozen(device, rows, residents))
         for row in sorted(rows):
             residents.claims[row] = self._count(row, self._after[row], residents)
         return residents
 
-    def _find_frozen(self, device: Device, residents: _Residents) -> Iterable[tuple[JobId, float]]:
-        """Jobs that are frozen on a device, with the memory that they keep there."""
+    def _find_frozen(
+        self, device: Device, rows: Sequence[int], residents: _Residents
+    ) -> Iterable[tuple[JobId, float]]:
+        """Jobs that are frozen on a device and stay so, with the memory that they keep there."""
         for job, sleeping in self._view.asleep.items():
-            row = self._view.table.find(job)
-            if row is None or sleeping.rung is not Rung.FREEZE or self._home(row) != device:
+            if sleeping.rung is not Rung.FREEZE or device not in devices_of(sleeping.on):
                 continue
-            yield job, max(sleeping.device_gb, self._count(row, sleeping.on, residents))
+            if (row := self._view.table.find(job)) is None:  # others decide for it
+                known_gb = max(sleeping.device_gb, sleeping.on.sharing.gpu_mem_gb or 0.0)
+                yield job, known_gb or residents.room_gb
+            elif row not in rows:
+                yield job, max(sleeping.device_gb, self._count(row, sleeping.on, residents))
 
     def _may_have_company(self, row: int) -> bool:
         job, on = self._view.job(row), self._after[row]

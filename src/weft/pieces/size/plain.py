@@ -7,7 +7,7 @@ from math import ceil
 
 from weft.core.model.job import Config
 from weft.core.plan.about import About, Controls
-from weft.core.plan.taxonomy import Elasticity, Fairness, Preemption, Taxonomy
+from weft.core.plan.taxonomy import Elasticity, Fairness, Preemption, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.fit import EPS
@@ -19,7 +19,7 @@ from weft.pieces.place.gangs import acceptable
 class Asked:
     """As many GPUs as the job asked for."""
 
-    about = About("asked", "baseline", taxonomy=Taxonomy(elasticity=Elasticity.RIGID))
+    about = About("asked", "baseline", taxonomy=declare(Elasticity.RIGID))
     stops = False
 
     def choose_sizes(self, view: View) -> Sizes:
@@ -37,7 +37,7 @@ class Least:
         "baseline",
         controls=Controls.COUNT,
         idles="nobody gets more than the least it can do with",
-        taxonomy=Taxonomy(elasticity=Elasticity.GPUS),
+        taxonomy=declare(Elasticity.GPUS),
     )
     stops = False
 
@@ -66,11 +66,7 @@ class EqualPart:
             idles="GPUs are divided again once an interval",
             controls=Controls.COUNT,
             every=self.interval,
-            taxonomy=Taxonomy(
-                elasticity=Elasticity.GPUS,
-                preemption=Preemption.RESIZES,
-                fairness=Fairness.JOBS,
-            ),
+            taxonomy=declare(Elasticity.GPUS, Preemption.RESIZES, Fairness.JOBS),
         )
 
     def choose_sizes(self, view: View) -> Sizes:

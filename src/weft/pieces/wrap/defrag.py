@@ -22,9 +22,9 @@ import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice, Tier
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason
+from weft.core.plan.taxonomy import Objective, Preemption, Topology, declare
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats
 from weft.frozen import frozen
@@ -59,10 +59,8 @@ class Defrag(Wrapper):
     less than `min_run_s` seconds. What a gang gains must be more than `margin` times what is lost.
     """
 
-    adds = tax.Taxonomy(
-        objective=tax.Objective.COMPLETION_TIME | tax.Objective.UTILIZATION,
-        topology=tax.Topology.CONSOLIDATED,
-        preemption=tax.Preemption.MOVES,
+    adds = declare(
+        Objective.COMPLETION_TIME | Objective.UTILIZATION, Topology.CONSOLIDATED, Preemption.MOVES
     )
     moves: int = 4
     margin: float = 2.0

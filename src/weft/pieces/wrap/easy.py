@@ -18,9 +18,8 @@ import numpy as np
 
 from weft.core.errors import bad_values
 from weft.core.model.job import Job, NodeId
-from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, may_idle
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Objective, declare
 from weft.core.plan.view import View
 from weft.core.state.releasing import devices_of
 from weft.core.state.table import Bools, Floats
@@ -56,18 +55,14 @@ class Easy(Wrapper):
     reserve: float = 0.5
     backfill: float = 0.8
 
-    adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES)
+    adds = declare(Objective.GUARANTEES)
+    idles = "GPUs are kept for a job that has waited long"
 
     def __post_init__(self) -> None:
         if self.patience_s < 0.0:
             raise bad_values("easy", self, "patience_s", "it is 0 or more")
         if not (0.0 < self.reserve < 1.0 and 0.0 < self.backfill < 1.0):
             raise bad_values("easy", self, "reserve backfill", "both are quantiles between 0 and 1")
-
-    @property
-    def about(self) -> About:
-        """The inner policy's."""
-        return may_idle(self.inner.about, "GPUs are kept for a job that has waited long")
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, without jobs that would be in the way for long."""

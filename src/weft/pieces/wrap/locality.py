@@ -15,9 +15,8 @@ import numpy as np
 
 from weft.core.errors import bad_values
 from weft.core.model.job import Job
-from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, may_idle
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Topology, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.wrap.sub_cluster import decide_among
@@ -37,18 +36,14 @@ class Locality(Wrapper):
     relax_s: float = 600.0
     rounds: int = 3
 
-    adds = tax.Taxonomy(topology=tax.Topology.CONSOLIDATED)
+    adds = declare(Topology.CONSOLIDATED)
+    idles = "a gang waits for nodes close together at first"
 
     def __post_init__(self) -> None:
         if not self.relax_s > 0.0 or self.rounds < 1:
             raise bad_values(
                 "locality", self, "relax_s rounds", "relax_s is above 0, rounds 1 or more"
             )
-
-    @property
-    def about(self) -> About:
-        """The inner policy's."""
-        return may_idle(self.inner.about, "a gang waits for nodes close together at first")
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, without gangs that it would spread too soon."""

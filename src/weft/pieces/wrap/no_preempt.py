@@ -7,8 +7,8 @@ move such a job is it asked again, without those jobs in its sight.
 from __future__ import annotations
 
 from weft.core.model.job import JobId
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Objective, declare
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
@@ -21,7 +21,7 @@ from weft.stack.wrapper import Wrapper
 class NoPreempt(Wrapper):
     """Let jobs that cannot be preempted run to their end where they are."""
 
-    adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES)
+    adds = declare(Objective.GUARANTEES)
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision; a second one without the firm jobs if it moves any."""

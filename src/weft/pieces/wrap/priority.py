@@ -14,9 +14,9 @@ from functools import partial
 import numpy as np
 
 from weft.core.model.job import Allocation, JobId, Tier
-from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Controls, may_idle
+from weft.core.plan.about import Controls
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Objective, Preemption, declare
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column
 from weft.frozen import frozen
@@ -26,19 +26,13 @@ from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
 
-BEHIND = "lower priorities wait behind a job of a higher one that does not fit"
-
 
 @frozen
 class Priority(Wrapper):
     """Let jobs of higher priority choose first, and take the places of opportunistic ones."""
 
-    adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES, preemption=tax.Preemption.STOPS)
-
-    @property
-    def about(self) -> About:
-        """The inner policy's."""
-        return may_idle(self.inner.about, BEHIND)
+    adds = declare(Objective.GUARANTEES, Preemption.STOPS)
+    idles = "lower priorities wait behind a job of a higher one that does not fit"
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, class by class."""

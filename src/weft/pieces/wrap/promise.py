@@ -15,10 +15,10 @@ from dataclasses import replace
 import numpy as np
 
 from weft.core.model.job import Allocation, Job, JobId, Or, Tier
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
+from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, declare
 from weft.core.plan.view import PromiseTerms, View
 from weft.core.state.table import Bools, Column
 from weft.frozen import frozen
@@ -45,10 +45,8 @@ class KeepPromises(Wrapper):
     quantile: float = 0.9
     restarts: int = 2
 
-    adds = tax.Taxonomy(
-        objective=tax.Objective.DEADLINES | tax.Objective.GUARANTEES,
-        knowledge=tax.Knowledge.DURATIONS,
-        preemption=tax.Preemption.STOPS,
+    adds = declare(
+        Objective.DEADLINES | Objective.GUARANTEES, Knowledge.DURATIONS, Preemption.STOPS
     )
 
     def __post_init__(self) -> None:

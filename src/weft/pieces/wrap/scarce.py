@@ -13,9 +13,8 @@ import numpy as np
 
 from weft.core.errors import bad_values
 from weft.core.model.job import Job
-from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, may_idle
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Objective, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.stack.ask_policy import ask
@@ -34,18 +33,14 @@ class Scarce(Wrapper):
     patience_s: float = 3600.0
     busy: float = 0.5
 
-    adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES)
+    adds = declare(Objective.GUARANTEES)
+    idles = "scarce GPUs are kept for jobs that need them"
 
     def __post_init__(self) -> None:
         if self.patience_s < 0.0 or not 0.0 <= self.busy <= 1.0:
             raise bad_values(
                 "scarce", self, "patience_s busy", "patience_s is 0 or more, busy from 0 to 1"
             )
-
-    @property
-    def about(self) -> About:
-        """The inner policy's."""
-        return may_idle(self.inner.about, "scarce GPUs are kept for jobs that need them")
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, where jobs that wait ask for fewer kinds."""

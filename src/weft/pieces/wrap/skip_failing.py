@@ -14,11 +14,11 @@ import numpy as np
 
 from weft.core.errors import PlanError, WeftError
 from weft.core.model.job import JobId
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.rules import check_plan
+from weft.core.plan.taxonomy import Objective, declare
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Rows
 from weft.frozen import frozen
@@ -44,7 +44,7 @@ class SkipFailing(Wrapper):
 
     again_s: float = 600.0
 
-    adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES)
+    adds = declare(Objective.GUARANTEES)
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, for as many jobs as it stands."""

@@ -16,11 +16,11 @@ import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import Controls
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for
+from weft.core.plan.taxonomy import Objective, declare
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
 from weft.frozen import frozen
@@ -68,7 +68,7 @@ class Steady(Wrapper):
     min_run_s: float = 60.0
     margin: float = 2.0
 
-    adds = tax.Taxonomy(objective=tax.Objective.THROUGHPUT)
+    adds = declare(Objective.THROUGHPUT)
 
     def __post_init__(self) -> None:
         if self.min_run_s < 0.0 or self.margin < 0.0:

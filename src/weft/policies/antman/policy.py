@@ -22,19 +22,27 @@ import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Tier
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, Sharing, classify
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.policies.antman.fair import Round, Terms
 
-WHERE = tax.classify(
-    tax.Objective.UTILIZATION | tax.Objective.GUARANTEES,
-    tax.Knowledge.PROFILES,
-    tax.Preemption.NEVER,
-    sharing=tax.Sharing.OPPORTUNISTIC,
+ABOUT = About(
+    "antman",
+    "Xiao et al. 2020",
+    controls=Controls.SHARE | Controls.TIER,
+    starves="opportunistic jobs get what is left",
+    idles="free devices gather for the first gang that can use them",
+    ties=Ties.NONE,
+    taxonomy=classify(
+        Objective.UTILIZATION | Objective.GUARANTEES,
+        Knowledge.PROFILES,
+        Preemption.NEVER,
+        Sharing.OPPORTUNISTIC,
+    ),
 )
 
 
@@ -57,15 +65,7 @@ class Antman:
     used_gb: float = 16.0
     margin_gb: float = 0.5
 
-    about = About(
-        "antman",
-        "Xiao et al. 2020",
-        controls=Controls.SHARE | Controls.TIER,
-        starves="opportunistic jobs get what is left",
-        idles="free devices gather for the first gang that can use them",
-        ties=Ties.NONE,
-        taxonomy=WHERE,
-    )
+    about = ABOUT
 
     def __post_init__(self) -> None:
         if self.epoch <= 0:

@@ -33,7 +33,7 @@ from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.table import Bools
+from weft.core.state.table import Bools, Floats
 from weft.formulas.fairness.shares import check_weights
 from weft.frozen import frozen
 from weft.policies.astraea.accounts import (
@@ -48,7 +48,6 @@ from weft.policies.astraea.accounts import (
     count_lengths,
     sum_hours,
 )
-from weft.policies.astraea.order import classify, reward
 from weft.policies.astraea.tenants import Tenant, grant_quotas
 from weft.policies.astraea.turn import Leases, Turn, tenant_of
 
@@ -58,7 +57,7 @@ WHERE = tax.classify(
     tax.Objective.FAIRNESS,
     tax.Knowledge.NOTHING,
     tax.Preemption.STOPS,
-    fairness=tax.Fairness.JOBS | tax.Fairness.USERS,
+    tax.Fairness.JOBS | tax.Fairness.USERS,
 )
 
 
@@ -313,3 +312,51 @@ def _by_tenant(view: View, rows: Sequence[int]) -> dict[str, list[int]]:
     for row in rows:
         by_tenant.setdefault(tenant_of(view.job(row)), []).append(row)
     return by_tenant
+
+
+# ---- Which job of a tenant is next: the least served, or the one most likely to end soon
+
+
+CLASSES = 5
+FEWEST_BINS = 5  # of a histogram that says something
+
+Histogram = Mapping[int, int]
+
+
+def classify(ltgf: Floats, classes: int = CLASSES) -> Floats:
+    """The discrete class of each fairness ratio: lower is served less; 0 where nothing was."""
+    log = np.log(np.maximum(ltgf, 1e-300))
+    f = -log / np.sqrt(1.0 + log**2)
+    numbers: Floats = classes - np.floor((f + 1.0) / 2.0 * classes)
+    numbers[ltgf <= 0.0] = 0.0
+    return numbers
+
+
+def chance_to_end(executed: float, lease: float, ended: Histogram) -> float:
+    """Probability that a job ends within its next lease, given how long it has run.
+
+    `ended` counts jobs by the number of whole leases they took; beyond them the end is near.
+    """
+    here = int(executed // lease)
+    behind = sum(count for bin_, count in ended.items() if bin_ >= here)
+    return ended.get(here, 0) / behind if behind else 1.0
+
+
+def reward(
+    executed: Floats, gpus: Floats, lease: float, lengths: Mapping[float, Histogram]
+) -> Floats:
+    """The chance to end within a lease for each GPU: jobs of the same size are the evidence."""
+    everybody: dict[int, int] = {}
+    for counts in lengths.values():
+        for bin_, count in counts.items():
+            everybody[bin_] = everybody.get(bin_, 0) + count
+    chances = np.zeros(len(executed))
+    known: dict[tuple[float, int], float] = {}
+    for i, (ran, size) in enumerate(zip(executed.tolist(), gpus.tolist(), strict=True)):
+        key = (size, int(ran // lease))
+        if key not in known:
+            own = lengths.get(size, {})
+            evidence = own if len(own) >= FEWEST_BINS else everybody
+            known[key] = chance_to_end(ran, lease, evidence)
+        chances[i] = known[key] / max(size, 1e-9)
+    return chances

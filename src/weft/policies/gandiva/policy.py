@@ -21,9 +21,11 @@ Deviations  turns are real suspensions: a job leaves its devices at the end of i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from itertools import combinations
 
 from weft.core.errors import InvalidConfig
+from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, JobId, NodeId, Sharing, Slice
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties
@@ -31,24 +33,23 @@ from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.frozen import frozen
-from weft.policies.gandiva.moving import defragment, grow, relieve
 from weft.policies.gandiva.occupancy import (
     GandivaMemory,
     Occupancy,
+    Pair,
     Turn,
     fill_slice,
     known,
     next_turn,
 )
-from weft.policies.gandiva.packing import candidate, judge
-from weft.policies.gandiva.place import place
+from weft.policies.gandiva.place import place, with_room
 
 EPS = 1e-9
 WHERE = tax.classify(
     tax.Objective.FEEDBACK | tax.Objective.UTILIZATION,
     tax.Knowledge.NOTHING,
     tax.Preemption.SUSPENDS | tax.Preemption.MOVES,
-    sharing=tax.Sharing.SIDE_BY_SIDE | tax.Sharing.TURNS,
+    tax.Sharing.SIDE_BY_SIDE | tax.Sharing.TURNS,
 )
 
 
@@ -230,3 +231,122 @@ def _terms(book: Occupancy, unit: JobId, at: tuple[Slice, ...]) -> dict[JobId, A
         )
         for job in members
     }
+
+
+# ---- Migration: jobs in turns to vacated GPUs, whole nodes emptied; growing into idle GPUs
+
+
+def relieve(book: Occupancy) -> None:
+    """Move suspended jobs of oversubscribed nodes to where there is room for them."""
+    if not any(book.free(node) > 0 for node in book.nodes):
+        return
+    for node in book.nodes:
+        for job in reversed(book.units(node)):
+            if book.free(node) >= 0:
+                break
+            if job in book.held or not _single(book, job):
+                continue
+            job_nodes = [n for n in book.nodes_for(book.jobs[job]) if n.id != node]
+            target = with_room(book, job_nodes, book.size(job, node))
+            if target is not None:
+                book.move(job, target.id)
+
+
+def defragment(book: Occupancy, threshold: float) -> None:
+    """Empty nodes that are mostly free, into the gaps of others; all of a node or nothing."""
+    while (node := _emptiest(book, threshold)) is not None:
+        moves = _evacuation(book, node)
+        if moves is None:
+            return
+        for job, to in moves.items():
+            book.move(job, to)
+
+
+def grow(book: Occupancy) -> None:
+    """Double elastic jobs into GPUs of their node that nobody needs."""
+    for node in book.nodes:
+        for job in book.units(node):
+            if not _single(book, job) or not book.jobs[job].preemptible:
+                continue
+            size, most = book.size(job, node), book.jobs[job].demand.max
+            if size <= book.free(node) and 2 * size <= most:
+                book.resize(job, node, 2 * size)
+
+
+def _single(book: Occupancy, job: JobId) -> bool:
+    return job not in book.mate and len(book.home[job]) == 1
+
+
+def _emptiest(book: Occupancy, threshold: float) -> NodeId | None:
+    """The node in use with the most free GPUs, if it is mostly free and none is empty."""
+    best: Node | None = None
+    for node in book.nodes.values():
+        if not book.residents(node.id):
+            return None  # there is a whole node already
+        mostly = book.free(node.id) >= threshold * node.gpus
+        if mostly and (best is None or book.free(node.id) > book.free(best.id)):
+            best = node
+    return None if best is None else best.id
+
+
+def _evacuation(book: Occupancy, node: NodeId) -> dict[JobId, NodeId] | None:
+    """Where each job of a node would go, largest first, without oversubscribing anybody."""
+    units = book.units(node)
+    if any(not _single(book, job) or book.pinned(job) for job in units):
+        return None
+    room = {other: book.free(other) for other in book.nodes if other != node}
+    moves: dict[JobId, NodeId] = {}
+    for job in sorted(units, key=lambda unit: -book.size(unit, node)):
+        size = book.size(job, node)
+        there = [n.id for n in book.nodes_for(book.jobs[job]) if room.get(n.id, 0) >= size]
+        if not there:
+            return None
+        moves[job] = min(there, key=lambda n: room[n])
+        room[moves[job]] -= size
+    return moves
+
+
+# ---- Packing by trial: put two jobs on the same devices, measure, keep or undo
+
+
+BUSY = 0.99  # a job that keeps its devices as busy as this has nothing to give away
+
+
+def worth_it(speeds: Sequence[float]) -> bool:
+    """Whether jobs together do more than in turns; speeds are parts of each one's alone."""
+    return sum(speeds) > 1.0 + 1e-9
+
+
+def judge(book: Occupancy, over: Collection[NodeId]) -> None:
+    """Where the trial is over keep every pair that was worth it; part the others for good."""
+    ended = [pair for pair in book.trials if set(book.home.get(pair[0], {})) <= set(over)]
+    for job_id, other in ended:
+        if book.mate.get(job_id) != other:
+            continue
+        paces = [book.view.sharing().pace(book.jobs[job]) for job in (job_id, other)]
+        measured = [pace for pace in paces if pace is not None]
+        if len(measured) < len(paces) or not worth_it(measured):
+            book.part(job_id, other)
+    book.trials = [pair for pair in book.trials if pair not in ended]
+
+
+def candidate(book: Occupancy, node: NodeId) -> Pair | None:
+    """The two least busy jobs of a node that may run together and were not tried yet."""
+    sharing = book.view.sharing()
+    alone = [job for job in book.residents(node) if _movable(book, job)]
+    use = {job: sharing.profile(book.jobs[job]).gpu_use for job in alone}
+    alone = sorted((job for job in alone if use[job] < BUSY), key=lambda job: use[job])
+    failed = {frozenset(pair) for pair in book.refused}
+    most = book.nodes[node].device_gb
+    for job_id, other in combinations(alone, 2):
+        if book.home[job_id] != book.home[other] or frozenset((job_id, other)) in failed:
+            continue
+        if sum(sharing.profile(book.jobs[job]).mem_gb for job in (job_id, other)) <= most:
+            return job_id, other
+    return None
+
+
+def _movable(book: Occupancy, job: JobId) -> bool:
+    asked = book.jobs[job]
+    free = job not in book.mate and not book.pinned(job)
+    return free and asked.shareable and asked.demand.share == 1.0

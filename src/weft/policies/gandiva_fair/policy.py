@@ -54,9 +54,9 @@ WHERE = tax.classify(
     tax.Objective.FAIRNESS,
     tax.Knowledge.SPEEDS,
     tax.Preemption.SUSPENDS | tax.Preemption.MOVES,
-    heterogeneity=tax.Heterogeneity.SPEEDS,
-    sharing=tax.Sharing.TURNS,
-    fairness=tax.Fairness.USERS,
+    tax.Heterogeneity.SPEEDS,
+    tax.Sharing.TURNS,
+    tax.Fairness.USERS,
 )
 
 

@@ -97,18 +97,19 @@ def in_order(problem: Problem) -> Solution:
 
 
 def cheapest(problem: Problem, prices: Floats) -> Solution:
-    """The most steps per dollar; with deadlines, the most that keeps them.
+    """The most steps per dollar; with deadlines, the most that keeps them, if any does.
 
     A ratio of linear forms, solved by the substitution of Charnes and Cooper; among equal
     ratios the one with most throughput.
     """
     small, group = fold(problem, "gangs", *_deadlines(problem), *_models(problem))
-    program = Program(small)
+    program, floor = Program(small), _floors(small)
     gain = program.throughput()
     bill = prices[program.on] * program.gang
-    ratio = _best_ratio(program, gain, bill)
-    # Nothing is lost to rounding: a ratio a little less than the best admits the best itself.
-    solution = within_deadlines(program, gain - (1.0 - PRECISION) * ratio * bill)
+    ratio = _best_ratio(program, gain, bill, floor)
+    if floor is not None and ratio == 0.0:  # no deadline can be kept
+        floor, ratio = None, _best_ratio(program, gain, bill, None)
+    solution = greatest_sum(program, gain, floor, surplus=gain - ratio * bill)
     return unfold(small, replace(solution, value=ratio), problem, group)
 
 
@@ -169,14 +170,13 @@ OBJECTIVES: Mapping[str, Callable[[Problem], Solution]] = {
 }
 
 
-def _best_ratio(program: Program, gain: Floats, bill: Floats) -> float:
+def _best_ratio(program: Program, gain: Floats, bill: Floats, floor: Floats | None) -> float:
     """The greatest gain per bill: with y = t x and a bill of 1, a linear program in y and t."""
     scale = float(gain.max(initial=0.0))
     if scale == 0.0:
         return 0.0
     matrix = program.base.beside(-program.limits)
     limits = np.append(np.zeros(len(program.limits)), 1.0)
-    floor = _floors(program.problem)
     if floor is not None:
         matrix = matrix.above(program.speeds().scaled(np.full(len(floor), -1.0)).beside(floor))
         limits = np.append(np.zeros(len(program.limits) + len(floor)), 1.0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About
+from weft.core.plan.taxonomy import Fairness, Knowledge, Objective, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.order.keys import Resting
@@ -27,11 +27,7 @@ class OwedTime(Resting):
     about = About(
         "gavel",
         "Narayanan et al. 2020",
-        taxonomy=tax.Taxonomy(
-            objective=tax.Objective.FAIRNESS,
-            knowledge=tax.Knowledge.SPEEDS,
-            fairness=tax.Fairness.JOBS,
-        ),
+        taxonomy=declare(Objective.FAIRNESS, Knowledge.SPEEDS, Fairness.JOBS),
     )
     admits = "preempt"
 

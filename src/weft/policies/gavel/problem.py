@@ -221,13 +221,22 @@ def highest_level(
     return program.solution(float(optimum.x[-1]) / scale, optimum.x), duals
 
 
-def greatest_sum(program: Program, worth: Floats, floor: Floats | None = None) -> Solution:
-    """The most worth of all variables, with throughput >= floor for every class."""
+def greatest_sum(
+    program: Program, worth: Floats, floor: Floats | None = None, surplus: Floats | None = None
+) -> Solution:
+    """The most worth of all variables, with throughput >= floor for every class.
+
+    Where a `surplus` of each variable is given, theirs in all is not below 0.
+    """
     scale = float(np.abs(worth).max(initial=0.0)) or 1.0
     matrix, limits = program.base, program.limits
     if floor is not None:
         safe = np.maximum(program.best(), 1e-12)
         matrix = matrix.above(program.speeds().scaled(-1.0 / safe))
         limits = np.concatenate([limits, -floor / safe])
+    if surplus is not None:
+        unit = float(np.abs(surplus).max(initial=0.0)) or 1.0
+        matrix = matrix.above(Sparse.of(-surplus[None, :] / unit))
+        limits = np.append(limits, 0.0)
     optimum = maximise(worth / scale, matrix, limits, interior=program.problem.interior)
     return program.solution(optimum.value * scale, optimum.x)

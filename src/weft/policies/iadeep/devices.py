@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from weft.core.knowledge.knowledge import Tunable
+from weft.core.knowledge.knowledge import TunableBatch
 from weft.core.knowledge.programs import program_of
 from weft.core.model.job import Allocation, Batch, Job, JobId, Sharing
 from weft.core.plan.view import View
@@ -48,7 +48,7 @@ class Devices:
         """What a device is called in memory."""
         return f"{self.view.cluster.nodes[device.node].id}/{device.gpu}"
 
-    def tunable(self, job: JobId) -> Tunable | None:
+    def tunable(self, job: JobId) -> TunableBatch | None:
         """What is known of a job's batch sizes."""
         return self.view.sharing().tunable(self.jobs[job])
 

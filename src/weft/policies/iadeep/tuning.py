@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.knowledge.knowledge import Tunable
+from weft.core.knowledge.knowledge import TunableBatch
 from weft.core.model.job import JobId
 from weft.core.state.table import Bools, Floats
 from weft.frozen import frozen
@@ -63,7 +63,7 @@ class Tuner:
     def onward(
         self,
         session: Session,
-        known: Mapping[JobId, Tunable],
+        known: Mapping[JobId, TunableBatch],
         most: Mapping[JobId, int | None],
         room_gb: float,
         now: float,
@@ -87,7 +87,7 @@ class Tuner:
         return replace(session, asked=asked, until=now + self.probe_s)
 
 
-def fits(tuned: Sequence[Tunable], points: Floats, room_gb: float) -> Bools:
+def fits(tuned: Sequence[TunableBatch], points: Floats, room_gb: float) -> Bools:
     """At which rows of batch sizes the jobs' memory fits."""
     need = sum(job.fixed_gb for job in tuned) + points @ [job.sample_gb for job in tuned]
     return np.asarray(need <= room_gb)

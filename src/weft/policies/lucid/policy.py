@@ -31,10 +31,10 @@ import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs, Ties
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, Sharing, Topology, classify
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
@@ -81,12 +81,21 @@ class Arrivals:
 
 EPS = 1e-6
 VENUS_GPUS = 1080
-WHERE = tax.classify(
-    tax.Objective.COMPLETION_TIME,
-    tax.Knowledge.DURATIONS | tax.Knowledge.PROFILES,
-    tax.Preemption.NEVER,
-    sharing=tax.Sharing.SIDE_BY_SIDE,
-    topology=tax.Topology.CONSOLIDATED,
+ABOUT = About(
+    "lucid",
+    "Hu et al. 2023",
+    needs=Needs.REMAINING,
+    controls=Controls.SHARE,
+    starves="a stream of shorter jobs",
+    idles="a gang waits for nodes of its own, and profiling has nodes of its own",
+    ties=Ties.NONE,
+    taxonomy=classify(
+        Objective.COMPLETION_TIME,
+        Knowledge.DURATIONS | Knowledge.PROFILES,
+        Preemption.NEVER,
+        Sharing.SIDE_BY_SIDE,
+        Topology.CONSOLIDATED,
+    ),
 )
 
 
@@ -118,16 +127,7 @@ class Lucid:
     packing: Literal["auto", "on", "off"] = "auto"
     quiet: float = 2.0
 
-    about = About(
-        "lucid",
-        "Hu et al. 2023",
-        needs=Needs.REMAINING,
-        controls=Controls.SHARE,
-        starves="a stream of shorter jobs",
-        idles="a gang waits for nodes of its own, and profiling has nodes of its own",
-        ties=Ties.NONE,
-        taxonomy=WHERE,
-    )
+    about = ABOUT
 
     def __post_init__(self) -> None:
         if self.corner < 0 or self.factor < 1 or self.limit_s <= 0.0:

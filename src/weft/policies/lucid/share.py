@@ -6,7 +6,7 @@ import numpy as np
 
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Sharing, Taxonomy
+from weft.core.plan.taxonomy import Knowledge, Sharing, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.parts import Admit, Ranking
@@ -24,9 +24,7 @@ class Pairs:
         "Hu et al. 2023",
         needs=Needs.REMAINING,
         controls=Controls.SHARE,
-        taxonomy=Taxonomy(
-            sharing=Sharing.SIDE_BY_SIDE, knowledge=Knowledge.DURATIONS | Knowledge.PROFILES
-        ),
+        taxonomy=declare(Sharing.SIDE_BY_SIDE, Knowledge.DURATIONS | Knowledge.PROFILES),
     )
     with_stops = False
 

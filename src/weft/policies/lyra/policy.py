@@ -29,19 +29,36 @@ from __future__ import annotations
 
 from typing import Literal
 
-from weft.core.plan import taxonomy as tax
+import numpy as np
+
+from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import About, Controls, Needs, Ties
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
+from weft.core.state.table import Floats
 from weft.frozen import frozen
-from weft.pieces.reclaim import Rule
-from weft.policies.lyra.allocator import Allocator
+from weft.pieces.place.gangs import acceptable, fewest_nodes
+from weft.pieces.reclaim import Rule, choose_servers
+from weft.policies.lyra.workers import (
+    Parts,
+    allocation_of,
+    believed_speeds,
+    choose_extra,
+    count_of,
+    join,
+    parts_of,
+    place_base,
+    place_flexible,
+    split,
+    time_saved,
+)
 
-WHERE = tax.classify(
-    tax.Objective.COMPLETION_TIME | tax.Objective.UTILIZATION,
-    tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS,
-    tax.Preemption.RESIZES | tax.Preemption.STOPS,
-    elasticity=tax.Elasticity.GPUS,
+WHERE = classify(
+    Objective.COMPLETION_TIME | Objective.UTILIZATION,
+    Knowledge.DURATIONS | Knowledge.SPEEDS,
+    Preemption.RESIZES | Preemption.STOPS,
+    Elasticity.GPUS,
 )
 
 
@@ -85,3 +102,219 @@ class Lyra:
         if self.scale:
             desk.hand_out()
         return desk.plan()
+
+
+# ---- One decision of Lyra in the making: who holds what, step by step, in the ledger of the
+# view
+
+
+UNKNOWN_S = 86_400.0  # what a job of unknown length is taken to need
+
+
+class Allocator:
+    """What rows hold of whole devices (`held`), and what is set aside of that (`flexible`)."""
+
+    def __init__(self, view: View, *, estimates: bool) -> None:
+        self._view, self._free = view, view.free
+        nodes = view.cluster.nodes
+        self._loaned = [node.loaned for node in nodes]
+        self._open: dict[str, list[int]] = {kind: [] for kind in view.cluster.kinds}
+        for i, node in enumerate(nodes):
+            self._open[node.kind].append(i)
+        self._held: dict[int, Parts] = {}
+        self._flexible: dict[int, Parts] = {}
+        self._base: dict[int, Parts] = {}
+        self._shared: dict[int, Allocation] = {}
+        for row, on in enumerate(view.table.allocations):
+            if on is None:
+                continue
+            if view.job(row).demand.share < 1.0:
+                self._shared[row] = on
+            else:
+                self._held[row] = parts_of(on, view.cluster)
+        self._seconds = _seconds_at_base(view) if estimates else np.ones(len(view.table))
+        self._in_order = not estimates
+        self._firm = ~view.preemptible()
+
+    # ---- machines that are wanted back
+
+    def give_back(self, count: int, rule: Rule) -> None:
+        """Empty so many loaned machines; jobs go on if enough of them is elsewhere."""
+        loaned = [i for i, lent in enumerate(self._loaned) if lent]
+        going = set(choose_servers(rule, *self._on_loan(loaned), count, self._view.rng))
+        for row, parts in list(self._held.items()):
+            lost = {node: mask for node, mask in parts.items() if node in going}
+            if not lost or self._firm[row]:
+                continue
+            kept = {node: mask for node, mask in parts.items() if node not in going}
+            enough = count_of(kept) >= self._view.job(row).demand.min
+            self._change(row, parts, kept if enough else {})
+        for row, on in list(self._shared.items()):
+            if any(self._view.cluster.index[part.node] in going for part in on.slices):
+                self._free.give(on)
+                del self._shared[row]
+        for kind, nodes in self._open.items():
+            self._open[kind] = [node for node in nodes if node not in going]
+
+    def _on_loan(self, loaned: list[int]) -> tuple[dict[int, set[int]], dict[int, int]]:
+        """Jobs that cannot do without each loaned machine, and GPUs in use on it."""
+        hosts: dict[int, set[int]] = {node: set() for node in loaned}
+        nodes, free = self._view.cluster.nodes, self._free
+        used = {node: nodes[node].gpus - free.on(node) for node in loaned}
+        for row, parts in self._held.items():
+            needed, _ = split(parts, self._view.job(row).demand.min, self._loaned)
+            for node in needed:
+                if node in hosts:
+                    hosts[node].add(row)
+        for row, on in self._shared.items():
+            for part in on.slices:
+                if (node := self._view.cluster.index[part.node]) in hosts:
+                    hosts[node].add(row)
+        return hosts, used
+
+    # ---- phase 1: base demand
+
+    def set_flexible_aside(self) -> None:
+        """What jobs hold beyond their base counts as free, and they may get it again."""
+        for row, parts in list(self._held.items()):
+            base = self._view.job(row).demand.min
+            if self._firm[row] or count_of(parts) <= base:
+                self._base[row] = parts
+                continue
+            needed, flexible = split(parts, base, self._loaned)
+            self._change(row, parts, needed)
+            self._base[row], self._flexible[row] = needed, flexible
+
+    def start_waiting(self) -> None:
+        """Base workers for waiting rows in order; who does not fit is passed over."""
+        view = self._view
+        waiting = np.ones(len(view.table), dtype=bool)
+        waiting[[*self._held, *self._shared]] = False
+        keys = (view.table.submitted,) if self._in_order else (self._seconds,)
+        failed: set[tuple[int, float, tuple[str, ...]]] = set()
+        for row in map(int, view.ranked(*keys, among=waiting)):
+            job = view.job(row)
+            alike = (job.demand.min, job.demand.share, job.demand.kinds)
+            if alike not in failed and not self._start(row, job):
+                failed.add(alike)
+
+    def _start(self, row: int, job: Job) -> bool:
+        if job.demand.share < 1.0:
+            on = fewest_nodes(job, self._free)
+            if on is None or self._closed(on):
+                return False
+            self._free.take(on)
+            self._shared[row] = on
+            return True
+        for kind in acceptable(job, self._free):
+            parts = self._find_base(job.demand.min, kind)
+            if parts is not None:
+                self._change(row, {}, parts)
+                self._base[row] = parts
+                return True
+        return False
+
+    def _closed(self, on: Allocation) -> bool:
+        """Whether some of it is on a machine that goes back."""
+        index, cluster = self._view.cluster.index, self._view.cluster
+        nodes = {index[part.node] for part in on.slices}
+        return not all(node in self._open[cluster.nodes[node].kind] for node in nodes)
+
+    def _find_base(self, count: int, kind: str) -> Parts | None:
+        """On own machines, else on loaned ones, else on both."""
+        nodes = self._open[kind]
+        own = [node for node in nodes if not self._loaned[node]]
+        lent = [node for node in nodes if self._loaned[node]]
+        for among in (own, lent, nodes) if lent else (own,):
+            if (parts := place_base(count, among, self._free)) is not None:
+                return parts
+        return None
+
+    # ---- phase 2: flexible demand
+
+    def hand_out(self) -> None:
+        """What is left to elastic rows, of each kind as its knapsack says."""
+        for kind in self._view.cluster.kinds:
+            room = sum(self._free.on(node) for node in self._open[kind])
+            rows = [row for row in self._base if self._kind(row) == kind and self._elastic(row)]
+            if not room or not rows:
+                continue
+            extra = self._choose(rows, kind, room)
+            self._place_extra({row: more for row, more in zip(rows, extra, strict=True) if more})
+
+    def _elastic(self, row: int) -> bool:
+        demand = self._view.job(row).demand
+        return demand.max > count_of(self._base[row]) and not self._firm[row]
+
+    def _kind(self, row: int) -> str:
+        return self._view.cluster.nodes[next(iter(self._base[row]))].kind
+
+    def _choose(self, rows: list[int], kind: str, room: int) -> list[int]:
+        jobs = [self._view.job(row) for row in rows]
+        limits = [min(job.demand.max, job.demand.min + room) for job in jobs]
+        speeds = believed_speeds(self._view, kind, max(limits))
+        saved = [
+            time_saved(float(self._seconds[row]), speeds[row, job.demand.min : most + 1])
+            for row, job, most in zip(rows, jobs, limits, strict=True)
+        ]
+        held = [count_of(self._flexible.get(row, {})) for row in rows]
+        return choose_extra(saved, room, held)
+
+    def _place_extra(self, extra: dict[int, int]) -> None:
+        """Devices that jobs had first, so that few move; then loaned machines without base."""
+        for row, more in extra.items():
+            kept = place_flexible(more, self._flexible.get(row, {}), (), self._free)
+            self._change(row, self._held[row], join(self._held[row], kept))
+        hosting = {node for parts in self._base.values() for node in parts}
+        for row, more in extra.items():
+            missing = more + count_of(self._base[row]) - count_of(self._held[row])
+            if missing:
+                order = self._order(self._kind(row), hosting)
+                parts = place_flexible(missing, {}, order, self._free)
+                self._change(row, self._held[row], join(self._held[row], parts))
+
+    def _order(self, kind: str, hosting: set[int]) -> list[int]:
+        """Loaned machines without base workers, other loaned ones, own ones; the fullest first."""
+        free, nodes = self._free, self._open[kind]
+
+        def rank(node: int) -> tuple[bool, bool, int, int]:
+            return not self._loaned[node], node in hosting, free.on(node), node
+
+        return sorted((node for node in nodes if free.on(node)), key=rank)
+
+    # ---- the plan
+
+    def _change(self, row: int, before: Parts, after: Parts) -> None:
+        """A row holds other devices; in the ledger as well."""
+        if before == after:
+            return
+        if before:
+            self._free.give(allocation_of(before, self._free))
+        self._held.pop(row, None)
+        if after:
+            self._free.take(allocation_of(after, self._free))
+            self._held[row] = after
+
+    def plan(self) -> Plan:
+        """What differs from what rows hold now."""
+        view, changes = self._view, dict[JobId, Allocation | None]()
+        for row, on in enumerate(view.table.allocations):
+            if row in self._shared:
+                if on is None:
+                    changes[view.job(row).id] = self._shared[row]
+                continue
+            parts = self._held.get(row)
+            if parts is None:
+                if on is not None:
+                    changes[view.job(row).id] = None
+            elif on is None or parts_of(on, view.cluster) != parts:
+                changes[view.job(row).id] = allocation_of(parts, self._free)
+        return Plan(changes)
+
+
+def _seconds_at_base(view: View) -> Floats:
+    """Seconds that each row would still take with its base workers alone, in proportion."""
+    left = view.remaining()
+    left = np.where(np.isfinite(left), left, UNKNOWN_S)
+    asked = np.array([job.demand.gpus / max(job.demand.min, 1) for job in view.table.jobs])
+    return np.asarray(left * asked)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from weft.core.knowledge.profile import Profile
-from weft.core.model.job import Job
+from weft.core.model.job import Discipline, Job
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.state.table import Floats, Rows
@@ -110,3 +111,11 @@ class Queue:
         """Jobs on a device at most: a part of a device is nobody else's, nor is a shy job's."""
         job = self.job(row)
         return self.size if job.shareable and job.demand.share >= 1.0 else 1
+
+
+class Admitted(NamedTuple):
+    """Who is grouped and placed: the queue, how members of a group take turns, and their types."""
+
+    queue: Queue
+    discipline: Discipline
+    types: Types

@@ -6,7 +6,7 @@ import numpy as np
 
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Taxonomy
+from weft.core.plan.taxonomy import Knowledge, Objective, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.parts import Ranking
@@ -30,7 +30,7 @@ class TwoDimensional:
             "Zhao et al. 2022",
             needs=Needs.REMAINING if self.known else Needs.NOTHING,
             starves="short jobs may keep long ones waiting" if self.known else "",
-            taxonomy=Taxonomy(objective=Objective.COMPLETION_TIME, knowledge=known),
+            taxonomy=declare(Objective.COMPLETION_TIME, known),
         )
 
     def settle(self, _view: View, _place: Placer) -> Plan | None:

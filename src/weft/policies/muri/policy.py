@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, Sharing, Topology, classify
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.admit.starting import Preempt
@@ -29,12 +29,12 @@ from weft.pieces.place.parts import WAITS
 from weft.policies.muri.order import TwoDimensional
 from weft.policies.muri.share import Groups
 
-WHERE = tax.classify(
-    tax.Objective.COMPLETION_TIME,
-    tax.Knowledge.DURATIONS | tax.Knowledge.PROFILES,
-    tax.Preemption.STOPS,
-    sharing=tax.Sharing.INTERLEAVED,
-    topology=tax.Topology.CONSOLIDATED,
+WHERE = classify(
+    Objective.COMPLETION_TIME,
+    Knowledge.DURATIONS | Knowledge.PROFILES,
+    Preemption.STOPS,
+    Sharing.INTERLEAVED,
+    Topology.CONSOLIDATED,
 )
 
 

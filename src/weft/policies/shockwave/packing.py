@@ -8,6 +8,8 @@ who are worth most in it beside what the other rounds give them.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from weft.core.state.table import Bools, Floats, Rows
@@ -99,15 +101,31 @@ def _exchange(window: Window, runs: Bools, kappa: float, longest: float) -> Bool
         changed = False
         for at in reversed(range(window.rounds)):
             others = runs.sum(axis=1) - runs[:, at]
-            gain = _gains(window, others, kappa, longest)
-            chosen = _fit_best(gain, window.gangs, window.gpus)
-            if gain[chosen].sum() > gain[runs[:, at]].sum() * (1.0 + 1e-9) + 1e-12:
+            gains = _gains(window, others, kappa, longest)
+            chosen = _fit_best(gains, window.gangs, window.gpus)
+            if gains.of(chosen) > gains.with_slack(runs[:, at]):
                 runs[:, at], changed = chosen, True
     return runs
 
 
-def _gains(window: Window, counts: Counts, kappa: float, longest: float) -> Floats:
-    """What one round more of each job is worth, beyond all else where it must be run.
+class _Gains(NamedTuple):
+    """What one round more of each job is worth: milliseconds that it must be run, then welfare."""
+
+    must_ms: Floats
+    more: Floats
+
+    def of(self, jobs: Bools) -> tuple[float, float]:
+        """Of some jobs together."""
+        return float(self.must_ms[jobs].sum()), float(self.more[jobs].sum())
+
+    def with_slack(self, jobs: Bools) -> tuple[float, float]:
+        """The same, and as much more as sums of floats may be off by."""
+        must_ms, more = self.of(jobs)
+        return must_ms, more * (1.0 + 1e-9) + 1e-12
+
+
+def _gains(window: Window, counts: Counts, kappa: float, longest: float) -> _Gains:
+    """What one round more of each job is worth.
 
     Every job with more than `longest` seconds left counts, not the one with the most alone: no
     single one of several could make that shorter.
@@ -118,24 +136,26 @@ def _gains(window: Window, counts: Counts, kappa: float, longest: float) -> Floa
     left = [np.maximum(window.left_s - s - longest, 0.0) for s in (run, more)]
     gain += kappa * (left[0] - left[1])
     must = _missing(window, counts) - _missing(window, counts + 1)
-    return np.asarray(gain + must * (gain.sum() + 1.0))
+    return _Gains(np.ceil(1e3 * must), gain)  # whole numbers, whose sums are equal or not
 
 
-def _fit_best(gain: Floats, gangs: Floats, gpus: float) -> Bools:
+def _fit_best(gains: _Gains, gangs: Floats, gpus: float) -> Bools:
     """Those who are worth the most together and fit beside each other."""
     parts = 1 if (gangs % 1.0 == 0.0).all() else PARTS
     need = np.ceil(gangs * parts - 1e-6).astype(int)
     room = int(gpus * parts + 1e-6)
-    best, taken = np.zeros(room + 1), []
-    some = np.flatnonzero((gain > 0.0) & (need <= room)).tolist()
-    for job in some:
-        with_it = best[: room + 1 - need[job]] + gain[job]
-        take = np.zeros(room + 1, dtype=bool)
-        take[need[job] :] = with_it > best[need[job] :]
-        best[need[job] :] = np.maximum(best[need[job] :], with_it)
-        taken.append(take)
-    chosen = np.zeros(len(gain), dtype=bool)
-    for job, take in zip(reversed(some), reversed(taken), strict=True):
+    must, more, taken = np.zeros(room + 1), np.zeros(room + 1), []
+    some = ((gains.must_ms > 0.0) | (gains.more > 0.0)) & (need <= room)
+    for job in np.flatnonzero(some).tolist():
+        at = slice(need[job], None)
+        with_must = must[: room + 1 - need[job]] + gains.must_ms[job]
+        with_more = more[: room + 1 - need[job]] + gains.more[job]
+        better = (with_must > must[at]) | ((with_must == must[at]) & (with_more > more[at]))
+        must[at] = np.where(better, with_must, must[at])
+        more[at] = np.where(better, with_more, more[at])
+        taken.append((job, np.append(np.zeros(need[job], dtype=bool), better)))
+    chosen = np.zeros(len(gangs), dtype=bool)
+    for job, take in reversed(taken):
         if take[room]:
             chosen[job] = True
             room -= need[job]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Needs
+from weft.core.plan.taxonomy import Fairness, Knowledge, Objective, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.order.keys import Resting
@@ -28,11 +28,7 @@ class Unfairest(Resting):
         "themis",
         "Mahajan et al. 2020",
         needs=Needs.REMAINING,
-        taxonomy=tax.Taxonomy(
-            objective=tax.Objective.FAIRNESS,
-            knowledge=tax.Knowledge.DURATIONS,
-            fairness=tax.Fairness.FINISH_TIME,
-        ),
+        taxonomy=declare(Objective.FAIRNESS, Knowledge.DURATIONS, Fairness.FINISH_TIME),
     )
     admits = "preempt"
 

@@ -37,12 +37,12 @@ from weft.frozen import frozen
 from weft.pieces.order.finish_time import hasten_late
 from weft.pieces.order.plain_jobs import charged_service, find_plain, plain_weights
 from weft.pieces.order.plain_left import STEP, Estimates
-from weft.pieces.order.rank_weights import flatten_large, rank_weights, share_ranks
 from weft.pieces.order.seconds_left import MINUTE, seconds_left
 from weft.pieces.place.gangs import fewest_nodes
-from weft.pieces.place.pairs import find_parted
+from weft.pieces.place.pairs import find_parted, place_pairs
 from weft.pieces.place.shares import start_parts
-from weft.pieces.share.pair_choices import explain_pairs
+from weft.pieces.share.pair_choices import explain_pairs, share_devices
+from weft.pieces.share.partners import find_partners
 from weft.pieces.share.strangers import share_with_strangers
 from weft.pieces.size.change_seconds import read_costs
 from weft.pieces.size.checkpoint_moves import find_hurried
@@ -51,8 +51,7 @@ from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
 from weft.pieces.size.hold_times import HoldTimes, key_of
 from weft.pieces.size.plans import attach_plans, explain_plans, find_better_plans
 from weft.policies.weft.plain import decide_plain, is_all_plain
-from weft.policies.weft.program import Choice, Start, choose_alone
-from weft.policies.weft.sharing import choose_shared
+from weft.policies.weft.program import Choice, Start, choose_alone, find_room, find_wanted, solve
 from weft.policies.weft.values import Gains, Values, find_goodputs
 from weft.solve.multiple_choice import NONE
 
@@ -60,10 +59,10 @@ WHERE = tax.classify(
     tax.Objective.COMPLETION_TIME | tax.Objective.THROUGHPUT,
     tax.Knowledge.SPEEDS | tax.Knowledge.MODELS | tax.Knowledge.PAST_JOBS,
     tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
-    heterogeneity=tax.Heterogeneity.SPEEDS,
-    elasticity=tax.Elasticity.GPUS | tax.Elasticity.BATCH | tax.Elasticity.PLANS,
-    topology=tax.Topology.CONSOLIDATED,
-    fairness=tax.Fairness.FINISH_TIME,
+    tax.Heterogeneity.SPEEDS,
+    tax.Elasticity.GPUS | tax.Elasticity.BATCH | tax.Elasticity.PLANS,
+    tax.Topology.CONSOLIDATED,
+    tax.Fairness.FINISH_TIME,
 )
 
 
@@ -296,3 +295,60 @@ def _say_prices(view: View, choice: Choice) -> dict[str, float]:
     """The gap to the best and what a GPU of each kind is worth now, for people."""
     prices = zip(view.cluster.kinds, choice.answer.prices.tolist(), strict=False)
     return {"gap": float(choice.answer.gap), **{f"price {kind}": price for kind, price in prices}}
+
+
+# ---- The same with two jobs on the same devices, where both together gain
+
+
+def choose_shared(values: Values, held: Floats, start: Start) -> Choice:
+    """The program for every job alone, then the best answer with pairs."""
+    view, configs = values.view, values.configs
+    together = values.of(held)
+    partners = find_partners(view, together.weight)
+    apart = partners.leave(held)
+    worth = values.of(apart) if partners.guests else together
+    room = find_room(view, partners)
+    alone = solve(values, worth.value, apart, start.alone, room)
+    improve = share_devices(view, configs, together, worth, held, partners)
+    answer, pairs = improve(alone, lambda value: solve(values, value, apart, start.shared, room))
+    changes = place_pairs(view, find_wanted(configs, answer), pairs, partners)
+    return Choice(worth, answer, changes, pairs, alone.prices)
+
+
+# ---- How much a second of each job weighs for the mean completion time: by rank of what is
+# left
+#
+# Where the speed of a job grows with the power `shape` of its share, the best shares follow
+# from the ranks alone (Berg, Vesilo and Harchol-Balter, "heSRPT: Parallel scheduling to
+# minimize mean slowdown", Performance Evaluation 144, 2020): weights are their marginal costs.
+
+
+def rank_weights(left: Floats, shape: float = 0.6) -> Floats:
+    """The weight of each job, the one with most seconds left having the least, 1."""
+    rank = np.empty(len(left))
+    rank[np.argsort(-left, kind="stable")] = np.arange(1.0, len(left) + 1.0)
+    power = 1.0 / (1.0 - shape)
+    weights: Floats = (rank**power - (rank - 1.0) ** power) ** (1.0 / power)
+    return weights
+
+
+def share_ranks(weights: Floats, left: Floats, among: Bools) -> Floats:
+    """The same, with one weight for all of `among` who have as much left: their mean.
+
+    Whose rank is the higher then says nothing, and what a change costs decides between them.
+    """
+    shared = weights.copy()
+    _, where, count = np.unique(left[among], return_inverse=True, return_counts=True)
+    shared[among] = (np.bincount(where, weights[among]) / count)[where]
+    return shared
+
+
+def flatten_large(weights: Floats, left: Floats, large_s: float) -> Floats:
+    """The same, with one weight for all who have more than `large_s` left: their mean.
+
+    Among them ranks would only start the largest last, and the whole work would end later.
+    """
+    large = left > large_s
+    if not large.any():
+        return weights
+    return np.where(large, weights[large].mean(), weights)

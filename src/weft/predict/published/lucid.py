@@ -9,23 +9,22 @@ most services do not know it at submission.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from math import inf
 from typing import Any
 
 from weft.core.events.job_end import Ended
-from weft.core.knowledge.fits import Fit
 from weft.core.model.job import Job
+from weft.core.state.table import Floats
 from weft.predict.published.boosted import Shapes, fit_shapes
-from weft.predict.published.by_job import Fitted
-from weft.predict.published.past_ends import Encoding, PastEnds, fit_rows, gpus_of, words_of
+from weft.predict.published.past_ends import Encoding, FittedToEnds, gpus_of, words_of
 
 NEGATIVE_S = 1_000.0
 
 
 @dataclass
-class Lucid(Fitted):
+class Lucid(FittedToEnds):
     """An additive model of user, tenant, name, GPUs and submission time, made once per job.
 
     It is fitted to the last 3,000 ends, first to 100 and then every `refresh_days` days.
@@ -36,8 +35,7 @@ class Lucid(Fitted):
     label = "lucid"
 
     def __post_init__(self) -> None:
-        super().__init__()
-        self._past = PastEnds(self.refresh_days, self.label)
+        super().__post_init__()
         self._model: tuple[Encoding, Shapes] | None = None
 
     @property
@@ -58,9 +56,9 @@ class Lucid(Fitted):
         if self._past.add(ended.job, ended.length, ended.at):
             self._note_due()
 
-    def _fit(self) -> Fit:
-        ends = self._past.fitted
-        return Fit(ends, partial(fit_rows, self._past.rows(), ends, fit_shapes))
+    @property
+    def _fitter(self) -> Callable[[Floats, Floats], Shapes]:
+        return fit_shapes
 
     def _use(self, model: Any) -> None:
         self._model = Encoding.load(model["encoding"]), Shapes.load(model["model"])

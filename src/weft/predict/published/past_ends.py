@@ -6,15 +6,19 @@ knew its own end, or later ones, would tell it to the model. The rest is GPUs an
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from weft.core.errors import InvalidConfig
+from weft.core.knowledge.fits import Fit
 from weft.core.model.job import Job, name_of
 from weft.core.state.table import Floats
+from weft.predict.published.by_job import Fitted
 
 MOST = 3_000  # ends that a model is fitted to, the newest
 FEWEST = 100
@@ -142,3 +146,23 @@ def words_of(job: Job) -> Words:
 def gpus_of(job: Job) -> float:
     """GPUs that it asks for, parts of one counted as such."""
     return job.demand.gpus * job.demand.share
+
+
+class FittedToEnds(Fitted, ABC):
+    """Estimates by a model of the last ends, made anew every `refresh_days` days."""
+
+    refresh_days: float
+    label: str
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._past = PastEnds(self.refresh_days, self.label)
+
+    @property
+    @abstractmethod
+    def _fitter(self) -> Callable[[Floats, Floats], Savable]:
+        """What makes a model of rows and lengths."""
+
+    def _fit(self) -> Fit:
+        ends = self._past.fitted
+        return Fit(ends, partial(fit_rows, self._past.rows(), ends, self._fitter))

@@ -9,19 +9,17 @@ fitted again every month to jobs that had ended by then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
 from math import inf
 from typing import Any
 
 from weft.core.events.job_end import Ended
-from weft.core.knowledge.fits import Fit
 from weft.core.model.job import Job
+from weft.core.state.table import Floats
 from weft.predict.published.boosted import Trees, fit_trees
-from weft.predict.published.by_job import Fitted
-from weft.predict.published.past_ends import Encoding, PastEnds, fit_rows, gpus_of, words_of
+from weft.predict.published.past_ends import Encoding, FittedToEnds, gpus_of, words_of
 
 LEAST_ALIKE = 0.6
 CANDIDATES = 2
@@ -40,7 +38,7 @@ def similar_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 @dataclass
-class Qssf(Fitted):
+class Qssf(FittedToEnds):
     """The mean length of a user's jobs with similar names and a model's, made once per job.
 
     `refresh` makes it again after every end. A job's name is its own, else its model's or app's.
@@ -55,8 +53,7 @@ class Qssf(Fitted):
     label = "qssf"
 
     def __post_init__(self) -> None:
-        super().__init__()
-        self._past = PastEnds(self.refresh_days, self.label)
+        super().__post_init__()
         self._model: tuple[Encoding, Trees] | None = None
         self._ends: dict[tuple[str, str, str], list[float]] = {}  # user, name, gpus: count, sum
         self._names: dict[str, None] = {}
@@ -109,9 +106,9 @@ class Qssf(Fitted):
         ends[0] += 1.0
         ends[1] += ended.length
 
-    def _fit(self) -> Fit:
-        ends = self._past.fitted
-        return Fit(ends, partial(fit_rows, self._past.rows(), ends, fit_trees))
+    @property
+    def _fitter(self) -> Callable[[Floats, Floats], Trees]:
+        return fit_trees
 
     def _use(self, model: Any) -> None:
         self._model = Encoding.load(model["encoding"]), Trees.load(model["model"])

@@ -153,7 +153,7 @@ class Waits:
                 if on is not None and on.gpus:
                     kind = kinds.get(on.slices[0].node, "")
                     held = self._held.setdefault(kind, Holders())
-                    held.add(job, on.gpus * on.sharing.share)
+                    held.add(job, on.counted_gpus)
         return self._held
 
     def _look(self, demand: Demand) -> Reason:

@@ -16,13 +16,12 @@ from weft.core.model.gang_nodes import explain_too_few_nodes
 from weft.core.model.job import Job, JobId
 from weft.core.plan.about import Controls, Needs
 from weft.core.plan.policy import Policy
-from weft.core.plan.reasons import describe_host
+from weft.core.plan.reasons import GPU, asks_for, describe_host, device_word
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, read_spec
 from weft.core.state.capacity import EPS, Capacity
 from weft.core.state.state import State
 from weft.core.state.table import Column
-from weft.plural import say_gpus
 from weft.runtime.loop.excuses import excuse
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import SUCCEEDED, Ledger, failure_class
@@ -74,16 +73,19 @@ def check_job(job: Job, cluster: Cluster) -> None:
         return
     if demand.min < 1:
         raise InvalidConfig(f"job {job.id!r}: gpus is {demand.min}", hint="ask for at least 1 GPU")
+    device = device_word(cluster.kinds)
     if demand.kinds and not set(demand.kinds) & set(cluster.kinds):
         raise InvalidConfig(
             f"job {job.id!r} runs on {', '.join(demand.kinds)} only",
-            hint=f"there are GPUs of kind {', '.join(cluster.kinds) or 'none'}",
+            hint=f"there are {device}s of kind {', '.join(cluster.kinds) or 'none'}",
         )
     kinds = demand.kinds or cluster.kinds
     room = max((cluster.gpus_by_kind.get(kind, 0) for kind in kinds), default=0)
     if demand.min > room:
+        what = asks_for(demand.min, kinds if device != GPU else ())
+        what += " of one kind" * (device == GPU)
         raise InvalidConfig(
-            f"job {job.id!r} asks for {say_gpus(demand.min)} of one kind; there are {room}",
+            f"job {job.id!r} asks for {what}; there are {room}",
             hint=f"ask for at most {room}",
         )
     what, hint = explain_too_few_nodes(demand, cluster)
@@ -126,7 +128,7 @@ def _check_host(job: Job, cluster: Cluster) -> None:
         if asked > most + EPS:
             raise InvalidConfig(
                 f"job {job.id!r}: {field} is {asked:g}, but the nodes for its "
-                f"{say_gpus(job.demand.max)} have {most:g} {unit} at most",
+                f"{asks_for(job.demand.max, kinds)} have {most:g} {unit} at most",
                 hint=f"ask for at most {most:g}, or leave {field} out",
             )
 

@@ -71,7 +71,7 @@ class IdleJobs:
 
 def _use(record: JobRecord, was: Use | None, now: float) -> Use:
     report, on = record.report, record.allocation
-    gpus = 0.0 if on is None else on.gpus * on.sharing.share
+    gpus = 0.0 if on is None else on.counted_gpus
     steps, busy = report.steps, report.sm
     known = gpus > 0.0 and (steps is not None or busy is not None)
     stood = was is not None and was.attempt == record.attempt and was.steps == steps

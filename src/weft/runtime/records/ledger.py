@@ -390,7 +390,7 @@ class Ledger:
 
 
 def _rate(on: Allocation) -> float:
-    return on.gpus * on.sharing.share
+    return on.counted_gpus
 
 
 def failure_class(event: facts.Failed) -> str:

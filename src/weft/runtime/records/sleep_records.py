@@ -75,6 +75,6 @@ def sleep_after(
             on = record.allocation
             if on is None or not sleeps.there:
                 return None
-            return SleepChange(None, on.gpus * on.sharing.share)
+            return SleepChange(None, on.counted_gpus)
         case _:
             assert_never(event)

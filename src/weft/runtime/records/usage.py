@@ -41,29 +41,29 @@ class Usage:
 
     def submitted(self, tenant: str, at: float) -> None:
         """A job was submitted."""
-        self._add(tenant, day_of(at), jobs=1)
+        self._add(DayUsage(tenant, day_of(at), jobs=1))
 
     def restarted(self, tenant: str, at: float) -> None:
         """A job ran again."""
-        self._add(tenant, day_of(at), restarts=1)
+        self._add(DayUsage(tenant, day_of(at), restarts=1))
 
     def missed(self, tenant: str, at: float) -> None:
         """A job's deadline came before its end."""
-        self._add(tenant, day_of(at), missed=1)
+        self._add(DayUsage(tenant, day_of(at), missed=1))
 
     def spent(self, tenant: str, since: float, until: float, gpus: float) -> None:
         """So many GPUs were in use from `since` until `until`."""
         self.windows.spent(tenant, since, until, gpus)
         if gpus:  # what was never in use may be from the beginning of time
             for day, seconds in _by_day(since, until):
-                self._add(tenant, day, gpus * seconds)
+                self._add(DayUsage(tenant, day, gpus * seconds))
 
     def entitled(self, tenant: str, since: float, until: float, gpus: float) -> None:
         """It was entitled to so many GPUs from `since` until `until`."""
         self.windows.entitled(tenant, since, until, gpus)
         if gpus:
             for day, seconds in _by_day(since, until):
-                self._add(tenant, day, entitled_s=gpus * seconds)
+                self._add(DayUsage(tenant, day, entitled_s=gpus * seconds))
 
     def days(self) -> list[DayUsage]:
         """All of them."""
@@ -87,28 +87,22 @@ class Usage:
                 )
         return sums
 
-    def _add(
-        self,
-        tenant: str,
-        day: int,
-        gpu_s: float = 0.0,
-        *,
-        jobs: int = 0,
-        restarts: int = 0,
-        missed: int = 0,
-        entitled_s: float = 0.0,
-    ) -> None:
-        held = self._days.setdefault(tenant, {})
-        was = held.get(day) or DayUsage(tenant, day)
-        held[day] = DayUsage(
-            tenant,
-            day,
-            was.gpu_s + gpu_s,
-            was.jobs + jobs,
-            was.restarts + restarts,
-            was.missed + missed,
-            was.entitled_s + entitled_s,
-        )
+    def _add(self, more: DayUsage) -> None:
+        held = self._days.setdefault(more.tenant, {})
+        was = held.get(more.day)
+        held[more.day] = more if was is None else _add(was, more)
+
+
+def _add(was: DayUsage, more: DayUsage) -> DayUsage:
+    return DayUsage(
+        was.tenant,
+        was.day,
+        was.gpu_s + more.gpu_s,
+        was.jobs + more.jobs,
+        was.restarts + more.restarts,
+        was.missed + more.missed,
+        was.entitled_s + more.entitled_s,
+    )
 
 
 def _by_day(since: float, until: float) -> Iterator[tuple[int, float]]:

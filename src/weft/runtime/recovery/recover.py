@@ -22,9 +22,10 @@ from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.saved_state import Held, SavedScheduler, SavedState
 from weft.core.state.table import Column
 from weft.core.state.wishes import Wish, wishes_of
+from weft.garbage import no_collection
 from weft.runtime.records.job_records import JobRecord, row_of
 from weft.runtime.records.ledger import Ledger
-from weft.runtime.recovery.snapshot import DamagedSnapshot, Frozen, Thawed, no_collection, thaw
+from weft.runtime.recovery.snapshot import DamagedSnapshot, Frozen, Thawed, thaw
 
 log = logging.getLogger(__name__)
 
@@ -193,8 +194,7 @@ def _read(store: Store, make: Callable[[], Scheduler]) -> Recovered:
 
 def _from_base(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:
     """Where the log goes on from, if it has been cut; what this code cannot learn is left out."""
-    base = store.base()
-    if base is None:
+    if (base := store.base()) is None:
         return None
     seq, data = base
     try:
@@ -338,8 +338,7 @@ def _attempt(wish: Sleep | Resume) -> Attempt:
 
 
 def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:
-    latest = store.latest()
-    if latest is None:
+    if (latest := store.latest()) is None:
         return None
     seq, data = latest
     try:

@@ -8,12 +8,10 @@ written with time for others between: jobs' records are many, and never change.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from weft.core.codec.columns import pack, unpack
 from weft.core.errors import InvalidConfig, WeftError
 from weft.core.state.saved_state import TABLES, Held
 from weft.frozen import frozen
+from weft.garbage import no_collection
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.usage import DayUsage
 from weft.version import __version__
@@ -77,7 +76,7 @@ def thaw(data: bytes) -> Thawed:
     tables: dict[str, list[Any]] = {name: [] for name in KINDS}
     try:
         first, *rest = zlib.decompress(body).splitlines()
-        with no_collection():
+        with no_collection():  # looking for garbage takes a third of the time
             head = json.loads(first)
             for line in rest:
                 name, packed = json.loads(line)
@@ -111,15 +110,3 @@ def _checked(data: bytes) -> bytes:
 
 def _line(body: Any) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode() + b"\n"
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Nothing of what is built is garbage: looking for some takes a third of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

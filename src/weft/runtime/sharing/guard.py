@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from weft.core.errors import WeftError
+from weft.core.errors import NotRunningError, WeftError
 from weft.core.events.event import Observed
 from weft.core.knowledge.measured import Measured
 from weft.core.model.job import Discipline, Job, JobId, NodeId, Stage
@@ -190,6 +190,8 @@ class SharingGuard(Repeated):
         for job, number in sorted(frozen - self._frozen):
             try:
                 await self._driver.engine.freeze(job, number, by=SHARE)
+            except NotRunningError:
+                continue  # it ended since it was measured
             except WeftError as error:
                 log.warning("job=%s attempt=%d is not frozen: %s", job, number, error)
                 continue

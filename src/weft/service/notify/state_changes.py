@@ -44,7 +44,7 @@ def changes_of(driver: Driver, event: facts.Event) -> Iterator[Change]:
             yield Change(JobName(**name_fields(record.job)), state, kind, masked)
 
 
-def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PLR0912, PLR0915 - one case an event
+def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PLR0912 - one case an event
     match event:
         case facts.Submitted(job):
             yield job.id, "pending", ""
@@ -89,10 +89,7 @@ def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C9
             | facts.PolicyChanged()
             | facts.Resizable()
             | facts.Resized()
-        ):
-            pass  # no job is in another state after these alone
-        case (
-            facts.NodeUp()
+            | facts.NodeUp()
             | facts.NodeDown()
             | facts.LoanRecalled()
             | facts.Refitted()

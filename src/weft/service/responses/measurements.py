@@ -54,6 +54,30 @@ def measurements_of(report: Report, *, still: bool = False) -> Measurements | No
 
 
 @frozen_by_name
+class GpuSeries:
+    """One GPU at the times of the answer, null where its driver did not tell.
+
+    `sm` is the part of the time in which a kernel ran, `errors` memory errors that could not be
+    corrected since the driver was loaded.
+    """
+
+    gpu: int
+    sm: list[float | None]
+    held_gb: list[float | None]
+    power_w: list[float | None]
+    temp_c: list[float | None]
+    errors: list[float | None]
+
+
+@frozen_by_name
+class NodeDevices:
+    """What the GPUs of a node did over time; empty where no driver tells."""
+
+    at: list[float]
+    gpus: list[GpuSeries]
+
+
+@frozen_by_name
 class GpuHealth:
     """One GPU: `fault` says why it should not be used, `aside` that it is not, for that reason.
 

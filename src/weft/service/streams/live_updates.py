@@ -318,7 +318,7 @@ class LiveUpdates:
     def _pulse(self) -> ClusterPulse:
         driver = self._live.driver
         state = driver.scheduler.state
-        held = sum(on.gpus * on.sharing.share for on in state.table.allocations if on is not None)
+        held = sum(on.counted_gpus for on in state.table.allocations if on is not None)
         return ClusterPulse(
             now=driver.now,
             speed=driver.engine.speed,

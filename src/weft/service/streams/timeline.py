@@ -146,8 +146,8 @@ class Timeline:
         moves = []
         for job, to in event.changes.items():
             was = self._wanted.get(job)
-            before = 0.0 if was is None else was.gpus * was.sharing.share
-            after = 0.0 if to is None else to.gpus * to.sharing.share
+            before = 0.0 if was is None else was.counted_gpus
+            after = 0.0 if to is None else to.counted_gpus
             kept = was is not None and to is not None and was.stays(to)
             moves.append(Move(job, before, after, kept, event.reasons.get(job, "")))
             if to is None:

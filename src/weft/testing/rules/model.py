@@ -26,11 +26,6 @@ class Running:
     since: float
 
     @property
-    def gpus(self) -> float:
-        """Devices, a part of one counted as that part."""
-        return self.on.gpus * self.on.sharing.share
-
-    @property
     def devices(self) -> frozenset[Device]:
         """Node and number."""
         return frozenset((part.node, gpu) for part in self.on.slices for gpu in part.gpus)
@@ -143,7 +138,7 @@ class Moment:
     def held(self, tenant: str, kind: str = "") -> float:
         """GPUs of a tenant, of one kind or all."""
         return sum(
-            run.gpus
+            run.on.counted_gpus
             for run in self.running.values()
             if run.job.tenant == tenant and kind in ("", self.cluster.kind_of(run.on))
         )
@@ -217,9 +212,9 @@ class Moment:
                 run.job.preemptible
                 and old
                 and not kept
-                and run.gpus <= over[run.job.tenant] + SLACK
+                and run.on.counted_gpus <= over[run.job.tenant] + SLACK
             ):
-                over[run.job.tenant] -= run.gpus
+                over[run.job.tenant] -= run.on.counted_gpus
                 borrowers.append(run.job.id)
         return frozenset(borrowers) if self.rules.own else frozenset()
 

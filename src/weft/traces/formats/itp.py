@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from weft.core.model.job import Job, JobId
 from weft.core.model.trace import Truth
-from weft.traces.draft import Draft, Format, Pair, demand
+from weft.traces.draft import Draft, Format, Pair, demand, recorded
 from weft.traces.options import Options
 from weft.traces.source import Member, Sample
 from weft.traces.table import Table, date_of, seconds
@@ -79,7 +79,7 @@ def _elastic_job(table: Table, row: list[str]) -> Pair:
         deadline=table.optional(row, table.index("deadline", "ddl")) if firm else None,
         hints={} if batch is None else {"batch": batch},
     )
-    return job, Truth(table.number(row, table.index("duration")))
+    return job, recorded(table, row)
 
 
 ITP = Format("itp-csv", "raw traces of Microsoft ITP (Gu et al., ASPLOS'23)", is_itp, load_itp)

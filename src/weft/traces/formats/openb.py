@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from weft.core.model.job import Job, JobId, Tier
 from weft.core.model.trace import Truth
-from weft.traces.draft import Draft, Format, Pair, demand
+from weft.traces.draft import Draft, Format, Pair, demand, recorded
 from weft.traces.options import Options
 from weft.traces.source import Member, Sample
 from weft.traces.table import Table
@@ -121,7 +121,7 @@ def _spot_job(table: Table, row: list[str]) -> Pair:
         tier=Tier.OPPORTUNISTIC if spot else Tier.GUARANTEED,
         cpus=None if cpus is None else cpus * workers,
     )
-    return job, Truth(table.number(row, table.index("duration")))
+    return job, recorded(table, row)
 
 
 OPENB = Format(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Truth
-from weft.traces.draft import Draft, Format, Pair, check_one_set, demand
+from weft.traces.draft import Draft, Format, Pair, check_one_set, demand, recorded
 from weft.traces.formats.sia_models import MAX_GPUS, MODELS, length
 from weft.traces.options import Options
 from weft.traces.source import Member, Sample
@@ -98,7 +98,7 @@ def _rubick_job(table: Table, row: list[str]) -> Pair:
         priority=table.count(row, sla) if sla >= 0 else 0.0,
         cpus=table.optional(row, table.maybe("num_cpus")),
     )
-    return job, Truth(table.number(row, table.index("duration")))
+    return job, recorded(table, row)
 
 
 SIA_FORMAT = Format(

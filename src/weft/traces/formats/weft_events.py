@@ -106,7 +106,7 @@ def _note(runs: dict[JobId, _Run], at: float, event: Event) -> None:
         case Decided(_, changes):
             for name, on in changes.items():
                 if on is not None and name in runs:
-                    runs[name].resize(at, on.gpus * on.sharing.share)
+                    runs[name].resize(at, on.counted_gpus)
         case Started(name) if name in runs:
             runs[name].since = at
         case Stopped(name) | Finished(name) | Failed(name) | Cancelled(name) if name in runs:

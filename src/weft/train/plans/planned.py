@@ -11,6 +11,8 @@ The global batch, and so the loss, is the same under every plan.
 
 from __future__ import annotations
 
+import re
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +25,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor
@@ -33,10 +37,10 @@ from weft.train.checkpoints.save_times import SaveTimes
 from weft.train.errors import TrainError
 from weft.train.plans import dividing
 from weft.train.plans.layout import Layout, count_copies, divide_batch, make_mesh
-from weft.train.plans.sharded_files import ShardedCheckpoints
 from weft.train.ranks.gang import Gang
 from weft.train.reports import Reports, log_resume, measure_memory_gb
 from weft.train.stopping import StopRequest, call_at_exit
+from weft.wire import fence
 from weft.wire.environment import Environment
 from weft.wire.messages import Stop
 
@@ -78,7 +82,7 @@ class Planned:
     ) -> None:
         self.layout, self.device, self.done = layout, gang.device, 0
         self._gang, self._reports, self._saves, self._recipe = gang, reports, saves, recipe
-        self._nodes, self._count, self._left = env.nodes, 0, False
+        self._nodes, self._count = env.nodes, 0
         self._took_s: deque[float] = deque(maxlen=RECENT)
         self._mean, self._stop = float("nan"), StopRequest()
         self._kept = ShardedCheckpoints(folder, gang, env.attempt) if folder else None
@@ -297,21 +301,79 @@ class Planned:
         self._gang.read_sum()
         self._save()
         self._gang.wait()
-        self._left = True
         self._reports.leave("stopped")
         self._gang.leave()
         raise SystemExit(0)
 
     def _say_end(self, error: BaseException | None) -> None:
-        if self._left:
+        if self._reports.left:
             return
-        self._left = True
+        self._reports.leave_after(error)
         if error is None:
-            self._reports.leave("done")
             self._gang.leave()
-        else:
-            self._reports.leave("error", f"{type(error).__name__}: {error}"[:500])
 
 
 def _local(value: torch.Tensor) -> torch.Tensor:
     return value.to_local() if isinstance(value, DTensor) else value
+
+
+# ---- Checkpoints that every rank writes its part of, and that any plan can read
+#
+# Each is a folder of PyTorch's distributed checkpoint. It is written under a passing name and
+# renamed inside the fence once every rank has written. The last two are kept.
+
+
+KEPT = 2
+_NAME = re.compile(r"step-(\d{12})\.dcp")
+
+
+class ShardedCheckpoints:
+    """The checkpoints of one attempt of a job in one folder that every rank sees."""
+
+    def __init__(self, folder: Path, gang: Gang, attempt: int) -> None:
+        self._folder, self._gang, self._attempt = folder, gang, attempt
+
+    def find_newest(self) -> Path | None:
+        """The newest whole one, the same on every rank; None if there is none."""
+        kept = self._list_kept() if self._gang.rank == 0 else []
+        newest: Path | None = self._gang.broadcast(kept[0] if kept else None)
+        return newest
+
+    def save(self, state: dict[str, Any], step: int) -> Path:
+        """Write every rank's part; raises `Fenced` at every rank where another attempt owns it."""
+        partial = self._folder / f".writing-{self._attempt}-{step}"
+        if self._gang.rank == 0:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(partial, ignore_errors=True)
+        self._gang.wait()
+        save(state, checkpoint_id=partial, no_dist=self._gang.alone)
+        self._gang.wait()
+        final, error = self._folder / f"step-{step:012d}.dcp", None
+        if self._gang.rank == 0:
+            error = self._publish(partial, final)
+        error = self._gang.broadcast(error)
+        if error is not None:
+            raise error
+        return final
+
+    def load(self, state: dict[str, Any], path: Path) -> None:
+        """Fill `state`, whose tensors are divided as this plan divides them."""
+        load(state, checkpoint_id=path, no_dist=self._gang.alone)
+
+    def _publish(self, partial: Path, final: Path) -> Exception | None:
+        try:
+            with fence.held(self._folder, self._attempt):
+                shutil.rmtree(final, ignore_errors=True)
+                partial.rename(final)
+                for old in self._list_kept()[KEPT:]:
+                    shutil.rmtree(old)
+        except Exception as error:  # raised at every rank, or the others would wait for this one
+            shutil.rmtree(partial, ignore_errors=True)
+            return error
+        return None
+
+    def _list_kept(self) -> list[Path]:
+        if not self._folder.is_dir():
+            return []
+        names = [path for path in self._folder.iterdir() if _NAME.fullmatch(path.name)]
+        return sorted(names, reverse=True)

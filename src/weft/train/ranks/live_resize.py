@@ -13,11 +13,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from weft.garbage import no_collection
 from weft.train.checkpoints import rng_state
 from weft.train.ranks import groups
 from weft.train.ranks.gang import Gang
@@ -162,7 +161,7 @@ class LiveResize:
         """
         plan, formed = self._plan, self._formed
         assert plan is not None
-        with _no_garbage_collection():
+        with no_collection():
             why = self._why or self._send(plan, formed, job, ended)
             good = self._gang.vote(not why)
             self._tell(plan, formed, good=good)
@@ -249,7 +248,7 @@ class LiveResize:
         message: dict[str, Any] = {}
         if formed is not None:
             try:
-                with _no_garbage_collection():
+                with no_collection():
                     message = self._receive(plan, formed, job)
             except RuntimeError as error:
                 why = f"the state did not come: {_first_line(error)}"
@@ -285,18 +284,6 @@ class LiveResize:
         own = {"state": job.collect_state()}
         message: dict[str, Any] = receive_state(formed.transfer, at, own, self._gang.device)
         return message if receive_verdict(formed.transfer, at) else {}
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Let it wait: with torch imported, looking at every object takes 0.1 s."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _pairs(plan: Form) -> list[tuple[int, int]]:

@@ -48,6 +48,8 @@ class Reading:
     `lost` says that the driver cannot reach it, `xids` are the driver's errors since the last look,
     `errors` memory errors that were not corrected, since it was loaded. `slowed` says that the
     hardware has lowered its clocks now, for heat or power. `links` are its NVLinks that are up.
+    `sm` is the part of the last second or so in which a kernel ran on it, `held_gb` what all
+    processes hold of its memory.
     """
 
     lost: bool = False
@@ -56,6 +58,21 @@ class Reading:
     slowed: bool = False
     links: frozenset[int] | None = None
     temp_c: int | None = None
+    sm: float | None = None
+    held_gb: float | None = None
+    power_w: float | None = None
+
+    @property
+    def counters(self) -> dict[str, float]:
+        """What can be drawn over time, as far as it is told."""
+        told = {
+            "sm": self.sm,
+            "held_gb": self.held_gb,
+            "power_w": self.power_w,
+            "temp_c": self.temp_c,
+            "errors": self.errors,
+        }
+        return {name: float(value) for name, value in told.items() if value is not None}
 
 
 @dataclass(slots=True)
@@ -95,6 +112,11 @@ class DeviceRecord:
         return "; ".join(faults)
 
     @property
+    def counters(self) -> dict[str, float]:
+        """What was counted at the last look."""
+        return self._last.counters
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What else was seen."""
         last, notes = self._last, list[str]()
@@ -118,6 +140,14 @@ class _Event(ctypes.Structure):
         ("gpu_instance", ctypes.c_uint),
         ("compute_instance", ctypes.c_uint),
     )
+
+
+class _Busy(ctypes.Structure):
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))  # percent
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_ulonglong) for name in ("total", "free", "used"))
 
 
 class DeviceCounters:
@@ -149,6 +179,10 @@ class DeviceCounters:
         hot = self._call("nvmlDeviceGetTemperature", handle, ctypes.c_uint(DIE), _out(heat))
         bad = self._call("nvmlDeviceGetTotalEccErrors", handle, *which, _out(errors))
         slow = self._call("nvmlDeviceGetCurrentClocksThrottleReasons", handle, _out(slowed))
+        busy, memory, milliwatts = _Busy(), _Memory(), ctypes.c_uint()
+        busy_told = self._call("nvmlDeviceGetUtilizationRates", handle, _out(busy)) == OK
+        memory_told = self._call("nvmlDeviceGetMemoryInfo", handle, _out(memory)) == OK
+        power_told = self._call("nvmlDeviceGetPowerUsage", handle, _out(milliwatts)) == OK
         return Reading(
             lost=IS_LOST in (hot, bad, slow),
             xids=tuple(xid for device, xid in xids if device == handle.value),
@@ -156,6 +190,9 @@ class DeviceCounters:
             slowed=slow == OK and bool(slowed.value & (HW_SLOWDOWN | HW_HEAT | HW_POWER)),
             links=self._links(handle),
             temp_c=heat.value if hot == OK else None,
+            sm=busy.gpu / 100.0 if busy_told else None,
+            held_gb=memory.used / 1e9 if memory_told else None,
+            power_w=milliwatts.value / 1e3 if power_told else None,
         )
 
     def _links(self, handle: ctypes.c_void_p) -> frozenset[int] | None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.goodput_example import TIMES
 from tests.unit.perf.goodput.tuned import on, run
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job, JobId
 from weft.core.model.trace import Truth
 from weft.perf.goodput.adaptive import Adaptive, Tuner, split, table_of
-from weft.perf.goodput.model import Limits, Noise, StepTime, best_batch
+from weft.perf.goodput.model import Limits, Noise, best_batch
 from weft.perf.goodput.tables import Curve, KindTable, ModelTable
 
-TIMES = StepTime(0.05, 0.001, 0.04, 0.002, 0.02, 0.001, 2.0)
 SIZES = np.arange(32.0, 257.0, 32.0)
 EPOCHS = np.array((1000.0, 2500.0, 3000.0))
 

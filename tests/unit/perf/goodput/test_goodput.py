@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.goodput_example import LIMITS, NOISE, TIMES
 
 from weft.perf.goodput.model import (
     TINY,
@@ -17,10 +18,6 @@ from weft.perf.goodput.model import (
     best_batch,
     fixed_batch,
 )
-
-TIMES = StepTime(0.05, 0.001, 0.04, 0.002, 0.02, 0.001, 2.0)
-NOISE = Noise(0.5, 2.0, 128)
-LIMITS = Limits(4096, 32, 256)
 
 seconds = st.floats(1e-4, 1.0)
 slopes = st.floats(1e-6, 0.1)

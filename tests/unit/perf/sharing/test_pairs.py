@@ -10,8 +10,7 @@ from tests.refused import refused
 
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.profile import Profile
-from weft.perf.sharing.device_models import load_shipped_pairs, unordered
-from weft.perf.sharing.pair_table import read_pairs
+from weft.perf.sharing.device_models import load_shipped_pairs, read_pairs, unordered
 
 HEAD = "model1,dataset1,batchsize1,amp1,speed1,model2,dataset2,batchsize2,amp2,speed2\n"
 

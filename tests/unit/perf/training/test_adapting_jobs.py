@@ -7,10 +7,11 @@ import pytest
 from weft.app.simulate.api import simulate
 from weft.core.errors import InvalidConfig
 from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import EpochsSoFar
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.model.trace import Detail, Trace, Truth
 from weft.core.protocols import SimulatedJob
-from weft.formulas.training.regimes import EpochsSeen, Regimes
+from weft.formulas.training.regimes import Regimes
 from weft.perf.replay import Replay
 from weft.perf.training.learner import Learner
 from weft.perf.training.regimes import InRegimes
@@ -66,7 +67,7 @@ def test_what_a_job_reports_is_what_is_seen() -> None:
     for over, batch in ((0, 32), (2, 32), (4, 64), (8, 128), (9, 128)):
         training.observe(JOB, "v100", Report(epoch=float(over), batch=float(batch)))
 
-        assert training.epochs(JOB) == EpochsSeen.after(over, RUNS)
+        assert training.epochs(JOB) == EpochsSoFar.after(over, RUNS)
 
 
 def test_a_job_that_goes_back_to_a_checkpoint_is_not_counted_twice() -> None:
@@ -74,14 +75,14 @@ def test_a_job_that_goes_back_to_a_checkpoint_is_not_counted_twice() -> None:
     for over in (0, 3, 1, 3):
         training.observe(JOB, "v100", Report(epoch=float(over), batch=32.0))
 
-    assert training.epochs(JOB) == EpochsSeen(3, {32: 4}, 32)
+    assert training.epochs(JOB) == EpochsSoFar(3, {32: 4}, 32)
 
 
 def test_measured_epochs_count_where_they_are_far_from_declared() -> None:
     training = Learner()
     close, far = 100.0 / 31.25 * 1.3, 100.0 / 31.25 * 3.0  # seconds a step of 32 samples
     training.observe(JOB, "v100", Report(epoch=0.0, batch=32.0, step_s=close))
-    assert training.epochs(JOB) == EpochsSeen(0, {32: 1}, 32, 1.0)
+    assert training.epochs(JOB) == EpochsSoFar(0, {32: 1}, 32, 1.0)
 
     training.observe(JOB, "v100", Report(epoch=1.0, batch=32.0, step_s=far))
 
@@ -97,7 +98,7 @@ def test_what_was_seen_is_kept_and_forgotten() -> None:
     again.load(training.save())
     training.forget(JOB)
 
-    assert again.epochs(JOB) == EpochsSeen(2, {32: 3}, 32)
+    assert again.epochs(JOB) == EpochsSoFar(2, {32: 3}, 32)
     assert training.epochs(JOB) is None
 
 

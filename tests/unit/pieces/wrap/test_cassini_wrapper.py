@@ -19,9 +19,8 @@ from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.formulas.network.circles import circle_of
 from weft.formulas.network.compatibility import score_link
-from weft.pieces.place.alternatives import find_alternatives
 from weft.pieces.place.link_shifts import Crossing, Over, find_crossing, shift_jobs
-from weft.pieces.wrap.cassini import Cassini
+from weft.pieces.wrap.cassini import Cassini, find_alternatives
 from weft.pieces.wrap.hived.wrapper import Hived
 from weft.pieces.wrap.tenants.reserve import Reserve
 from weft.policies.fifo import Fifo

@@ -18,8 +18,7 @@ from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
-from weft.pieces.wrap.hived.file import read_content
-from weft.pieces.wrap.hived.wrapper import Hived
+from weft.pieces.wrap.hived.wrapper import Hived, read_content
 from weft.policies.fifo import Fifo
 from weft.testing import view_of
 

@@ -85,12 +85,9 @@ def rotate(
 @token.command("list")
 def list_tokens(as_json: o.AsJson = False) -> None:
     """List tokens, without their secret part."""
-    from weft.cli.connect.client import Client
     from weft.cli.view import words
-    from weft.cli.view.tables import Column, show_rows
+    from weft.cli.view.tables import Column, list_at
 
-    with user_errors():
-        answer = Client().get(TokenList, "/tokens")
     columns: list[Column[TokenAnswer]] = [
         Column("id", lambda row: row.id),
         Column("role", lambda row: row.role),
@@ -100,7 +97,7 @@ def list_tokens(as_json: o.AsJson = False) -> None:
         Column("expires", expiry, drop=1),
     ]
     none = "no tokens: everybody on this machine is an admin"
-    show_rows(answer, columns, answer.tokens, none, as_json=as_json)
+    list_at("/tokens", TokenList, lambda reply: reply.tokens, columns, none, as_json=as_json)
 
 
 def expiry(row: TokenAnswer) -> str:

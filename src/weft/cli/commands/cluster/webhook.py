@@ -21,12 +21,9 @@ webhook = typer.Typer(
 @webhook.command("list")
 def list_webhooks(as_json: o.AsJson = False) -> None:
     """List webhooks, without their secrets."""
-    from weft.cli.connect.client import Client
     from weft.cli.view import words
-    from weft.cli.view.tables import Column, show_rows
+    from weft.cli.view.tables import Column, list_at
 
-    with user_errors():
-        answer = Client().get(HookList, "/webhooks")
     columns: list[Column[HookAnswer]] = [
         Column("id", lambda row: row.id),
         Column("url", lambda row: row.url, most=60),
@@ -36,7 +33,7 @@ def list_webhooks(as_json: o.AsJson = False) -> None:
         Column("created", lambda row: words.moment(row.created), drop=1),
     ]
     none = "no webhooks; `weft webhook add URL` makes one"
-    show_rows(answer, columns, answer.webhooks, none, as_json=as_json)
+    list_at("/webhooks", HookList, lambda reply: reply.webhooks, columns, none, as_json=as_json)
 
 
 @webhook.command()

@@ -137,10 +137,10 @@ class GfsMemory(WrapperMemory):
         for job, on in after.items():
             held = view.job(view.table.row(job))
             if not held.spot:
-                level[f"{held.tenant}@{view.cluster.kind_of(on)}"] += on.gpus * on.sharing.share
+                level[f"{held.tenant}@{view.cluster.kind_of(on)}"] += on.counted_gpus
         for held, kind, on in view.held_out_of_sight():
             if not held.spot:
-                level[f"{held.tenant}@{kind}"] += on.gpus * on.sharing.share
+                level[f"{held.tenant}@{kind}"] += on.counted_gpus
         this = int(view.now // HOUR_S)
         last = max(self.usage, default=this)
         usage = {hour: used for hour, used in self.usage.items() if hour > this - KEPT_H}

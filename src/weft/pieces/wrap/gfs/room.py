@@ -28,7 +28,7 @@ class Room:
             assert on is not None
             run = known.runs.get(job.id)
             ran = view.now - run.since if run else 0.0
-            cost = on.gpus * on.sharing.share * max(ran, 1.0)
+            cost = on.counted_gpus * max(ran, 1.0)
             for part in on.slices:
                 guest = Guest(job.id, len(part.gpus) * on.sharing.share, cost)
                 self._on.setdefault(part.node, []).append(guest)

@@ -28,10 +28,10 @@ import numpy as np
 
 from weft.core.errors import InvalidConfig, bad_values
 from weft.core.model.job import EXCLUSIVE, Allocation, JobId, Tier
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for
+from weft.core.plan.taxonomy import Objective, Preemption, declare
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column
 from weft.frozen import frozen
@@ -67,10 +67,7 @@ class Gfs(Wrapper):
     forecast: str = "week"
     interval: float = 300.0
 
-    adds = tax.Taxonomy(
-        objective=tax.Objective.GUARANTEES | tax.Objective.UTILIZATION,
-        preemption=tax.Preemption.STOPS,
-    )
+    adds = declare(Objective.GUARANTEES | Objective.UTILIZATION, Preemption.STOPS)
 
     def __post_init__(self) -> None:
         if not (0.5 <= self.promise < 1.0 and 1 <= self.hours <= 24 and self.interval > 0.0):
@@ -235,7 +232,7 @@ class Turn:
         rooms, view = dict(self.known.quota), self._view
         for job, on in view.after(plan).items():
             if self._spot[view.table.row(job)]:
-                rooms[view.cluster.kind_of(on)] -= on.gpus * on.sharing.share
+                rooms[view.cluster.kind_of(on)] -= on.counted_gpus
         return rooms
 
     def _within(self, plan: Plan, rooms: Mapping[str, float]) -> Plan:
@@ -278,7 +275,7 @@ class Turn:
             row = view.table.row(job)
             if to is None or not self._spot[row]:
                 continue
-            kind, gpus = view.cluster.kind_of(to), to.gpus * to.sharing.share
+            kind, gpus = view.cluster.kind_of(to), to.counted_gpus
             if gpus > left[kind] + SLACK:
                 over = True
                 self._bar(shape, row, left)

@@ -21,8 +21,7 @@ from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column
 from weft.pieces.wrap.hived.assignment import Layout
 from weft.pieces.wrap.hived.bindings import Bindings, Device, read_place, write_places
-from weft.pieces.wrap.hived.occupancy import Occupancy
-from weft.pieces.wrap.hived.virtual import VirtualCluster
+from weft.pieces.wrap.hived.virtual import Occupancy, VirtualCluster
 from weft.pieces.wrap.promise import keep_promises
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
@@ -309,7 +308,7 @@ class Turn:
         view, owned = self._view, self._bindings.of(tenant)
         has = sum(self._layout.chains[cell.chain].sizes[cell.level] for cell in owned)
         here = own.cluster.gpus
-        held = sum(on.gpus * on.sharing.share for on in self._after(rows))
+        held = sum(on.counted_gpus for on in self._after(rows))
         away = f", {has - here} are on machines that are away" if here < has else ""
         for row in np.flatnonzero(rows & view.waiting()).tolist():
             job = view.job(row)

@@ -16,10 +16,10 @@ import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, JobId, Slice
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for
+from weft.core.plan.taxonomy import Fairness, Objective, Preemption, declare
 from weft.core.plan.view import View
 from weft.core.state.releasing import devices_of
 from weft.core.state.table import Bools, Column
@@ -58,11 +58,7 @@ class Lend(Wrapper):
     half_life_s: float = 7 * 86_400.0
     min_run_s: float = 300.0
 
-    adds = tax.Taxonomy(
-        objective=tax.Objective.GUARANTEES | tax.Objective.UTILIZATION,
-        fairness=tax.Fairness.USERS,
-        preemption=tax.Preemption.STOPS,
-    )
+    adds = declare(Objective.GUARANTEES | Objective.UTILIZATION, Fairness.USERS, Preemption.STOPS)
 
     def __post_init__(self) -> None:
         read_tree(self.own, self.parents)
@@ -220,8 +216,8 @@ class _Turn:
         for job, to in plan.changes.items():
             was = view.holds(job)
             tenant = view.job(view.table.row(job)).tenant
-            self._held[tenant] -= 0.0 if was is None else was.gpus * was.sharing.share
-            self._held[tenant] += 0.0 if to is None else to.gpus * to.sharing.share
+            self._held[tenant] -= 0.0 if was is None else was.counted_gpus
+            self._held[tenant] += 0.0 if to is None else to.counted_gpus
             self._decided[view.table.row(job)] = True
         self._changes |= dict(plan.changes)
         if self.memory is view.memory and plan.memory is not None:
@@ -298,7 +294,7 @@ class _Turn:
             assert on is not None
             view.free.give(on)
             self._stopped[job.id] = on
-            self._held[job.tenant] -= on.gpus * on.sharing.share
+            self._held[job.tenant] -= on.counted_gpus
         self._view = view.released(np.array(rows, dtype=np.intp))
 
     def _put_back(self, victims: list[int]) -> list[int]:
@@ -341,7 +337,7 @@ class _Turn:
             assert on is not None
             if over[tenant] > SLACK:
                 chosen.append(row)
-                over[tenant] -= on.gpus * on.sharing.share
+                over[tenant] -= on.counted_gpus
         return chosen
 
     def _over(self, level: int) -> dict[str, float]:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from weft.core.model.job import Allocation, Job
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, may_idle
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason
+from weft.core.plan.taxonomy import Fairness, Objective, declare
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column
 from weft.frozen import frozen
@@ -84,7 +84,7 @@ class Quota(Wrapper):
     limits: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
 
-    adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES, fairness=tax.Fairness.USERS)
+    adds = declare(Objective.GUARANTEES, Fairness.USERS)
 
     def __post_init__(self) -> None:
         read_rules(self.limits, self.weights)
@@ -319,7 +319,7 @@ SHARE = "*share"
 
 
 def _gpus(on: Allocation) -> float:
-    return on.gpus * on.sharing.share
+    return on.counted_gpus
 
 
 def _targets(view: View, rules: Rules) -> dict[str, float]:

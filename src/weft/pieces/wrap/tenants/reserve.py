@@ -15,12 +15,12 @@ from math import inf
 import numpy as np
 
 from weft.core.model.job import Allocation, Demand, Job, JobId
-from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties, may_idle
 from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for
+from weft.core.plan.taxonomy import Objective, Preemption, declare
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
@@ -47,7 +47,7 @@ class Reserve(Wrapper):
 
     windows: Mapping[str, str] = field(default_factory=dict)
 
-    adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES, preemption=tax.Preemption.STOPS)
+    adds = declare(Objective.GUARANTEES, Preemption.STOPS)
 
     def __post_init__(self) -> None:
         self._read()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -21,6 +22,7 @@ from weft.service.jobs.job_view import goodput_of, node_answers
 from weft.service.requests.job_file import PolicySpec, PolicyText, describe_policy
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import ClusterAnswer, Counts, Done, Nodes, PolicyAnswer
+from weft.service.responses.measurements import GpuSeries, NodeDevices
 from weft.service.routes.people.reservations import check_devices
 from weft.stack.windows import read_window
 
@@ -76,6 +78,20 @@ async def cluster(service: Service, who: Anyone) -> Json:
 async def nodes(service: Service, who: Anyone) -> Json:  # noqa: ARG001 - any token will do
     """Every machine with its state and how many of its devices are held."""
     return Json(Nodes(nodes=node_answers(service.live)))
+
+
+@router.get("/nodes/{node_id}/devices", response_model=NodeDevices)
+async def devices(
+    node_id: str,
+    service: Service,
+    who: Anyone,  # noqa: ARG001 - any token will do
+    since: Annotated[float, Query(ge=0.0, le=1e12, allow_inf_nan=False)] = 0.0,
+) -> Json:
+    """What the GPUs of a machine did in the last hours, by their driver, whoever used them."""
+    read = partial(service.live.device_history.read, _node(service, node_id), since)
+    history = await service.read(read)
+    gpus = [GpuSeries(gpu=one.gpu, **one.counters) for one in history.gpus]
+    return Json(NodeDevices(at=history.at, gpus=gpus))
 
 
 @router.post("/nodes/{node_id}/drain", response_model=Done)
@@ -143,7 +159,7 @@ def count_held_by_kind(driver: Driver) -> dict[str, float]:
     held: defaultdict[str, float] = defaultdict(float)
     for on in state.table.allocations:
         if on is not None:
-            held[state.cluster.kind_of(on)] += on.gpus * on.sharing.share
+            held[state.cluster.kind_of(on)] += on.counted_gpus
     return held
 
 

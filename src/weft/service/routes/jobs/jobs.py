@@ -15,6 +15,7 @@ from fastapi import APIRouter, Query, Request, Response
 from weft.app.insight.expected_length import warn_of_failure
 from weft.core.model.job import After, Job, JobId
 from weft.core.model.priorities import priority_word
+from weft.core.plan.reasons import device_word
 from weft.plural import say_gpus
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import ALL, ENDED, JobRecords
@@ -67,7 +68,9 @@ async def hand_in(body: JobFile, request: Request, service: Context, who: Caller
             await asyncio.sleep(0.0)  # a sweep of a thousand takes 60 ms
     request.state.about = jobs[0].id if body.sweep is None else jobs[0].app  # for the audit log
     await submit_checked(jobs, service, who)
-    warning = warn_of_failure(service.driver.scheduler.knowledge.predictor, jobs[0])
+    scheduler = service.driver.scheduler
+    device = device_word(scheduler.state.cluster.kinds)
+    warning = warn_of_failure(scheduler.knowledge.predictor, jobs[0], device)
     if body.sweep is None:
         return Json(Made(id=jobs[0].id, warning=warning), status_code=201)
     ids: list[str] = [job.id for job in jobs]

@@ -17,10 +17,9 @@ from weft.app.insight.purse import Purse
 from weft.app.serve.rules import Quotas, without_wrappers
 from weft.core.errors import UnknownName
 from weft.core.model.job import Job, JobId, name_of
-from weft.core.plan.reasons import Blocker, Reason
+from weft.core.plan.reasons import Blocker, Reason, device_word
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import read_spec
-from weft.plural import say_gpus
 from weft.runtime.loop.admit import check_job
 from weft.service.access.tokens import Caller
 from weft.service.budget.sizes import check_machines, check_sweep
@@ -190,7 +189,9 @@ def _others_changes(service: Context, job: Job, waits: Reason | None) -> list[Ad
         limit = held + job.demand.min * job.demand.share
         change = Changes(limits={job.tenant: limit})
         rules, named = service.live.quotas, service.live.policy
-        text = f"a quota of {say_gpus(limit)} (`weft quota set {job.tenant} --gpus {limit:g}`)"
+        word = device_word(service.driver.scheduler.state.cluster.kinds)
+        much = f"{limit:g} {word}{'s' * (limit != 1)}"
+        text = f"a quota of {much} (`weft quota set {job.tenant} --gpus {limit:g}`)"
         raised = partial(change.present, policy=named, rules=rules)
         advice.append(Advice(text, {"limits": {job.tenant: limit}}, job, raised))
     return advice

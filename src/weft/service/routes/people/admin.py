@@ -194,5 +194,5 @@ def count_held_by_tenant(driver: Driver) -> defaultdict[str, float]:
     held: defaultdict[str, float] = defaultdict(float)
     for job, on in zip(table.jobs, table.allocations, strict=True):
         if on is not None:
-            held[job.tenant] += on.gpus * on.sharing.share
+            held[job.tenant] += on.counted_gpus
     return held

@@ -33,9 +33,14 @@ export const lineColour = (i) => LINES[i % LINES.length];
 
 const fromZero = (_, low, high) => [Math.min(low ?? 0, 0), high > 0 ? high * 1.05 : 1];
 
+export const aboveZero = ([xs, ...columns]) => [
+  xs,
+  ...columns.map((ys) => ys.map((y) => (y > 0 ? y : null))),
+];
+
 /**
  * One chart. `data` is uPlot's: x first, then a column a series; `series` are `{label, step, dash, scale, colour}`.
- * With `whole` the axis has whole numbers alone. `time` reads x as seconds since the epoch. `describe` says in words what is drawn.
+ * With `whole` the axis has whole numbers alone, with `log` it is logarithmic and leaves out what is not above 0. `time` reads x as seconds since the epoch. `describe` says in words what is drawn.
  */
 export function Chart({
   data,
@@ -48,12 +53,14 @@ export function Chart({
   range,
   whole = false,
   zero = false,
+  log = false,
 }) {
   const box = useRef(null),
     plot = useRef(null);
   const themed = useTheme();
   const [error, setError] = useState(null);
   const latest = useRef(data);
+  if (log) data = aboveZero(data);
   latest.current = data; // more may have come by the time that the chart is loaded
   const early = time && data[0].length < 2; // of a single moment uPlot shows years
   const shape = JSON.stringify([
@@ -63,6 +70,7 @@ export function Chart({
     height,
     xLabel,
     range,
+    log,
     themed,
   ]);
   useEffect(() => {
@@ -87,7 +95,10 @@ export function Chart({
         padding: [8, 22, 0, 0], // half of the last time,
         legend: { live: true },
         cursor: { y: false, points: { size: 6 } },
-        scales: { x: { time }, ...(range || zero ? { y: { range: range || fromZero } } : {}) },
+        scales: {
+          x: { time },
+          ...(log ? { y: { distr: 3 } } : range || zero ? { y: { range: range || fromZero } } : {}),
+        },
         axes: [
           {
             ...axis,

@@ -132,7 +132,7 @@ function hatch(ctx, x, y, size, colour) {
   ctx.restore();
 }
 
-/** A job's name on its cell, as much of it as fits on two lines. */
+/** A job's name on its cell, on two lines; of a longer one the beginning and the end, where names differ. */
 function name(ctx, job, x, y, wide, high, font) {
   ctx.font = `600 10.5px ${font}`;
   ctx.fillStyle = "#10131a";
@@ -143,7 +143,7 @@ function name(ctx, job, x, y, wide, high, font) {
     while (count > 1 && !fits(rest.slice(0, count))) count -= 1;
     const last = line === 1 && count < rest.length;
     ctx.fillText(
-      last ? `${rest.slice(0, Math.max(count - 1, 1))}…` : rest.slice(0, count),
+      last ? `…${rest.slice(-Math.max(count - 1, 1))}` : rest.slice(0, count),
       x + 3,
       y + high / 2 + 12 * line,
     );

@@ -223,8 +223,8 @@ function measuredFacts(seen, ended) {
     seen.gpu_mem_peak_gb == null ? "" : `, at most ${seen.gpu_mem_peak_gb.toFixed(1)} GB`;
   return [
     ["steps", steps && `${steps}${rate}${left}`],
-    ["GPU memory", seen.gpu_mem_gb ? `${seen.gpu_mem_gb.toFixed(1)} GB${peak}` : ""],
-    ["GPU busy", seen.gpu_busy == null ? "" : `${percent(seen.gpu_busy)} of the time`],
+    [`${theDevice()} memory`, seen.gpu_mem_gb ? `${seen.gpu_mem_gb.toFixed(1)} GB${peak}` : ""],
+    [`${theDevice()} busy`, seen.gpu_busy == null ? "" : `${percent(seen.gpu_busy)} of the time`],
     [
       "waits for data",
       seen.waits_for_data == null ? "" : `${percent(seen.waits_for_data)} of the time`,

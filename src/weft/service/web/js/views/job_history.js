@@ -1,7 +1,7 @@
 // A job's past: what it held, how it went, and every event of the log that is about it.
 import { at, get, query } from "../api.js";
 import { Chart } from "../charts.js";
-import { clock, duration, gpuHours, number, ranges, theDevice } from "../format.js";
+import { clock, count, duration, gpuHours, number, ranges, theDevice } from "../format.js";
 import { html, useMemo } from "../lib.js";
 import { clusterNow } from "../store.js";
 import { Choice, Empty, Loading, Panel, Trouble, useAsk } from "../ui.js";
@@ -111,7 +111,7 @@ function Allocations({ job, spans }) {
     <${Trouble} error=${spans.error} />
     ${
       found.length
-        ? html`<${Chart} data=${chart} series=${[{ label: `${theDevice()}s`, step: true, fill: "oklch(58% 0.15 262 / 15%)" }]} height=${150} whole=${true} describe=${`${theDevice()}s held over time: ${found.length} spans`} />
+        ? html`<${Chart} data=${chart} series=${[{ label: `${theDevice()}s`, step: true, fill: "oklch(58% 0.15 262 / 15%)" }]} height=${150} whole=${true} describe=${`${theDevice()}s held over time: ${count(found.length, "span")}`} />
       <div class="scroll events" tabindex="0" role="region" aria-label="Spans"><table><thead><tr><th scope="col">From</th><th scope="col">To</th><th class="num" scope="col">For</th><th class="num roomy" scope="col">Attempt</th><th scope="col">Where</th><th class="roomy" scope="col">Ended</th><th class="num roomy" scope="col">Work lost</th></tr></thead>
       <tbody>${[...found]
         .reverse()
@@ -127,6 +127,8 @@ function Allocations({ job, spans }) {
           : html`<p class="dim">It has held nothing yet.</p>`
     }<//>`;
 }
+
+const ofDevice = (label) => label.replace("GPU", theDevice());
 
 function Measures({ events }) {
   const reports = useMemo(() => {
@@ -153,14 +155,14 @@ function Measures({ events }) {
   );
   const drawn = chosen
     ? chosen.series
-        .map(([label], i) => ({ label, i }))
+        .map(([label], i) => ({ label: ofDevice(label), i }))
         .filter(({ i }) => data[i + 1].some((value) => value != null))
     : [];
-  return html`<${Panel} title="What it measured" end=${known.length > 1 ? html`<${Choice} label="Measure" value=${chosen.key} options=${known.map((one) => [one.key, one.label])} choose=${(measure) => setQuery({ measure })} />` : null}>
+  return html`<${Panel} title="What it measured" end=${known.length > 1 ? html`<${Choice} label="Measure" value=${chosen.key} options=${known.map((one) => [one.key, ofDevice(one.label)])} choose=${(measure) => setQuery({ measure })} />` : null}>
     ${
       chosen
-        ? html`<${Chart} key=${chosen.key} data=${[data[0], ...drawn.map(({ i }) => data[i + 1])]} series=${drawn.map(({ label }) => ({ label, span: true }))} height=${220} zero=${true} describe=${`${chosen.label} over time, ${reports.length} reports`} />
-      <p class="dim small">${chosen.label}${chosen.unit ? `, ${chosen.unit}` : ""}; as the job reported it</p>`
+        ? html`<${Chart} key=${chosen.key} data=${[data[0], ...drawn.map(({ i }) => data[i + 1])]} series=${drawn.map(({ label }) => ({ label, span: true }))} height=${220} zero=${true} describe=${`${ofDevice(chosen.label)} over time, ${count(reports.length, "report")}`} />
+      <p class="dim small">${ofDevice(chosen.label)}${chosen.unit ? `, ${chosen.unit}` : ""}; as the job reported it</p>`
         : events.loading
           ? html`<${Loading} />`
           : html`<${Empty} title="It has reported nothing">Jobs that use <code>weft.train</code> report batch, goodput, loss and stage times.<//>`
@@ -190,7 +192,7 @@ const TELL = {
       one.peak_gb == null ? "" : `holds up to ${number(one.peak_gb)} GB of its ${theDevice()}`,
       one.pace == null
         ? ""
-        : `keeps ${Math.round(100 * one.pace)} % of its speed alone beside ${(one.beside ?? []).length} others`,
+        : `keeps ${Math.round(100 * one.pace)} % of its speed alone beside ${count((one.beside ?? []).length, "other job")}`,
     ]
       .filter(Boolean)
       .join("; "),

@@ -1,6 +1,6 @@
 // What a job printed, by rank and attempt, as it prints it; always as text.
 import { at, get, query, streamText } from "../api.js";
-import { number } from "../format.js";
+import { count } from "../format.js";
 import { html, useEffect, useRef, useState } from "../lib.js";
 import { ENDED, useStore } from "../store.js";
 import { Field, Panel, Trouble } from "../ui.js";
@@ -94,7 +94,7 @@ export function Logs({ job }) {
       <${Field} label="Attempt"><select value=${number_} onChange=${(event) => setAttempt(Number(event.target.value))}>${attempts.length ? attempts.map((one) => html`<option key=${one} value=${one}>${one}</option>`) : html`<option value="0">–</option>`}</select><//>`}>
     <div class="row"><input type="search" aria-label="Find in the log" placeholder="Find in the log" value=${find} onInput=${(event) => setFind(event.target.value)} />
       <label class="check small"><input type="checkbox" checked=${stay} onChange=${(event) => setStay(event.target.checked)} /> follow</label>
-      <span class="dim small">${lines ? `${number(lines.length)} lines` : ""}</span>
+      <span class="dim small">${lines ? count(lines.length, "line") : ""}</span>
       <button class="quiet" disabled=${!text} onClick=${save}>Download</button></div>
     <${Trouble} error=${error} />
     <pre class=${text ? "log" : "log bare"} ref=${box} tabindex="0" aria-label="Log">${lines ? lines.map((line, i) => html`<${Marked} key=${i} line=${line} find=${find} />`) : text || (!number_ ? "It has not started yet." : ended ? "It printed nothing." : "Nothing is printed yet.")}</pre><//>`;

@@ -16,8 +16,9 @@ const COUNTERS = [
   ["held_gb", "GPU memory, GB", (value) => value.toFixed(1)],
   ["power_w", "Power, W", number],
   ["temp_c", "Temperature, °C", number],
-  ["device_errors", "Memory errors not mended", number],
+  ["errors", "Memory errors not corrected", number],
 ];
+const REPORTED = { errors: "device_errors" }; // what jobs call it
 
 export function NodeView({ route, me }) {
   const store = useStore();
@@ -73,7 +74,29 @@ export function NodeView({ route, me }) {
       )}</tbody></table></div>`
         : html`<p class="dim lonely">Nobody is on it.</p>`
     }<//>
-    <${Measured} jobs=${here.filter((job) => job.state === "running").slice(0, 8)} />`;
+    <${Devices} node=${node} since=${since} jobs=${here.filter((job) => job.state === "running").slice(0, 8)} />`;
+}
+
+/** What the driver counted of each GPU, whoever used it; without that, what its jobs report. */
+function Devices({ node, since, jobs }) {
+  const told = useAsk(
+    (signal) => get(at("nodes", node.id, "devices") + query({ since }), { signal }),
+    `devices ${node.id}`,
+    { every: AGAIN_MS },
+  );
+  if (told.error) return html`<${Trouble} error=${told.error} />`;
+  if (!told.data) return null;
+  const { at: times, gpus } = told.data;
+  if (times.length < 2) return html`<${Measured} jobs=${jobs} />`;
+  return COUNTERS.map(([key, title, format]) => {
+    const known = gpus.filter((gpu) => gpu[key].some((value) => value != null));
+    if (!known.length) return null;
+    const series = known.map((gpu) => ({
+      label: `GPU ${gpu.gpu}`,
+      colour: lineColour(gpu.gpu),
+    }));
+    return html`<${Panel} key=${key} title=${title}><${Chart} data=${[times, ...known.map((gpu) => gpu[key])]} zero=${true} whole=${key === "errors"} format=${format} series=${series} describe=${`${title} of each GPU over time`} /><//>`;
+  });
 }
 
 function Held({ node, spans, since }) {
@@ -87,7 +110,7 @@ function Held({ node, spans, since }) {
   return html`<${StreamCanvas} layout=${layout} spans=${mine} since=${Math.max(since, first)} until=${now} now=${now} />`;
 }
 
-/** What its jobs measured of their GPUs; engines that see no GPU tell nothing. */
+/** What its jobs report of their GPUs; engines that see no GPU tell nothing. */
 function Measured({ jobs }) {
   const told = useAsk(
     (signal) =>
@@ -98,10 +121,11 @@ function Measured({ jobs }) {
     { every: AGAIN_MS },
   );
   return COUNTERS.map(([key, title, format]) => {
+    const name = REPORTED[key] || key;
     const points = (told.data || []).map((one) =>
       one.events
-        .filter((event) => event.report?.[key] != null)
-        .map((event) => [event.at, event.report[key]]),
+        .filter((event) => event.report?.[name] != null)
+        .map((event) => [event.at, event.report[name]]),
     );
     if (!points.some((some) => some.length > 1)) return null;
     const xs = [...new Set(points.flat().map(([x]) => x))].sort((a, b) => a - b);

@@ -1,10 +1,10 @@
 // The jobs of a sweep side by side: what differs, their losses in one chart, the best marked.
 import { at, get, query } from "../api.js";
 import { Chart, lineColour } from "../charts.js";
-import { duration, number } from "../format.js";
+import { count, duration, number } from "../format.js";
 import { html, useMemo } from "../lib.js";
-import { link } from "../route.js";
-import { Empty, Loading, Panel, State, Trouble, useAsk } from "../ui.js";
+import { link, setQuery } from "../route.js";
+import { Choice, Empty, Loading, Panel, State, Trouble, useAsk } from "../ui.js";
 
 const DRAWN = 12;
 const AGAIN_MS = 10_000;
@@ -31,10 +31,11 @@ export function SweepView({ route }) {
   const { jobs } = data;
   const known = found.last.some((loss) => loss != null);
   const steps = jobs.some((job) => job.measured?.steps != null);
+  const log = route.query.scale === "log";
   const isNumeric = (name) =>
     jobs.every((job) => Number.isFinite(Number(job.parameters[name] ?? 0)));
-  return html`<div class="head"><h1>${app}</h1><span class="dim">${jobs.length} jobs</span></div>
-    <${Panel} title="Loss">${found.xs.length > 1 ? html`<${Chart} data=${[found.xs, ...found.columns]} time=${false} xLabel="steps" height=${280} series=${jobs.slice(0, DRAWN).map((job, i) => ({ label: `${i === found.best ? "★ " : ""}${shortName(job.name)}`, colour: lineColour(i), span: true }))} describe="Losses of the jobs over their steps" />` : html`<p class="dim">None of its jobs has reported a loss yet.</p>`}
+  return html`<div class="head"><h1>${app}</h1><span class="dim">${count(jobs.length, "job")}</span></div>
+    <${Panel} title="Loss" end=${found.xs.length > 1 ? html`<${Scale} log=${log} />` : null}>${found.xs.length > 1 ? html`<${Chart} data=${[found.xs, ...found.columns]} time=${false} xLabel="steps" height=${280} log=${log} series=${jobs.slice(0, DRAWN).map((job, i) => ({ label: `${i === found.best ? "★ " : ""}${shortName(job.name)}`, colour: lineColour(i), span: true }))} describe="Losses of the jobs over their steps" />` : html`<p class="dim">None of its jobs has reported a loss yet.</p>`}
       ${jobs.length > DRAWN && html`<p class="dim small">The first ${DRAWN} of ${jobs.length} are drawn.</p>`}<//>
     <${Panel} title="Side by side" flush=${true}><div class="scroll" tabindex="0" role="region" aria-label="Jobs side by side"><table>
       <thead><tr><th scope="col">Job</th><th scope="col">State</th>${found.names.map((name) => html`<th key=${name} class=${isNumeric(name) ? "num" : null} scope="col">${name}</th>`)}${known && html`<th class="num" scope="col">Loss</th>`}${steps && html`<th class="num" scope="col">Steps</th>`}<th class="num" scope="col">Took</th></tr></thead>
@@ -45,6 +46,15 @@ export function SweepView({ route }) {
         ) => html`<tr key=${job.id}><td><a href=${link("job", [job.id])} title=${job.name}>${shortName(job.name)}</a>${i === found.best ? html` <span class="badge running">best</span>` : ""}</td><td><${State} state=${job.state} /></td>
         ${found.names.map((name) => html`<td key=${name} class=${isNumeric(name) ? "num" : "wrap"}>${String(job.parameters[name] ?? "")}</td>`)}${known && html`<td class="num">${number(found.last[i])}</td>`}${steps && html`<td class="num">${number(job.measured?.steps)}</td>`}<td class="num">${job.started && job.ended ? duration(job.ended - job.started) : ""}</td></tr>`,
       )}</tbody></table></div><//>`;
+}
+
+/** Losses that differ tenfold and more are told apart on a logarithmic axis. */
+function Scale({ log }) {
+  const choose = (scale) => setQuery({ scale: scale === "log" ? "log" : "" });
+  return html`<${Choice} label="Scale of the losses" options=${[
+    ["linear", "linear"],
+    ["log", "log"],
+  ]} value=${log ? "log" : "linear"} choose=${choose} />`;
 }
 
 /** Its number where the sweep gave it one: what all have in common stands above. */

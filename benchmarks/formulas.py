@@ -1,0 +1,124 @@
+"""Published rules, and whether tests of whole policies notice mistakes in them.
+
+`python -m benchmarks.formulas [POLICY ...]` reads the table of `docs/explanation/formulas.md`. In
+each function it plants mistakes, one at a time, until its worked example and its test of a whole
+policy have each failed because of one, and names the tests that none of `--count` made fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import random
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.mutants import (
+    ROOT,
+    Mutant,
+    changes_of,
+    make_mutant,
+    notices,
+    warm_libraries,
+)
+
+TABLE = ROOT / "docs" / "explanation" / "formulas.md"
+
+
+class Formula(NamedTuple):
+    """A row of the table: the function below weft, and tests by name; empty where there is none."""
+
+    policy: str
+    function: str
+    worked: str
+    whole: str
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print each row; fail where a test noticed nothing."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.formulas")
+    parser.add_argument("policy", nargs="*")
+    parser.add_argument("--count", type=int, default=12, help="mistakes at most")
+    given = parser.parse_args(argv)
+    warm_libraries()  # nothing of weft: each mistake is imported by its own process
+    wrong = 0
+    for row in read_table():
+        if row.function and (not given.policy or row.policy in given.policy):
+            unnoticed = _try_row(row, given.count)
+            wrong += len(unnoticed)
+            said = f"NOT NOTICED by {', '.join(unnoticed)}" if unnoticed else "noticed"
+            print(f"{row.policy:<18}{row.function:<56}{said}", flush=True)
+    return 1 if wrong else 0
+
+
+def read_table() -> list[Formula]:
+    """The rows of the document."""
+    lines = [line for line in TABLE.read_text().splitlines() if line.startswith("| `")]
+    cells = ([cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines)
+    return [Formula(*row) for row in cells]
+
+
+def find_function(dotted: str) -> tuple[Path, ast.AST] | None:
+    """The file and the definition of a function, method or class of a package or module of weft."""
+    parts = dotted.split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        place = ROOT.joinpath("src", "weft", *parts[:count])
+        files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+        for file in (one for one in files if one.is_file()):
+            node: ast.AST | None = ast.parse(file.read_text())
+            for name in parts[count:]:
+                node = _find_inside(node, name)
+            if node is not None:
+                return file, node
+    return None
+
+
+def _find_inside(node: ast.AST | None, name: str) -> ast.AST | None:
+    bodies = node.body if isinstance(node, ast.Module | ast.ClassDef) else []
+    named = (n for n in bodies if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name == name)
+    return next(named, None)
+
+
+@cache
+def find_tests() -> dict[str, list[str]]:
+    """The files of each test, by its name."""
+    named = re.compile(r"^(?:async )?def (test_\w+)", re.M)
+    found: dict[str, list[str]] = {}
+    for file in sorted(ROOT.glob("tests/**/test_*.py")):
+        for name in named.findall(file.read_text()):
+            found.setdefault(name, []).append(str(file))
+    return found
+
+
+def _try_row(row: Formula, count: int) -> list[str]:
+    mistakes = list(_mistakes(row.function, count))
+    left = [test for test in (row.worked, row.whole) if test and mistakes]
+    for mutant in mistakes:
+        left = [test for test in left if not _notices(test, mutant)]
+        if not left:
+            break
+    return left
+
+
+def _mistakes(dotted: str, count: int) -> Iterator[Mutant]:
+    found = find_function(dotted)
+    if found is None:
+        raise SystemExit(f"{dotted}: no such function below weft")
+    file, node = found
+    assert isinstance(node, ast.FunctionDef | ast.ClassDef)
+    mutants = (make_mutant(*change) for change in changes_of(file))
+    inside = [m for m in mutants if node.lineno <= m.line <= (node.end_lineno or node.lineno)]
+    random.Random(0).shuffle(inside)
+    yield from inside[:count]
+
+
+def _notices(test: str, mutant: Mutant) -> bool:
+    return notices(mutant, [*find_tests()[test], "-k", test])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -201,9 +201,7 @@ def play(seed: int, policy: str, folder: Path) -> str:
 def test_nothing_is_given_out_twice_and_no_promise_is_forgotten(
     policy: str, tmp_path: Path
 ) -> None:
-    seed = sum(map(ord, policy))
-
-    assert play(seed, policy, tmp_path) == ""
+    assert play(4, policy, tmp_path) == ""
 
 
 @pytest.mark.parametrize("change", ["restart", "quotas", "policy"])

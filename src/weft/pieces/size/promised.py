@@ -290,6 +290,8 @@ class Asks:
         levels = (held,) if fixed else levels_of(job.demand, view.cluster, kind, room)
         if not (fixed or self._sized):
             levels = (job.demand.gpus,)
+        elif not fixed and job.plans:  # what a promise starts runs by the job's own plan
+            levels = tuple(n for n in levels if job.plans[0].on(n)) or (job.demand.gpus,)
         asked = max(job.demand.gpus, 1)
         rates = _rates(view, row, kind, (*levels, asked))
         speeds = _rising(levels, rates[:-1])

@@ -134,7 +134,7 @@ def _hold(view: View, book: Book) -> tuple[Changes, Bools]:
         if on is not None:
             view.free.give(on)
         demand = replace(job.demand, gpus=size, min=size, max=size, kinds=(due[row].kind,))
-        to = _make_room(view, replace(job, demand=demand), victims, changes)
+        to = _make_room(view, replace(job, demand=demand, plans=()), victims, changes)
         to = on if to is None else to
         if to is not None:
             view.free.take(to)

@@ -12,6 +12,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Started, Submitted
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.profile import Profile
+from weft.core.model.execution import read_execution
 from weft.core.model.job import Allocation, Demand, Discipline, Job, JobId, Or, Sharing, Slice, Tier
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
@@ -21,7 +22,7 @@ from weft.perf.linear import LinearBeliefs
 from weft.perf.sharing.colocation import Colocated
 from weft.pieces.size.promised import PromiseMemory
 from weft.pieces.wrap.promise import KeepPromises
-from weft.pieces.wrap.tenants.quota import Quota
+from weft.pieces.wrap.tenants.quota import Quota, Shape
 from weft.policies.antman.policy import Antman
 from weft.policies.elasticflow import ElasticFlow
 from weft.policies.fifo import Fifo
@@ -374,3 +375,29 @@ def test_opportunistic_jobs_leave_the_devices_of_who_must_run_now() -> None:
     plan = KeepPromises(Antman(), restarts=0).decide(view)
 
     assert gpus_after(view, plan) == {"due": 8}
+
+
+@pytest.mark.parametrize(
+    ("plans", "most", "left"), [(("pp2-ga4",), 4, ("pp2-ga4",)), (("dp", "pp2-ga4"), 1, ("dp",))]
+)
+def test_a_rule_narrows_a_job_to_sizes_at_which_one_of_its_plans_runs(
+    plans: tuple[str, ...], most: int, left: tuple[str, ...]
+) -> None:
+    able = tuple(map(read_execution, plans))
+    view = view_of(8, Job(DUE, demand=Demand(2, 1, 4), plans=able))
+
+    job = Shape(np.zeros(1, dtype=bool), {0: 1}).view(view, None, Plan()).job(0)
+
+    assert job.demand.max == most
+    assert job.plans == tuple(map(read_execution, left))
+
+
+def test_a_deadline_is_promised_by_sizes_that_the_jobs_own_plan_runs_on() -> None:
+    # 600 s on two GPUs are 1,200 s on one, where its plan does not run.
+    own = (read_execution("pp2-ga4"), read_execution("dp"))
+    job = replace(due_job(600.0, 9000.0, Demand(2, 1, 4)), plans=own)
+
+    view = view_of(8, job)
+    plan = build("policy", "promise:restarts=0|sia").decide(view)
+
+    assert gpus_after(view, plan) == {"due": 2}

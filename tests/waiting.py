@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
+from subprocess import Popen
 from typing import TypeVar
 
 Sign = TypeVar("Sign")
@@ -26,3 +28,14 @@ async def until(true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
     async with asyncio.timeout(limit_s):
         while not true():
             await asyncio.sleep(0.02)
+
+
+def read_address(service: Popen[str]) -> str:
+    """Where a service that was just started listens, as it prints."""
+    assert service.stdout is not None
+    text = ""
+    while not (match := re.search(r"http://[\d.]+:\d+", text)):
+        line = service.stdout.readline()
+        assert line, text
+        text += line
+    return match[0]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.browser.conftest import Open
 from tests.integration.serving import API, LIMIT_S, submit
-from tests.waiting import wait_until
+from tests.waiting import read_address, wait_until
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
@@ -33,12 +33,7 @@ def weft_serve(state: Path, port: int = 0) -> Iterator[tuple[subprocess.Popen[st
     )
     assert service.stdout is not None
     try:
-        said = ""
-        while not (match := re.search(r"http://[\d.]+:\d+", said)):
-            line = service.stdout.readline()
-            assert line, said
-            said += line
-        yield service, match[0]
+        yield service, read_address(service)
     finally:
         service.kill()
         service.wait(LIMIT_S)

@@ -7,7 +7,6 @@ from reading it up to the page is as with a real one, in a service of its own pr
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import pytest
 
 from tests.browser.conftest import Open
 from tests.integration.serving import API, LIMIT_S, bearer, serving, submit, token
-from tests.waiting import wait_until
+from tests.waiting import read_address, wait_until
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
@@ -97,12 +96,7 @@ def service_with_gpus(env: dict[str, str], state: Path) -> Iterator[str]:
     )
     assert process.stdout is not None
     try:
-        text = ""
-        while not (match := re.search(r"http://[\d.]+:\d+", text)):
-            line = process.stdout.readline()
-            assert line, text
-            text += line
-        yield match[0]
+        yield read_address(process)
     finally:
         process.terminate()
         process.wait(LIMIT_S)

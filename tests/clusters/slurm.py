@@ -21,8 +21,12 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from weft.wire.processes import descendants, find_tagged, kill_all, start_time
+
+if TYPE_CHECKING:
+    import pytest
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo", "scancel")
 INSTALL = "apt-get install -y --no-install-recommends slurm-wlm slurmctld slurmd slurm-client munge"
@@ -49,7 +53,7 @@ SlurmdLogFile={folder}/log/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
+{accounting}
 MpiDefault=none
 SwitchType=switch/none
 ReturnToService=2
@@ -68,6 +72,7 @@ NodeName=a2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} {sizes} Gres=
 NodeName=t1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[3]} {sizes} Gres=gpu:t4:4
 NodeName=t2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[4]} {sizes} Gres=gpu:t4:4
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+{more}
 """
 GRES = """AutoDetect=off
 NodeName=a[1-2] Name=gpu Type=a100 File={folder}/dev/gpu[0-3]
@@ -84,10 +89,16 @@ def missing() -> str:
 
 @dataclass(frozen=True, slots=True)
 class SlurmCluster:
-    """The cluster below `folder`; a node without a sign of life is down after `lost_s` seconds."""
+    """The cluster below `folder`; a node without a sign of life is down after `lost_s` seconds.
+
+    `accounting` is what its configuration says of that (`tests.clusters.slurm_accounting`), and
+    `more` are further lines of it.
+    """
 
     folder: Path
     lost_s: int = 20
+    accounting: str = "AccountingStorageType=accounting_storage/none"
+    more: str = ""
 
     @property
     def conf(self) -> Path:
@@ -102,13 +113,18 @@ class SlurmCluster:
 
     # ---- all of it
 
+    def use_in(self, environment: pytest.MonkeyPatch) -> None:
+        """Have this process's commands of Slurm speak to it."""
+        for name in ("PATH", "SLURM_CONF"):
+            environment.setenv(name, self.env[name])
+
     def up(self) -> None:
         """Write its files, start it, and wait until every node is idle; what was there is ended."""
         self.down()
         for name in ("state", "log", "dev", "munge", *(f"spool/{node}" for node in NODES)):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._write_files()
-        self._start_munge()
+        self.start_munge()
         self.start_controller()
         for node in NODES:
             self.start_node(node)
@@ -131,6 +147,8 @@ class SlurmCluster:
                 ports=_free_ports(len(NODES) + 1),
                 user=_user(),
                 lost_s=self.lost_s,
+                accounting=self.accounting,
+                more=self.more,
                 sizes="CPUs=8 RealMemory=16000",
             )
         )
@@ -142,8 +160,12 @@ class SlurmCluster:
                 os.mknod(file, 0o666 | 0o020000, os.makedev(1, 3))  # as /dev/null
             file.touch()
 
-    def _start_munge(self) -> None:
+    def start_munge(self) -> None:
+        """Start munged with a key of its own, unless it runs."""
         folder = self.folder / "munge"
+        if (folder / "pid").exists():
+            return
+        folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o711)
         (folder / "key").write_bytes(os.urandom(1024))
         (folder / "key").chmod(0o600)
@@ -174,8 +196,9 @@ class SlurmCluster:
 
     def clear(self) -> None:
         """Cancel every job and wait until none is left."""
-        self._run("scancel", "--full", "--signal=KILL", "--user", _user())
-        self._run("scancel", "--user", _user())
+        for user in sorted({_user(), *self._ask("squeue", "-h", "-o", "%u").split()}):
+            self._run("scancel", "--full", "--signal=KILL", "--user", user)
+            self._run("scancel", "--user", user)
         self._wait(lambda: not self._ask("squeue", "-h"), "jobs are left")
 
     def _ask(self, *command: str) -> str:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import weft
 from tests.clusters.kubernetes import KubernetesCluster, what_is_missing
 from tests.clusters.slurm import SlurmCluster, missing
+from tests.integration.users import open_folder
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +43,22 @@ def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmClu
 
 @pytest.fixture
 def slurm(slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
-    for name in ("PATH", "SLURM_CONF"):
-        monkeypatch.setenv(name, slurm_cluster.env[name])
+    slurm_cluster.use_in(monkeypatch)
     yield slurm_cluster
     slurm_cluster.clear()
+
+
+@pytest.fixture(scope="module")
+def python() -> Iterator[str]:
+    """An interpreter with Weft that all users can run."""
+    with open_folder() as folder:
+        for real in filter(None, (sys.executable, shutil.which("python3", path="/usr/bin:/bin"))):
+            wrapper = folder / "python"
+            source = Path(weft.__file__).parents[1]
+            wrapper.write_text(f'#!/bin/sh\nPYTHONPATH={source} exec {real} "$@"\n')
+            wrapper.chmod(0o755)
+            command = [str(wrapper), "-P", "-c", "import weft.node.agent"]
+            if not subprocess.run(command, user="nobody", cwd="/", capture_output=True).returncode:
+                yield str(wrapper)
+                return
+    pytest.skip("no interpreter that other users can run")

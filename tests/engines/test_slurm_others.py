@@ -62,7 +62,11 @@ def test_ours_are_not_others() -> None:
             row("t2", "gpu:t4:0(IDX:N/A)", "0/8/0/8"),
         ]
     )
-    ours = [SlurmJob("1", "RUNNING", "", "a[1-2]", 1), SlurmJob("2", "PENDING", "", "", 4)]
+    ours = [
+        SlurmJob("1", "RUNNING", "", "a1", 1),
+        SlurmJob("2", "CONFIGURING", "", "a2", 1),
+        SlurmJob("3", "PENDING", "", "", 4),
+    ]
 
     taken = {str(node): gpus for node, gpus in read_taken(text, ours).items()}
 

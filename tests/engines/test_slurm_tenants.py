@@ -75,14 +75,16 @@ def test_ranks_run_as_their_tenants_user(slurm: SlurmCluster, mode: str) -> None
         assert job.launch is not None
         job = replace(job, tenant="a", launch=replace(job.launch, workdir=str(home)))
 
-        run(SlurmEngine(folder / "state", mode=mode, users={"a": Identity(ANN, ANN)}), job)
+        def engine() -> SlurmEngine:
+            users = {"a": Identity(ANN, ANN)}
+            return SlurmEngine(folder / "state", mode=mode, users=users, submit_as="service")
+
+        run(engine(), job)
 
         assert (home / "mine-0").read_text().split() == [str(ANN), str(ANN)]
         assert {path.stat().st_uid for path in home.iterdir()} == {ANN}
         with pytest.raises(InvalidConfig, match="has no user"):
-            SlurmEngine(folder / "state", mode=mode, users={"a": Identity(ANN, ANN)}).check(
-                replace(job, tenant="b")
-            )
+            engine().check(replace(job, tenant="b"))
 
 
 def test_an_account_of_others_is_refused_at_submission() -> None:

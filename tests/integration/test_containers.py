@@ -150,7 +150,39 @@ def test_a_node_with_neither_program_says_so(tmp_path: Path) -> None:
     )
 
     assert ran.returncode == 1
-    assert "neither apptainer nor podman is installed here" in ran.stderr
+    assert "neither apptainer nor podman nor Pyxis is installed here" in ran.stderr
+
+
+PYXIS = """#!/bin/bash
+if [ "$1" = --help ]; then echo "  --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"; exit; fi
+printf "%s\\0" "$@" > "$0.told"
+"""
+
+
+@pytest.mark.parametrize(
+    ("image", "named"),
+    [
+        ("torch:2", "torch:2"),
+        ("nvcr.io/nvidia/pytorch:25.01", "nvcr.io#nvidia/pytorch:25.01"),
+        ("localhost:5000/torch", "localhost:5000#torch"),
+        ("team/torch:2", "team/torch:2"),
+        ("/images/torch.sqsh", "/images/torch.sqsh"),
+    ],
+)
+def test_pyxis_runs_a_rank_as_a_step_where_there_is_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str, named: str
+) -> None:
+    spec = spec_of(tmp_path, "train", "a b", image=image, volumes=("/data:/inside:ro",))
+    monkeypatch.setattr(f"{__name__}.STAND_IN", PYXIS)
+    env = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "a1", "CUDA_VISIBLE_DEVICES": "1"}
+
+    args = told("srun", tmp_path, activate(spec, spec.command), env)
+
+    assert args[-2:] == ["train", "a b"]
+    assert {"--jobid=7", "--overlap", "--nodelist=a1", f"--container-image={named}"} <= {*args}
+    assert f"--container-mounts={tmp_path}:{tmp_path},/data:/inside:ro" in args
+    assert f"--container-workdir={tmp_path}" in args
+    assert 'export CUDA_VISIBLE_DEVICES="$WEFT_VISIBLE"' in args[args.index("-c") + 1]
 
 
 def test_a_machine_with_neither_program_refuses_it_when_it_is_submitted(

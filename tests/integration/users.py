@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from weft.wire.identity import Identity
 
 ANN, BOB, STAFF = 61001, 61002, 61500
 AS_ROOT = os.geteuid() == 0
@@ -54,3 +57,9 @@ def python_as(uid: int, code: str, *args: str) -> str:
     done = subprocess.run(command, text=True, capture_output=True, cwd="/")
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def system_user(name: str) -> Identity:
+    """One that every machine has, such as `nobody`."""
+    entry = pwd.getpwnam(name)
+    return Identity(entry.pw_uid, entry.pw_gid, name=name, umask=0o027)

@@ -167,9 +167,8 @@ def test_gpus_of_an_app_go_to_its_longest_jobs_whole_gangs_first() -> None:
     assert search.split(3) == {"long": 3}
 
 
-@pytest.mark.parametrize("policy", [Themis(f=0.0)])
-def test_it_keeps_the_contract_of_policies(policy: Themis) -> None:
-    check_contract(policy)
+def test_it_keeps_the_contract_of_policies() -> None:
+    check_contract(Themis(f=0.0))
 
 
 def test_a_filter_that_hides_from_everybody_is_refused() -> None:

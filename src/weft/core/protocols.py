@@ -135,7 +135,8 @@ class EngineHealth:
 
     `out_of_use` are machines that their cluster gives no jobs, whether it is well or not; `taken`
     are devices that jobs of others hold, as `weft.stack.windows` writes them, by node. `devices`
-    are those of machines whose driver tells how they are.
+    are those of machines whose driver tells how they are. `closings` are times for which machines
+    are announced to be kept for others, written in the same way, by what they are called.
     """
 
     ok: bool = True
@@ -143,6 +144,7 @@ class EngineHealth:
     out_of_use: tuple[OutOfUse, ...] = ()
     taken: Mapping[NodeId, str] = field(default_factory=dict)
     devices: Mapping[NodeId, tuple[DeviceHealth, ...]] = field(default_factory=dict)
+    closings: Mapping[str, str] = field(default_factory=dict)
 
 
 class Sessions(Protocol):

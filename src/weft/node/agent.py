@@ -101,7 +101,7 @@ class Agent:
         self._kill_at, self._setting_up, self._port = float("inf"), False, 0
         self._why, self._socket, self._held, self._places = "", "", list[int](), dict[int, int]()
         self._resizer = Resizer(folder, self.spec, self.journal, self._ranks, self)
-        self._time = TimeLimit(self._member.job_folder, spec.time_limit_s, spec.warn_s)
+        self._time = TimeLimit(self._member.kept_in, spec.time_limit_s, spec.warn_s)
         self._terminal = Terminal(folder, self._select, spec.idle_s)
         self._shells = Shells(folder, self.spec, self._select, self._enclosure)
         find = partial(self._enclosure.ranks_processes, self._shells.pids)

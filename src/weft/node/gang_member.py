@@ -46,6 +46,11 @@ class GangMember:
         """Where all attempts of the job are."""
         return self._folder.parent.parent if self._spec.part else self._folder.parent
 
+    @property
+    def kept_in(self) -> Path:
+        """Where agents leave what later attempts of the job are to know."""
+        return Path(self._spec.common) if self._spec.common else self.job_folder
+
     def settle(self) -> AttemptSpec:
         """What it was told, with what only this node knows: its devices, its cores, its address."""
         spec = self._spec
@@ -71,6 +76,8 @@ class GangMember:
         if not spec.part:
             return spec.master_addr, spec.master_port or find_free_port()
         meeting = self._folder.parent / MASTER
+        if spec.common:
+            meeting = Path(spec.common, f"{spec.attempt}.{MASTER}")
         if spec.first_rank == 0:
             port = spec.master_port or find_free_port(spec.master_addr)
             write_whole(meeting, {"address": spec.master_addr, "port": port})

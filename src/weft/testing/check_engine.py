@@ -20,8 +20,10 @@ from weft.testing.engine_resize import RESIZES
 from weft.testing.engine_sessions import SESSIONS
 from weft.testing.engine_sleep import SLEEPS
 from weft.testing.engine_subject import Check
+from weft.testing.engine_tenants import TENANTS
 from weft.testing.engine_trouble import TROUBLE
 
 CHECKS: Mapping[str, Check] = {
-    check.__name__: check for check in (*LIFE, *PLACES, *RESIZES, *SESSIONS, *SLEEPS, *TROUBLE)
+    check.__name__: check
+    for check in (*LIFE, *PLACES, *RESIZES, *SESSIONS, *SLEEPS, *TENANTS, *TROUBLE)
 }

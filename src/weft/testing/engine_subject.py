@@ -49,6 +49,15 @@ class Image:
 
 
 @frozen
+class Tenant:
+    """One whose jobs run as a user of its own; `account` is what they are charged to, if any."""
+
+    name: str
+    uid: int
+    account: str = ""
+
+
+@frozen
 class Subject:
     """An engine under test; None where it has no such jobs, or cannot be broken so.
 
@@ -58,8 +67,9 @@ class Subject:
     each GPU. `printed` is what `job` writes. `where` is what the shell of a rank calls its node by,
     for instance `$SLURMD_NODENAME`. `exact` says that ranks have exactly the devices asked for.
     `kill_node` takes a node away, with or without the processes there, and `restore_node` brings it
-    back; the same for the controller. `image` is one that jobs can run in. `patience_s` bounds
-    every wait.
+    back; the same for the controller. `image` is one that jobs can run in. `tenants` have users of
+    their own, and `charged` is whom the controller says that a job, by its name, belongs to: a
+    user's number and an account. `patience_s` bounds every wait.
     """
 
     make: Callable[[], Engine]
@@ -76,6 +86,8 @@ class Subject:
     kill_controller: Callable[[], None] | None = None
     restore_controller: Callable[[], None] | None = None
     image: Image | None = None
+    tenants: tuple[Tenant, ...] = ()
+    charged: Callable[[str], tuple[int, str]] | None = None
     patience_s: float = 60.0
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict, field, fields
 from pathlib import Path
@@ -19,7 +20,7 @@ from urllib.parse import quote
 from weft.frozen import frozen
 from weft.wire.errors import WireError
 from weft.wire.identity import Identity
-from weft.wire.regular_files import read_regular
+from weft.wire.regular_files import given_to, read_regular
 
 SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
 STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
@@ -62,7 +63,9 @@ class AttemptSpec:
     CUDA_VISIBLE_DEVICES of the agent. `suspender` is the command that moves what processes hold on
     their devices to host memory and back (`weft.node.asleep`), empty where nothing can.
     `watch` puts the watcher into its Python processes. `objects` is where its checkpoints are if
-    not in a folder: an address in an object store, which the job alone reads and writes.
+    not in a folder: an address in an object store, which the job alone reads and writes. `common`
+    is a folder that the agents of all its attempts may write in, empty where they may write in
+    those of the job and of its attempts.
     """
 
     job: str
@@ -119,6 +122,7 @@ class AttemptSpec:
     suspender: tuple[str, ...] = ()
     watch: bool = False
     objects: str = ""
+    common: str = ""
 
     def write(self, folder: Path) -> None:
         """Into the attempt's folder."""
@@ -192,10 +196,18 @@ def token_socket(root: Path, node: str, discipline: str) -> str:
 
 
 def write_whole(path: Path, body: Any) -> None:
-    """JSON that is there completely or not at all."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    """JSON that is there completely or not at all.
+
+    In a folder that root gave to a user the file is that user's. Links that wait there for whoever
+    writes are not followed.
+    """
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
+    fresh.unlink(missing_ok=True)
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(handle, "w") as out:
+        own = os.fstat(handle).st_uid
+        if (owner := given_to(path.parent, own)) != own:
+            os.fchown(handle, owner, -1)
         json.dump(body, out)
         out.flush()
         os.fsync(out.fileno())

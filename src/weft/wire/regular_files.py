@@ -1,7 +1,8 @@
 """Read files that a job can write: they may be anything by the time they are opened.
 
 A pipe would block whoever opens it, a link leads elsewhere, a folder cannot be read, and a file may
-be larger than memory. None of that gets past `open_regular` and a limit.
+be larger than memory. None of that gets past `open_regular` and a limit. In a folder that root gave
+to a user, what is not that user's own is refused as well: a hard link may lead anywhere.
 """
 
 from __future__ import annotations
@@ -33,11 +34,22 @@ def open_regular(path: Path) -> int:
             what = "a link" if error.errno == errno.ELOOP else "not a file"
             raise WireError(f"{path} is {what}, expected a regular file") from error
         raise
-    kind = stat.S_IFMT(os.fstat(handle).st_mode)
+    facts = os.fstat(handle)
+    kind = stat.S_IFMT(facts.st_mode)
     if kind != stat.S_IFREG:
         os.close(handle)
         raise WireError(f"{path} is {_KINDS.get(kind, 'no file')}, expected a regular file")
+    if facts.st_uid != given_to(path.parent, facts.st_uid):
+        os.close(handle)
+        raise WireError(f"{path} does not belong to the user whose folder it is in")
     return handle
+
+
+def given_to(folder: Path, otherwise: int) -> int:
+    """Whom root gave a folder to; `otherwise` where it is root's own or we are not root."""
+    if os.geteuid() != 0:
+        return otherwise
+    return folder.stat().st_uid or otherwise
 
 
 def read_regular(path: Path, limit: int = LIMIT) -> bytes:

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from weft.core.model.job import JobId, NodeId
-from weft.engines.fleet.port import Key
+from weft.engines.fleet.port import Key, Phase
 from weft.engines.slurm.accounts import Charges
 from weft.engines.slurm.answers import JOBS, NODES, USED, SlurmJob, write_tag
 from weft.engines.slurm.native import NativeSlurm
+from weft.engines.slurm.reservations import QUESTION as RESERVATIONS
 from weft.engines.slurm.script import SbatchOptions
+from weft.engines.slurm.submitters import Submitters
 
 FIRST: Key = (JobId("first"), 1)
 OURS: Key = (JobId("ours"), 1)
 USED_LINE = f"{'a1':100}{'gpu:a100:2(IDX:0-1)':400}{'2/6/0/8':40}\n"
 FAILED = "".join(
-    f"{number}|FAILED|NonZeroExitCode|a1|gpu:1|{write_tag('own', key)}\n"
+    f"{number}|FAILED|NonZeroExitCode|a1|gpu:1|{os.getuid()}||{write_tag('own', key)}\n"
     for number, key in enumerate((FIRST, OURS))
 )
 
 
 @pytest.fixture
 def manager() -> NativeSlurm:
-    return NativeSlurm(Charges(SbatchOptions("python", owner="own")), 0, ())
+    return NativeSlurm(Charges(SbatchOptions("python", owner="own")), 0, (), Submitters(Path(), {}))
 
 
 def test_a_job_that_begins_while_gpus_in_use_are_asked_for_is_ours(
@@ -37,6 +41,8 @@ def test_a_job_that_begins_while_gpus_in_use_are_asked_for_is_ours(
     async def ask(*words: str) -> str:
         if words == NODES:
             return "a1|mixed|8|16000|gpu:a100:4|a1|none\n"
+        if words == RESERVATIONS:
+            return ""
         assert words == USED
         manager._jobs[OURS] = [SlurmJob("2", "RUNNING", "", "a1", 2)]
         return USED_LINE
@@ -67,3 +73,28 @@ def test_a_job_that_slurm_forgets_while_its_exit_code_is_asked_for_is_told_all_t
     monkeypatch.setattr(manager._clients, "ask", ask)
 
     assert asyncio.run(look_twice()) == (7, 7, {})
+
+
+@pytest.mark.parametrize(("state", "left"), [("PENDING", False), ("CONFIGURING", True)])
+def test_a_job_whose_node_is_switched_on_waits_and_one_whose_gpus_others_took_does_not(
+    manager: NativeSlurm, monkeypatch: pytest.MonkeyPatch, state: str, left: bool
+) -> None:
+    line = f"7|{state}|Resources||gpu:1|{os.getuid()}|a1|{write_tag('own', OURS)}\n"
+    cancelled: list[Key] = []
+
+    async def ask(*words: str) -> str:
+        assert words[: len(JOBS)] == JOBS
+        return line
+
+    async def cancel(key: Key) -> None:
+        cancelled.append(key)
+
+    monkeypatch.setattr(manager._clients, "ask", ask)
+    monkeypatch.setattr(manager, "cancel", cancel)
+    manager._taken = {NodeId("a1"): 4}
+    manager._pending = {OURS: -1000.0}
+
+    seen = asyncio.run(manager.look())
+
+    assert (seen[OURS].phase is Phase.PENDING) is left
+    assert cancelled == ([] if left else [OURS])

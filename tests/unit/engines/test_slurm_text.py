@@ -49,7 +49,7 @@ def test_one_node_needs_no_step() -> None:
         "#SBATCH --job-name=weft-my_job-1",
         "#SBATCH --comment=weft:0123456789ab:j:1",
         "#SBATCH --no-requeue",
-        "#SBATCH --output=/nfs/weft/jobs/j/1/slurm.log",
+        "#SBATCH --output=/nfs/weft/jobs/j/1/a1/slurm.log",
         "#SBATCH --open-mode=append",
         "#SBATCH --nodes=1",
         "#SBATCH --nodelist=a1",
@@ -159,7 +159,7 @@ def test_a_tag_is_found_again_whatever_a_job_is_called() -> None:
         (("PENDING", "PENDING"), Phase.PENDING),
         (("COMPLETED", "COMPLETED"), Phase.ENDED),
         (("CANCELLED", "NODE_FAIL"), Phase.LOST),
-        (("PREEMPTED",), Phase.ENDED),
+        (("PREEMPTED",), Phase.LOST),
     ],
 )
 def test_components_amount_to_one(states: tuple[str, ...], phase: Phase) -> None:

@@ -99,11 +99,11 @@ class DeviceFaults(_Windows):
         return [seen[gpu] for gpu in sorted(seen)]
 
 
-TAKEN = "taken:"  # names of windows that no person wrote
+TAKEN, CLOSED = "taken:", "closed:"  # names of windows that no person wrote
 
 
 class TakenDevices(_Windows):
-    """Keeps windows in step with what an engine sees of jobs that are not ours.
+    """Keeps windows in step with what an engine sees of others: their jobs, their reservations.
 
     After `close` windows stay as they are until the next start.
     """
@@ -113,11 +113,14 @@ class TakenDevices(_Windows):
     async def look(self) -> None:
         """Open and end windows as those jobs come and go."""
         quotas = self._quotas()
-        wanted = {f"{TAKEN}{node}": text for node, text in self._engine.health.taken.items()}
-        present = {name: text for name, text in quotas.windows.items() if name.startswith(TAKEN)}
+        health = self._engine.health
+        wanted = {f"{TAKEN}{node}": text for node, text in health.taken.items()}
+        wanted |= {f"{CLOSED}{name}": text for name, text in health.closings.items()}
+        ours = (TAKEN, CLOSED)
+        present = {name: text for name, text in quotas.windows.items() if name.startswith(ours)}
         if wanted == present:
             return
-        log.info("jobs of others hold: %s", ", ".join(wanted.values()) or "nothing")
+        log.info("others hold or reserve: %s", ", ".join(wanted.values()) or "nothing")
         quotas = quotas.without_windows(*present)
         for name, text in wanted.items():
             quotas = quotas.with_window(name, text)

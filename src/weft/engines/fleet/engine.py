@@ -223,7 +223,10 @@ class FleetEngine(NoLiveResize, SleepsOnNodes):
         user = user_of(self._users, job)
         specs = [replace(spec, user=user) for spec in make_specs(job, on, gang, site, cores)]
         try:
-            await self._channel.send(await asyncio.to_thread(prepare, self.state, gang, specs))
+            as_users = site.abilities.as_users
+            await self._channel.send(
+                await asyncio.to_thread(prepare, self.state, gang, specs, as_users=as_users)
+            )
         except (OSError, EngineError) as error:
             folder = folder_of(self.state, *gang.key)
             self._cores.give(gang.key)

@@ -23,7 +23,17 @@ from weft.engines.attempts.job_folders import mark_of
 from weft.engines.attempts.rounds import AttemptLoop, Turn, pause
 from weft.engines.fleet.attempts import PEERS_GRACE_S, Run, next_step
 from weft.engines.fleet.folders import ask_to_stop
-from weft.engines.fleet.port import Away, Channel, Health, Key, Machine, Manager, Observation, Phase
+from weft.engines.fleet.port import (
+    Away,
+    Channel,
+    Closing,
+    Health,
+    Key,
+    Machine,
+    Manager,
+    Observation,
+    Phase,
+)
 from weft.wire.attempt import folder_of
 from weft.wire.errors import WireError
 
@@ -61,7 +71,19 @@ class FleetLoop(AttemptLoop[Run]):
         ]
         devices = {name: self.board.devices(one.node) for name, one in self.machines.items()}
         what = (not troubles, "; ".join(troubles), tuple(out_of_use), self._taken())
-        return EngineHealth(*what, {name: seen for name, seen in devices.items() if seen})
+        seen = {name: some for name, some in devices.items() if some}
+        return EngineHealth(*what, seen, self._closings())
+
+    def _closings(self) -> dict[str, str]:
+        """Nodes that are kept for others from a time that was announced, by its name."""
+        nodes: dict[Closing, list[NodeId]] = {}
+        for name, machine in self.machines.items():
+            for closing in machine.closings:
+                nodes.setdefault(closing, []).append(name)
+        return {
+            closing.name: f"{'+'.join(some)}@{max(closing.start, 0):.0f}-{closing.end:.0f}"
+            for closing, some in nodes.items()
+        }
 
     def _taken(self) -> dict[NodeId, str]:
         """Devices that jobs of others hold: as many as there are, of those that ours do not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from weft.core.model.job import Allocation, Discipline, NodeId
@@ -14,7 +15,7 @@ from weft.engines.attempts.watch import ask_to_stop as ask_agent_to_stop
 from weft.engines.attempts.watch import nudge
 from weft.engines.fleet.port import Gang
 from weft.engines.fleet.requests import Cores, Site, coordinator_of, read_gang, write_gang
-from weft.engines.machine.users import make_folder
+from weft.engines.machine.users import give_folder, make_folder
 from weft.frozen import frozen
 from weft.wire.attempt import (
     ADJUST,
@@ -28,9 +29,11 @@ from weft.wire.attempt import (
     write_whole,
 )
 from weft.wire.errors import WireError
+from weft.wire.identity import Identity
 
 GANG = "gang.json"  # in an attempt's folder: its parts, for whoever adopts it
 TOKENS = "tokens"  # in the state folder: which disciplines are wanted on which nodes
+COMMON = "agents"  # in a job's folder, where agents are its user: what they write for each other
 OWNER = "owner"  # in the state folder: what everything of this service is tagged with
 
 
@@ -53,10 +56,13 @@ def find_owner(root: Path) -> str:
         return drawn
 
 
-def prepare(root: Path, gang: Gang, specs: Sequence[AttemptSpec]) -> list[Path]:
+def prepare(
+    root: Path, gang: Gang, specs: Sequence[AttemptSpec], *, as_users: bool = False
+) -> list[Path]:
     """All that agents need to begin; the files that were written, in order.
 
-    From here on earlier attempts of the job are fenced: their agents end when they see it.
+    From here on earlier attempts of the job are fenced: their agents end when they see it. With
+    `as_users` agents run as the job's user, who is given the folders that they write in.
     """
     whole = folder_of(root, gang.job, gang.attempt)
     written = []
@@ -65,6 +71,10 @@ def prepare(root: Path, gang: Gang, specs: Sequence[AttemptSpec]) -> list[Path]:
         if spec.user is not None:
             for folder in (whole, part.folder):
                 make_folder(folder, root, gang.job, Path(spec.checkpoints), spec.user)
+        if spec.user is not None and as_users:
+            _give_folders(root, gang, part.folder, spec.user)
+            common = str(job_folder(root, gang.job) / COMMON)
+            spec = replace(spec, user=None, audit="", common=common)
         spec.write(part.folder)
         if spec.coordinator:
             want_coordinator(root, part.node, Discipline(spec.discipline))
@@ -72,10 +82,16 @@ def prepare(root: Path, gang: Gang, specs: Sequence[AttemptSpec]) -> list[Path]:
     current = job_folder(root, gang.job) / CURRENT
     fresh = current.with_name(f".{CURRENT}.{os.getpid()}")
     fresh.write_text(f"{gang.attempt}\n")
+    fresh.chmod(0o644)  # agents may be others; the folder around it lets in those of this job
     fresh.replace(current)
     mark_of(root, whole).touch()
     write_whole(whole / GANG, write_gang(gang))
     return [*written, current, whole / GANG]
+
+
+def _give_folders(root: Path, gang: Gang, part: Path, user: Identity) -> None:
+    give_folder(part, user)
+    give_folder(job_folder(root, gang.job) / COMMON, user)
 
 
 def open_gang(folder: Path) -> Gang | None:

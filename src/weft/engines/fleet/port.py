@@ -105,10 +105,19 @@ class Health(StrEnum):
 
 
 @frozen
+class Closing:
+    """A time from which nobody of ours may use a node, and its end; seconds since the epoch."""
+
+    name: str
+    start: float
+    end: float
+
+
+@frozen
 class Machine:
     """A node as the manager sees it; `address` is how the others reach it.
 
-    `taken` of its GPUs are held by jobs that are not ours.
+    `taken` of its GPUs are held by jobs that are not ours; `closings` are announced.
     """
 
     node: Node
@@ -116,6 +125,7 @@ class Machine:
     reason: str = ""
     address: str = "127.0.0.1"
     taken: int = 0
+    closings: tuple[Closing, ...] = ()
 
 
 @frozen
@@ -129,7 +139,8 @@ class Abilities:
     containers. `sees_state` says that agents see all of the state folder, not only `jobs` below it.
     `tokens` says that it runs a coordinator of stage tokens on a node for every file in the folder
     `tokens/NODE` of the state, which is named by a discipline. `sleeps` says that devices of a
-    frozen attempt can be given to another one.
+    frozen attempt can be given to another one. `as_users` says that agents themselves run as their
+    job's user, where it has one.
     """
 
     controls: Controls
@@ -140,6 +151,7 @@ class Abilities:
     sees_state: bool = True
     tokens: bool = False
     sleeps: bool = False
+    as_users: bool = False
 
 
 class Manager(Protocol):

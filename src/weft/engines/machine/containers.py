@@ -1,8 +1,9 @@
 """How a job's processes are put into a container: lines for bash, run where the job runs. Pure.
 
 They change the words in "$@" from a command to one that runs it in the image, by Apptainer or
-Podman, whichever the node has. Processes see the node's processes, network and shared memory, the
-job's folders at the same paths, and the variables of the job; values are on no command line.
+Podman, whichever the node has, or else by a step of Slurm where Pyxis is installed. Processes see
+the node's processes, network and shared memory, the job's folders at the same paths, and the
+variables of the job; values are on no command line.
 """
 
 from __future__ import annotations
@@ -47,8 +48,21 @@ elif command -v podman >/dev/null; then
     case " {node} " in *" $weft_name "*) ;; *) weft_run+=(--env "$weft_name") ;; esac
   done < <(compgen -e)
   set -- "${{weft_run[@]}}" {podman} "$@"
+elif [ -n "${{SLURM_JOB_ID-}}" ] && [[ $(srun --help 2>/dev/null) == *--container-image* ]]; then
+  weft_mounts=
+  for weft_path in "${{weft_binds[@]}}"; do
+    [[ $weft_path == *:* ]] || weft_path="$weft_path:$weft_path"
+    weft_mounts+=${{weft_mounts:+,}}$weft_path
+  done
+  weft_run=(srun "--jobid=$SLURM_JOB_ID" --overlap --nodes=1 --ntasks=1 --mpi=none --cpu-bind=none)
+  weft_run+=("--nodelist=$SLURMD_NODENAME" --export=ALL --container-image={pyxis})
+  weft_run+=("--container-mounts=$weft_mounts" "--container-workdir=$PWD")
+  if [ -t 0 ]; then weft_run+=(--pty); fi
+  export WEFT_VISIBLE=${{CUDA_VISIBLE_DEVICES-}}
+  weft_keep='[ -z "$WEFT_VISIBLE" ] || export CUDA_VISIBLE_DEVICES="$WEFT_VISIBLE"; exec "$@"'
+  set -- "${{weft_run[@]}}" sh -c "$weft_keep" sh "$@"
 else
-  echo 'neither apptainer nor podman is installed here' >&2; exit 1
+  echo 'neither apptainer nor podman nor Pyxis is installed here' >&2; exit 1
 fi"""
 
 
@@ -91,4 +105,12 @@ def enter_container(software: Software | None, named: Iterable[str] = ()) -> str
         node=" ".join(node),
         apptainer=quote(name if is_file else f"docker://{name}"),
         podman=quote(name),
+        pyxis=quote(_for_enroot(name)),
     )
+
+
+def _for_enroot(name: str) -> str:
+    """An image as Pyxis names it: `#` is between a registry and what is in it."""
+    first, slash, rest = name.partition("/")
+    is_registry = bool(slash) and first != "" and ("." in first or ":" in first)
+    return f"{first}#{rest}" if is_registry and "://" not in name else name

@@ -78,6 +78,13 @@ def make_folder(folder: Path, state: Path, job: str, checkpoints: Path, user: Id
         os.chown(checkpoints, user.uid, user.gid)
 
 
+def give_folder(folder: Path, user: Identity) -> None:
+    """A folder of the user's own in one of the service's: nothing inside can be trusted."""
+    folder.mkdir(mode=OWN, exist_ok=True)
+    os.chown(folder, user.uid, user.gid)
+    folder.chmod(OWN)
+
+
 def may_walk_to(path: Path, user: Identity | None) -> bool:
     """Whether `user` may look at `path`, so that an error may say what is there; None: always."""
     return user is None or all(_may_enter(folder, user) for folder in path.absolute().parents)

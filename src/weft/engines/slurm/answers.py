@@ -17,7 +17,7 @@ from weft.frozen import frozen
 
 NODES = ("sinfo", "-h", "-N", "-o", "%N|%T|%c|%m|%G|%o|%E")
 # What people write themselves comes last: it may hold bars.
-JOBS = ("squeue", "-h", "-t", "all", "-o", "%i|%T|%r|%N|%b|%k")
+JOBS = ("squeue", "-h", "-t", "all", "-o", "%i|%T|%r|%N|%b|%U|%n|%k")
 USED_WIDTHS = (100, 400, 40)  # of names, GPUs in use, and CPUs: in use/idle/other/all
 USED = ("sinfo", "-h", "-N", "-O", "NodeList:100,GresUsed:400,CPUsState:40")
 HOSTS = re.compile(r"([^,\[]+)(?:\[([^\]]*)\])?(?:,|$)")
@@ -26,6 +26,7 @@ GPU = re.compile(r"gpu(?::(?P<type>[^:(,]+))??:(?P<count>\d+)")
 FLAGS = "*~#!%$@^+-"  # after a node's state: not responding, powered down, ...
 PENDING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
 RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
+HOLDING = RUNNING | {"CONFIGURING"}  # also while its nodes are switched on
 WORDS = {
     "TIMEOUT": "it ran into the time limit that Slurm set for it",
     "PREEMPTED": "Slurm preempted it for a job of its own",
@@ -36,6 +37,7 @@ WORDS = {
     "DEADLINE": "Slurm ended it at its deadline",
     "FAILED": "its batch script failed",
 }
+TAKEN_AWAY = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL")  # by no doing of the job
 TAG = "weft"
 ALL = 1_000  # more GPUs than any node has
 
@@ -50,13 +52,18 @@ class SlurmNode:
 
 @frozen
 class SlurmJob:
-    """A batch job or a component of one; `gpus` are those of each of its nodes."""
+    """A batch job or a component of one; `gpus` are those of each of its nodes.
+
+    `uid` is the user whose job it is, `wanted` are the nodes it asks for.
+    """
 
     id: str
     state: str
     reason: str
     nodes: str
     gpus: int = 0
+    uid: int = -1
+    wanted: str = ""
 
 
 def read_nodes(text: str, slots: int) -> dict[NodeId, SlurmNode]:
@@ -124,11 +131,13 @@ def read_jobs(text: str) -> list[tuple[str, SlurmJob]]:
     """The answer to `JOBS`: comments and jobs."""
     jobs = []
     for line in text.splitlines():
-        words = line.split("|", 5)
-        if len(words) == 6:  # else it is the rest of a comment of several lines, of nobody's job
-            name, state, reason, nodes, gres, comment = words
-            why = "" if reason == "None" else reason
-            jobs.append((comment, SlurmJob(name, state, why, nodes, read_gres(gres)[1])))
+        words = line.split("|", 7)
+        if len(words) != 8 or not words[5].isdigit():
+            continue  # the rest of a comment of several lines, of nobody's job
+        name, state, reason, nodes, gres, uid, wanted, comment = words
+        why = "" if reason == "None" else reason
+        gpus = read_gres(gres)[1]
+        jobs.append((comment, SlurmJob(name, state, why, nodes, gpus, int(uid), wanted)))
     return jobs
 
 
@@ -139,7 +148,7 @@ def read_taken(text: str, jobs: Iterable[SlurmJob]) -> dict[NodeId, int]:
     """
     ours: Counter[str] = Counter()
     for job in jobs:
-        if job.state in RUNNING:
+        if job.state in HOLDING:
             ours.update(dict.fromkeys(expand_hosts(job.nodes), job.gpus))
     by_others = {}
     for line in text.splitlines():
@@ -183,8 +192,9 @@ def see(parts: Iterable[SlurmJob]) -> Observation:
         return Observation(Phase.RUNNING, alive[0].reason)
     if waiting := [job for state, job in states.items() if state in PENDING]:
         return Observation(Phase.PENDING, waiting[0].reason)
-    if "NODE_FAIL" in states:
-        return Observation(Phase.LOST, WORDS["NODE_FAIL"])
+    for state in TAKEN_AWAY:
+        if state in states:
+            return Observation(Phase.LOST, WORDS[state])
     bad = [state for state in states if state != "COMPLETED"]
     return Observation(
         Phase.ENDED, WORDS.get(bad[0], f"Slurm says {bad[0].lower()}") if bad else ""

@@ -6,10 +6,12 @@ import asyncio
 import os
 import shutil
 from collections.abc import Mapping
+from typing import Any
 
 from weft.core.errors import EngineError
 from weft.engines.fleet.port import Away
 from weft.engines.machine.job_environment import filter_environment
+from weft.wire.identity import Identity
 
 TIMEOUT_S = 60.0  # clients give up by themselves after MessageTimeout, 10 s unless a site says else
 # Formats of one's own would change what is read.
@@ -52,7 +54,8 @@ class Clients:
     """Runs them with the environment of the service, less what would change their answers."""
 
     def __init__(self, pass_env: tuple[str, ...] = ()) -> None:
-        self._env = {k: v for k, v in os.environ.items() if k not in UNWANTED}
+        asked = {k: v for k, v in os.environ.items() if k not in UNWANTED}
+        self._env = {**asked, "SLURM_TIME_FORMAT": "%s"}  # seconds since the epoch
         self.job_env = job_environment(pass_env)
 
     def check(self) -> None:
@@ -76,29 +79,35 @@ class Clients:
             raise Away(first_line(err) or f"{command[0]} ended with {code}")
         return out
 
-    async def order(self, *command: str, script: str = "", for_job: bool = False) -> str:
-        """The same for one that changes something; EngineError if it is refused.
+    async def submit(self, script: str, *options: str, user: Identity | None = None) -> str:
+        """sbatch, with the environment that jobs are to have; the job's number.
 
-        `for_job`: with the environment that jobs are to have, which sbatch hands on.
+        EngineError if it is refused. With `user` that user submits it, to whom it belongs then;
+        only root can do that.
         """
-        env = self.job_env if for_job else self._env
-        code, out, err = await self._run(command, env, script)
+        env = {**self.job_env, **user.variables("/")} if user is not None else self.job_env
+        command = ("sbatch", "--parsable", *options)
+        code, out, err = await self._run(command, env, script, user)
         if code != 0:
             raise refusal(command[0], err)
-        return out
+        return out.strip().split(";")[0]
 
     async def try_order(self, *command: str) -> None:
-        """The same where it does not matter if there is nothing to be changed any more."""
+        """Have a client change something, unless there is nothing to be changed any more."""
         code, _, err = await self._run(command, self._env, "")
         if code != 0 and isinstance(refused := refusal(command[0], err), Away):
             raise refused
 
     async def _run(
-        self, command: tuple[str, ...], env: Mapping[str, str], script: str
+        self,
+        command: tuple[str, ...],
+        env: Mapping[str, str],
+        script: str,
+        user: Identity | None = None,
     ) -> tuple[int, str, str]:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            *command, env=env, stdin=pipe, stdout=pipe, stderr=pipe
+            *command, env=env, stdin=pipe, stdout=pipe, stderr=pipe, **_as_user(user)
         )
         try:
             async with asyncio.timeout(TIMEOUT_S):
@@ -114,6 +123,14 @@ class Clients:
         code = process.returncode
         assert code is not None
         return code, out.decode(errors="replace"), err.decode(errors="replace")
+
+
+def _as_user(user: Identity | None) -> dict[str, Any]:
+    """Become that user before anything else, where its folders cannot matter."""
+    if user is None:
+        return {}
+    who = {"user": user.uid, "group": user.gid, "extra_groups": list(user.groups)}
+    return {**who, "umask": user.umask, "cwd": "/"}
 
 
 def job_environment(extra: tuple[str, ...] = ()) -> dict[str, str]:

@@ -19,9 +19,11 @@ from weft.engines.slurm.native import NativeSlurm
 from weft.engines.slurm.pilot import CONTROLS as PILOT
 from weft.engines.slurm.pilot import PilotSlurm
 from weft.engines.slurm.script import SbatchOptions
+from weft.engines.slurm.submitters import Submitters
 from weft.wire.identity import Identity
 
 MODES = ("native", "pilot")
+SUBMITTERS = ("person", "service")
 
 
 @dataclass
@@ -34,7 +36,9 @@ class SlurmEngine(FleetEngine):
     `partitions` say which a tenant has (`TENANT:NAME+NAME/TENANT:NAME`), the usual one first.
     `time_min` is the time limit in minutes of jobs that have none, or of pilots. `slots` is for
     nodes without GPUs, 0 for one a core. `python` is an interpreter with Weft on the nodes, by
-    default this one. With `users` ranks run as their tenants' users, where the service is root.
+    default this one. With `users`, where the service is root, jobs run as their tenants' users: as
+    batch jobs of these (`submit_as` person, which is native's default), or as ranks of agents that
+    are root (service, a pilot's only way).
     """
 
     state: Path = field(metadata={"settable": False})
@@ -50,6 +54,7 @@ class SlurmEngine(FleetEngine):
     held: str = field(default="", metadata={"name": "nodes"})
     slots: int = 0
     python: str = ""
+    submit_as: str = ""
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
     users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})
 
@@ -64,6 +69,7 @@ class SlurmEngine(FleetEngine):
             raise InvalidConfig(
                 f"slurm: mode is {self.mode!r}", hint=f"mode is one of {', '.join(MODES)}"
             )
+        person = self._submits_as_person()
         wishes = SbatchOptions(
             python=self.python or sys.executable,
             owner="",
@@ -85,7 +91,26 @@ class SlurmEngine(FleetEngine):
             folder = self.state / "pilots"
             manager = PilotSlurm(wishes, folder, self.held, self.slots, self.pass_env)
         else:
+            submitters = Submitters(self.state, self.users if person else {})
             manager = NativeSlurm(
-                Charges(wishes, lists), self.slots, self.pass_env, as_users=bool(self.users)
+                Charges(wishes, lists),
+                self.slots,
+                self.pass_env,
+                submitters,
+                as_users=bool(self.users),
             )
         super().__init__(manager, self.state, "slurmctld", users=self.users)
+
+    def _submits_as_person(self) -> bool:
+        """Whether users submit their own batch jobs."""
+        if self.submit_as not in ("", *SUBMITTERS):
+            raise InvalidConfig(
+                f"slurm: submit_as is {self.submit_as!r}",
+                hint=f"submit_as is one of {', '.join(SUBMITTERS)}",
+            )
+        if self.submit_as == "person" and (self.mode == "pilot" or not self.users):
+            raise InvalidConfig(
+                "slurm: nobody can submit as a person here",
+                hint="submit_as=person needs mode=native and `weft serve --users FILE`",
+            )
+        return bool(self.users) and self.mode == "native" and self.submit_as != "service"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import getpass
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
 from weft.core.plan.about import Controls
-from weft.engines.fleet.port import Abilities, Gang, Key, Machine, Observation
+from weft.engines.fleet.port import Abilities, Away, Gang, Key, Machine, Observation, Phase
 from weft.engines.slurm.accounts import Charges
 from weft.engines.slurm.answers import (
     JOBS,
@@ -19,6 +21,7 @@ from weft.engines.slurm.answers import (
     WORDS,
     SlurmJob,
     SlurmNode,
+    expand_hosts,
     read_config,
     read_exit_code,
     read_jobs,
@@ -27,29 +30,54 @@ from weft.engines.slurm.answers import (
     read_taken,
     see,
 )
+from weft.engines.slurm.associations import (
+    QUESTION,
+    Associations,
+    are_enforced,
+    check_association,
+    read_associations,
+)
 from weft.engines.slurm.clients import Clients
+from weft.engines.slurm.reservations import Reservations
 from weft.engines.slurm.script import SbatchOptions, batch_script
+from weft.engines.slurm.submitters import Submitters
 
 log = logging.getLogger(__name__)
 
+ASK_S = 60.0  # between two questions who may use which account
+PATIENCE_S = 10.0  # with a job that waits for GPUs that others have
 CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT | Controls.PLAN
 
 
 class NativeSlurm:
-    """A `Manager` by sbatch, squeue and scancel; `as_users` needs agents that are root."""
+    """A `Manager` by sbatch, squeue and scancel.
+
+    With `submitters` users submit their own jobs; `as_users` without them needs agents that are
+    root.
+    """
 
     def __init__(
-        self, charges: Charges, slots: int, pass_env: tuple[str, ...], *, as_users: bool = False
+        self,
+        charges: Charges,
+        slots: int,
+        pass_env: tuple[str, ...],
+        submitters: Submitters,
+        *,
+        as_users: bool = False,
     ) -> None:
         self._charges, self._slots, self._as_users = charges, slots, as_users
-        self._clients = Clients(pass_env)
+        self._clients, self._submitters = Clients(pass_env), submitters
         self._nodes: Mapping[NodeId, SlurmNode] = {}
         self._jobs: dict[Key, list[SlurmJob]] = {}
         self._uncertain: set[Key] = set()
         self._codes: dict[Key, int | None] = {}
         self._taken: dict[NodeId, int] = {}
+        self._reservations = Reservations(charges.others.reservation)
+        self._pending: dict[Key, float] = {}  # since when
+        self._enforced, self._read_at = False, -inf
+        self._associations: Associations = {}
         self._seen_taken: dict[NodeId, int] | None = None
-        self.abilities = Abilities(CONTROLS)
+        self.abilities = Abilities(CONTROLS, as_users=bool(submitters.users))
 
     async def open(self, owner: str) -> None:
         """Read how the site divides hosts."""
@@ -57,11 +85,18 @@ class NativeSlurm:
         config = read_config(await self._clients.ask("scontrol", "show", "config"))
         memory = "MEMORY" in config.get("SelectTypeParameters", "").upper()
         binds = config.get("TaskPlugin", "task/none") not in ("task/none", "")
-        if self._as_users and config.get("DisableRootJobs", "No").lower() == "yes":
+        self._submitters.check()
+        if (
+            self._as_users
+            and not self._submitters.users
+            and config.get("DisableRootJobs", "No").lower() == "yes"
+        ):
             raise EngineError(
                 "this site runs no jobs of root (DisableRootJobs), so none can become its user",
-                hint="drop --users",
+                hint="drop submit_as=service, so that users submit their own jobs",
             )
+        self._enforced = are_enforced(config)
+        await self._read_associations()
         wishes = replace(self._wishes, owner=owner, counts_memory=memory)
         self._charges = replace(self._charges, others=wishes)
         for tenant, options in self._charges.combinations():
@@ -69,11 +104,22 @@ class NativeSlurm:
         self.abilities = replace(self.abilities, limits_host=binds)
         await self.look()
 
+    async def _read_associations(self) -> None:
+        """What sacctmgr says of users, once a minute where it decides."""
+        now = time.monotonic()
+        if not self._enforced or now - self._read_at < ASK_S:
+            return
+        self._read_at = now
+        try:
+            self._associations = read_associations(await self._clients.ask(*QUESTION))
+        except (Away, OSError) as error:  # jobs are refused later, by sbatch
+            log.warning("sacctmgr does not say who may use which account: %s", error)
+
     async def _try(self, tenant: str, options: SbatchOptions) -> None:
         """Raise EngineError for what Slurm would refuse a tenant's jobs."""
-        script = "#!/bin/sh\n"
+        user, script = self._submitters.users.get(tenant), "#!/bin/sh\n"
         try:
-            await self._clients.order("sbatch", "--test-only", *options.options(), script=script)
+            await self._clients.submit(script, "--test-only", *options.options(), user=user)
         except EngineError as error:
             raise EngineError(f"tenant {tenant!r}: {error.what}", hint=error.hint) from error
 
@@ -96,8 +142,15 @@ class NativeSlurm:
                 hint="`sinfo -s` lists partitions: --engine slurm:partition=NAME",
             )
         await self._note_taken(only)
+        await self._read_associations()
+        await self._reservations.refresh(self._clients)
+        self._nodes = self._reservations.keep_own(self._nodes)
         return [
-            replace(node.machine, taken=min(self._taken.get(name, 0), node.machine.node.gpus))
+            replace(
+                node.machine,
+                taken=min(self._taken.get(name, 0), node.machine.node.gpus),
+                closings=self._reservations.closings.get(name, ()),
+            )
             for name, node in self._nodes.items()
         ]
 
@@ -111,7 +164,9 @@ class NativeSlurm:
 
     def check(self, job: Job) -> None:
         """Refuse shares of devices, and accounts of others: Slurm gives whole GPUs to a job."""
-        self._charges.options(job.tenant, {} if job.launch is None else job.launch.env)
+        chosen = self._charges.options(job.tenant, {} if job.launch is None else job.launch.env)
+        if self._associations:
+            check_association(self._associations, self._submitters.name_of(job), chosen)
         if job.demand.share < 1.0:
             raise InvalidConfig(
                 f"job {job.id!r}: share is {job.demand.share:g}, but Slurm gives whole GPUs to "
@@ -130,10 +185,11 @@ class NativeSlurm:
                 raise EngineError(f"node {part.node!r} is not in Slurm any more")
         self._uncertain.add(gang.key)
         options = self._charges.options(gang.tenant, gang.asked)
+        nodes = [part.node for part in gang.parts]
+        options = replace(options, most_min=self._reservations.minutes_left(nodes, time.time()))
         script = batch_script(gang, self._nodes, options)
-        name = await self._clients.order("sbatch", "--parsable", script=script, for_job=True)
+        number = await self._clients.submit(script, user=self._submitters.find(gang.job))
         self._uncertain.discard(gang.key)
-        number = name.strip().split(";")[0]
         self._jobs.setdefault(gang.key, [SlurmJob(number, "PENDING", "", "")])
 
     async def cancel(self, key: Key) -> None:
@@ -148,18 +204,34 @@ class NativeSlurm:
 
     async def look(self) -> Mapping[Key, Observation]:
         """One squeue for all."""
-        text = await self._clients.ask(*JOBS, "-u", getpass.getuser())
+        whose = () if self._submitters.users else ("-u", getpass.getuser())
+        text = await self._clients.ask(*JOBS, *whose)
         jobs: dict[Key, list[SlurmJob]] = {}
         for comment, job in read_jobs(text):
-            if (key := read_tag(self._wishes.owner, comment)) is not None:
+            key = read_tag(self._wishes.owner, comment)
+            if key is not None and self._submitters.submitted(key[0], job):
                 jobs.setdefault(key, []).append(job)
         self._jobs = jobs
         seen = {key: see(parts) for key, parts in jobs.items()}
         self._codes = {key: code for key, code in self._codes.items() if key in seen}
+        await self._give_back_taken(seen)
         for key, word in seen.items():
             if word.reason == WORDS["FAILED"]:  # an agent leaves with 0 whatever its job did
                 seen[key] = replace(word, code=await self._find_code(key, jobs[key][0]))
         return seen
+
+    async def _give_back_taken(self, seen: dict[Key, Observation]) -> None:
+        """End what waits for GPUs that others took before it began: there may be room elsewhere."""
+        now = time.monotonic()
+        waiting = [key for key, word in seen.items() if word.phase is Phase.PENDING]
+        self._pending = {key: self._pending.get(key, now) for key in waiting}
+        for key, since in self._pending.items():
+            queued = [job for job in self._jobs[key] if job.state == "PENDING"]
+            wanted = {NodeId(node) for job in queued for node in expand_hosts(job.wanted)}
+            if now - since > PATIENCE_S and wanted & self._taken.keys():
+                log.info("job=%s attempt=%d waits for GPUs that others took", *key)
+                await self.cancel(key)
+                seen[key] = Observation(Phase.LOST, "jobs of others took its GPUs before it began")
 
     async def _find_code(self, key: Key, job: SlurmJob) -> int | None:
         """The exit code of a job that failed; asked for once, however this release tells it."""

@@ -38,6 +38,7 @@ from weft.engines.slurm.answers import (
 )
 from weft.engines.slurm.clients import Clients
 from weft.engines.slurm.native import CONTROLS as NATIVE
+from weft.engines.slurm.reservations import Reservations
 from weft.engines.slurm.script import LOG, SbatchOptions, pilot_script, step_command
 from weft.wire.attempt import job_folder, read_json, write_whole
 from weft.wire.processes import alive, start_time
@@ -60,6 +61,7 @@ class PilotSlurm:
         self._clients = Clients(pass_env)
         self._nodes: Mapping[NodeId, SlurmNode] = {}
         self._pilots: dict[NodeId, SlurmJob] = {}
+        self._reservations = Reservations(wishes.reservation)
         self._asked: dict[NodeId, float] = {}
         self._steps: dict[Key, list[str]] = {}
         self._children: set[int] = set()
@@ -92,19 +94,32 @@ class PilotSlurm:
             raise InvalidConfig(
                 f"slurm: there is no node {min(unknown)!r}", hint="`sinfo -N` lists them"
             )
+        await self._reservations.refresh(self._clients)
+        nodes = self._reservations.keep_own(nodes)
         self._nodes = {name: node for name, node in nodes.items() if name in (self._held or nodes)}
         await self._find_pilots()
         for name, node in self._nodes.items():
-            if name not in self._pilots and node.machine.health is Health.UP:
+            if self._reservations.are_closed(name, time.time()):
+                await self._let_go(name)
+            elif name not in self._pilots and node.machine.health is Health.UP:
                 await self._hold(node)
         return [self._machine(node) for node in self._nodes.values()]
 
     def _machine(self, node: SlurmNode) -> Machine:
-        pilot = self._pilots.get(node.machine.node.id)
-        if node.machine.health is not Health.UP or (pilot and pilot.state in RUNNING):
-            return node.machine
+        name = node.machine.node.id
+        pilot = self._pilots.get(name)
+        machine = replace(node.machine, closings=self._reservations.closings.get(name, ()))
+        if machine.health is not Health.UP or (pilot and pilot.state in RUNNING):
+            return machine
         why = pilot.reason if pilot else "nobody holds it"
-        return replace(node.machine, health=Health.DOWN, reason=f"its allocation waits: {why}")
+        return replace(machine, health=Health.DOWN, reason=f"its allocation waits: {why}")
+
+    async def _let_go(self, name: NodeId) -> None:
+        """Give a node back that others have reserved, once the last job has left it."""
+        pilot = self._pilots.get(name)
+        steps = [step for some in self._steps.values() for step in some]
+        if pilot is not None and not any(step.startswith(f"{pilot.id}.") for step in steps):
+            await self._clients.try_order("scancel", pilot.id)
 
     async def _find_pilots(self) -> None:
         text = await self._clients.ask(*JOBS, "-u", getpass.getuser())
@@ -121,9 +136,10 @@ class PilotSlurm:
         self._asked[name] = now
         tag = write_tag(self._wishes.owner, _pilot_key(name))
         log_file = str(self._folder / f"{name}.log")
-        script = pilot_script(node, tag, log_file, self._folder.parent, self._wishes)
-        number = await self._clients.order("sbatch", "--parsable", script=script, for_job=True)
-        log.info("node=%s is asked for by job %s", name, number.strip())
+        left = self._reservations.minutes_left([name], time.time())
+        wishes = replace(self._wishes, most_min=left)
+        script = pilot_script(node, tag, log_file, self._folder.parent, wishes)
+        log.info("node=%s is asked for by job %s", name, await self._clients.submit(script))
 
     def check(self, job: Job) -> None:
         """Anything that fits on a node."""

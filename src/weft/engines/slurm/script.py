@@ -20,7 +20,7 @@ EPS = 1e-6
 # A controller that was just restarted refuses steps for seconds: they are asked for until an agent
 # has the part, or a minute is over.
 UNTIL_CLAIMED = 'for i in {1..30}; do "$@" && exit; [ -e "$0" ] && exit 1; sleep 2; done; exit 1'
-LOG = "slurm.log"  # in an attempt's folder: what Slurm itself has to say
+LOG = "slurm.log"  # in a part's folder: what Slurm itself has to say
 
 
 @frozen
@@ -28,7 +28,7 @@ class SbatchOptions:
     """What goes into every request; empty or 0 leaves it to the site.
 
     `python` is the interpreter with Weft on the nodes. `counts_memory` says that the site divides
-    memory among jobs, so that each must ask for its part.
+    memory among jobs, so that each must ask for its part. `most_min` bounds the time limit of all.
     """
 
     python: str
@@ -39,6 +39,7 @@ class SbatchOptions:
     reservation: str = ""
     time_min: int = 0
     counts_memory: bool = False
+    most_min: int = 0
 
     def options(self) -> list[str]:
         """Those that are the same for every job."""
@@ -49,6 +50,12 @@ class SbatchOptions:
             "reservation": self.reservation,
         }
         return [f"--{name}={value}" for name, value in named.items() if value]
+
+    def limit(self, minutes: int) -> list[str]:
+        """The time limit of a job that asks for so many minutes; 0 leaves it to the site."""
+        most = self.most_min
+        chosen = min(minutes or most, most) if most else minutes
+        return [f"--time={chosen}"] if chosen else []
 
 
 def batch_script(gang: Gang, nodes: Mapping[NodeId, SlurmNode], wishes: SbatchOptions) -> str:
@@ -79,7 +86,7 @@ def _header(
         f"--job-name={quote(job_name(gang))}",
         f"--comment={write_tag(wishes.owner, gang.key)}",
         "--no-requeue",
-        f"--output={write_pattern(first.folder.parent / LOG)}",
+        f"--output={write_pattern(first.folder / LOG)}",
         "--open-mode=append",
         f"--nodes={len(group)}",
         f"--nodelist={','.join(part.node for part in group)}",
@@ -93,8 +100,7 @@ def _header(
         options.append(f"--gres={gres}:{len(first.gpus)}")
     if memory := _memory_mb(first, nodes[first.node], counted=wishes.counts_memory):
         options.append(f"--mem={memory}M")
-    minutes = ceil(gang.time_limit_s / 60.0) or wishes.time_min
-    return [*options, *([f"--time={minutes}"] if minutes else [])]
+    return [*options, *wishes.limit(ceil(gang.time_limit_s / 60.0) or wishes.time_min)]
 
 
 def _body(gang: Gang, groups: Sequence[tuple[Part, ...]], wishes: SbatchOptions) -> list[str]:
@@ -160,7 +166,7 @@ def pilot_script(node: SlurmNode, tag: str, log: str, root: Path, wishes: Sbatch
         *wishes.options(),
         *([f"--gres={node.gres}:{machine.gpus}"] if node.gres else []),
         *(["--mem=0"] if wishes.counts_memory else []),
-        *([f"--time={wishes.time_min}"] if wishes.time_min else []),
+        *wishes.limit(wishes.time_min),
     ]
     lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options)]
     return "\n".join([*lines, *_coordinators(root, machine.id, wishes.python), ""])

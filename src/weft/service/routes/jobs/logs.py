@@ -130,8 +130,14 @@ def _part(path: Path, offset: int) -> bytes:
     except OSError:  # not there yet, or a link that a job put in the place of its log
         return b""
     try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            return b""  # a pipe or a folder that a job put there
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode) or not _is_folders_own(path, facts.st_uid):
+            return b""  # a pipe, a folder or somebody else's file that a job put there
         return os.pread(handle, CHUNK, offset)
     finally:
         os.close(handle)
+
+
+def _is_folders_own(path: Path, uid: int) -> bool:
+    """Whether a file is that user's to whom root gave its folder; true for all other folders."""
+    return os.geteuid() != 0 or path.parent.stat().st_uid in (0, uid)

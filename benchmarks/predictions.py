@@ -2,7 +2,7 @@
 
 Time-ordered and without looking ahead: a job is predicted when it is submitted, by what had ended
 by then, and completion times come from a replay in which predictors learn from its own ends (one
-pool of nodes with eight GPUs, shortest predicted service first, nobody is stopped). `venus` is
+pool of nodes with eight GPUs, shortest predicted service first, no job is stopped). `venus` is
 September 2020 on 104 nodes, with the predictions that were published for it; `slice` two of its
 virtual clusters with users and outcomes; `philly` the public subset; `log` is the log of a service
 with commands that recur; `ten` are ten workloads, on which `alike` is compared with fifo alone; any

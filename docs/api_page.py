@@ -9,12 +9,12 @@ from weft.service.main import create_app
 
 HEAD = """# REST API
 
-Everything is below the address that `weft serve` prints; bodies and answers are JSON. `/docs`
-shows the same in a browser, `/openapi.json` is for programs. Send
-`Authorization: Bearer TOKEN` once there are tokens ([serve](../how-to/serve.md#tokens)).
+All routes are below the address that `weft serve` prints; bodies and answers are JSON. `/docs`
+shows this page in a browser, `/openapi.json` describes it for programs. Send `Authorization: Bearer
+TOKEN` once there are tokens ([serve](../how-to/serve.md#tokens)).
 
-Whatever goes wrong is answered with a status of 400 or more and
-`{"error": what, "hint": what fixes it, "field": which field}`. Times are seconds since the epoch.
+Errors are answered with a status of 400 or more and `{"error": what, "hint": what fixes it,
+"field": which field}`. Times are seconds since the epoch.
 """
 
 

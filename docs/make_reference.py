@@ -105,7 +105,7 @@ def policy_index() -> str:
     lines = [
         MADE,
         "# Policies\n",
-        "One page a policy, made from its module. `weft list policy` prints the same table.",
+        "One page per policy, made from its module. `weft list policy` prints the same table.",
         "A policy is typed as `NAME` or `NAME:KEY=VALUE,KEY=VALUE`.\n",
         "| policy | what it does | paper | reads |",
         "|---|---|---|---|",
@@ -296,7 +296,7 @@ def cli_page() -> str:
         MADE,
         "# Command line\n",
         "Tables are for people, `--json` is for programs. Errors go to stderr. Exit code 0 is",
-        "success, 2 a mistake in what was typed, 1 a fault of a policy or of Weft.",
+        "success, 2 a mistake in what you typed, 1 an error in a policy or in Weft.",
         "`weft --version` prints the version, `weft COMMAND --help` the same as below.\n",
     ]
     for name, command in commands().load_all().items():
@@ -312,13 +312,13 @@ def command_lines(name: str, function: Any) -> Iterator[str]:
     """Read from the signature: that is what people edit, whatever Typer makes of it."""
     hints = get_type_hints(function, include_extras=True)
     every = inspect.signature(function).parameters
-    params = {name: one for name, one in every.items() if hints[name] is not typer.Context}
-    said = [(p, *get_args(hints[p])[:2], params[p].default) for p in params]
-    arguments = [one for one in said if isinstance(one[2], ArgumentInfo)]
-    options = [one for one in said if isinstance(one[2], OptionInfo)]
+    params = {name: param for name, param in every.items() if hints[name] is not typer.Context}
+    declared = [(p, *get_args(hints[p])[:2], params[p].default) for p in params]
+    arguments = [row for row in declared if isinstance(row[2], ArgumentInfo)]
+    options = [row for row in declared if isinstance(row[2], OptionInfo)]
     yield f"## weft {name}\n"
     yield f"{inspect.getdoc(function)}\n"
-    typed = {one[0]: one[2].metavar or one[0].upper() for one in arguments}
+    typed = {row[0]: row[2].metavar or row[0].upper() for row in arguments}
     usage = " ".join(["weft", name, *typed.values(), "[OPTIONS]"])
     if any(text == "COMMAND..." for text in typed.values()):
         usage = f"weft {name} [OPTIONS] -- COMMAND..."
@@ -356,7 +356,8 @@ def option_type(wanted: Any) -> str:
 
 
 def option_default(value: Any) -> str:
-    return "" if value is None or value is False or value == "" else f"`{value_text(value)}`"
+    absent = value is None or value is False or value == "" or value is inspect.Parameter.empty
+    return "" if absent else f"`{value_text(value)}`"
 
 
 def cell(text: str | None) -> str:

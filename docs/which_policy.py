@@ -15,10 +15,10 @@ from weft.core.spec.registry import ROLES
 LEAGUE = Path(__file__).resolve().parents[1] / "benchmarks" / "league.json"
 NEEDS = (
     (
-        "Nobody knows how long jobs take",
+        "The lengths of jobs are unknown",
         "unknown-durations",
-        "They read neither predictions nor "
-        "user estimates; some need speeds or profiles instead, see the table.",
+        "These policies read neither predictions nor user estimates; some need speeds or "
+        "profiles instead, see the table.",
     ),
     (
         "How long jobs take is known or predicted",
@@ -26,29 +26,29 @@ NEEDS = (
         "A predictor is needed, see [choose a predictor](../how-to/choose-a-predictor.md).",
     ),
     (
-        "Nothing that runs may be stopped",
+        "Running jobs may not be stopped",
         "non-preemptive",
         "A job that has started runs to its end where it is.",
     ),
     (
-        "Nobody may wait for ever",
+        "No job may wait forever",
         "no-starvation",
         "Every job that fits runs in the end, however many others come.",
     ),
     (
         "Jobs can change their number of GPUs",
         "elastic",
-        "They resize jobs between their least and most, or tune batch sizes.",
+        "They resize jobs between their minimum and maximum, or tune batch sizes.",
     ),
     (
         "GPUs of several kinds, or hosts that matter",
         "heterogeneous",
-        "They choose kinds by how fast jobs are there, or share out cores and memory.",
+        "They choose kinds by how fast jobs are there, or divide cores and memory.",
     ),
     (
         "Jobs may share a GPU",
         "sharing",
-        "Side by side, in turns, interleaved, or as guests that may not disturb.",
+        "Side by side, in turns, interleaved, or as guests that must not slow others.",
     ),
     (
         "Users or jobs must be treated alike",
@@ -59,12 +59,12 @@ NEEDS = (
         "Where a gang runs matters",
         "consolidated",
         "Gangs are kept on few nodes, all or those "
-        "that need it. `links` and `network` know more of how devices are joined.",
+        "that need it. `links` and `network` take into account how devices are connected.",
     ),
     (
         "Results early, or better results",
         "quality",
-        "They follow losses or what results are worth.",
+        "These policies use losses or the worth of results.",
     ),
 )
 COLUMNS = (
@@ -86,7 +86,7 @@ def which_policy_page(made: str) -> str:
         "in a terminal: `weft list policy --where unknown-durations,no-starvation`. A table that",
         "filters as you click is [which-policy.html](which-policy.html).\n",
         "In short: on a service start with `weft`, its default, which handles plain, elastic and",
-        "sharing jobs. In simulations of jobs of which nothing is known, `tiresias` is a strong",
+        "sharing jobs. In simulations of jobs about which nothing is known, `tiresias` is a strong",
         "published baseline; with predictions `srsf` or `shockwave`; for jobs that can change",
         "size `sia`; where jobs may share GPUs `lucid` or `muri`; where tenants must be treated",
         "alike `astraea` or `gandiva_fair`. Then compare on",
@@ -99,12 +99,12 @@ def which_policy_page(made: str) -> str:
         if found:
             named = ", ".join(f"[{one.name}](policies/{one.name}.md)" for one in found)
             lines += [f"### {heading}\n", f"{text} (`--where {tag}`)\n", f"{named}\n"]
-    lines += ["## Where every policy stands\n", *_table(read_entries("policy"), link=True)]
+    lines += ["## Properties of every policy\n", *_table(read_entries("policy"), link=True)]
     lines += [
         "\n## What wrappers add\n",
-        "A wrapper stands around any policy (`quota|tiresias`) and leaves the rest to it.\n",
+        "A wrapper works around any policy (`quota|tiresias`) and leaves the rest to it.\n",
         *_table(read_entries("wrapper")),
-        "\n## What parts bring\n",
+        "\n## Properties of parts\n",
         "Parts of [compositions](../how-to/compose-a-policy.md): `compose:order=las,size=sia`.\n",
     ]
     parts = [one for role in ROLES for one in read_entries(role)]
@@ -180,7 +180,8 @@ def _league() -> Iterator[str]:
         "rounds for `pollux`, `sia`, `slaq` and `smd`), by "
         "average completion time. Decision times are medians over those of `fifo` in the same run. "
         "What it had to know is what it reads beyond what every scheduler sees; `oracle` means "
-        "that true remaining times were told. No policy is best everywhere, and a workload says "
+        "that the policy knew true remaining times. No policy is best everywhere, and a "
+        "workload says "
         "little about a policy that it was not made for.\n"
     )
     yield "```console\npython -m benchmarks.league\n```\n"

@@ -134,7 +134,7 @@ def test_the_form_advises_a_box_where_a_file_needs_other_words(call: Call) -> No
 
     assert call("views/submit", "inWordsOf", "file", told) == told
     form = call("views/submit", "inWordsOf", "form", told)["message"]
-    assert form == "no shell reads it; tick “it is a script” below it"
+    assert form == "no shell reads it; tick “it is a script” below the field"
     assert call("views/submit", "inWordsOf", "form", None) is None
 
 

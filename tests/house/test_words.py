@@ -21,6 +21,12 @@ AVOID = {
     r"\bworthless\b": "expired, revoked",
     r"\b(anyhow|besides to be)\b": "in any way",
     r"\bWhy it is so\b": "Design",
+    r"\bwhoever\b": "the job that, the user who, the process that",
+    r"\b(is|was|are|were|be|been|being) told\b(?! apart)": "gets, is sent, is reported, is "
+    "notified",
+    r"\bnobody told\b": "not declared, unknown",
+    r"\bunique beginnings?\b": "unique prefix",
+    r"\bsift(s|ed)?\b": "validate",
 }
 PAGES = [
     *ROOT.glob("*.md"),
@@ -72,6 +78,10 @@ def test_the_glossary_names_what_to_avoid() -> None:
 
 
 def test_a_riddle_is_found() -> None:
+    assert problems("whoever has it sets WEFT_TOKEN to it")
+    assert problems("An end is told when none of these is left")
+    assert problems("What enters the driver is sifted") == ["say 'validate'"]
+    assert not problems("Neighbours are told apart by colour")
     assert problems("Jobs that were handed in") == ["say 'submit'"]
     assert problems("Print the version and leave.") == ["say 'exit'"]
     assert not problems("Ask it to save and leave.")

@@ -87,7 +87,7 @@ def test_a_script_is_measured_at_every_size_it_allows(here: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "what"),
     [
-        ("print('no library')", "never said how fast it trains"),
+        ("print('no library')", "without reporting how fast it trains"),
         ("raise SystemExit('no data here')", "exit code 1: no data here"),
     ],
 )

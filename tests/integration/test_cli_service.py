@@ -141,7 +141,7 @@ def test_an_unknown_field_is_answered_with_file_and_closest(known: Client) -> No
 def test_a_job_that_can_never_run_is_refused_with_a_hint(known: Client) -> None:
     ran = weft("run", "--gpus", "64", "--", "true", code=2)
 
-    assert "64 GPUs" in ran.stderr
+    assert "64 CPU slots" in ran.stderr
     assert "ask for at most 2" in ran.stderr
 
 
@@ -282,7 +282,7 @@ def test_a_followed_job_survives_the_service(
 
     assert run.returncode == 0, said
     assert rest == "".join(f"{i}\n" for i in range(1, 30))
-    assert "the service does not answer; jobs go on" in said
+    assert "the service does not answer; waiting for it" in said
 
 
 def test_tokens_are_made_used_and_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

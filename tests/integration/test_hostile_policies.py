@@ -214,7 +214,7 @@ def test_a_driver_that_does_not_open_leaves_no_process_behind() -> None:
             await first._changed.wait()
         await first.close()
         other = Driver(engine, MemoryStore(), policy="fifo", decider=worker)
-        with pytest.raises(InvalidConfig, match="does not know what runs here"):
+        with pytest.raises(InvalidConfig, match="run here that are not in the log"):
             await other.open()
         return worker.pid
 

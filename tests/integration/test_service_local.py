@@ -142,7 +142,7 @@ def test_a_running_job_is_not_killed_by_a_service_whose_log_is_gone_or_old(tmp_p
     with pytest.raises(InvalidConfig, match="missing, but"):
         start(state_folder)
     restore_backup(copy, state_folder)
-    with pytest.raises(InvalidConfig, match=f"does not know what runs here: {job}"):
+    with pytest.raises(InvalidConfig, match=f"run here that are not in the log: {job}"):
         start(state_folder)
 
     assert alive(agent)

@@ -59,7 +59,7 @@ def test_idle_nodes_are_switched_off_and_on_again_also_by_a_later_service(tmp_pa
 
 
 def test_a_command_must_name_the_node_and_have_its_opposite() -> None:
-    with pytest.raises(InvalidConfig, match="woken by one"):
+    with pytest.raises(InvalidConfig, match="a command to wake them"):
         SleepSettings(1, sleep="off {node}")
     with pytest.raises(InvalidConfig, match=r"has no .node. in it"):
         SleepSettings(1, sleep="off", wake="on {node}")

@@ -263,7 +263,7 @@ def test_a_backup_is_made_once_and_a_damaged_one_is_refused(tmp_path: Path) -> N
     data = bytearray((copy / "events.db").read_bytes())
     data[5000] ^= 1
     (copy / "events.db").write_bytes(bytes(data))
-    with pytest.raises(InvalidConfig, match="not as it was written"):
+    with pytest.raises(InvalidConfig, match="has changed since the backup"):
         restore_backup(copy, tmp_path / "back")
     with pytest.raises(InvalidConfig, match="no backup"):
         restore_backup(tmp_path, tmp_path / "back")

@@ -325,7 +325,7 @@ class Fails:
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        (OverAllocates(), "what is not there: GPU 0 of .* is claimed to 1.00 already"),
+        (OverAllocates(), "devices that it cannot have: GPU 0 of .* is claimed to 1.00 already"),
         (GivesGhosts(), "gives GPUs that do not exist"),
         (SplitsGangs(), r"gives '\w+' \d GPUs?; it takes (\d) to \1"),
         (IgnoresKinds(), r"puts '\w+' on \['\w+'\]; it takes \('\w+',\)"),

@@ -56,7 +56,7 @@ REFUSED = {
     "compose:order=fifo,size=sia": "size=sia may leave running jobs without GPUs",
     "compose:order=sjf,place=whole-nodes": "place=whole-nodes moves running jobs to make room",
     "compose:order=srtf,size=sia,share=muri": "share=muri needs jobs that keep their size",
-    "compose:order=srtf,share=lucid": "share=lucid needs an admission that stops nobody",
+    "compose:order=srtf,share=lucid": "share=lucid needs an admission that stops no job",
     "compose:order=fifo,share=muri": "share=muri needs an admission that stops jobs",
     "compose:order=las,every=0": "every=0 must be above 0 seconds",
     "compose:order=lsa": "no order named 'lsa'; did you mean 'las'?",

@@ -25,7 +25,7 @@ def catalogue(kind: str, where: Sequence[str] = ()) -> Rows:
         return _placed(kind, where)
     if where:
         raise InvalidConfig(
-            f"only {', '.join(PLACED)} can be chosen by where they stand, not a {kind}",
+            f"only {', '.join(PLACED)} can be filtered by tags, not a {kind}",
             hint="`weft list policy --where sharing,unknown-durations`",
         )
     return _KINDS[kind]()

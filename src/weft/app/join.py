@@ -18,7 +18,7 @@ from weft.frozen import frozen
 
 @frozen
 class Joining:
-    """What `weft join` is told."""
+    """The settings of `weft join`."""
 
     address: str
     token: Path
@@ -69,7 +69,7 @@ def find_token(given: Path | None, usual: Path, ask: Callable[[], bytes]) -> Pat
 
 
 def join_cluster(joining: Joining, say: Callable[[str], None]) -> None:
-    """Be a node until told to leave; EngineError if Ray does not take this machine."""
+    """Be a node until asked to leave; EngineError if Ray does not take this machine."""
     if find_spec("ray") is None:
         raise InvalidConfig("joining needs ray", hint="pip install 'weft[ray]'")
     check_address(joining.address)

@@ -35,7 +35,7 @@ def read_policy(text: str) -> str | PartSpec:
 
 
 def read_policy_to_send(text: str) -> str | PartSpec:
-    """The same with the files in it read here: a service reads none that it is told of."""
+    """The same with the files in it read here: a service reads no files of its clients."""
     described = read_policy(text)
     if isinstance(described, str) and PYTHON in described:
         return described

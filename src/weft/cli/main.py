@@ -25,21 +25,21 @@ COMMANDS = (
     Entry(WORK, "shell", "Open a shell on the cluster, with GPUs if you ask for some."),
     Entry(WORK, "submit", "Queue jobs and print their ids."),
     Entry(WORK, "plan", "Show what would happen to a job now."),
-    Entry(WORK, "jobs", "List jobs: all that have not ended, and the last that have."),
-    Entry(WORK, "job", "Show one job: its state, what it holds, how far it is."),
-    Entry(WORK, "logs", "Print what a job prints."),
+    Entry(WORK, "jobs", "List jobs: all that have not ended, and the most recent that have."),
+    Entry(WORK, "job", "Show one job: its state, GPUs and progress."),
+    Entry(WORK, "logs", "Print a job's output."),
     Entry(WORK, "wait", "Wait until jobs have ended, and exit as they did."),
     Entry(WORK, "explain", "Show why a job waits, or why it holds what it holds."),
     Entry(WORK, "cancel", "Cancel jobs; running ones get their grace time to save."),
     Entry(
         WORK,
         "suspend",
-        "Suspend jobs: those that run leave their GPUs and wait; see `weft resume`.",
+        "Suspend jobs: running ones leave their GPUs and wait for `weft resume`.",
     ),
     Entry(
         WORK,
         "resume",
-        "Resume suspended jobs: they go on where they were, or from a checkpoint.",
+        "Resume suspended jobs where they were, or from a checkpoint.",
     ),
     Entry(WORK, "priority", "Change the priority of jobs that have not ended."),
     Entry(
@@ -50,32 +50,36 @@ COMMANDS = (
     Entry(WORK, "profile", "Measure a training script, alone or beside others.", settings=REST),
     Entry(CLUSTER, "serve", "Run the scheduler service: REST API, events, metrics."),
     Entry(CLUSTER, "join", "Make this machine a node of a cluster."),
-    Entry(CLUSTER, "demo", "Try it: the service here with its web page, and real training jobs."),
-    Entry(CLUSTER, "top", "Watch who holds what, batch sizes, goodput and the queue."),
-    Entry(CLUSTER, "nodes", "List the machines, what they have, and who is on them."),
+    Entry(
+        CLUSTER,
+        "demo",
+        "Try Weft: start the service and its web page here, with real training jobs.",
+    ),
+    Entry(CLUSTER, "top", "Watch which job holds what, batch sizes, goodput and the queue."),
+    Entry(CLUSTER, "nodes", "List the machines, their GPUs, and the jobs on them."),
     Entry(CLUSTER, "drain", "Move every job off a machine and place no more there.", "nodes:drain"),
     Entry(
         CLUSTER,
         "undrain",
-        "Use a machine again that was drained or set aside.",
+        "Put a machine that was drained or set aside back into service.",
         "nodes:undrain",
     ),
     Entry(
         CLUSTER, "reserve", "Reserve machines or GPUs for a tenant, or for maintenance (admins)."
     ),
     Entry(CLUSTER, "policy", "Show which policy decides, or change it while jobs run."),
-    Entry(CLUSTER, "what-if", "Replay the past, or simulate what comes, with something different."),
+    Entry(CLUSTER, "what-if", "Replay the past, or simulate the future, with one thing changed."),
     Entry(CLUSTER, "accounting", "Show the GPU time that each tenant used, and was entitled to."),
-    Entry(CLUSTER, "doctor", "Check this machine and the service, a line each."),
-    Entry(CLUSTER, "mcp", "Serve assistants by the Model Context Protocol, on standard input."),
+    Entry(CLUSTER, "doctor", "Check this machine and the service, one line per check."),
+    Entry(CLUSTER, "mcp", "Serve assistants over the Model Context Protocol, on standard input."),
     Entry(CLUSTER, "state", "Check, back up, restore and prune what the service keeps."),
-    Entry(CLUSTER, "token", "Make, list and revoke tokens (admins)."),
+    Entry(CLUSTER, "token", "Create, rotate, list and revoke tokens (admins)."),
     Entry(
         CLUSTER,
         "audit",
         "Show who did what: requests that changed something or were refused (admins).",
     ),
-    Entry(CLUSTER, "quota", "Limits and weights of tenants (admins)."),
+    Entry(CLUSTER, "quota", "Set limits and weights of tenants (admins)."),
     Entry(CLUSTER, "webhook", "Notify other services of state changes (admins)."),
 )
 
@@ -102,7 +106,7 @@ def root(
     ca: str = typer.Option(
         "",
         "--ca",
-        help="Certificates to trust at an https WEFT_URL; or set WEFT_CA.",
+        help="Certificates to trust for an https WEFT_URL; or set WEFT_CA.",
         metavar="FILE",
     ),
 ) -> None:
@@ -130,7 +134,7 @@ def main() -> None:
 
 
 def forget_caught_interrupts() -> None:
-    """Let Python leave with the code it was told, whatever Ctrl-C met.
+    """Let Python exit with the given code, whatever Ctrl-C interrupted.
 
     One that comes while Python runs a text of code (making a dataclass, say) makes Python end by
     SIGINT, although it was caught and all went well. Running another text makes it forget.

@@ -17,7 +17,7 @@ NOTHING_DONE = "nothing: "  # how an answer begins that tells why
 Jobs = Annotated[
     list[str],
     typer.Argument(
-        help="Ids, names, unique beginnings, @last, sweeps, or patterns such as 'try-*'.",
+        help="Ids, names, unique prefixes, @last, sweeps, or patterns such as 'try-*'.",
         metavar="ID...",
     ),
 ]

@@ -13,7 +13,7 @@ class NoLiveResize:
     __slots__ = ()
 
     async def resize(self, job: Job, to: Allocation, attempt: int, epoch: int) -> None:  # noqa: ARG002
-        """Nobody asks, for no attempt is told Resizable."""
+        """Never called, because no attempt is reported as Resizable."""
         raise EngineError(f"job {job.id!r} cannot change its devices as it runs")
 
 

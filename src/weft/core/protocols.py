@@ -222,8 +222,8 @@ class Engine(Protocol):
     async def adopt(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
         """Take up these attempts after a restart and end every other one; which are known.
 
-        Called once, before anything else is asked. News of known attempts is told again from
-        Started on, also where it was told before the restart.
+        Called once, before anything else is asked. Events of known attempts are reported again from
+        Started on, also if they were reported before the restart.
         """
         ...
 

@@ -278,10 +278,10 @@ class LocalEngine(AgentEngine):
         except OSError as error:
             if error.errno in EVERYBODYS:
                 raise EngineError(f"cannot write in {watched.folder}: {error.strerror}") from error
-            log.warning("attempt=%s is not told its new terms: %s", watched.folder, error)
+            log.warning("attempt=%s did not get its new settings: %s", watched.folder, error)
 
     async def resize(self, job: Job, to: Allocation, attempt: int, epoch: int) -> None:
-        """Tell the agent all that it would be told of an attempt on the new devices."""
+        """Send the agent everything that it would get for an attempt on the new devices."""
         key, folder = (job.id, attempt), folder_of(self.state, job.id, attempt)
         cores = self._cores_for(key, to, host_part(read_asked(job), to, self._machine.node))
 
@@ -297,7 +297,7 @@ class LocalEngine(AgentEngine):
             raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
 
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:
-        """Each rank's process, once its start was told."""
+        """Each rank's process, once its start was reported."""
         watched = self._loop.watched.get((job, attempt))
         return watched.pids if watched else {}
 

@@ -69,7 +69,7 @@ class NodeSleeper:
         return up
 
     def step(self, now: float, state: State) -> Turn:
-        """Look at who is idle and who waits; what is told is taken as done."""
+        """Look at which nodes are idle and which jobs wait; returned orders count as done."""
         idle, waiting, needed = self._look(now, state)
         busy = len(state.cluster.nodes) - len(idle)
         self._peak = max(self._peak, busy + needed)

@@ -3,8 +3,8 @@
     python -m weft.node.agent FOLDER
 
 `FOLDER` holds the attempt's `spec.json` (`weft.wire.attempt`). The agent is a session of its own
-and outlives whoever started it; its ranks do not outlive it. Exactly one agent ever runs an
-attempt: the one whose `claim.json` is there. The last line of `events.jsonl` is `ended`, written
+and outlives the process that started it; its ranks do not outlive it. Exactly one agent ever runs
+an attempt: the one whose `claim.json` is there. The last line of `events.jsonl` is `ended`, written
 when the last process is gone, with `outcome` finished, stopped or failed.
 """
 
@@ -195,7 +195,7 @@ class Agent:
         self._lines.send(number, message)
 
     def settle_in(self, spec: AttemptSpec, places: Mapping[int, int]) -> None:
-        """The attempt has these devices from now on; rank 0 is told its terms again."""
+        """The attempt has these devices from now on; rank 0 gets its settings again."""
         self.spec, self._places, self._adjusted = spec, dict(places), None
         self._enclosure.become(spec, self._ranks.values(), places)
         self._measurer.health.forget_ranks()
@@ -329,7 +329,7 @@ class Agent:
             chunk = os.read(rank.output, 65_536)
         except BlockingIOError:
             return
-        except OSError:  # how the end of a terminal is told
+        except OSError:  # how the end of a terminal is reported
             chunk = b""
         if chunk:
             self._logs[rank.number].write(chunk)

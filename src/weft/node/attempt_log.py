@@ -1,4 +1,4 @@
-"""The agent's own log of an attempt: one JSON object a line, on disk before anyone is told."""
+"""The agent's own log of an attempt: JSON lines, on disk before listeners are notified."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_S = 3600.0  # a job that ended while the disk was full is not to be run
 
 
 class Journal:
-    """`events.jsonl` of one attempt; whoever listens at `notify` is poked after each line."""
+    """`events.jsonl` of one attempt; the listener at `notify` is woken after each line."""
 
     def __init__(self, folder: Path, notify: str) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -47,9 +47,9 @@ class Journal:
         self.poke()
 
     def poke(self) -> None:
-        """Make whoever listens look."""
+        """Wake the listener."""
         if self._notify:
-            with suppress(OSError):  # nobody is there now; whoever comes reads the file
+            with suppress(OSError):  # no listener now; the next one reads the file
                 self._bell.sendto(b"!", self._notify)
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class Journal:
         self._bell.close()
 
     def is_heard(self) -> bool | None:
-        """Whether anybody listens; None where that cannot be told, on another machine."""
+        """Whether anybody listens; None if that cannot be known, on another machine."""
         return is_heard(self._notify) if self._notify else None
 
     def _append(self, line: bytes) -> bool:

@@ -52,7 +52,7 @@ class GangMember:
         return Path(self._spec.common) if self._spec.common else self.job_folder
 
     def settle(self) -> AttemptSpec:
-        """What it was told, with what only this node knows: its devices, its cores, its address."""
+        """Its request, with what only this node knows: its devices, its cores, its address."""
         spec = self._spec
         if not spec.part:
             return spec

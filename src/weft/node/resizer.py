@@ -1,10 +1,10 @@
 """Changes of an attempt's ranks while they train: the agent's part.
 
-A request names the next epoch and all that an agent is told of an attempt on the new devices. New
-ranks are started beside the old ones, told to join. When all are built everybody is told to form
-the next epoch's groups; the old ranks alone decide whether they switch. What they say is written
-down: `resized` when those that left are gone, `resize_failed` when the new ones are. A newer
-request takes the place of one that is not decided yet.
+A request names the next epoch and everything an agent must know of an attempt on the new devices.
+New ranks are started beside the old ones, and asked to join. When all are built, every rank is
+asked to form the next epoch's groups; the old ranks alone decide whether they switch. What they say
+is written down: `resized` when those that left are gone, `resize_failed` when the new ones are. A
+newer request takes the place of one that is not decided yet.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Change:
     spec: AttemptSpec
     form: Form
     began: float
-    asked: float = 0.0  # when all were built, and told to form the groups
+    asked: float = 0.0  # when all were built, and asked to form the groups
     built: set[int] = field(default_factory=set)
     dropping: bool = False
     superseded: bool = False

@@ -2,8 +2,8 @@
 
     python -m weft.node.with_parent FOLDER PARENT
 
-For whoever must be sure that nothing runs on once he himself is gone: a node that its cluster
-has given up must not go on training.
+For programs that must be sure that nothing keeps running once they are gone: a node that its
+cluster has given up must not go on training.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Ranking:
     """Who comes first: `order` are all rows; without it they are ranked by `key`, ties by row.
 
     Both are there where `key` is most of the order, but not all. `later` is what follows from it,
-    or a function that is told which rows run after the decision.
+    or a function that takes the rows that run after the decision.
     """
 
     order: Rows | None = None

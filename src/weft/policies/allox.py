@@ -1,4 +1,4 @@
-"""AlloX: who starts on which kind, by matching jobs to places in line.
+"""AlloX: which job starts on which kind, by matching jobs to places in queues.
 
 Paper       Le, Sun, Chowdhury and Liu, "AlloX: Compute Allocation in Hybrid Clusters",
             EuroSys 2020.
@@ -6,18 +6,18 @@ Objective   mean completion time on kinds of different speed, with `alpha` below
             users who hold least.
 Needs       an estimate of each job's remaining time, and its speed on each kind, from
             beliefs; without any, all kinds count as equally fast.
-Controls    who starts, and on which kind. Nobody is stopped, unless `preempt` asks for it.
-Cost        one assignment problem when a GPU is free and somebody waits: O(c^2 G) for c
+Controls    which jobs start, and on which kind. No job is stopped unless `preempt` is set.
+Cost        one assignment problem when a GPU is free and a job waits: O(c^2 G) for c
             candidates on G GPUs.
-Deviations  the paper's jobs hold one machine; here a gang counts as its length times its GPUs
-            on each of them, and starts where the line of one of its GPUs is at its head and
-            the gang fits. That, and `preempt`, are extensions: with single GPUs and the
-            defaults the paper's matching is solved as it is. Estimates come from the
-            predictor, not from sample runs that take resources: two of a minute on each of three
-            kinds before every job would make the 23.0 h of 120 of Gavel's jobs on 36 GPUs 24.8 h
-            (`python -m benchmarks.papers.allox`). The authors' code keeps
-            50 candidates, ours `cap`, the shortest on each kind in turn. Where a gang at the
-            head of a line does not fit, others start that were matched to its kind.
+Deviations  the paper's jobs hold one machine; here a gang counts as its length times its GPUs on
+            each of them, and starts where it heads the queue of one of its GPUs and the gang fits.
+            That, and `preempt`, are extensions: with single GPUs and the defaults the paper's
+            matching is solved as it is. Estimates come from the predictor, not from sample runs
+            that take resources: two of a minute on each of three kinds before every job would make
+            the 23.0 h of 120 of Gavel's jobs on 36 GPUs 24.8 h (`python -m
+            benchmarks.papers.allox`). The authors' code keeps 50 candidates, ours `cap`, the
+            shortest on each kind in turn. Where a gang at the head of a line does not fit, others
+            start that were matched to its kind.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ WHERE = tax.classify(
 class Allox:
     """Start jobs so that they end earliest on average, whichever kind they start on.
 
-    `alpha` is the part of users, those with the least share first, whose jobs take part; it is
-    doubled while none of them can start. `preempt` matches running jobs again as well, each
-    move at what a restart is believed to cost.
+    `alpha` is the fraction of users, those with the least share first, whose jobs take part; it is
+    doubled while none of them can start. `preempt` also matches running jobs again, and charges
+    each move the predicted cost of a restart.
     """
 
     alpha: float = 1.0
@@ -157,7 +157,7 @@ class BestLength(Resting):
 
 @frozen
 class WorstOff:
-    """Whoever fits of the part `alpha` of users that hold least; nobody is stopped.
+    """Jobs that fit, of the fraction `alpha` of users that hold least; none is stopped.
 
     The part is doubled while none of theirs can start.
     """
@@ -168,7 +168,7 @@ class WorstOff:
         "worst-off",
         "Le et al. 2020",
         starves="users who hold more than others",
-        idles="users who hold more wait while one who holds less starts",
+        idles="users who hold more wait while a user who holds less starts",
         taxonomy=tax.declare(tax.Fairness.USERS, tax.Preemption.NEVER),
     )
     stops = False

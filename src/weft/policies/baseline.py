@@ -40,7 +40,7 @@ class Baseline:
         return add_place(self.packed, self.place)
 
     def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
-        """Whoever is alone and fits starts; no order is needed."""
+        """A lone job that fits starts; no order is needed."""
         return welcome_in(find_place(self.packed.name, self.place), job, free)
 
     def decide(self, view: View) -> Plan:

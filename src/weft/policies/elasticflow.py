@@ -1,20 +1,22 @@
-"""ElasticFlow: deadlines are admitted or declined, kept by the least share, and spare GPUs grow.
+"""ElasticFlow: promise deadlines, keep them with the fewest GPUs, and grow jobs on spare ones.
 
 Paper       Gu et al., "ElasticFlow: An elastic serverless training platform for distributed deep
             learning", ASPLOS 2023.
 Objective   the number of jobs that end by their deadlines; then GPU time spent well.
-Needs       how long each job still takes, and beliefs about goodput; a job of which nothing is
-            believed is taken to speed up linearly.
-Controls    who is admitted, and how many GPUs.
-Cost        O(jobs x levels x changes to come) to fill; as much for each level that somebody grows.
+Needs       how long each job still takes, and beliefs about goodput; a job without beliefs is
+            assumed to speed up linearly.
+Controls    which jobs are admitted, and how many GPUs each gets.
+Cost        O(jobs x levels x changes to come) to fill; the same again for each level that a job
+            grows.
 Deviations  the paper's simulator judges deadlines by planned ends, without what restarts cost: here
-            restarts are planned for, and two more kept in reserve. Spare GPUs go to who needs the
-            fewest GPU-seconds more, as the paper says; its code does the opposite (`worst_first`).
-            Arrivals are admitted one by one, the earliest deadline first, not all or none. Who
-            would be late takes what others leave. Lengths are as predicted, `quantile` of a range.
-            Several kinds of GPU: each job is promised GPUs of one kind, the fastest where it fits.
-            Jobs move only when their size changes or they are in the way. A job with `or: warn`
-            whose deadline cannot be promised runs like those without a deadline.
+            restarts are planned for, and time for two more is kept in reserve. Spare GPUs go to the
+            job that needs the fewest additional GPU-seconds, as the paper says; its code does the
+            opposite (`worst_first`). Arrivals are admitted one by one, the earliest deadline first,
+            not all or none. A job that would be late gets what others leave. Lengths are as
+            predicted, `quantile` of a range. Several kinds of GPU: each job is promised GPUs of one
+            kind, the fastest where it fits. Jobs move only when their size changes or they are in
+            the way. A job with `or: warn` whose deadline cannot be promised runs like those without
+            a deadline.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ ABOUT = About(
     "Gu et al. 2023",
     needs=Needs.REMAINING,
     controls=Controls.COUNT,
-    starves="jobs without a deadline wait for what deadlines leave",
-    idles="nobody gets a size that is not a level, or that would make it late",
+    starves="jobs without a deadline get only the GPUs that jobs with deadlines leave",
+    idles="no job gets a size that is not a level, or that would make it late",
     taxonomy=classify(
         Objective.DEADLINES | Objective.GUARANTEES,
         Knowledge.DURATIONS | Knowledge.SPEEDS,
@@ -53,10 +55,10 @@ NO_WORK = 1.0  # of a job that nobody knows anything of
 
 @frozen
 class ElasticFlow:
-    """Promise deadlines, keep them with the least GPUs, and let jobs grow on what is spare.
+    """Promise deadlines, keep them with the fewest GPUs, and let jobs grow on spare ones.
 
-    `slot` is the length of a slot of promises in seconds, `quantile` of predicted lengths, and
-    `restarts` how many unplanned restarts a promise survives.
+    `slot` is the length of a time slot of promises in seconds, `quantile` the quantile of predicted
+    lengths that is used, and `restarts` how many unplanned restarts a promise survives.
     """
 
     slot: float = 60.0

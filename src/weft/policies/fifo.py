@@ -3,7 +3,7 @@
 Paper       none; the default of most queueing systems and the usual baseline.
 Objective   predictability: jobs start in the order they came.
 Needs       nothing.
-Controls    who runs, and with `place` where. Sizes are left to the defaults.
+Controls    which jobs run, and with `place` where. Sizes are left to the defaults.
 Cost        O(n) for n active jobs, then O(log nodes) for each job that starts.
 Deviations  none. Strict by default: a job that does not fit holds up everyone behind it. With
             `backfill` every waiting job that fits may start (fit-first, without reservations),
@@ -33,9 +33,9 @@ WHERE = classify(Objective.IN_ORDER, Knowledge.NOTHING, Preemption.NEVER)
 
 @frozen
 class Fifo:
-    """Start jobs in the order they came; stop nobody.
+    """Start jobs in order of arrival; stop none.
 
-    `place` is where: `weft list part` shows all places.
+    `place` chooses the devices: `weft list part` shows all places.
     """
 
     backfill: bool = False
@@ -52,7 +52,7 @@ class Fifo:
         return _about(self.place, backfill=self.backfill)
 
     def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
-        """Whoever fits and is alone starts."""
+        """A lone job that fits starts."""
         return welcome_in(find_place("fifo", self.place), job, free)
 
     def decide(self, view: View) -> Plan:

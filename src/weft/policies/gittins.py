@@ -1,11 +1,11 @@
-"""Two-dimensional Gittins index: the likeliest to end soon for the service it will take.
+"""Two-dimensional Gittins index: first the jobs most likely to end soon for the service they take.
 
 Paper       Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI
             2019; Gittins, "Bandit processes and dynamic allocation indices", Journal of the
             Royal Statistical Society B 41(2), 1979.
 Objective   mean completion time when only the distribution of service is known.
 Needs       GPU-seconds of finished jobs; before there are `min_samples`, a log-normal prior.
-Controls    who runs, and with `place` where. Sizes are left to the defaults.
+Controls    which jobs run, and with `place` where. Sizes are left to the defaults.
 Cost        O(n log n) for n active jobs, then O(log nodes) for each job that starts.
 Deviations  attained service is rounded down to steps of one, two, four, ... `quantum`s, and the
             index is that of the service up to the next step; it is reviewed when a running
@@ -36,8 +36,8 @@ WHERE = classify(Objective.COMPLETION_TIME, Knowledge.PAST_JOBS, Preemption.STOP
 class Gittins:
     """Run the jobs with the highest index over the service of past jobs.
 
-    With `predicted` it is the index of the predictor's distribution of each job. `place` is where:
-    `weft list part` shows all places.
+    With `predicted` it is the index of the predictor's distribution of each job. `place` chooses
+    the devices: `weft list part` shows all places.
     """
 
     quantum: float = 3250.0

@@ -5,7 +5,7 @@ Paper       Nuyens and Wierman, "The foreground-background queue: a survey", Per
             2019.
 Objective   mean completion time without knowing how long jobs take: young jobs go first.
 Needs       nothing.
-Controls    who runs, and with `place` where. Sizes are left to the defaults.
+Controls    which jobs run, and with `place` where. Sizes are left to the defaults.
 Cost        O(n log n) for n active jobs, then O(log nodes) for each job that starts.
 Deviations  continuous priorities are reviewed every `quantum` seconds while jobs wait, since
             equal jobs would otherwise be switched without end. With `thresholds` priorities
@@ -38,8 +38,8 @@ class Las:
     """Run the jobs that have received least so far, in seconds or in GPU-seconds.
 
     `by` is `gpu-time` or `time`; `thresholds` joined by `/` make queues; inside a queue running
-    jobs come first (`rule=sticky`) or jobs in order of their first start (`rule=start`). `place` is
-    where: `weft list part` shows all places.
+    jobs come first (`rule=sticky`) or jobs in order of their first start (`rule=start`). `place`
+    chooses the devices: `weft list part` shows all places.
     """
 
     by: Literal["gpu-time", "time"] = "gpu-time"
@@ -60,7 +60,7 @@ class Las:
         return _about(self.place)
 
     def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:
-        """Whoever is alone and fits starts; without queues all are looked at in a quantum."""
+        """A lone job that fits starts; without queues all are reviewed after a quantum."""
         plan = welcome_in(find_place("las", self.place), job, free)
         return plan if self.thresholds else plan and Plan(plan.changes, wake_at=now + self.quantum)
 

@@ -2,17 +2,17 @@
 
 Paper       Ranganath, Suetterlein, Manzano, Song, Wong, "MAPA: Multi-Accelerator Pattern
             Allocation Policy for Multi-Tenant GPU Servers", SC 2021.
-Objective   execution time of jobs that mind bandwidth; NVLink is kept for them.
-Needs       how the cluster is joined, and each job's traffic: pattern, sensitive or not.
-Controls    who runs, and which GPUs of a node. `rule` is preserve, greedy, socket (the paper's
-            topo-aware) or lowest (its baseline, by id).
+Objective   execution time of jobs that depend on bandwidth; NVLink is kept for them.
+Needs       how the cluster is connected, and each job's traffic: pattern, sensitive or not.
+Controls    which jobs run, and which GPUs of a node. `rule` is preserve, greedy, socket (the
+            paper's topo-aware) or lowest (its baseline, by id).
 Cost        a lookup by the set of free GPUs for each node with room; the first time for a type
             of node and a pattern O(2^n n^2) for n GPUs, O(C(n, k)) for a new set of free ones.
 Deviations  a set is scored by its best order, not all orders one by one: the same choice. Nodes
             other than the DGX-1V have no published fit: there a ring is as fast as its slowest
-            link. Jobs that tell nothing of their traffic are rings that mind. Among nodes the
-            best match wins, then the fullest; gangs too large for a node take the fewest nodes.
-            On a cluster that says nothing of links it is fifo.
+            link. Jobs that declare no traffic are treated as rings that depend on bandwidth. Among
+            nodes the best match wins, then the fullest; gangs too large for a node take the fewest
+            nodes. On a cluster without described links it is fifo.
 """
 
 from __future__ import annotations

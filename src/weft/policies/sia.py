@@ -71,7 +71,7 @@ class LastProgram:
 
 @frozen
 class Sia:
-    """The best kind and number of GPUs for every job together, once a round.
+    """The best kind and number of GPUs for all jobs together, once per round.
 
     `p` tempers fairness, `lambda` is what leaving a job without GPUs costs, `interval` the
     length of a round, `max_gpus` the most one job may get. `pooled` asks for beliefs from all jobs

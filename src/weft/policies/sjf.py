@@ -4,7 +4,7 @@ Paper       Smith, "Various optimizers for single-stage production", Naval Resea
             Quarterly 3, 1956; among GPU schedulers the usual non-preemptive baseline.
 Objective   mean completion time among schedules that never stop a job.
 Needs       an estimate of each job's remaining time.
-Controls    who runs, and with `place` where. Sizes are left to the defaults.
+Controls    which jobs run, and with `place` where. Sizes are left to the defaults.
 Cost        O(n log n) for n active jobs, then O(log nodes) for each job that starts.
 Deviations  length is the configured predictor's, not the trace's truth; a gang that does not
             fit is passed over and longer jobs behind it may start.
@@ -23,9 +23,9 @@ from weft.policies.baseline import Baseline, short_first
 
 @frozen
 class Sjf(Baseline):
-    """Start the shortest waiting jobs; stop nobody.
+    """Start the shortest waiting jobs; stop none.
 
-    `place` is where: `weft list part` shows all places.
+    `place` chooses the devices: `weft list part` shows all places.
     """
 
     packed: ClassVar = short_first("sjf", "Smith 1956", "shorter", Preemption.NEVER)

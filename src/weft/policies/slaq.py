@@ -7,12 +7,12 @@ Objective   the sum over jobs of the loss reduction in the next epoch, each in u
 Needs       the losses and iteration times that jobs report. A job that has reported none has an
             equal part of the GPUs, at most what it asked for.
 Controls    how many GPUs, between a job's least and most, and which.
-Cost        O(GPUs log jobs) to hand out GPUs; laws are fitted anew for jobs that reported.
+Cost        O(GPUs log jobs) to hand out GPUs; curves are fitted again for jobs that reported.
 Deviations  GPUs stand in for cores, and a job begins with its least size, which need not be one.
-            An iteration is taken to speed up linearly. Jobs beyond what the cluster holds are
+            An iteration is assumed to speed up linearly. Jobs beyond what the cluster holds are
             chosen by the reduction of their least size for each GPU, those without reports
             first. A job keeps the GPUs it has when it grows or shrinks; where a change of size
-            restarts a job, the policy does not count what that costs, unless `pause` says so. A
+            restarts a job, the policy does not count that cost, unless `pause` sets it. A
             job's worst kind of GPU counts as its best.
 """
 
@@ -41,7 +41,7 @@ WHERE = classify(
 
 @frozen
 class Slaq:
-    """Every `epoch` seconds, one GPU after the other to the job whose loss it lowers most.
+    """Every `epoch` seconds, give one GPU after the other to the job whose loss it lowers most.
 
     `pause` is what a change of size costs a job, in seconds of the epoch.
     """

@@ -4,7 +4,7 @@ Paper       Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Lea
             2019, section 3, as the clairvoyant bound of its two-dimensional priorities.
 Objective   mean completion time of gangs of different size.
 Needs       an estimate of each job's remaining time.
-Controls    who runs, and with `place` where. Sizes are left to the defaults.
+Controls    which jobs run, and with `place` where. Sizes are left to the defaults.
 Cost        O(n log n) for n active jobs, then O(log nodes) for each job that starts.
 Deviations  remaining time is the configured predictor's, not the trace's truth; a gang that
             does not fit is passed over and smaller jobs behind it may start.
@@ -25,7 +25,7 @@ from weft.policies.baseline import Baseline, short_first
 class Srsf(Baseline):
     """Run the jobs that need the fewest more GPU-seconds.
 
-    `place` is where: `weft list part` shows all places.
+    `place` chooses the devices: `weft list part` shows all places.
     """
 
     packed: ClassVar = short_first("srsf", "Gu et al. 2019", "smaller", Preemption.STOPS)

@@ -4,7 +4,7 @@ Paper       Schrage, "A proof of the optimality of the shortest remaining proces
             discipline", Operations Research 16(3), 1968.
 Objective   mean completion time; optimal on one machine, a strong baseline on many.
 Needs       an estimate of each job's remaining time.
-Controls    who runs, and with `place` where. Sizes are left to the defaults.
+Controls    which jobs run, and with `place` where. Sizes are left to the defaults.
 Cost        O(n log n) for n active jobs, then O(log nodes) for each job that starts.
 Deviations  remaining time is the configured predictor's, not the trace's truth; a gang that
             does not fit is passed over and smaller jobs behind it may start.
@@ -25,7 +25,7 @@ from weft.policies.baseline import Baseline, short_first
 class Srtf(Baseline):
     """Run the jobs that are closest to their end.
 
-    `place` is where: `weft list part` shows all places.
+    `place` chooses the devices: `weft list part` shows all places.
     """
 
     packed: ClassVar = short_first("srtf", "Schrage 1968", "shorter", Preemption.STOPS)

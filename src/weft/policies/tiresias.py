@@ -5,7 +5,7 @@ Paper       Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Lea
 Objective   mean completion time without knowing how long jobs take, with few preemptions.
 Needs       the model a job trains, for its skew; with `priority=gittins` also the GPU-seconds
             of finished jobs.
-Controls    who runs, and whether a gang must be consolidated.
+Controls    which jobs run, and whether a gang must be consolidated.
 Cost        O(n log n) for n active jobs, then O(log nodes) for each job that starts.
 Deviations  inside a queue the default keeps running jobs first, as the authors' simulator
             does; `rule=start` is the paper's order by first start. Demotions are noticed at
@@ -71,7 +71,7 @@ class Tiresias:
         return self.knob is None
 
     def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
-        """Whoever is alone and fits starts; who sank is worked out when an order matters."""
+        """A lone job that fits starts; demotions are worked out when an order matters."""
         return welcome(job, free, by_skew(self.pack_limit))
 
     def decide(self, view: View) -> Plan:

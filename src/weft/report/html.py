@@ -59,7 +59,7 @@ def write_report(
 ) -> None:
     """Write the comparison of `result` to `path`; the same result gives the same bytes.
 
-    `command` is what made it, for whoever wants to make it again.
+    `command` is what made it, so that it can be repeated.
     """
     page = render(result, _plotly(), title=title, command=command)
     try:
@@ -110,7 +110,7 @@ def _against(result: Result) -> Iterable[str]:
         note = f"Difference from <b>{first}</b> in per cent of its mean" + (
             ", with 95 % intervals of differences seed by seed. ★ better, and not by chance."
             if several
-            else ". ★ better. One seed: nothing says what chance has to do with it."
+            else ". ★ better. One seed: the effect of chance is unknown."
         )
         yield _section(f"Against {first}", rows, note)
 
@@ -237,7 +237,7 @@ def _fairness_charts(result: Result, drawn: Figures) -> Iterable[str]:
         f"GPUs of the {MOST_USERS} users whose jobs asked for most. Lines: what they held under "
         "each policy. Shaded: what they were entitled to under the first policy, a weighted equal "
         "part or what their jobs could use." + _first_seed(result),
-        "No job ran, so nobody has a share to show.",
+        "No job ran, so there are no shares to show.",
         drawn,
     )
 
@@ -277,9 +277,9 @@ def _timeline_section(result: Result, drawn: Figures) -> str:
     tabs = f'<div class="tabs" role="group" aria-label="policy">{buttons}</div>'
     left_out = f" Too large to draw: {escape(', '.join(missing))}." if missing else ""
     note = (
-        "Why did a job wait, and who was stopped for whom? Above: jobs waiting. Below: a row a "
-        "GPU, a colour a job, ✕ where one goes on after a stop. Drag to zoom, double-click to "
-        "go back."
+        "Why did a job wait, and which job was stopped for which? Above: jobs waiting. Below: "
+        "one row per GPU, one colour per job, ✕ where a job continues after a stop. Drag to "
+        "zoom, double-click to go back."
     )
     return _section(heading, tabs + plots, note + _first_seed(result) + left_out)
 

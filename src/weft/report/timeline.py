@@ -12,7 +12,7 @@ from weft.report.figures import Figure, plain
 from weft.report.units import Unit, axis_unit, human
 from weft.sim.result import Bar, Outcome, Outcomes
 
-# What the simulator keeps; a larger run has no timeline, and the page says so.
+# What the simulator keeps; a larger run has no timeline, and the page mentions it.
 MOST_GPUS = 128
 MOST_BARS = 4000
 # Paul Tol's light and muted schemes without grey: apart for every kind of sight, and on both
@@ -61,7 +61,7 @@ def _stops(outcome: Outcome, rows: dict[Gpu, int], unit: Unit) -> list[dict[str,
             "y": [rows[b.node, b.gpu] for b in again.values()],
             "marker": {"symbol": "x", "size": 6, "color": STOPPED},
             "text": [escape(b.job) for b in again.values()],
-            "hovertemplate": "<b>%{text}</b> goes on after a stop<extra></extra>",
+            "hovertemplate": "<b>%{text}</b> continues after a stop<extra></extra>",
         }
     ]
 

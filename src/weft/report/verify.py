@@ -1,7 +1,7 @@
 """Whether a comparison is honest: what any result, ours or another simulator's, must stand up to.
 
 A run is rows of (job, submit, start, end, GPUs), one per stretch of time in which a job held the
-same number of GPUs. Findings say with numbers what is wrong, and what cannot be told.
+same number of GPUs. Findings say with numbers what is wrong, and what is unknown.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class SimRun:
 def verify(runs: Sequence[SimRun]) -> list[Finding]:
     """All findings, run by run, then over all of them."""
     if not runs:
-        raise InvalidConfig("there is no run in it", hint="a result has at least one policy")
+        raise InvalidConfig("it contains no run", hint="a result has at least one policy")
     findings: list[Finding] = []
     for run in runs:
         findings += [_numbers(run), _capacity(run), _twice(run), _times(run), _counted(run)]
@@ -117,17 +117,21 @@ def _is_possible(number: float) -> bool:
 
 def _capacity(run: SimRun) -> Finding:
     if run.gpus is None:
-        return Finding("capacity", Level.UNKNOWN, "the number of GPUs is not told", run.name)
+        return Finding(
+            "capacity", Level.UNKNOWN, "the file does not say how many GPUs there are", run.name
+        )
     changes = sorted(
         change
         for job in run.jobs.values()
         for stretch in job.held
-        if _is_possible(stretch.gpus)  # else it is told already, and must not hide the others
+        if _is_possible(stretch.gpus)  # else it is reported already, and must not hide the others
         for change in ((stretch.start, stretch.gpus), (stretch.end, -stretch.gpus))
         if isfinite(change[0])
     )
     if not changes:
-        return Finding("capacity", Level.UNKNOWN, "nothing says who held which GPUs", run.name)
+        return Finding(
+            "capacity", Level.UNKNOWN, "the file does not say which job held which GPUs", run.name
+        )
     used = most = above_s = above = busy = 0.0
     for (at, change), (until, _) in zip(changes, [*changes[1:], (changes[-1][0], 0)], strict=True):
         used += change
@@ -197,9 +201,9 @@ def _counted(run: SimRun) -> Finding:
         text = f"it reports {run.finished} finished jobs, and {done} of its rows have an end"
         return Finding("all jobs", Level.WRONG, text, run.name)
     if left and run.finished is None:
-        text = f"{left} of {len(run.jobs)} jobs have no end, and nothing says so"
+        text = f"{left} of {len(run.jobs)} jobs have no end, and the file does not mention it"
         return Finding("all jobs", Level.WRONG, text, run.name)
-    unfinished = f"; {left} did not finish, and it says so" if left else ""
+    unfinished = f"; {left} did not finish, as the file says" if left else ""
     return Finding(
         "all jobs", Level.OK, f"{done} of {len(run.jobs)} finished{unfinished}", run.name
     )
@@ -226,17 +230,24 @@ def _mean(run: SimRun) -> Finding:
 
 def _future(run: SimRun) -> Finding:
     if run.knows is None:
-        return Finding("future", Level.UNKNOWN, "not told what it knows beforehand", run.name)
+        return Finding(
+            "future",
+            Level.UNKNOWN,
+            "the file does not say what the policy knows beforehand",
+            run.name,
+        )
     if run.knows in TRUTH:
-        return Finding("future", Level.OK, f"knows the future, and says so: {run.knows}", run.name)
+        return Finding(
+            "future", Level.OK, f"knows the future, as the file says: {run.knows}", run.name
+        )
     return Finding("future", Level.OK, f"what it knows beforehand: {run.knows}", run.name)
 
 
 def _seeds(run: SimRun) -> Finding:
     if run.seeds is None:
-        return Finding("seeds", Level.UNKNOWN, "no seed is told", run.name)
+        return Finding("seeds", Level.UNKNOWN, "the file names no seed", run.name)
     if run.seeds < 2:
-        return Finding("seeds", Level.UNKNOWN, "one seed: nothing says how sure it is", run.name)
+        return Finding("seeds", Level.UNKNOWN, "one seed: the uncertainty is unknown", run.name)
     level = Level.OK if run.intervals else Level.UNKNOWN
     intervals = "with intervals" if run.intervals else "without intervals"
     return Finding("seeds", level, f"{run.seeds} seeds, {intervals}", run.name)

@@ -42,9 +42,9 @@ PROBLEMS: dict[int | str, dict[str, object]] = {
     400: {**_PROBLEM, "description": "The body cannot be read."},
     401: {**_PROBLEM, "description": "A token is needed."},
     403: {**_PROBLEM, "description": "The token does not allow this."},
-    404: {**_PROBLEM, "description": "There is no such thing."},
+    404: {**_PROBLEM, "description": "Not found."},
     408: {**_PROBLEM, "description": "The body did not arrive in time."},
-    409: {**_PROBLEM, "description": "It cannot be done as things are."},
+    409: {**_PROBLEM, "description": "It cannot be done in the present state."},
     413: {**_PROBLEM, "description": "The body is too long."},
     422: {"model": Problem, "description": "A field is wrong."},
     429: {**_PROBLEM, "description": "A limit of the tenant; `Retry-After` says when."},
@@ -144,7 +144,7 @@ def _admin(who: Caller) -> Refused | None:
 def _writer(who: Caller) -> Refused | None:
     if who.role != "viewer":
         return None
-    return Refused(403, "a viewer may only look", "use a token of role user")
+    return Refused(403, "a viewer may only read", "use a token of role user")
 
 
 Service = Annotated[Context, Depends(context)]

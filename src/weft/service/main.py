@@ -133,7 +133,7 @@ def serve(
     ready: Callable[[str], None] | None = None,
     invite: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until told to stop; jobs go on running. `ready` is given the address.
+    """Serve until asked to stop; jobs keep running. `ready` gets the address.
 
     `invite` is given what another machine must run to join, where machines can.
 
@@ -207,7 +207,7 @@ class Server(uvicorn.Server):
         """The signals end the server; they are not raised again once it has ended."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            # Not in the main thread, as in tests: whoever runs us says when to end.
+            # Not in the main thread, as in tests: the caller decides when to end.
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(number, self.handle_exit, number, None)
         try:
@@ -219,7 +219,7 @@ class Server(uvicorn.Server):
 
 
 async def _end_with(waiting: Awaitable[object], server: uvicorn.Server) -> None:
-    """A service without its scheduler must end, so that whoever started it notices."""
+    """A service without its scheduler must end, so that the service manager notices."""
     try:
         await waiting
     finally:
@@ -234,7 +234,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        listening.listen(BACKLOG)  # who is told the address may connect at once
+        listening.listen(BACKLOG)  # clients that get the address may connect at once
     except (OSError, OverflowError) as error:
         raise InvalidConfig(
             f"cannot listen on {host}:{port}: {error}",

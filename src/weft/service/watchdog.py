@@ -1,7 +1,7 @@
 """Whether the service does its work: the engine, the log, decisions, and its own loop.
 
 Alive means that the parts without which it can do nothing still move; ready, that it does all it
-promises. Whoever started us is told: systemd by its own protocol.
+promises. The service manager is notified: systemd by its own protocol.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Watchdog:
 
     @property
     def ready(self) -> bool:
-        """Whether everything is well."""
+        """Whether every part of the service works."""
         return all(check.ok for check in self.checks().values())
 
     def open(self, environment: Mapping[str, str] = os.environ) -> None:
@@ -106,7 +106,7 @@ def watchdog_s(environment: Mapping[str, str]) -> float:
 
 
 def tell(environment: Mapping[str, str], message: str) -> None:
-    """Send a message to whoever started us, if he listens; what he misses is no error of ours."""
+    """Send a message to the service manager, if it listens; a missed message is not an error."""
     address = environment.get(NOTIFY, "")
     if not address:
         return

@@ -298,7 +298,7 @@ class SimulatedEngine(NoLiveResize, NoSleep):
             self._expect(key, run.physics.review(at, 0))
         elif what == DEATH:
             run.physics.die(at, 0)
-            self._end(key, Failed(*key, reason="failed as its hint said"))
+            self._end(key, Failed(*key, reason="failed, as its trace says"))
         else:
             run.physics.finish(at, 0)
             del self._jobs[key[0]], self._numbered[run.number]

@@ -77,7 +77,7 @@ class Physics:
     neighbours on a device slow each other, and on other `places` where there are any; without it a
     claim gives that part of the speed.
     `neighbours` is the same for physics that share devices with others, where the first job has the
-    number `first` and whoever made them calls `repace`. `terms` are what changes cost beside that.
+    number `first` and their creator calls `repace`. `terms` are what changes cost beside that.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from weft.core.scheduler import Scheduler
 
 
 class Stalled(PlanError):  # noqa: N818 - as the others
-    """Jobs wait, nothing runs and nothing will happen."""
+    """Jobs wait, nothing runs and no event is to come."""
 
 
 def stall_error(scheduler: Scheduler) -> Stalled:
@@ -15,6 +15,6 @@ def stall_error(scheduler: Scheduler) -> Stalled:
     waiting = [job.id for job in scheduler.state.table.jobs[:3]]
     return Stalled(
         f"policy {scheduler.policy.about.name!r} leaves {len(scheduler.state.table)} jobs waiting "
-        f"for ever, first {', '.join(waiting)}: nothing runs and nothing will happen",
+        f"for ever, first {', '.join(waiting)}: nothing runs and no event is to come",
         hint="the policy must start a job that fits, or ask to be woken",
     )

@@ -75,7 +75,7 @@ class _Shared(Generic[Spec, Out]):
         self._workers, self._flying = workers, 0
         self._left = deque(range(len(specs)))
         self._elsewhere: dict[int, Future[Out]] = {}
-        self._lock = threading.Lock()  # whoever takes a run notes it
+        self._lock = threading.Lock()  # the thread that takes a run records it
         self._failed = False
         self._shown = -SHOW_S
 

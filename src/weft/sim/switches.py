@@ -2,7 +2,7 @@
 
 New processes start beside those that train; then there is one pause, in which they are sent the
 state and the group is formed anew. A job that only gives devices up prepares nothing and sends
-nothing. Whoever is not training yet is stopped and started like any other.
+nothing. A job that is not training yet is stopped and started like any other.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Matrix:
 
     `held` is the state now, jobs x nodes. `least` and `most` bound the replicas of a job that
     runs, `nodes` the nodes it may use at once. Where jobs that span nodes meet on one, the first
-    keeps it; with `clear` whoever comes after the second loses it as well. `worth` is what a row
+    keeps it; with `clear` the jobs after the second lose it as well. `worth` is what a row
     adds to the score of a state: by job, whether the row differs from what is held, whether it is
     on several nodes, and replicas.
     """

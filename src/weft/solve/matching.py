@@ -27,8 +27,8 @@ EPS = 1e-6
 def match_types(counts: Sequence[int], weight: Floats) -> Pairs:
     """(type, type, how many pairs) of a matching of greatest total weight.
 
-    `weight[a, b]` is the worth of a pair; pairs worth nothing are not made. Whoever asks at every
-    decision asks the same again where nothing changed: the last answers are kept.
+    `weight[a, b]` is the worth of a pair; pairs worth nothing are not made. A caller that asks at
+    every decision asks the same again where nothing changed: the last answers are kept.
     """
     return list(_match(tuple(counts), np.asarray(weight, dtype=float).tobytes()))
 

@@ -106,7 +106,7 @@ def decided_by(blocker: Blocker, policy: str, wrappers: Iterable[str] = ()) -> s
     if layer is not None:
         return f"{layer.name}, which {layer.does}"
     if blocker is Blocker.FALLBACK:
-        return "fifo, which stands in for a policy that failed"
+        return "fifo, which replaces a policy that failed"
     if blocker in (Blocker.CELLS, Blocker.IDLE_CELLS) and "hived" in wrappers:
         return "hived, which gives tenants virtual clusters"
     if blocker is Blocker.SPOT:

@@ -28,7 +28,7 @@ EXAMPLE = "for example n1@1700000000-1700003600, n1:0,2-3 or n1@-1700003600=nlp"
 class Window:
     """Devices by node (None: all of it), from `start` until `end`, for `tenant` alone.
 
-    With `when_done` whoever is there runs to its end.
+    With `when_done` the jobs there run to their end.
     """
 
     name: str

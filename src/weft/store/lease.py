@@ -1,6 +1,6 @@
 """Who leads: one row beside the log, with a fencing token that only grows.
 
-Whoever opens the log takes the next token, and every transaction checks that it is still the
+A service that opens the log takes the next token, and every transaction checks that it is still the
 last one. `beat` grows while its holder is well, so that nobody has to compare clocks.
 """
 
@@ -50,7 +50,7 @@ def compare(last: int, token: int) -> None:
     if last != token:
         raise Superseded(
             f"another service has taken over the log (token {last}, ours was {token})",
-            hint="this one does nothing more; jobs go on under the other",
+            hint="this one stops acting; jobs go on under the other",
         )
 
 

@@ -1,6 +1,6 @@
 """The event log in a PostgreSQL database, for services on several machines.
 
-Whoever leads holds an advisory lock of its session, as it would hold the lock on a file, and the
+The leader holds an advisory lock of its session, as it would hold the lock on a file, and the
 token of the lease, which every transaction checks. A session that breaks is opened again only
 while nobody else has taken either.
 """
@@ -355,7 +355,7 @@ class PostgresPlace:
             except psycopg.errors.LockNotAvailable as error:
                 self._session.execute(END_HOLDER, (LEADS,))
                 if time.monotonic() > until:
-                    raise StoreError(f"the leader stands inside a transaction: {error}") from error
+                    raise StoreError(f"the leader is inside a transaction: {error}") from error
                 continue
             if taken:
                 self._session.execute(END_HOLDER, (LEADS,))

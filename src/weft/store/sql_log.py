@@ -76,7 +76,7 @@ class SqlLog(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """A transaction of whoever has the token; Superseded for others."""
+        """A transaction of the holder of the token; Superseded for others."""
 
     @abstractmethod
     def _roll_back(self) -> None:

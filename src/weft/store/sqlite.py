@@ -43,7 +43,7 @@ class Reading:
     """Questions to the file `path` beside who writes, so that nobody waits for a sync.
 
     Every thread has a connection. Where none can be had, as when too many files are open, they are
-    asked through that of the `owner`; `lock` is held by whoever uses it.
+    asked through that of the `owner`; `lock` is held by its user.
     """
 
     def __init__(self, path: Path, owner: sqlite3.Connection, lock: threading.Lock) -> None:
@@ -163,6 +163,6 @@ def own(path: Path) -> int:
         os.close(handle)
         raise InvalidConfig(
             f"{path} is in use by another process",
-            hint="one service a --state folder; is one still running?",
+            hint="only one service per --state folder; is one still running?",
         ) from error
     return handle

@@ -66,7 +66,7 @@ def with_knowledge(view: View, **parts: Any) -> View:
 
 
 class Told(PointPredictor, NothingLearnt):
-    """A predictor that repeats what it was told, by order of submission."""
+    """A predictor that repeats given numbers, by order of submission."""
 
     label = "told"
     asks = Asks()
@@ -75,7 +75,7 @@ class Told(PointPredictor, NothingLearnt):
         self._left = np.array(left, dtype=float)
 
     def remaining(self, table: Table, now: float) -> Floats:  # noqa: ARG002
-        """What it was told."""
+        """The given numbers."""
         return self._left[table.seq.astype(np.intp)]
 
     def learn(self, ended: Ended) -> None:

@@ -228,7 +228,7 @@ def _check_apart(held: Mapping[JobId, Allocation], shy: AbstractSet[JobId]) -> N
                 residents.setdefault((part.node, gpu), []).append(job)
     for (node, gpu), jobs in residents.items():
         alone = len(jobs) == 1 or shy.isdisjoint(jobs)
-        assert alone, f"GPU {gpu} of {node} hosts {jobs}, one of which shares with nobody"
+        assert alone, f"GPU {gpu} of {node} hosts {jobs}, one of which does not share"
 
 
 def check_host(policy: Policy, log: Sequence[tuple[float, Event]], cluster: Cluster) -> None:

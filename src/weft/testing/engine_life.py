@@ -24,7 +24,7 @@ async def a_gang_starts_and_finishes(subject: Subject) -> None:
 
 
 async def jobs_of_any_name_run(subject: Subject) -> None:
-    """Dots, colons, patterns, quotes and commands in a name are a name to whoever reads it."""
+    """Dots, colons, patterns, quotes and commands in a name are read as part of the name."""
     async with session(subject) as it:
         for name in NAMES:
             job = subject.job(name, 1)
@@ -35,7 +35,7 @@ async def jobs_of_any_name_run(subject: Subject) -> None:
 
 
 async def a_stop_is_obeyed(subject: Subject) -> None:
-    """Stopped is told once the job has left."""
+    """Stopped is reported once the job has left."""
     job = subject.endless("asked", 1)
     async with session(subject) as it:
         await it.begin(job)
@@ -94,7 +94,7 @@ async def stopping_what_is_not_there_is_fine(subject: Subject) -> None:
 
 
 async def running_jobs_are_adopted(subject: Subject) -> None:
-    """What ran before a restart runs on, is told again, and can be stopped."""
+    """What ran before a restart runs on, is reported again, and can be stopped."""
     job = subject.endless("adopted", 2)
     async with session(subject) as it:
         await it.begin(job)

@@ -1,4 +1,4 @@
-"""Where ranks run, what they are told, and what they may use there."""
+"""Where ranks run, which variables they get, and what they may use there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from weft.testing.engine_subject import (
 NAMES = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT WEFT_JOB WEFT_ATTEMPT"
 NOWHERE = '""'
 TELL = f'for n in {NAMES} WEFT_DEVICES; do eval "echo $n=\\$$n"; done; echo WHERE=%s'
-# Rank 0 waits for all others where everybody was told that it does.
+# Rank 0 waits for all others at the address that every rank got.
 MEET = f"""exec {sys.executable} -c '
 import os, socket, time
 at = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -145,7 +145,7 @@ async def an_uneven_gang_is_one(subject: Subject) -> None:
 
 
 async def devices_are_those_asked_for(subject: Subject) -> None:
-    """Where an engine says so, a rank has the device numbers of the plan."""
+    """If an engine declares it, a rank has the device numbers of the plan."""
     if subject.script is None or not subject.exact:
         return
     job = subject.script("exact", 1, TELL % '"$CUDA_VISIBLE_DEVICES"')
@@ -233,7 +233,7 @@ async def _count(subject: Subject, it: Session) -> None:
 
 
 async def _batch(subject: Subject, it: Session) -> None:
-    """BATCH and SHIFT: rank 0 is told, from the beginning and later."""
+    """BATCH and SHIFT: rank 0 gets them, from the beginning and later."""
     assert subject.script is not None
     controls = it.engine.supports
     if Controls.BATCH not in controls:

@@ -67,7 +67,7 @@ async def _change(it: Session, job: Job, gpus: int, epoch: int) -> None:
     answer = await _ask(it, job, gpus, epoch)
     assert isinstance(answer, Resized), f"a change to {gpus} devices was answered by {answer}"
     after = it.engine.pids(job.id, 1)
-    assert len(after) == gpus, f"Resized was told, and there are {len(after)} ranks on {gpus}"
+    assert len(after) == gpus, f"Resized was reported, and there are {len(after)} ranks on {gpus}"
     stayed = {*before.values()} & {*after.values()}
     assert len(stayed) == min(len(before), gpus), "ranks that could stay were started anew"
 

@@ -78,7 +78,9 @@ async def a_frozen_attempt_is_adopted(subject: Subject, script: Script) -> None:
         await _goes_on(it, job)
         await it.engine.stop(job.id, 1, 10.0)
         while not isinstance(event := await it.next(), Stopped):
-            assert event == Started(job.id, 1), f"{event} was told of a job that was asked to stop"
+            assert event == Started(job.id, 1), (
+                f"{event} was reported for a job that was asked to stop"
+            )
 
 
 async def _start(it: Session, job: Job, on: Allocation) -> None:

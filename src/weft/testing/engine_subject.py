@@ -118,7 +118,9 @@ class Session:
         self.engine = engine
         self._news = engine.events()
         self._patience_s = patience_s
-        self._coming: asyncio.Future[Event] | None = None  # outlives whoever stops waiting for it
+        self._coming: asyncio.Future[Event] | None = (
+            None  # outlives a caller that stops waiting for it
+        )
 
     def leave(self) -> None:
         """Wait for nothing more."""
@@ -153,12 +155,12 @@ class Session:
         await self.engine.start(job, await self.on(job.demand.gpus), attempt)
 
     async def begin(self, job: Job) -> None:
-        """Start it, and be told that it runs."""
+        """Start it, and wait for the report that it runs."""
         await self.start(job)
         assert await self.next() == Started(job.id, 1)
 
     async def next(self) -> Event:
-        """The next thing told of an attempt, reports left out."""
+        """The next event of an attempt, reports left out."""
         event: Event = await self.told((Started, *ENDS))
         return event
 
@@ -177,25 +179,25 @@ class Session:
         return event
 
     async def until_down(self, node: NodeId) -> list[Event]:
-        """What is told of attempts until this node is."""
+        """Events of attempts until one of this node."""
         before: list[Event] = []
         while (event := await self.told((NodeDown, Started, *ENDS))) != NodeDown(node):
             before.append(event)
         return before
 
     async def until_up(self, node: NodeId) -> None:
-        """Until this node is told to be back."""
+        """Until this node is reported to be back."""
         while (await self.told(NodeUp)).node.id != node:
             pass
 
     async def silent(self, seconds: float = 0.5) -> None:
-        """Nothing but reports is told for a while."""
+        """No events but reports come for a while."""
         try:
             async with asyncio.timeout(seconds):
                 event = await self.next()
         except TimeoutError:
             return
-        raise AssertionError(f"nothing more was expected, but {event} was told")
+        raise AssertionError(f"nothing more was expected, but {event} was reported")
 
     async def becomes(self, truth: Callable[[], object], what: str) -> None:
         """Wait until something is true."""

@@ -77,7 +77,7 @@ async def an_old_incarnation_is_fenced(subject: Subject) -> None:
 
 
 async def nothing_is_lost_while_the_controller_is_away(subject: Subject) -> None:
-    """Its silence is a state of its own: health says so, no end is told, and it goes on after."""
+    """Its silence is a state of its own: health shows it, no end is reported, and it goes on."""
     if subject.kill_controller is None or subject.restore_controller is None:
         return
     job = subject.endless("patient", 1)
@@ -88,7 +88,7 @@ async def nothing_is_lost_while_the_controller_is_away(subject: Subject) -> None
         subject.kill_controller()
         try:
             await it.becomes(lambda: not it.engine.health.ok, "bad health")
-            assert "no word from" in it.engine.health.reason
+            assert "no answer from" in it.engine.health.reason
             other = await it.over(1)
             await it.engine.start(late, other, 1)
             await it.silent(3.0)
@@ -106,7 +106,7 @@ async def nothing_is_lost_while_the_controller_is_away(subject: Subject) -> None
 
 
 async def a_gang_over_nodes_is_adopted(subject: Subject) -> None:
-    """After a restart it runs on with the same processes, is told again, and can be stopped."""
+    """After a restart it runs on with the same processes, is reported again, and can be stopped."""
     if subject.script is None or subject.kill_node is None:
         return
     job = subject.script("kept", 2, "echo pid $$; exec sleep 1000")

@@ -192,7 +192,7 @@ class _Play:
                 with kept_away(driver.scheduler.state.free, kept):
                     holds = why is None or _true(driver, status.record, why)
                 if why is not None and not holds:
-                    return f"{status.record.job.id} is told what is not so: {why.text}"
+                    return f"{status.record.job.id} has a wrong reason: {why.text}"
         return ""
 
     def _problem(self, step: int, what: str) -> Problem:
@@ -246,7 +246,7 @@ def _find_place(job: Job, least: int, free: Capacity) -> tuple[Allocation | None
 
 
 def _is_kept_back(driver: Driver, job: Job, why: Reason) -> bool:
-    """Whether something else than devices keeps a job waiting, as it is told."""
+    """Whether something other than devices keeps a job waiting, by its reason."""
     table = driver.scheduler.state.table
     held = [
         other
@@ -270,7 +270,7 @@ def _is_kept_back(driver: Driver, job: Job, why: Reason) -> bool:
 
 
 def _over(driver: Driver, job: Job, asks: float, text: str) -> bool:
-    """Whether a job that is told of a quota would go beyond it."""
+    """Whether a job whose reason is a quota would go beyond it."""
     table = driver.scheduler.state.table
     held = sum(
         on.counted_gpus

@@ -88,6 +88,6 @@ def check_one_set(path: str, sets: set[str]) -> None:
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise TraceError(
             f"{path}: holds {len(sets)} workloads: {shown}",
-            hint=f"choose one, for example -o subset={names[0]}; one after the other would be "
-            "another workload than any of them",
+            hint=f"choose one, for example -o subset={names[0]}; all of them in sequence would "
+            f"be a different workload",
         )

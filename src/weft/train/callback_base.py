@@ -77,7 +77,7 @@ class CallbackLink:
             self._reports.report_saved(step, epoch, path)
 
     def finish(self) -> None:
-        """The training is complete: the last report says so."""
+        """The training is complete, which the last report shows."""
         if self.env.rank == 0 and self._values:
             self._values = {**self._values, "progress": 1.0}
             self._reports.report(self._measure)

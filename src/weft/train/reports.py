@@ -59,7 +59,7 @@ class Reports:
         self._send(Saved(step, epoch, path))
 
     def report_notice(self, level: str, text: str) -> None:
-        """Something a person must be told."""
+        """A notice for people."""
         log.log(logging.ERROR if level == "error" else logging.WARNING, "%s", text)
         self._send(Notice(level, text))
 

@@ -1,4 +1,4 @@
-"""One attempt of a job on one node: what its agent is told, and the folder they meet in.
+"""One attempt of a job on one node: the request to its agent, and the folder they share.
 
 The engine writes `spec.json` and starts an agent; the agent claims the folder by `claim.json`
 and from then on writes `events.jsonl`. Requests are files too (`stop.json`, `adjust.json`), so
@@ -29,7 +29,7 @@ MEASURED = "measured.json"  # what the agent saw of the attempt in the last minu
 MASTER, BEAT, CURRENT = "master.json", "beat", "CURRENT"  # of attempts on several nodes
 ADDRESS = "WEFT_NODE_ADDRESS"  # how other nodes reach this one, where only it knows
 TERMINAL = "terminal.sock"
-SHELLS = "shell.sock"  # whoever connects gets a shell of his own beside the job
+SHELLS = "shell.sock"  # each connection gets its own shell beside the job
 USER = "user.json"  # in a job's folder: whom its ranks run as
 TAG = "WEFT_ATTEMPT_DIR"  # in the environment of every process of an attempt
 LOG_BYTES = 16 << 20
@@ -198,8 +198,8 @@ def token_socket(root: Path, node: str, discipline: str) -> str:
 def write_whole(path: Path, body: Any) -> None:
     """JSON that is there completely or not at all.
 
-    In a folder that root gave to a user the file is that user's. Links that wait there for whoever
-    writes are not followed.
+    In a folder that root gave to a user the file is that user's. Links that were there before are
+    not followed.
     """
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
     fresh.unlink(missing_ok=True)

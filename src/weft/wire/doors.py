@@ -50,9 +50,9 @@ async def prove(streams: Streams, secret: str, me: bytes) -> None:
             await writer.drain()
             shown = await reader.readexactly(32)
     except (OSError, EOFError, TimeoutError) as error:
-        raise WireError(f"whoever is at the other end does not say who it is: {error!r}") from error
+        raise WireError(f"the peer does not identify itself: {error!r}") from error
     if not hmac.compare_digest(shown, _proof(secret, other, channel)):
-        raise WireError("whoever is at the other end does not know the secret")
+        raise WireError("the peer does not know the secret")
 
 
 def _proof(secret: str, who: bytes, channel: bytes) -> bytes:

@@ -4,15 +4,15 @@
     watcher → agent counted
     agent → rank    welcome, stop, adjust, turns, shift, form, drop
 
-A rank speaks first: `hello`, answered by `welcome`. After a lost connection it connects again,
-says `hello` and repeats its last `saved` and last `report`, so an agent that was restarted knows
-where the job stands; agents must take repeats calmly. Messages of an attempt that is not the
-job's present one are to be dropped. A resize is a `stop` and another start, unless the ranks said
-`canresize`: then new ranks are started beside them and say `built`, all are told to `form` the next
-epoch, and the old ranks alone agree on the step at which they switch (`adopted`), or that they do
-not (`dropped`). Epochs count the changes of an attempt. Ranks are known to the agent by the number
-they were started with, whatever their rank is now. A watcher (`weft.node.watcher`) counts the steps
-of a program that knows nothing of us: it says no `hello`, and nothing is ever said to it.
+A rank speaks first: `hello`, answered by `welcome`. After a lost connection it connects again, says
+`hello` and repeats its last `saved` and last `report`, so an agent that was restarted knows where
+the job stands; agents must take repeats calmly. Messages of an attempt that is not the job's
+present one are to be dropped. A resize is a `stop` and another start, unless the ranks said
+`canresize`: then new ranks are started beside them and say `built`, all are asked to `form` the
+next epoch, and the old ranks alone agree on the step at which they switch (`adopted`), or that they
+do not (`dropped`). Epochs count the changes of an attempt. Ranks are known to the agent by the
+number they were started with, whatever their rank is now. A watcher (`weft.node.watcher`) counts
+the steps of a program that knows nothing of us: it says no `hello`, and nothing is ever said to it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Saved:
 
 @frozen
 class Notice:
-    """Rank to agent: something a person must be told. `level` is info, warning or error.
+    """Rank to agent: a notice for people. `level` is info, warning or error.
 
     For instance a corrupted checkpoint that was passed over, or a disk that is full.
     """

@@ -1,6 +1,6 @@
 """Read files that a job can write: they may be anything by the time they are opened.
 
-A pipe would block whoever opens it, a link leads elsewhere, a folder cannot be read, and a file may
+A pipe would block its reader, a link leads elsewhere, a folder cannot be read, and a file may
 be larger than memory. None of that gets past `open_regular` and a limit. In a folder that root gave
 to a user, what is not that user's own is refused as well: a hard link may lead anywhere.
 """

@@ -32,7 +32,7 @@ class SleepRequest:
 
     `number` is answered by the agent. Frozen processes that wait for each other are let run for a
     moment before `air_s` have passed, 0 for never. They are woken when nobody has listened to their
-    agent for `alone_s`, or, where that cannot be told, when `beat` has not changed for so long.
+    agent for `alone_s`, or, where that cannot be known, when `beat` has not changed for so long.
     """
 
     number: int
@@ -79,7 +79,7 @@ def _request(body: Any) -> SleepRequest:
 
 
 def write_state(folder: Path, state: SleepState) -> None:
-    """Tell whoever asked."""
+    """Answer the request."""
     _write(folder / ASLEEP, asdict(state))
 
 

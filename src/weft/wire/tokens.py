@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from weft.frozen import frozen
 from weft.wire.lines import Splitter, Vocabulary
 
-ALIVE_S = 3.0  # waiting ranks are told this often that the coordinator lives
+ALIVE_S = 3.0  # how often waiting ranks get a sign of life of the coordinator
 SILENCE_S = 10.0
 
 

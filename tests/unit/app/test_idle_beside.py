@@ -59,8 +59,9 @@ def test_a_job_of_a_strict_queue_is_counted_and_told_that_the_policy_keeps_it_ba
         assert why is not None
         assert why.blocker is Blocker.TURN
         assert why.text == (
-            "waits its turn; 1 GPU is free for it, but under policy 'fifo' who does not fit keeps "
-            "those behind it waiting; looked at again when something changes; big came before it "
+            "waits its turn; 1 GPU is free for it, but under policy 'fifo' a job that does not "
+            "fit keeps those behind it waiting; looked at again when something changes; big "
+            "came before it "
             "and waits for 16 GPUs"
         )
 
@@ -248,7 +249,7 @@ def test_who_gave_way_is_not_told_that_a_drained_gpu_is_free_for_it() -> None:
 
         why = told(live, "low")
         assert why is not None
-        assert why.text == "waits for 1 GPU; what is free is kept: drain:v100-0:3"
+        assert why.text == "waits for 1 GPU; the free GPUs are kept: drain:v100-0:3"
 
     play("singularity", people, "1x4:v100")
 

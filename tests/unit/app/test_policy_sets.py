@@ -49,7 +49,7 @@ def test_nonsense_in_a_set_is_left_out_with_the_reason() -> None:
 
     assert len(kept) == 3
     assert list(left_out) == ["compose:order=fifo,size=sia"]
-    assert "admit=in-turn stops nobody" in left_out["compose:order=fifo,size=sia"]
+    assert "admit=in-turn stops no job" in left_out["compose:order=fifo,size=sia"]
 
 
 def test_a_set_of_nothing_but_nonsense_is_an_error() -> None:

@@ -94,7 +94,7 @@ def test_jobs_over_a_new_limit_never_start_and_that_is_no_error() -> None:
     (never,) = found.never["limited"]
     assert never.count == 3
     assert "more than the 2 GPUs" in never.because
-    assert "averages are of jobs that end" in found.note
+    assert "averages are over jobs that end" in found.note
 
 
 NODE = Node(NodeId("n"), "a100", 8)

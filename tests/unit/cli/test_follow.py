@@ -61,7 +61,7 @@ def test_a_service_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(follow, "PATIENCE_S", 0.05)
     with pytest.raises(Unreachable):
         Follower(Client("http://127.0.0.1:1", ""), "j", print, notes.append).until_the_end()
-    assert notes == ["the service does not answer; jobs go on, waiting for it"]
+    assert notes == ["the service does not answer; waiting for it, jobs keep running"]
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_a_safe_order_that_stands_in_is_named() -> None:
     why = waits(failing="policy 'x' failed: a bug").because(job(1))
 
     assert why.blocker is Blocker.FALLBACK
-    assert "stands in keeps it back (policy 'x' failed: a bug)" in why.text
+    assert "the fallback order keeps it back (policy 'x' failed: a bug)" in why.text
 
 
 def test_it_fits_and_the_policy_decides_at_its_next_round() -> None:
@@ -131,11 +131,11 @@ def test_it_fits_and_the_policy_keeps_it_back() -> None:
 
 
 def test_it_fits_and_the_policy_says_why_it_leaves_devices_idle() -> None:
-    why = waits(idles="who does not fit keeps those behind it waiting", wake_at=140.0)
+    why = waits(idles="a job that does not fit keeps those behind it waiting", wake_at=140.0)
 
     assert why.because(job(2)).text == (
-        "waits its turn; 2 GPUs are free for it, but under policy 'fifo' who does not fit keeps "
-        "those behind it waiting; looked at again in 40 s"
+        "waits its turn; 2 GPUs are free for it, but under policy 'fifo' a job that does not "
+        "fit keeps those behind it waiting; looked at again in 40 s"
     )
 
 

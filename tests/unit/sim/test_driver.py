@@ -234,7 +234,7 @@ def test_a_policy_that_leaves_everybody_waiting_is_found_out() -> None:
 
     assert caught.value.what == (
         "policy 'sleeper' leaves 4 jobs waiting for ever, first a, b, c: "
-        "nothing runs and nothing will happen"
+        "nothing runs and no event is to come"
     )
 
 

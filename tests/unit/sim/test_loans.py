@@ -145,7 +145,7 @@ def test_a_trace_of_what_is_needed_is_read(tmp_path: Path) -> None:
         "8x8:v100,speed=0": "speed=0",
         "8by8": "8by8",
         "8x8:v100,trace=/nowhere.csv": "cannot read the loan trace",
-        "8x8:v100,trace=/nowhere.csv,low=0.1": "low says nothing beside a trace",
+        "8x8:v100,trace=/nowhere.csv,low=0.1": "low has no effect beside a trace",
     },
 )
 def test_a_loan_that_means_nothing_is_refused(text: str) -> None:

@@ -69,7 +69,7 @@ def test_a_steady_that_a_person_chose_takes_the_place_of_ours() -> None:
         (Blocker.QUOTA, "quota, which keeps tenants within their limits and shares"),
         (Blocker.DEPENDENCY, "eligible_jobs, which hides jobs that wait for other jobs"),
         (Blocker.TURN, "policy las"),
-        (Blocker.FALLBACK, "fifo, which stands in for a policy that failed"),
+        (Blocker.FALLBACK, "fifo, which replaces a policy that failed"),
     ],
 )
 def test_a_reason_names_the_layer_that_decided(blocker: Blocker, by: str) -> None:

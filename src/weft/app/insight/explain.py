@@ -121,9 +121,9 @@ def explain(
         **_figures(present, job, purse),
     }
     left_out = {
-        "who is in front is by submission where it was too far to look": ordering.empty,
+        "the jobs ahead are listed by submission where simulating takes too long": ordering.empty,
         "not every change was tried": advice is None and changing.empty,
-        "the start is counted from what is in front, not simulated": start.counted,
+        "the start is estimated from the jobs ahead, not simulated": start.counted,
     }
     return Why(
         _waits(present, present.table.jobs[row], waits),
@@ -337,7 +337,7 @@ def _holding(present: Present, row: int, on: Allocation) -> Why:
     numbers |= _expected(present, row)
     numbers |= _figures(present, job.id, BOUNDLESS)
     held_now = asks_for(on.gpus, (kind,), on.sharing.share)
-    wanted = "" if job.demand.rigid else f"; it takes {job.demand.min} to {job.demand.max}"
+    wanted = "" if job.demand.rigid else f"; it can use {job.demand.min} to {job.demand.max}"
     return Why(f"holds {held_now}{wanted}{_name_neighbours(job, beside)}", numbers)
 
 

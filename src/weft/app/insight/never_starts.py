@@ -20,7 +20,7 @@ SHOWN = 5  # reasons, and jobs of each
 
 @frozen
 class NeverStarts:
-    """So many jobs never start, for this reason; `jobs` are the first of them."""
+    """How many jobs never start for this reason; `jobs` are the first of them."""
 
     count: int
     because: str

@@ -239,7 +239,7 @@ class Present:
     ) -> dict[JobId, Outlook]:
         """When each job starts and ends from here, in so many simulations.
 
-        `progress` is told the part that is done.
+        `progress` gets the fraction that is done.
         """
         return self.look_ahead(simulations, progress).outlook
 

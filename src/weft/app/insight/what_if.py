@@ -83,7 +83,7 @@ def what_if(
 ) -> Compared:
     """Replay the jobs of a ledger in each variant, given by what it is to be called.
 
-    `progress` is told the part done of each. Where all jobs would take more than `cpu_s` of CPU
+    `progress` gets the fraction done of each. Where all jobs would take more than `cpu_s` of CPU
     time, the oldest are left out.
 
     All are simulated, so that the difference is the change's and not the simulator's. Jobs that
@@ -115,7 +115,7 @@ def what_if(
     note = f"{jobs} jobs simulated each time; {_say_speeds(trace, perf)}"
     if jobs < len(past):
         older = len(past) - jobs
-        note += f"; {older} older jobs are left out, to answer within {cpu_s:g} s of CPU time"
+        note += f"; {older} older jobs are left out to answer within {cpu_s:g} s of CPU time"
     guessed = len(guesses & {job.id for job, _ in trace})
     if guessed:
         note += f"; {guessed} have not finished, their lengths are predicted"
@@ -124,7 +124,7 @@ def what_if(
         for name, simulated in ran.items()
     }
     if never:
-        note += "; averages are of jobs that end"
+        note += "; averages are over jobs that end"
     return Compared(metrics, jobs, (last - first) / HOUR, note, complete, never)
 
 
@@ -184,7 +184,7 @@ def what_if_in_file(
         records, variants, history.at, hours=hours, speeds=history.speeds, progress=progress
     )
     if history.policy is None:
-        note = f"{compared.note}; the file does not say who decided, {UNTOLD} is taken"
+        note = f"{compared.note}; the file does not name its policy; {UNTOLD} is taken"
         compared = replace(compared, note=note)
     return compared
 
@@ -245,7 +245,7 @@ def _say_speeds(trace: Trace, perf: Believed) -> str:
         return "speeds in proportion to GPUs"
     if known == len(trace):
         return "speeds as the jobs reported them"
-    return f"speeds as {known} of the jobs reported them, of the others in proportion to GPUs"
+    return f"speeds as {known} of the jobs reported them, and in proportion to GPUs for the others"
 
 
 def _counts(record: JobRecord) -> bool:

@@ -145,7 +145,7 @@ async def room(engine: Engine, wanted: Wanted) -> tuple[Node, Allocation]:
 
 
 class _Run:
-    """The script, started and told of larger batches; from the beginning again when it ends."""
+    """The script, started and given larger batches; restarted from the beginning when it ends."""
 
     def __init__(
         self,
@@ -284,6 +284,6 @@ def _nothing(run: _Run) -> InvalidConfig:
     if run.trouble:
         return InvalidConfig(f"the script failed: {run.trouble}", hint="try it alone first")
     return InvalidConfig(
-        "the script ended and never said how fast it trains",
+        "the script ended without reporting how fast it trains",
         hint="`weft profile` measures scripts that use weft.train",
     )

@@ -51,7 +51,7 @@ def replay(
 ) -> Replayed:
     """Run every job once; `keys` takes the place of predicted service, smallest first.
 
-    `submitted` is told each job before the predictor is, so that it can ask what is predicted.
+    `submitted` gets each job before the predictor does, so that it can ask for the prediction.
     """
     pool, queue, running = Pool(nodes, per_node), Queue(predictor, keys), _Running()
     jct, wait = np.zeros(len(jobs)), np.zeros(len(jobs))

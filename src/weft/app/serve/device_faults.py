@@ -108,7 +108,7 @@ class TakenDevices(_Windows):
     After `close` windows stay as they are until the next start.
     """
 
-    trouble = "what jobs of others hold is not noted yet"
+    trouble = "what jobs outside Weft hold is not recorded yet"
 
     async def look(self) -> None:
         """Open and end windows as those jobs come and go."""

@@ -31,7 +31,7 @@ Row = tuple[float, Mapping[int, Sequence[float | None]]]
 
 @frozen
 class DeviceSeries:
-    """One GPU: values of each counter at the times of the history, None where nobody told."""
+    """One GPU: values of each counter at the times of the history, None if unknown."""
 
     gpu: int
     counters: Mapping[str, list[float | None]]

@@ -1,7 +1,7 @@
 """Jobs that wait although what they ask for idles: looked at again, counted, and told the truth.
 
 Whatever a policy and its rules decide, a job that fits on devices that are free and not kept from
-it, within its tenant's limits, starts within a minute or is told what really keeps it back.
+it, within its tenant's limits, starts within a minute or gets the reason that really keeps it back.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ CHECKED = (
 class IdleBeside(Repeated):
     """Since when jobs of a driver have waited beside what they could use.
 
-    `counts` are those beyond a minute, by what they are told; `looks` how often somebody was asked
+    `counts` are those beyond a minute, by their reason; `looks` how often somebody was asked
     to decide again.
     """
 
     every_s = 15.0
-    trouble = "who waits beside idle devices is not counted"
+    trouble = "jobs that wait beside idle devices are not counted"
     waits_first = True
     driver: Driver
     rules: Callable[[], Quotas]
@@ -89,7 +89,7 @@ class IdleBeside(Repeated):
 
 
 def find_beside_idle(driver: Driver, rules: Quotas, jobs: Sequence[Job]) -> dict[JobId, Blocker]:
-    """Those of `jobs` that wait and fit on what is free within their rules, by what they are told.
+    """Those of `jobs` that wait and fit on free devices within their rules, by their reason.
 
     One that has left meanwhile is passed over, and so is one that is just being written down.
     """

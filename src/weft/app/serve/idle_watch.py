@@ -20,7 +20,7 @@ class IdleWatch(Repeated):
     """Of a driver's running jobs; `stop_s` None never stops any."""
 
     every_s = 30.0
-    trouble = "what idle jobs are told is not written"
+    trouble = "reasons of idle jobs are not written"
     waits_first = True
 
     def __init__(self, driver: Driver, stop_s: float | None = None) -> None:

@@ -72,7 +72,7 @@ SLOWDOWN = 1.3  # that jobs may have beside others while they run, unless they a
 
 @frozen
 class Settings:
-    """What `weft serve` is told.
+    """The settings of `weft serve`.
 
     `engine` and `policy` are names with parameters. `state` is the folder of everything that
     survives; None keeps nothing, for tests. The log is in `database`, the address of a PostgreSQL
@@ -291,7 +291,7 @@ class Live:
         await self.driver.set_policy(spec)
 
     async def drain(self, node: NodeId) -> None:
-        """Move every job off a machine and give it no more until a person says so."""
+        """Move every job off a machine and place no more there until a person undrains it."""
         await self.driver.drain(node)
         if self.sleep_nodes is not None:
             self.sleep_nodes.keep_drained(node)

@@ -144,7 +144,7 @@ def read_lending(
     half_life_h: float | None,
     min_run_s: float | None,
 ) -> dict[str, Any]:
-    """Rules as options say them, `TENANT=GPUS` and `TENANT=GROUP`; only those that are told."""
+    """Rules as options say them, `TENANT=GPUS` and `TENANT=GROUP`; only those that are given."""
     lending: dict[str, Any] = {}
     if quotas := dict(_pair("--own", text) for text in own):
         try:

@@ -61,7 +61,7 @@ class SleepSettings:
             )
         if bool(self.sleep) != bool(self.wake):
             raise InvalidConfig(
-                "nodes that are put to sleep by a command are woken by one",
+                "nodes that a command puts to sleep need a command to wake them",
                 hint="give both --sleep-command and --wake-command",
             )
         for text in (self.sleep, self.wake):
@@ -105,7 +105,7 @@ class SleepNodes(Repeated):
         super().open()
 
     def keep_drained(self, node: NodeId) -> None:
-        """A person drained it: whoever waits, it is not used before a person says so."""
+        """A person drained it: it stays unused until a person undrains it, whichever jobs wait."""
         sleeper = self.sleeper
         away = sleeper.asleep.pop(node, None) or sleeper.booting.pop(node, None)
         if away is not None:

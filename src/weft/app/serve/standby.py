@@ -1,6 +1,6 @@
 """A service that waits beside another and takes over when that one is gone or stands still.
 
-Whoever leads holds a lock on the log: the kernel gives it back when the last thread of its process
+The leader holds a lock on the log: the kernel gives it back when the last thread of its process
 is gone, PostgreSQL when its session is. A leader whose lease stands still loses its token, so that
 it can write nothing more, and is ended where it can be reached; only then can the lock be had.
 """
@@ -44,7 +44,7 @@ def describe_process() -> str:
 
 
 class Place(Protocol):
-    """Where a log is kept, as whoever waits for it sees it; `name` is for people."""
+    """Where a log is kept, as a standby sees it; `name` is for people."""
 
     name: str
 
@@ -57,7 +57,7 @@ class Place(Protocol):
         ...
 
     def read(self) -> Lease:
-        """Who leads; StoreError while that cannot be told."""
+        """Which service leads; StoreError while that is unknown."""
         ...
 
     def take_from(self, seen: Lease) -> bool:
@@ -111,7 +111,7 @@ class FilePlace:
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise StoreError(f"the leader stands inside a transaction: {error}") from error
+            raise StoreError(f"the leader is inside a transaction: {error}") from error
 
 
 def open_place(state: Path, database: str) -> Place:
@@ -126,7 +126,7 @@ def open_place(state: Path, database: str) -> Place:
 class Standby:
     """One that waits for the log at `place`; `each` is called at every look.
 
-    Several wait in line: whoever is first holds a lock until `release`.
+    Several standbys wait in line: the first holds a lock until `release`.
     """
 
     def __init__(self, place: Place, each: Callable[[], None] = lambda: None) -> None:
@@ -159,7 +159,7 @@ class Standby:
         limit_s = STALE_S if self._seen.beat else STARTING_S
         if now - self._since < limit_s or not self._seen.holder:
             return
-        log.warning("the leader has stood still for %.0f s: %s", limit_s, self._seen.holder)
+        log.warning("the leader has not responded for %.0f s: %s", limit_s, self._seen.holder)
         self._since = now
         with contextlib.suppress(StoreError):
             if not self._place.take_from(self._seen):

@@ -37,7 +37,7 @@ class KeptRuns:
     folder: Path
 
     def __call__(self, setup: Setup, report: Callable[[float], None] | None = None) -> Outcome:
-        """The outcome; `report` is told the part done of one that has to be run."""
+        """The outcome; `report` gets the fraction done of a run that has to be made."""
         kept = self.folder / f"{_digest(setup)}.json.gz"
         if kept.exists():
             with gzip.open(kept, "rt", encoding="utf-8") as lines:

@@ -46,7 +46,7 @@ def _needed(typed: dict[str, str]) -> Needed:
         return Diurnal(**settings("--loan", Diurnal, typed))
     if typed:
         raise InvalidConfig(
-            f"--loan: {', '.join(typed)} says nothing beside a trace",
+            f"--loan: {', '.join(typed)} has no effect beside a trace",
             hint=f"beside trace there may be {' and '.join(OWN)}",
         )
     return read_needed(expand(trace))

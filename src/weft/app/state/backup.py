@@ -102,7 +102,7 @@ def read_backup(source: Path) -> Backup:
         raise InvalidConfig(f"{source} is no backup: {MANIFEST} names other files than it may")
     if wrong:
         raise InvalidConfig(
-            f"{source / wrong[0]} is not as it was written", hint="take another backup"
+            f"{source / wrong[0]} has changed since the backup", hint="take another backup"
         )
     return made
 

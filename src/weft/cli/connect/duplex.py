@@ -25,7 +25,7 @@ class CannotTalk(Exception):  # noqa: N818 - what is said, not what broke
 
 
 class Talk:
-    """Bytes both ways; read when `fileno` can be read or `pending` says so."""
+    """Bytes both ways; read when `fileno` is readable or `pending` is true."""
 
     def __init__(self, connection: socket.socket, rest: bytes) -> None:
         self._socket = connection

@@ -15,16 +15,16 @@ from weft.service.responses.answers import JobAnswer
 POLL_S = 0.3
 PATIENCE_S = 120.0  # a service that restarts is back sooner; jobs go on meanwhile
 
-AWAY = "the service does not answer; jobs go on, waiting for it"
+AWAY = "the service does not answer; waiting for it, jobs keep running"
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Follower:
-    """One job's output, told to `write` as bytes, and what becomes of it, told to `note`.
+    """One job's output, passed to `write` as bytes, and its state changes, passed to `note`.
 
-    `mark` is told of each attempt before its output, where there is more than one.
+    `mark` is called for each attempt before its output, if there is more than one.
     """
 
     client: Client

@@ -66,7 +66,7 @@ def own_service(state: Path, port: int, *more: str, stay: Stay | None = None) ->
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Whoever ends us by a signal, or closes our terminal, is taken to have pressed Ctrl-C."""
+    """A signal that ends this process, or a closed terminal, counts as Ctrl-C."""
     before = {which: signal.signal(which, _interrupt) for which in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield

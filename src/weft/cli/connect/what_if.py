@@ -1,4 +1,4 @@
-"""A what-if of the service, which is told of while it is simulated."""
+"""A what-if of the service, with its progress while it is simulated."""
 
 from __future__ import annotations
 

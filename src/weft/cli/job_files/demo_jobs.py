@@ -52,7 +52,7 @@ WORKLOAD = (
 GROW = "gandiva:elastic=true,quantum=30"
 SHARE = "las"
 SAID = {
-    GROW: "few jobs: they grow into slots that nobody uses",
+    GROW: "few jobs: they grow into unused slots",
     SHARE: "many jobs: large ones make room, small ones share a slot by halves",
 }
 FEW = 2

@@ -33,7 +33,7 @@ Remark = Callable[[str], None]
 def from_file(path: Path, flags: Flags, remark: Remark = lambda _: None) -> dict[str, Any]:
     """A job file's fields; its `workdir` counts from the folder that the file lies in.
 
-    Also of a SkyPilot task; `remark` is told what is passed over of it.
+    Also of a SkyPilot task; `remark` gets what is ignored of it.
     """
     body = read_file(path)
     if skypilot.is_skypilot(body):
@@ -55,7 +55,7 @@ def from_file(path: Path, flags: Flags, remark: Remark = lambda _: None) -> dict
 def from_sbatch(
     path: Path, arguments: Sequence[str], flags: Flags, remark: Remark
 ) -> dict[str, Any]:
-    """A Slurm script's fields; `remark` is told what is passed over of its header."""
+    """A Slurm script's fields; `remark` gets what is ignored of its header."""
     body, remarks = sbatch.read_sbatch(path, arguments)
     for text in remarks:
         remark(f"{path}: {text}")

@@ -25,7 +25,7 @@ from weft.frozen import frozen
 
 JOB = panel("Job (the fields of a job file)")
 ORDER = panel("Order, sweeps and arrays")
-WHERE = panel("Where and as what it runs")
+WHERE = panel("Where and how it runs")
 TIME = panel("Time, failures and stops")
 
 
@@ -52,12 +52,14 @@ class Flags:
         JOB("--batch", help="Batch sizes it may train with: FIRST-LARGEST, and :MOST for one GPU."),
     ] = None
     processes: Annotated[
-        str | None, WHERE("--processes", help="Processes: 1 a node, per-gpu, or auto.")
+        str | None, WHERE("--processes", help="Processes per node: 1, per-gpu, or auto.")
     ] = None
     share: Annotated[
         str | None,
         JOB(
-            "--share", help="allowed, never, slowdown=1.3,memory_gb=20, or a part of one GPU: 0.5."
+            "--share",
+            help="Share GPUs: allowed, never, slowdown=1.3,memory_gb=20, or a fraction of one "
+            "GPU: 0.5.",
         ),
     ] = None
     no_share: Annotated[bool | None, JOB("--no-share", help="The same as --share never.")] = None
@@ -76,17 +78,24 @@ class Flags:
     ] = None
     env: Annotated[
         Sequence[str],
-        WHERE("--env", "-e", help="KEY=VALUE for it; KEY alone takes the value it has here."),
+        WHERE(
+            "--env",
+            "-e",
+            help="Set a variable: KEY=VALUE; KEY alone copies its value from this shell.",
+        ),
     ] = ()
     env_file: Annotated[
-        Sequence[Path], WHERE("--env-file", help="File of KEY=VALUE lines for it.")
+        Sequence[Path], WHERE("--env-file", help="File of KEY=VALUE lines to set as variables.")
     ] = ()
     time_limit: Annotated[
         str | None, TIME("--time-limit", help="How long it may run: 90s, 30m, 2h, 1-12:00:00.")
     ] = None
     deadline: Annotated[
         str | None,
-        TIME("--deadline", help="How soon it should be done: 30m, 8h, 2d; reported if missed."),
+        TIME(
+            "--deadline",
+            help="How soon it should be done: 30m, 8h, 2d. A missed deadline is reported.",
+        ),
     ] = None
     deadline_or: Annotated[
         str | None,
@@ -99,7 +108,7 @@ class Flags:
         str | None,
         TIME(
             "--idle-timeout",
-            help="When a terminal that nobody uses ends: 30m, 8h, 0 for never; default: 1h.",
+            help="End an unused terminal after 30m, 8h, ...; 0: never; default: 1h.",
         ),
     ] = None
     venv: Annotated[
@@ -123,7 +132,7 @@ class Flags:
     cpus: Annotated[float | None, JOB("--cpus", help="CPU cores.")] = None
     mem_gb: Annotated[float | None, JOB("--mem-gb", help="Memory in GB.")] = None
     retries: Annotated[
-        int | None, TIME("--retries", help="How often it is started again after a failure.")
+        int | None, TIME("--retries", help="How many times to start it again after a failure.")
     ] = None
     sweep: Annotated[
         Sequence[str],
@@ -140,7 +149,7 @@ class Flags:
     ] = None
     app: Annotated[
         str | None,
-        ORDER("--app", help="What it is a part of; `weft jobs APP` shows them together."),
+        ORDER("--app", help="The app it belongs to; `weft jobs APP` lists the app's jobs."),
     ] = None
     after_ok: Annotated[
         Sequence[str], ORDER("--after-ok", help="Start it once this job has succeeded.")

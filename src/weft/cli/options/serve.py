@@ -27,16 +27,18 @@ class ServeOptions:
     policy: Annotated[
         str | None,
         typer.Option(
-            "--policy", "-p", help="The policy; default: the last one used, at first weft."
+            "--policy",
+            "-p",
+            help="The policy; default: the last one used, and weft the first time.",
         ),
     ] = None
-    state: Annotated[Path, typer.Option(help="Folder of everything that survives a restart.")] = (
-        Path("weft-state")
-    )
+    state: Annotated[
+        Path, typer.Option(help="Folder for everything that must survive a restart.")
+    ] = Path("weft-state")
     database: Annotated[
         str,
         typer.Option(
-            help="Keep the log in this PostgreSQL database, not in a file of --state.",
+            help="Keep the log in this PostgreSQL database instead of a file in --state.",
             metavar="postgresql://...",
         ),
     ] = ""
@@ -49,21 +51,23 @@ class ServeOptions:
     pairs: Annotated[
         Path | None,
         typer.Option(
-            help="Speeds of jobs beside each other, as `weft profile --beside` wrote it.",
+            help="Measured speeds of jobs beside each other, written by `weft profile --beside`.",
             metavar="FILE",
         ),
     ] = None
     pass_env: Annotated[
         Sequence[str],
         typer.Option(
-            help="Variable of this environment that jobs get besides the usual ones; repeatable.",
+            help="Pass this environment variable to jobs in addition to the usual ones; "
+            "repeatable.",
             metavar="NAME",
         ),
     ] = ()
     users: Annotated[
         Path | None,
         typer.Option(
-            help="Which users of this machine tenants' jobs run as: a file; needs root.",
+            help="File that maps tenants to the users of this machine that their jobs run as; "
+            "needs root.",
             metavar="FILE",
         ),
     ] = None
@@ -81,13 +85,13 @@ class ServeOptions:
         ),
     ] = ""
     mail_from: Annotated[
-        str, typer.Option(help="Address that mail of the service comes from.", metavar="ADDRESS")
+        str, typer.Option(help="Sender address of the service's mail.", metavar="ADDRESS")
     ] = ""
     end_unknown: Annotated[
         bool,
         typer.Option(
             "--end-unknown",
-            help="Stop running jobs that the log does not know, as after a restore.",
+            help="Stop running jobs that are not in the log, for example after a restore.",
         ),
     ] = False
     keep_days: KeepDays = 90.0
@@ -104,7 +108,7 @@ class ServeOptions:
     own: Annotated[
         Sequence[str],
         typer.Option(
-            help="GPUs of a tenant's or group's own, lent while idle; repeatable.",
+            help="GPUs that a tenant or group owns, lent while idle; repeatable.",
             metavar="TENANT=GPUS",
         ),
     ] = ()
@@ -118,11 +122,15 @@ class ServeOptions:
     ] = None
     min_run: Annotated[
         float | None,
-        typer.Option(help="Seconds a job runs before it has to give way to an owner.", min=0.0),
+        typer.Option(
+            help="Seconds a job may run before it has to give GPUs back to their owner.", min=0.0
+        ),
     ] = None
     decide_limit: Annotated[
         float,
-        typer.Option(help="Seconds a decision may take before a safe order stands in.", min=0.1),
+        typer.Option(
+            help="Seconds a decision may take before a simple order replaces it.", min=0.1
+        ),
     ] = 20.0
     sleep_nodes: Annotated[
         int | None,
@@ -132,27 +140,27 @@ class ServeOptions:
         ),
     ] = None
     boot_s: Annotated[
-        float, typer.Option(help="Seconds a node that slept takes to come back.", min=0.0)
+        float, typer.Option(help="Seconds that a sleeping node takes to wake up.", min=0.0)
     ] = 300.0
     sleep_command: Annotated[
         str,
-        typer.Option(help="What switches a node off, such as 'ssh {node} sudo poweroff'."),
+        typer.Option(help="Command that switches a node off, such as 'ssh {node} sudo poweroff'."),
     ] = ""
     wake_command: Annotated[
-        str, typer.Option(help="What switches a node on again, such as 'ipmi-on {node}'.")
+        str, typer.Option(help="Command that switches a node on again, such as 'ipmi-on {node}'.")
     ] = ""
     slowdown: Annotated[
         float,
         typer.Option(
-            help="How many times as long steps may take beside others while a job runs, of jobs "
-            "that do not say; 100 lets all run at once.",
+            help="For jobs that do not set it: how many times longer a step may take when jobs "
+            "share a GPU; 100 lets all run at once.",
             min=1.0,
             max=100.0,
         ),
     ] = 1.3
     start_ahead: Annotated[
         bool,
-        typer.Option(help="Start the next in line before its turn, and freeze it until then."),
+        typer.Option(help="Start the next job before its turn, and freeze it until then."),
     ] = True
     stop_idle_h: Annotated[
         float | None,

@@ -29,7 +29,7 @@ Cluster = Annotated[
         "--cluster",
         "-c",
         help="NODESxGPUS:KIND joined by +, a name (`weft list cluster`), or a .yaml file. "
-        "By default what suits the workload.",
+        "Default: one that suits the workload.",
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Same seed, same result.", min=0)]
@@ -47,7 +47,7 @@ Columns = Literal["main", "fairness"]
 # What of ended jobs is kept: the same flags of the service and of `weft state prune`.
 
 KeepDays = Annotated[
-    float, typer.Option(help="Days an ended job and its output are kept; 0: always.", min=0.0)
+    float, typer.Option(help="Days to keep an ended job and its output; 0: forever.", min=0.0)
 ]
 KeepJobs = Annotated[int, typer.Option(help="The most ended jobs to keep; 0: all.", min=0)]
 KeepGigabytes = Annotated[

@@ -52,16 +52,16 @@ class SimulationOptions:
     profiles: Annotated[
         str,
         SIM(
-            help="Measured speeds as the truth: a folder of profiles with models.json beside it, "
-            "a Gavel throughput file (.json) or a table of your own (.csv). By default what ships "
-            "with the package."
+            help="Use these measured speeds: a folder of profiles with models.json beside it, a "
+            "Gavel throughput file (.json) or your own table (.csv). Default: the profiles "
+            "in the package."
         ),
     ] = ""
     perf: Annotated[
         str,
         SIM(
-            help="Another truth about speeds (`weft list perf`): muri counts as Muri's simulator "
-            "does."
+            help="Another model of how fast jobs run (`weft list perf`); muri computes speeds "
+            "as Muri's simulator does."
         ),
     ] = ""
     sharing: Annotated[
@@ -75,15 +75,15 @@ class SimulationOptions:
         str,
         SIM(
             "--pairs",
-            help="Measured speeds of jobs beside each other: what `weft profile --beside` wrote.",
+            help="Measured speeds of jobs beside each other, written by `weft profile --beside`.",
             metavar="FILE",
         ),
     ] = ""
     restart_cost: Annotated[
         float | None,
         SIM(
-            help="Seconds a stop and restart costs; 0 makes preemption free. By default the job's "
-            "model says.",
+            help="Seconds that a stop and restart cost; 0 makes preemption free. Default: from "
+            "the job's model.",
             min=0.0,
         ),
     ] = None
@@ -98,8 +98,7 @@ class SimulationOptions:
         str,
         SIM(
             "--weights",
-            help="Entitlements of users and tenants relative to each other: vision=3/nlp=1. "
-            "Those not named have 1.",
+            help="Relative entitlements of users and tenants: vision=3/nlp=1. Any other has 1.",
             metavar="NAME=NUMBER/...",
         ),
     ] = ""
@@ -107,8 +106,9 @@ class SimulationOptions:
         str,
         SIM(
             "--loan",
-            help="Machines that come and go: 8x8:v100,low=0.3,high=0.95 are lent while their "
-            "owner, with a day's rhythm, does not need them; 8x8:v100,trace=FILE tells when.",
+            help="Add machines that come and go. 8x8:v100,low=0.3,high=0.95: lent while their "
+            "owner, whose use follows a daily rhythm, does not need them; "
+            "8x8:v100,trace=FILE: FILE lists the times.",
             metavar="NODESxGPUS:KIND,KEY=VALUE...",
         ),
     ] = ""
@@ -116,10 +116,10 @@ class SimulationOptions:
         str,
         SIM(
             "--resize",
-            help="How running jobs change their GPUs: restart, from a checkpoint; or live, with "
-            "one pause and new processes started beside training: "
-            "live:pause_s=0.05,pause_gb_s=0.7, and prepare_s unless that is as long as a restart; "
-            "restart_s and restart_gb_s unless stopped jobs come back as slowly as published.",
+            help="How running jobs change their GPUs: restart (from a checkpoint) or live (new "
+            "processes start while the job trains, then one pause), as in "
+            "live:pause_s=0.05,pause_gb_s=0.7. prepare_s defaults to the length of a "
+            "restart; restart_s and restart_gb_s to the published restart times.",
             metavar="restart|live",
         ),
     ] = "restart"
@@ -127,9 +127,9 @@ class SimulationOptions:
         str,
         SIM(
             "--stops",
-            help="How running jobs can be put to sleep besides being stopped: freeze, suspend or "
-            "both. They go on where they were; what does not fit in device or host memory is "
-            "stopped.",
+            help="Other ways to pause running jobs than a stop: freeze, suspend or both. A "
+            "paused job continues where it was; a job that does not fit in device or host "
+            "memory is stopped.",
             metavar="freeze,suspend",
         ),
     ] = ""
@@ -140,13 +140,13 @@ class SimulationOptions:
             min=0,
         ),
     ] = None
-    boot_s: Annotated[float, SIM(help="Seconds a node that slept takes to come back.", min=0.0)] = (
-        300.0
-    )
+    boot_s: Annotated[
+        float, SIM(help="Seconds that a sleeping node takes to wake up.", min=0.0)
+    ] = 300.0
     node_mtbf_h: Annotated[
         float, SIM(help="Mean hours between failures of one node; 0: never.", min=0.0)
     ] = 0.0
-    repair_h: Annotated[float, SIM(help="Mean hours a failed node is away.", min=0.001)] = 1.0
+    repair_h: Annotated[float, SIM(help="Mean hours until a failed node is back.", min=0.001)] = 1.0
     job_mtbf_h: Annotated[
         float, SIM(help="Mean hours a job runs before it dies and is retried; 0: never.", min=0.0)
     ] = 0.0

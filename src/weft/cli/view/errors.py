@@ -16,7 +16,7 @@ LONGEST_NAME = 200  # of a file, as an error shows it
 def user_errors() -> Iterator[None]:
     """Turn an error raised on purpose into one line, a hint, and an exit code.
 
-    So with one of the system about a file that was named: whoever named it can mend it.
+    The same holds for a system error about a file that the user named: the user can fix it.
     """
     try:
         with named_files():
@@ -35,7 +35,7 @@ def user_errors() -> Iterator[None]:
 
 @contextmanager
 def named_files() -> Iterator[None]:
-    """What the system says of a file is a mistake of whoever named it; other errors stay."""
+    """A system error about a file is a mistake of the user who named it; other errors stay."""
     try:
         yield
     except OSError as error:

@@ -32,7 +32,7 @@ def progress_bars(labels: Sequence[str], *, quiet: bool) -> Iterator[Callable[..
 
 @contextmanager
 def named_bars(*, quiet: bool) -> Iterator[Callable[[str, float], None]]:
-    """A bar for each that is told of, from then on; the callback takes a label and a fraction."""
+    """A progress bar per run; the callback takes a label and a fraction."""
     with _bars(quiet=quiet) as bars:
         tasks: dict[str, TaskID] = {}
 

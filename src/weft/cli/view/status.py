@@ -18,7 +18,7 @@ from weft.service.responses.measurements import GpuHealth
 
 DEVICES_SHOWN = 8
 NODE_WIDTH, DEVICE_WIDTH = 16, 24  # characters at most
-# Neighbours are told apart; red and yellow are for what a person should look at.
+# Neighbours have different colours; red and yellow mark what needs attention.
 PALETTE = ("green", "cyan", "magenta", "blue", "bright_green", "bright_cyan", "bright_magenta")
 NODE_STYLES = {
     "up": "green",
@@ -232,7 +232,7 @@ def trouble(cluster: ClusterAnswer) -> list[RenderableType]:
 
 
 def warnings(cluster: ClusterAnswer) -> list[RenderableType]:
-    """A line for each thing that is open to others; admins are told."""
+    """A line for each thing that is open to others, for admins."""
     return [Text(words.plain(text), style="yellow") for text in cluster.warnings]
 
 

@@ -121,7 +121,7 @@ class StopChoice:
         return self._fits_on_devices(sleeper.job, sleeper)
 
     def _fits_on_devices(self, job: JobId, sleeper: Sleeping) -> bool:
-        """Whether a frozen job leaves room on its devices for whoever the plan puts there."""
+        """Whether a frozen job leaves room on its devices for the jobs that the plan puts there."""
         if sleeper.rung is not Rung.FREEZE:
             return True
         machine = self._machine(sleeper)

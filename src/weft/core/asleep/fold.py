@@ -109,7 +109,7 @@ def fold(
 
 
 def _slept(state: StateParts, now: float, event: Slept) -> list[Action]:
-    """An attempt sleeps: whoever waited for its devices may have them."""
+    """An attempt sleeps: jobs that waited for its devices may have them."""
     job, attempt, table = event.job, event.attempt, state.table
     sleeping = state.asleep.find(job, attempt)
     if sleeping is None or sleeping.there or (job, attempt) not in state.releasing:

@@ -33,7 +33,7 @@ def readable_line(at: float, event: Event) -> str:
     except (WeftError, TypeError, ValueError, RecursionError) as error:
         raise UnreadableEvent(f"{event!r:.200} cannot be written down: {error}") from error
     if not same:
-        raise UnreadableEvent(f"{event!r:.200} would not be read as it is")
+        raise UnreadableEvent(f"{event!r:.200} cannot be read back unchanged")
     return line
 
 

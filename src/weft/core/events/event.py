@@ -120,7 +120,7 @@ class Failed:
 
 @frozen
 class Reported:
-    """A running job told what it measured of itself."""
+    """A running job reported its measurements."""
 
     job: JobId
     attempt: int
@@ -281,7 +281,7 @@ class NodeDown:
 
 @frozen
 class LoanRecalled:
-    """Whoever lent machines wants `count` more of them back; each that goes is a NodeDown."""
+    """An owner wants `count` more of its lent machines back; each that leaves is a NodeDown."""
 
     count: int
 

@@ -1,4 +1,4 @@
-"""How jobs end: one record per job that left, for whoever learns from the past."""
+"""How jobs end: one record per job that left, for predictors that learn from the past."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Knowledge:
     It changes by `observe`, `learn` and `forget` alone, so that the same events lead to the same
     knowledge. `save` gives plain values that `load` takes up again, in one of the same parts. `bus`
     is a table that was measured: it learns nothing. `counted` are the seconds that running jobs
-    counted to their end, with how long they had run then; it is told again, and not saved.
+    counted to their end, with how long they had run then; it is rebuilt, and not saved.
     """
 
     predictor: Predictor | None = None
@@ -91,7 +91,7 @@ class Knowledge:
             self.predictor.learn(ended)
 
     def fit_aside(self) -> None:
-        """From now on the predictor's model is fitted elsewhere, and told by `Refitted`."""
+        """From now on the predictor's model is fitted elsewhere, and arrives as `Refitted`."""
         if self.predictor is not None and self.predictor.fits is not None:
             self.predictor.fits.aside = True
 

@@ -1,7 +1,7 @@
 """What predictors say of jobs beyond a number: how sure they are, and on what they build.
 
-`PointPredictor` turns a predictor of one number per job into one of distributions, so that whoever
-reads quantiles never asks which kind it has.
+`PointPredictor` turns a predictor of one number per job into one of distributions, so that a policy
+that reads quantiles never asks which kind it has.
 """
 
 from __future__ import annotations

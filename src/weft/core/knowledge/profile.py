@@ -19,7 +19,7 @@ class Profile:
     Their sum need not be `step_s`: frameworks overlap stages. `gpu_use` and `bandwidth_use` are
     the busy parts, in [0, 1], of the processors and of the memory bus of a GPU. `tag` names
     the measurement: profiles with the same tag are of the same program at the same batch.
-    `cpu_part` is the part of an iteration in which the GPU waits for the host, where that was told
+    `cpu_part` is the part of an iteration in which the GPU waits for the host, where that is known
     apart from the measurement; the busy parts have it in them.
     """
 

@@ -10,7 +10,7 @@ from weft.frozen import frozen
 
 
 class Pattern(StrEnum):
-    """Who of a job's workers talks to whom."""
+    """Which workers of a job communicate with which."""
 
     RING = "ring"  # all-reduce: each to the next
     TREE = "tree"  # reduce and broadcast: each to its parent, (i - 1) // 2
@@ -75,7 +75,7 @@ class Traffic:
 
     @property
     def talking(self) -> tuple[Phase, ...]:
-        """When it sends: the phases that were told, or one at the end of the iteration."""
+        """When it sends: the declared phases, or one at the end of the iteration."""
         if self.phases or not self.share or not self.gbit:
             return self.phases
         seconds = self.share * self.iteration_s

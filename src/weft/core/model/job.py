@@ -44,7 +44,7 @@ class Or(StrEnum):
 
     UNSAID = ""  # a policy that makes promises declines it
     DECLINE = "decline"
-    WARN = "warn"  # it runs all the same, and people are told
+    WARN = "warn"  # it runs all the same, with a warning
 
 
 class Stage(IntEnum):
@@ -155,7 +155,7 @@ class Job:
     is a part of, such as a hyper-parameter search; empty where it stands alone. At most
     `max_parallel` of an app's jobs hold devices at once, 0 for any number. It is not started before
     the jobs of `after` have ended as they should. `traffic` is what its workers say to each other,
-    None where nobody told. `deadline_or` says whether it may be declined where its deadline cannot
+    None if not declared. `deadline_or` says whether it may be declined where its deadline cannot
     be promised. `plans` are the execution plans that it can run, the one it runs by itself first;
     empty where it has one way only. Raises InvalidConfig for numbers that mean nothing.
     """

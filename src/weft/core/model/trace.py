@@ -48,7 +48,7 @@ class Truth:
 
 
 class Detail(Flag):
-    """What the jobs of a trace tell beyond how long they took; declared by whoever made it."""
+    """What the jobs of a trace declare beyond how long they took; set by the trace's format."""
 
     NOTHING = 0
     LAYERS = auto()  # some have layers, and perhaps servers: their speed follows from those

@@ -126,6 +126,6 @@ def sizes_in_rounds(
     starves: str = "",
 ) -> About:
     """Of a policy that chooses every job's size anew each round, by what it gains from GPUs."""
-    gain = "GPUs go only to jobs that are believed to gain by them"
+    gain = "GPUs go only to jobs that are predicted to benefit from them"
     controls = Controls.COUNT | also
     return About(name, paper, needs, controls, every, starves, taxonomy=taxonomy, idles=gain)

@@ -49,7 +49,7 @@ class Plan:
     promised: frozenset[JobId] = frozenset()
 
     def explained(self, why: Mapping[JobId, Reason], cleared: Iterable[JobId] = ()) -> Plan:
-        """The same, saying why these jobs wait, and that what `cleared` were told holds no more."""
+        """The same, with reasons for these jobs; the reasons of `cleared` no longer hold."""
         if not why and not cleared:
             return self
         texts = {job: reason.text for job, reason in why.items()}

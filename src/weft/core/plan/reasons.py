@@ -86,10 +86,11 @@ WORDS: Mapping[Blocker, str] = {
     "others' are in use or about to be",
     Blocker.RECLAIMED: "gave way: {gpus} went back to tenant {to}, whose quota it was, after "
     "{minutes:.0f} min; it goes on when there is room",
-    Blocker.RESERVED: "waits for {asks}; what is free is kept: {kept}",
+    Blocker.RESERVED: "waits for {asks}; the free GPUs are kept: {kept}",
     Blocker.CELLS: "waits for {asks} in the virtual cluster of tenant {tenant!r}: {held:g} of its "
     "{own:g} GPUs are in use{away}",
-    Blocker.IDLE_CELLS: "waits for {asks} in cells of virtual clusters that nobody needs now",
+    Blocker.IDLE_CELLS: "waits for {asks} in cells of virtual clusters that their tenants do "
+    "not need now",
     Blocker.SPOT: "waits for {asks}: spot jobs hold {held:g} of the {quota:g} {kind}GPUs that they "
     "may use now",
     Blocker.GAVE_WAY: "{text}",
@@ -110,8 +111,8 @@ WORDS: Mapping[Blocker, str] = {
     "memory beside them is taken",
     Blocker.CLASS: "waits behind {job}, which has a higher priority and waits for {asks}",
     Blocker.ROUND: "waits for {when}; {asks} {are} free for it",
-    Blocker.FALLBACK: "waits its turn; {asks} {are} free for it, but the safe order that stands in "
-    "keeps it back ({trouble})",
+    Blocker.FALLBACK: "waits its turn; {asks} {are} free for it, but the fallback order keeps "
+    "it back ({trouble})",
     Blocker.TURN: "waits its turn; {asks} {are} free for it, but {why}; looked at again {when}",
     Blocker.CPU_JOBS: "waits for {asks}; other jobs without GPUs have them",
 }

@@ -56,7 +56,7 @@ class _Check:
                     self.view.decision,
                 )
                 if problem := free.objection(to):
-                    what = f"gives {job!r} what is not there: {problem}"
+                    what = f"gives {job!r} devices that it cannot have: {problem}"
                     raise self._wrong(what, job) from PlanError(problem)
                 if number < last:
                     free.take(to)

@@ -31,7 +31,7 @@ class Objective(Flag):
 
 
 class Knowledge(Flag):
-    """What it must be told beforehand, or learn of jobs."""
+    """What it must know beforehand, or learn about jobs."""
 
     NOTHING = 0
     DURATIONS = auto()  # how long jobs still take, from a predictor

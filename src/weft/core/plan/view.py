@@ -135,7 +135,7 @@ class View:
         if pooled and self.knowledge.pooled is not None:
             return self.knowledge.pooled
         if self.knowledge.beliefs is None:
-            raise PlanError("the policy reads speeds, but nothing is believed about any")
+            raise PlanError("the policy reads speeds, but there is no performance model")
         return self.knowledge.beliefs
 
     @property
@@ -156,7 +156,7 @@ class View:
     def sharing(self) -> Colocation:
         """What is believed about jobs that share devices."""
         if self.knowledge.colocation is None:
-            raise PlanError("the policy lets jobs share devices, but nothing is believed of that")
+            raise PlanError("the policy lets jobs share devices, but there is no model of sharing")
         return self.knowledge.colocation
 
     @property

@@ -24,9 +24,10 @@ INFINITE = ("inf", "-inf")
 
 @frozen
 class PartSpec:
-    """A part by name. Parameters are JSON values, with tuples for lists; wrappers outermost first.
+    """A part by name.
 
-    A parameter that is not named has its default.
+    Parameters are JSON values, with tuples for lists; wrappers outermost first. Parameters that are
+    not given have their default.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Jobs that have ended, kept beside the log and found by indexes: nobody holds all of them.
 
-A row is what pages, counts and names need; `data` is all the rest, which only whoever wrote it
+A row is what pages, counts and names need; `data` is all the rest, which only its writer
 reads. Rows are numbered in order of submission.
 """
 

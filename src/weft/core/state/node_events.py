@@ -10,7 +10,7 @@ from weft.core.state.parts import StateParts
 
 
 def take_down(state: StateParts, now: float, node: NodeId) -> list[Action]:
-    """A machine is gone, or given back: whoever holds devices of it or sleeps there must leave."""
+    """A machine is gone, or given back: jobs that hold devices of it or sleep there must leave."""
     at = state.cluster.index.get(node)
     if at is None:
         return []

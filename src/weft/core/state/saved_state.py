@@ -1,7 +1,7 @@
 """The state of a scheduler as plain values: taken in one moment, written later in parts.
 
 What can be long are tables of dataclasses that never change (`weft.core.codec.columns` writes
-them), so that taking them is a copy of lists. Active jobs are written by name; whoever keeps
+them), so that taking them is a copy of lists. Active jobs are written by name; code that keeps
 their records gives them back.
 """
 

@@ -15,8 +15,8 @@ Wish = Start | Stop | Resize | Sleep | Resume
 def wishes_of(state: State) -> list[Wish]:
     """Every stop, start and resize that was asked for and not answered yet, stops first.
 
-    What a driver repeats when it cannot know which actions were carried out. So is whoever is to
-    sleep, for nobody knows whether it was woken meanwhile.
+    What a driver repeats when it cannot know which actions were carried out. So is every job that
+    is to sleep, for nobody knows whether it was woken meanwhile.
     """
     sleepers, table, releasing = state.asleep.sleepers, state.table, state.releasing
     wishes: list[Wish] = [

@@ -43,7 +43,7 @@ class AgentLog:
     """`events.jsonl` in `folder`; `more` says that it was not read to its end.
 
     `again` is for one that was read before a restart: of its reports and of its checkpoints only
-    the last is told.
+    the last is reported.
     """
 
     folder: Path

@@ -52,8 +52,8 @@ TIMEOUTS = {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": 1.0, "DEEPSPEED_TIMEOUT": 60.0}
 class SleepsByAgent(ABC):
     """What an engine whose attempts have agents can do; see `weft.core.protocols.Engine`."""
 
-    _wake_s = SUSPEND_S  # for whoever sleeps to run again
-    wake_alone_s: float  # until whoever sleeps is woken without a service
+    _wake_s = SUSPEND_S  # for sleeping jobs to run again
+    wake_alone_s: float  # until sleeping jobs are woken without a service
     _loop: AttemptLoop[Any]
 
     @property

@@ -70,7 +70,7 @@ def _read_counters(told: Mapping[str, Any]) -> dict[str, float]:
 
 @dataclass
 class HealthBoard:
-    """The last that was told of each device; it stays when whoever told it has left.
+    """The last report about each device; it stays when the reporting job has left.
 
     Counters do not: where nobody has told anything lately, nobody knows what they are now.
     """
@@ -94,7 +94,7 @@ class HealthBoard:
             self._slow.take(*key, tuple(paces), told.ranks)
 
     def devices(self, node: Node, known: Sequence[DeviceHealth] = ()) -> tuple[DeviceHealth, ...]:
-        """Those of a node that something is told of; `known` are as somebody else sees them."""
+        """Devices of a node with reports; `known` are as another source sees them."""
         told = {**self._last(node.id), **{device.gpu: device for device in known}}
         for (where, gpu), why in self._slow.withdrawn.items():
             if where == node.id:

@@ -49,7 +49,7 @@ def take_up(
         if folder in mine:
             continue
         if end_stranger(folder):
-            log.warning("attempt=%s is nobody's; ending it", folder)
+            log.warning("attempt=%s belongs to no job; ending it", folder)
         else:
             mark_of(state, folder).unlink(missing_ok=True)
     return known

@@ -35,7 +35,9 @@ POLL_S = 0.5  # agents poke; this is for those whose poke was lost
 SHORTEST_PAUSE_S = 0.005
 CHORES_S = 1.0
 LINGER_S = 10.0  # what an agent may take to be gone after its last word
-END_S = 10.0  # for all processes of an attempt to be gone after SIGKILL, before a person is told
+END_S = (
+    10.0  # for all processes of an attempt to be gone after SIGKILL, before a person is notified
+)
 
 
 @dataclass
@@ -87,7 +89,7 @@ class Listener(AttemptLoop[Watched]):
         return self.watched[key]
 
     def forget(self, watched: Watched) -> None:
-        """It is over: nothing more is told of it."""
+        """It is over: nothing more is reported of it."""
         if watched.pid is not None:
             self._leaving.append(watched.pid)
         self._rounds.troubles.pop(_name(watched), None)

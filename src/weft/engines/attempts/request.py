@@ -1,4 +1,4 @@
-"""From a promise to what an agent is told: pure."""
+"""From an allocation to the request for an agent: pure."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def attempt_spec(
 def common_spec(
     job: Job, on: Allocation, attempt: int, root: Path, *, inside: bool = False
 ) -> AttemptSpec:
-    """What all agents of an attempt are told, whatever their nodes; `root` keeps jobs' files.
+    """The request for all agents of an attempt, whatever their nodes; `root` keeps jobs' files.
 
     `inside` says that an image's agents are in its container already.
     """
@@ -250,7 +250,7 @@ def adjustment(
     cores: tuple[tuple[int, ...], ...] = (),
     limits: Mapping[str, str] = NO_ENV,
 ) -> dict[str, object]:
-    """What a running attempt's agent is told of its new terms."""
+    """The request that gives a running attempt's agent its new settings."""
     sharing = to.sharing
     return {
         "cores": cores,
@@ -268,10 +268,10 @@ def adjustment(
 
 
 def wire_batch(batch: Batch | None) -> tuple[int, int] | None:
-    """A batch as ranks are told it."""
+    """A batch as sent to ranks."""
     return None if batch is None else (batch.per_gpu, batch.accumulate)
 
 
 def wire_shift(shift: TimeShift | None) -> tuple[float, float] | None:
-    """When iterations begin, as ranks are told it: period and shift."""
+    """When iterations begin, as sent to ranks: period and shift."""
     return None if shift is None else (shift.period_s, shift.shift_s)

@@ -36,7 +36,7 @@ Turn = Callable[[], Awaitable[None]]
 
 @dataclass
 class Rounds:
-    """Tasks that end with the engine; `troubles` are what people are told in its health."""
+    """Tasks that end with the engine; `troubles` are shown to people in its health."""
 
     troubles: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -59,7 +59,7 @@ class Rounds:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _for_ever(self, what: str, turn: Turn) -> None:
-        """What goes wrong in a turn is told in `troubles` and tried again."""
+        """An error in a turn is reported in `troubles`, and the turn is retried."""
         while True:
             try:
                 await turn()
@@ -80,13 +80,13 @@ async def pause(event: asyncio.Event, at_most_s: float) -> None:
 
 
 class Monitored(Protocol):
-    """An attempt whose end has not been told yet; nothing is told of a `silent` one."""
+    """An attempt whose end has not been reported yet; nothing is reported of a `silent` one."""
 
     silent: bool
 
     @property
     def health(self) -> list[AgentHealth]:
-        """What its agents told of devices, and nobody has taken up yet."""
+        """What its agents reported of devices and has not been processed yet."""
         ...
 
     @property

@@ -1,8 +1,9 @@
 """Which rank of a gang is always the last, and whether its device or its program is to blame. Pure.
 
-A round is over when every rank has told what its steps took it alone. A rank that was last by much
-in each of many rounds is slow, and so is its device, as far as one can see. If the same rank of the
-same job is slow on another device too, it is the program that gives this rank more to do.
+A round is over when every rank has reported what its steps took by themselves. A rank that was last
+by much in each of many rounds is slow, and so is its device, as far as one can see. If the same
+rank of the same job is slow on another device too, it is the program that gives this rank more to
+do.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class SlowDevices:
             for jobs in (self._gangs, self._found, self._uneven):
                 if len(jobs) > MOST_JOBS:
                     del jobs[next(iter(jobs))]  # the oldest
-            for pace in paces:  # whoever uses it now tells anew how it is
+            for pace in paces:  # the job that uses it now reports its state again
                 self.faults.pop(pace.device, None)
         slow = self._gangs[job][1].take(paces, ranks)
         if slow is None:

@@ -48,10 +48,11 @@ RANK_LOG = re.compile(r"rank-(\d{1,7})\.log")
 
 @dataclass(slots=True)
 class Watched:
-    """An attempt whose end has not been told yet.
+    """An attempt whose end has not been reported yet.
 
-    `silent` is for one of nobody: nothing of it is told. `ending` is what to tell once its last
-    process is gone; `over` that it has been told. `trouble` is why it cannot be watched at all.
+    `silent` is for an attempt of no job: nothing of it is reported. `ending` is what to report once
+    its last process is gone; `over` that it has been reported. `trouble` is why it cannot be
+    watched at all.
     """
 
     job: JobId

@@ -1,1 +1,1 @@
-"""Engines of several nodes: everything that is the same whoever starts the processes there."""
+"""Engines of several nodes: everything that does not depend on how processes are started."""

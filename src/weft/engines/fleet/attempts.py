@@ -29,10 +29,10 @@ AGAIN_S = 10.0  # until it is asked once more to end something
 
 @dataclass(slots=True)
 class Run:
-    """An attempt whose end has not been told yet.
+    """An attempt whose end has not been reported yet.
 
     `submitted` is when the manager took it, None before that. `asked` says that it is to stop;
-    `deadline` is when whoever has not left is ended. `silent` is for one of nobody.
+    `deadline` is when processes that have not left are ended. `silent` is for an attempt of no job.
     """
 
     watch: GangWatch
@@ -55,7 +55,7 @@ class Run:
 
     @property
     def health(self) -> list[AgentHealth]:
-        """What its agents told of devices, and nobody has taken up yet."""
+        """What its agents reported of devices and has not been processed yet."""
         return self.watch.health
 
     @property

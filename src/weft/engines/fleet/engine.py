@@ -1,7 +1,7 @@
 """An engine of several nodes: agents' folders on one side, a manager's word on the other.
 
 Every attempt has a folder with one part a node (`weft.engines.fleet.port`). The engine writes what
-the agents are told, has the manager start them, reads what they write, and tells one story of it.
+the agents need, has the manager start them, reads what they write, and reports it as events.
 Nothing it knows is lost when it dies: folders and the manager's tags are enough to go on.
 """
 
@@ -97,7 +97,7 @@ class FleetEngine(NoLiveResize, SleepsOnNodes):
         return self._loop.health
 
     async def nodes(self) -> Sequence[Node]:
-        """The nodes that are up; others are told of when they come."""
+        """The nodes that are up; others are reported when they come."""
         await self._open()
         return self._loop.up()
 
@@ -202,13 +202,13 @@ class FleetEngine(NoLiveResize, SleepsOnNodes):
     # ---- requests
 
     async def start(self, job: Job, on: Allocation, attempt: int) -> None:
-        """Write what its agents are told, and have the manager start them; once for an attempt."""
+        """Write the requests for its agents, and have the manager start them; once per attempt."""
         key, folder = (job.id, attempt), folder_of(self.state, job.id, attempt)
         run = self._loop.watched.get(key)
         if run is None:
             gang = await asyncio.to_thread(open_gang, folder)
             if gang is not None and not mark_of(self.state, folder).exists():
-                return  # it ran, and its end was told
+                return  # it ran, and its end was reported
             gang = gang or await self._prepare(job, on, attempt)
             run = self._loop.watched[key] = Run(GangWatch(gang))
         elif run.submitting or run.watch.started:

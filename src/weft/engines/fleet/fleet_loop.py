@@ -63,7 +63,9 @@ class FleetLoop(AttemptLoop[Run]):
         troubles = [*self._rounds.troubles.values()]
         if self._away is not None:
             since, why = self._away
-            troubles.append(f"no word from {self.what} for {time.monotonic() - since:.0f} s: {why}")
+            troubles.append(
+                f"no answer from {self.what} for {time.monotonic() - since:.0f} s: {why}"
+            )
         out_of_use = [
             OutOfUse(machine.node, machine.health is Health.DRAINING, machine.reason)
             for machine in self.machines.values()
@@ -165,7 +167,7 @@ class FleetLoop(AttemptLoop[Run]):
         self._hurry.set()
 
     def end(self, run: Run, events: Sequence[Event]) -> None:
-        """It is over: nothing more is told of it."""
+        """It is over: nothing more is reported of it."""
         key = run.key
         if self.watched.get(key) is not run:
             return
@@ -206,12 +208,12 @@ class FleetLoop(AttemptLoop[Run]):
                 await self._end_stranger(key)
 
     async def _end_stranger(self, key: Key) -> None:
-        log.warning("job=%s attempt=%d runs and is nobody's; ending it", *key)
+        log.warning("job=%s attempt=%d runs but belongs to no job; ending it", *key)
         with contextlib.suppress(Away):
             await self.manager.cancel(key)
 
     def note_machines(self, machines: Sequence[Machine], *, tell: bool = True) -> None:
-        """Nodes as they are now; whoever listens is told what has changed."""
+        """Nodes as they are now; listeners are notified of changes."""
         was, self.machines = self.machines, {machine.node.id: machine for machine in machines}
         for name, old in was.items():
             new = self.machines.get(name)

@@ -31,7 +31,7 @@ from weft.wire.attempt import (
 from weft.wire.errors import WireError
 from weft.wire.identity import Identity
 
-GANG = "gang.json"  # in an attempt's folder: its parts, for whoever adopts it
+GANG = "gang.json"  # in an attempt's folder: its parts, for the service that adopts it
 TOKENS = "tokens"  # in the state folder: which disciplines are wanted on which nodes
 COMMON = "agents"  # in a job's folder, where agents are its user: what they write for each other
 OWNER = "owner"  # in the state folder: what everything of this service is tagged with
@@ -114,7 +114,7 @@ def ask_to_stop(gang: Gang, grace_s: float) -> AskedToStop:
 
 
 def want_coordinator(root: Path, node: NodeId, discipline: Discipline) -> None:
-    """Leave word that jobs take turns on a node; whoever holds it starts a coordinator."""
+    """Record that jobs take turns on a node; the holder of the node starts a coordinator."""
     folder = root / TOKENS / node
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / str(discipline)).touch()
@@ -123,7 +123,7 @@ def want_coordinator(root: Path, node: NodeId, discipline: Discipline) -> None:
 def write_terms(
     gang: Gang, to: Allocation, cores: Mapping[NodeId, Cores], site: Site
 ) -> list[Path]:
-    """What a running attempt's agents are told of its new terms; the files written."""
+    """Send a running attempt's agents its new settings; returns the files written."""
     files = []
     for part in gang.parts:
         own = cores.get(part.node, ())

@@ -81,10 +81,10 @@ class PartWatch:
 
 
 class GangWatch:
-    """An attempt whose end has not been told yet.
+    """An attempt whose end has not been reported yet.
 
     `again` is for one that was watched before a restart: only the last of its reports and of its
-    checkpoints is told.
+    checkpoints is reported.
     """
 
     def __init__(self, gang: Gang, *, again: bool = False) -> None:
@@ -190,7 +190,7 @@ class GangWatch:
         return [Stopped(job, attempt)]
 
     def _is_done(self) -> bool:
-        """Whether it had come to its own end when it was asked to stop: rank 0 says so."""
+        """Whether it had ended by itself when it was asked to stop, as rank 0 reports."""
         first, *others = self.parts
         return isinstance(first.end, Finished) and not any(
             watch.lost or isinstance(watch.end, Failed) for watch in others

@@ -158,7 +158,7 @@ class Manager(Protocol):
     """Starts agents on nodes. Calls raise Away while the controller cannot be reached.
 
     It finds what it started by tags that it put there, so that nothing of ours need survive. All
-    of this service is told from that of others by `owner`, which `open` is given.
+    of this service is distinguished from that of others by `owner`, which `open` gets.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""From a promise to what each node's agent and the manager are told: pure."""
+"""From an allocation to the requests for each node's agent and the manager: pure."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def part_of_host(asked: Asked, on: Allocation, some: Slice, site: Site) -> HostP
 def make_specs(
     job: Job, on: Allocation, gang: Gang, site: Site, cores: Mapping[NodeId, Cores]
 ) -> list[AttemptSpec]:
-    """What each part's agent is told, in the order of the parts."""
+    """The request for each part's agent, in the order of the parts."""
     common = common_spec(job, on, gang.attempt, site.root, inside=site.abilities.images)
     specs, rank = [], 0
     for at, part in enumerate(gang.parts):
@@ -124,7 +124,7 @@ def coordinator_of(on: Allocation, node: NodeId, site: Site) -> str:
 
 
 def write_gang(gang: Gang) -> dict[str, Any]:
-    """As it is kept in the attempt's folder, for whoever adopts it."""
+    """As it is kept in the attempt's folder, for the service that adopts it."""
     body = asdict(gang)
     body["parts"] = [{**part, "folder": str(part["folder"])} for part in body["parts"]]
     return body

@@ -249,7 +249,7 @@ class Watch:
                     return
 
     def end(self) -> None:
-        """Wake up whoever iterates."""
+        """Wake up the iterating task."""
         self._ended = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)

@@ -48,7 +48,7 @@ class Site:
     """What all pods of this service have in common.
 
     `place` is "name" (bound to the node by its name, no scheduler in between) or "selector"
-    (Kubernetes' own scheduler is told the only node that will do). `address` is how ranks find
+    (Kubernetes' own scheduler gets the only node that is allowed). `address` is how ranks find
     rank 0: by the headless service's name for its pod, by the pod's or by the node's address; with
     the last, pods have the node's network. `uid` and `gid` are those of the service. `acts_as` is
     the service account of the namespace whose rights pods are made with, empty for the service's.

@@ -34,7 +34,7 @@ class Bridge:
         name, given = json.loads(line)
         try:
             return {"ok": self._calls[name](**given)}
-        except Exception as error:  # whoever asked decides what it means
+        except Exception as error:  # the caller decides what it means
             return {"error": str(error).strip()[:4000], "kind": type(error).__name__}
 
     def _connect(

@@ -1,7 +1,7 @@
-"""Files of the service on a node that does not share its folder: written, read, told of.
+"""Files of the service on a node that does not share its folder: written, read, reported.
 
 Paths are always the service's. Where the state folder is not shared they lie below a folder of
-the node's own, and what an attempt is told names that folder instead.
+the node's own, and the request of an attempt names that folder instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.wire.doors import REQUEST
 from weft.wire.sleep import SLEEP
 
 MOST = 4 << 20  # bytes of one file in one answer
-WHOLE = 64 << 10  # files up to here are told of whole when they change
+WHOLE = 64 << 10  # files up to this size are sent whole when they change
 GROWING = (".jsonl", ".log")
 NOT_TOLD = {SPEC, SLEEP, REQUEST}  # written by the service alone: what is here is never older
 
@@ -51,7 +51,7 @@ class Carried:
     def news(self, folder: Path, have: Mapping[str, Sequence[int]]) -> list[list[Any]]:
         """`[name, inode, offset, time, bytes]` of files that changed, given what of each is known.
 
-        `have` maps a name to inode, bytes and time of change. A file that only grew is told from
+        `have` maps a name to inode, bytes and time of change. A file that only grew is sent from
         where it was known; another one from its beginning. Inode 0 stands for the same file.
         """
         news = []

@@ -25,7 +25,7 @@ LONGEST = 1 << 26
 
 @dataclass
 class BridgeClient:
-    """A conversation with Ray. `connect` is what the bridge is told first, each time."""
+    """A conversation with Ray. `connect` is the first request to the bridge, each time."""
 
     connect: Mapping[str, object]
     log: Path

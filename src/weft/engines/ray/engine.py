@@ -127,7 +127,7 @@ class RayChannel:
         try:
             await self.manager.carry_files("fetch", folders=wanted)
         except Away:
-            return  # the manager's own look says so
+            return  # the manager's own poll reports it
         for whole in meeting:
             if (whole / MASTER).exists():
                 await self._tell_all(whole, [folder for folder in apart if folder.parent == whole])

@@ -57,7 +57,7 @@ async def need_head(state: Path, setup: NodeSetup) -> Head:
     address = f"{setup.ip}:{setup.port}"
     if _answers(address):
         raise EngineError(
-            f"something listens at {address} already, where the head of Ray would",
+            f"another process listens at {address} already, the address of Ray's head",
             hint=f"is it a Ray? --engine ray:address={address} uses it; "
             "or choose another port with --engine ray:port=NUMBER",
         )
@@ -67,7 +67,7 @@ async def need_head(state: Path, setup: NodeSetup) -> Head:
     pid = spawn_command(head_command(setup), log, {**env, TAG: tag})
     try:
         await _wait_for(address, pid, log)
-    except BaseException:  # also if nobody waits for it any more: it would hold the port
+    except BaseException:  # also if the client has disconnected: it would hold the port
         _end(pid, tag)
         raise
     write_whole(state / HEAD, {"address": address, "pid": pid, "began": start_time(pid)})
@@ -89,7 +89,7 @@ async def _wait_for(address: str, pid: int, log: Path) -> None:
         if ended or time.monotonic() > until:
             how = "ended" if ended else f"did not begin within {BEGIN_S:g} s"
             raise EngineError(
-                f"the head of Ray {how}, and said last: {_tail(log)}; its log is {log}",
+                f"the head of Ray {how}; its last output: {_tail(log)}; its log is {log}",
                 hint="is --engine ray:ip=ADDRESS one of this machine, and its port free?",
             )
         await asyncio.sleep(PAUSE_S)

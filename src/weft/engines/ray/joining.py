@@ -45,7 +45,7 @@ def check_address(text: str) -> str:
 def join(setup: NodeSetup, address: str, token: Path, say: Say) -> Joined:
     """Be a node until a signal comes or the cluster goes; then leave in good order.
 
-    SIGTERM and SIGINT make it leave: the cluster is told, jobs here save and move, and Ray's
+    SIGTERM and SIGINT make it leave: it notifies the cluster, jobs here save and move, and Ray's
     processes end when they have or their time is over. A second signal ends them at once.
     """
     with tempfile.TemporaryFile() as log:

@@ -2,7 +2,7 @@
 
     python -m weft.engines.ray.listed ADDRESS NAME
 
-A process of its own, so that whoever joins need not load Ray: it ends once the node is there.
+A process of its own, so that `weft join` need not load Ray: it ends once the node is there.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from weft.version import __version__
 from weft.wire.attempt import AGENT_LOG, SPEC, read_json, write_whole
 from weft.wire.processes import start_time
 
-REMEMBER_S = 600.0  # how long an agent that ended is still told of
+REMEMBER_S = 600.0  # how long an agent that ended is still reported
 CLEAR_S = 5.0
 MARK = "ray-shared"  # a file in the state folder by which nodes that share it know it
 OWN = "WEFT_NODE_STATE"  # in a node's environment: where it keeps files of a service's jobs
@@ -32,7 +32,7 @@ DEVICES = "CUDA_VISIBLE_DEVICES"
 
 @dataclass
 class Ward:
-    """One agent: the whole gang's nodes are kept with it, for whoever comes to ask later."""
+    """One agent: the whole gang's nodes are kept with it, for later requests."""
 
     process: subprocess.Popen[bytes]
     began: int
@@ -129,7 +129,7 @@ class Runner:
         return self._files.read(Path(path), offset, most)
 
     def _name_devices(self, folder: Path) -> None:
-        """Put Ray's numbers of our devices into what the agent is told."""
+        """Put Ray's numbers of our devices into the agent's request."""
         spec = read_json(folder / SPEC)
         if spec is None or spec.get("visible") is None:
             return

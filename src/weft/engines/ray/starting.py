@@ -118,7 +118,7 @@ def _node_options(setup: NodeSetup) -> list[str]:
 
 
 def ray_environment(token: Path | None, setup: NodeSetup | None = None) -> dict[str, str]:
-    """What Ray's processes, and whoever speaks to them, are told; a `token` turns its check on."""
+    """The environment of Ray's processes and of their clients; a `token` turns its check on."""
     env = dict(SETTINGS)
     if token is not None:
         env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}

@@ -30,7 +30,7 @@ HOLDING = RUNNING | {"CONFIGURING"}  # also while its nodes are switched on
 WORDS = {
     "TIMEOUT": "it ran into the time limit that Slurm set for it",
     "PREEMPTED": "Slurm preempted it for a job of its own",
-    "CANCELLED": "somebody cancelled it in Slurm",
+    "CANCELLED": "it was cancelled in Slurm",
     "NODE_FAIL": "Slurm lost one of its nodes",
     "BOOT_FAIL": "one of its nodes could not be started",
     "OUT_OF_MEMORY": "Slurm ended it because it took too much memory",

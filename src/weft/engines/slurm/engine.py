@@ -83,7 +83,8 @@ class SlurmEngine(FleetEngine):
         lists = {name: read_lists(text, name) for name, text in written.items() if text}
         if lists and self.mode == "pilot":
             raise InvalidConfig(
-                "slurm: a pilot's node is everybody's, so tenants have no accounts of their own",
+                "slurm: all tenants share a pilot's nodes, so they cannot have accounts of "
+                "their own",
                 hint="drop accounts=, qoses= and partitions=, or use mode=native",
             )
         manager: Manager

@@ -92,7 +92,8 @@ class NativeSlurm:
             and config.get("DisableRootJobs", "No").lower() == "yes"
         ):
             raise EngineError(
-                "this site runs no jobs of root (DisableRootJobs), so none can become its user",
+                "this site does not run jobs of root (DisableRootJobs), so jobs cannot run as "
+                "their users",
                 hint="drop submit_as=service, so that users submit their own jobs",
             )
         self._enforced = are_enforced(config)

@@ -1,7 +1,7 @@
 """Slurm's reservations: nodes that are kept for others, or for nobody, from one time to another.
 
 Slurm starts no job there that might still run when one begins, and none without a time limit at
-all. So jobs are told to end before, and Weft keeps its own plans off these nodes in time.
+all. So jobs get a time limit that ends before, and Weft keeps its plans off these nodes in time.
 """
 
 from __future__ import annotations

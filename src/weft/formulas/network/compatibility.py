@@ -207,8 +207,8 @@ def merge_links(
 ) -> dict[L, tuple[J, ...]]:
     """The links that matter, with the jobs that share each, in the order of `crossed`.
 
-    A link is left out if another carries all of its jobs and has no more room: whoever gets on
-    there gets on here, and two links with the same jobs would be a loop of no meaning.
+    A link is left out if another carries all of its jobs and has no more room: jobs that get on
+    there get on here, and two links with the same jobs would be a loop of no meaning.
     """
     jobs: dict[L, list[J]] = {}
     for job, links in crossed.items():

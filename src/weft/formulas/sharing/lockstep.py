@@ -109,10 +109,10 @@ def _merge(ordered: Sequence[Stages]) -> float:
 
 # Interleaving without lock step: each member at its own rate, no resource left idle in vain.
 #
-# Members start from the pace that lock step would give them, so nobody loses by it; then all
-# speeds rise together, as parts of each member's speed alone, until a resource is used up or a
-# member runs as if alone. Those held back stay where they are and the others go on: the max-min
-# fair point that a coordinator reaches by granting each resource to whoever is furthest behind.
+# Members start from the pace that lock step would give them, so nobody loses by it; then all speeds
+# rise together, as parts of each member's speed alone, until a resource is used up or a member runs
+# as if alone. Those held back stay where they are and the others go on: the max-min fair point that
+# a coordinator reaches by granting each resource to the job that is furthest behind.
 
 EPS = 1e-12
 

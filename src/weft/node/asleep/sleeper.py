@@ -1,7 +1,7 @@
 """Takes the processes of an attempt from running to frozen or suspended, and back.
 
-Whoever asked for it may die: an attempt that sleeps is woken when nobody listens to its agent any
-more, so that nothing stays asleep after a service that is gone for good.
+The service that asked for it may die: a sleeping attempt is woken when nobody listens to its agent
+any more, so that nothing stays asleep after a service that is gone for good.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Sleeper:
             self._answer(state)
             return
         self._thaw()
-        self._refuse(AWAKE, f"a process did not stand still within {WITHIN_S:g} s")
+        self._refuse(AWAKE, f"a process did not freeze within {WITHIN_S:g} s")
 
     def _thaw(self) -> bool:
         if thaw_tree(self._find, self._enclosure.ranks_group, WITHIN_S):

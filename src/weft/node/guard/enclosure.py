@@ -23,7 +23,7 @@ from weft.wire.processes import (
     start_time,
 )
 
-DYING_S = 10.0  # what processes may take to be gone after SIGKILL before a person is told
+DYING_S = 10.0  # what processes may take to be gone after SIGKILL before a person is notified
 WEIGH_S = 0.4  # at least between two looks at the memory of all processes
 PAUSE_S, LONG_PAUSE_S = 0.01, 0.5
 RANKS = "ranks"
@@ -106,13 +106,14 @@ class Enclosure:
         return f"it used {used:.2f} GB of memory; {most:g} were allowed" if used > most else ""
 
     def members(self) -> list[int]:
-        """Processes that are there now, at little cost: whoever hides may be missing."""
+        """Processes that are there now, at little cost: a process that hides may be missing."""
         return descendants(os.getpid()) if self.group is None else members(self.group)
 
     def clear(self) -> None:
         """No process of the attempt is left on return.
 
-        One that the kernel does not let go keeps its device: then this waits, and a person is told.
+        One that the kernel does not let go keeps its device: then this waits, and a person is
+        notified.
         """
         until, pause = time.monotonic() + DYING_S, PAUSE_S
         while left := self._processes():

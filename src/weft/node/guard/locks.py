@@ -18,7 +18,7 @@ from weft.wire.attempt import CLAIM, AttemptSpec, put_claim
 from weft.wire.fence import OWNER, claim
 from weft.wire.processes import start_time
 
-WAIT_S = 10.0  # how long the last process of whoever was there may take to be gone
+WAIT_S = 10.0  # how long the last process of the previous holder may take to be gone
 JOB = "JOB"
 
 
@@ -46,7 +46,7 @@ def _take(folder: Path, spec: AttemptSpec, wait_s: float) -> int:
 
 
 def hold(path: Path, whose: str, wait_s: float) -> int:
-    """Lock a file, waiting for whoever has it."""
+    """Lock a file, waiting until its holder releases it."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     until = time.monotonic() + wait_s
     while True:
@@ -55,7 +55,7 @@ def hold(path: Path, whose: str, wait_s: float) -> int:
         except BlockingIOError as error:
             if time.monotonic() > until:
                 os.close(handle)
-                raise OSError(error.errno, f"processes of {whose} are still there") from error
+                raise OSError(error.errno, f"processes of {whose} are still running") from error
             time.sleep(0.05)
         else:
             return handle

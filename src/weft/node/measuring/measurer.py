@@ -1,6 +1,6 @@
 """Measures an attempt while it runs: keeps the last minutes in a file, reports from time to time.
 
-The file is for whoever asks how fast the job was between two times: fresh, and never in the log.
+The file answers how fast the job was between two times: fresh, and never in the log.
 Reports are for everybody and are remembered: the first soon after the first steps, later ones
 further apart. A job that reports for itself is left to do so.
 """

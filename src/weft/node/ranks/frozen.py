@@ -1,6 +1,6 @@
 """Ranks that a signal has stopped from outside: they would stand still for ever, with their peers.
 
-One that is stopped is told to go on. One that somebody keeps still is ended, and its attempt goes
+A stopped rank is sent SIGCONT. One that somebody keeps still is ended, and its attempt goes
 on from the last checkpoint. What the service itself has frozen is left alone.
 """
 
@@ -41,7 +41,7 @@ class FrozenRanks:
         for number in frozen:
             if number not in self._since:
                 self._since[number] = now
-                text = f"rank {number} was stopped by a signal, and is told to go on"
+                text = f"rank {number} was stopped by a signal, and is sent SIGCONT"
                 self._notice("warning", text)
             if now - self._since[number] <= STILL_S:
                 self._ranks[number].signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""How many processes a command is started as, and what a launcher among them is told.
+"""How many processes a command is started as, and the options of a launcher among them.
 
 torchrun, accelerate, deepspeed, mpirun and Ray start a process for each GPU themselves, so they are
 started once a node and told how many, and where they meet; what a person told them stays. A Python
@@ -51,7 +51,7 @@ def starts_per_gpu(processes: str, command: Sequence[str], workdir: str, gpus: i
 
 
 def fit_launcher(command: Sequence[str], place: Place) -> list[str]:
-    """The command with its launcher told what it may use; other commands as they are."""
+    """The command with options for its launcher; other commands as they are."""
     launcher = find_launcher(command)
     if launcher is None:
         return list(command)
@@ -60,7 +60,7 @@ def fit_launcher(command: Sequence[str], place: Place) -> list[str]:
 
 
 def launcher_variables(place: Place) -> dict[str, str]:
-    """What a single process a node is told, for launchers inside scripts of its own.
+    """Variables for a single process per node, for launchers inside its scripts.
 
     torchrun reads the PET_ variables where it has no such argument.
     """
@@ -101,7 +101,7 @@ def imports_trainer(command: Sequence[str], workdir: str) -> bool:
     try:
         with Path(workdir, script).open("rb") as source:
             return _TRAINER.search(source.read(MOST_BYTES)) is not None
-    except OSError:  # it may come to be there by the time it is run, and says so if not
+    except OSError:  # it may exist by the time it is run, and fails if not
         return False
 
 

@@ -44,7 +44,7 @@ class Rank:
     pidfd: int | None
 
     def warn(self) -> None:
-        """SIGUSR1, to the process alone: whoever does not wait for it dies of it."""
+        """Send SIGUSR1 to the process alone; it ends a process that does not handle it."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGUSR1)
 

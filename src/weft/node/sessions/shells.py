@@ -1,7 +1,7 @@
 """Shells that people open beside a job's processes: its machine, folder, variables and devices.
 
-Each has a terminal of its own and belongs to whoever opened it: it ends with the connection, and
-with the attempt. What it prints is not the job's output.
+Each has a terminal of its own and belongs to the client that opened it: it ends with the
+connection, and with the attempt. What it prints is not the job's output.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Shells:
             chunk = os.read(shell.rank.output, 65_536)
         except BlockingIOError:
             return
-        except OSError:  # how the end of a terminal is told
+        except OSError:  # how the end of a terminal is reported
             chunk = b""
         if chunk:
             shell.terminal.show(chunk)

@@ -1,6 +1,6 @@
 """The terminal of a session: who looks sees what its process prints, and types into it.
 
-It lives with the agent, so that a session outlasts the service and whoever looked at it. One that
+It lives with the agent, so that a session outlasts the service and its viewers. One that
 comes is shown the last that was printed.
 """
 
@@ -57,7 +57,7 @@ class Terminal:
         self._used = time.monotonic()
 
     def open(self, master: int, read: Callable[[], None]) -> None:
-        """The same, and whoever comes may look."""
+        """The same, and every new connection may read."""
         self.connect(master, read)
         self._path = short_path(self._folder / TERMINAL)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def be_the_only_one(record: Path) -> bool:
-    """Write down who we are, unless another one runs: whoever started us may die at any moment."""
+    """Record this process, unless another one runs: its parent may die at any moment."""
     try:
         hold(record.with_suffix(".lock"), "another coordinator", wait_s=0.0)
     except BlockingIOError:

@@ -74,7 +74,7 @@ class WorkConserving:
         return book.iterations(request, now)
 
     def recalls(self, _now: float, book: TokenState) -> Iterable[Key]:
-        """Whoever sits on a token that somebody waits for."""
+        """Members that hold a token for which others wait."""
         wanted = {token for request in book.waiting for token in request.tokens}
         return [
             key
@@ -253,7 +253,7 @@ class Free:
     """Everybody goes at once."""
 
     def next(self, _now: float, book: TokenState) -> Request | None:
-        """Whoever waits."""
+        """Members that wait."""
         return book.waiting[0] if book.waiting else None
 
     def iterations(self, _request: Request, _now: float, _book: TokenState) -> int:

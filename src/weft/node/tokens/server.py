@@ -97,7 +97,7 @@ class Server:
         if uid == os.geteuid():
             return
         if isinstance(message, Look):
-            raise WireError(f"user {uid} may not look at others' jobs")
+            raise WireError(f"user {uid} may not see the jobs of other users")
         if isinstance(message, Join) and uid != self._owner(message.job):
             raise WireError(f"job {message.job[:64]!r} does not run as user {uid}")
 

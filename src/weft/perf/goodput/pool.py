@@ -145,7 +145,7 @@ class Pool:
         return widest
 
     def forget(self, job: Job) -> None:
-        """A job has left: what it told alone is told to nobody."""
+        """A job has left: what only it reported is dropped."""
         for key in self.keys(job):
             if job.id in key:
                 self.groups.pop(key, None)

@@ -112,7 +112,7 @@ class PooledBeliefs(FittedBeliefs):
         return init * gain / took
 
     def forget(self, job: Job) -> None:
-        """A job has left; what it told of its model is kept."""
+        """A job has left; what it reported about its model is kept."""
         super().forget(job)
         self._stands.pop(job.id, None)
         self._seen.pop(job.id, None)

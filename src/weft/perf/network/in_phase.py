@@ -61,7 +61,7 @@ def _key(resident: Resident, links: Sequence[int]) -> Key:
 
 
 def _rank(key: Key) -> tuple[object, ...]:
-    """An order that is the same for whoever of the jobs is asked about."""
+    """An order that is the same whichever job is asked about."""
     traffic, shift, links = key
     beat = (0.0, 0.0) if shift is None else (shift.period_s, shift.shift_s)
     phases = tuple((phase.start_s, phase.seconds, phase.gbps) for phase in traffic.phases)
@@ -74,13 +74,11 @@ def _simulate(keys: tuple[Key, ...], gbps: tuple[float, ...]) -> tuple[tuple[flo
     return tuple(tuple(times) for times in seen)
 
 
-# Iterations of jobs that send over the same links, from moment to moment.
-#
-# Whoever sends gets a max-min fair part of its links, no more than it sends alone, until one
-# begins or ends; what is left to send keeps an iteration from ending. Computation takes a little
-# longer or shorter each time. Jobs without a time shift begin anywhere in their iteration:
-# several beginnings are drawn, for over a long time they drift through all of them. Jobs with one
-# keep to their beat.
+# Iterations of jobs that send over the same links, from moment to moment. A job that sends gets a
+# max-min fair part of its links, no more than it sends alone, until one begins or ends; what is
+# left to send keeps an iteration from ending. Computation takes a little longer or shorter each
+# time. Jobs without a time shift begin anywhere in their iteration: several beginnings are drawn,
+# for over a long time they drift through all of them. Jobs with one keep to their beat.
 
 JITTER = 0.005  # of a stretch of computation: beats are then lost about every hundredth iteration
 DRAWS, ITERATIONS, SETTLE = 6, 12, 2

@@ -139,7 +139,7 @@ class Colocated:
             known = (
                 self.profiles(job) if batching is None else batching.profile(batching.known.init)
             )
-            if known == Profile(tag=job.model):  # nobody told anything
+            if known == Profile(tag=job.model):  # nothing is known
                 known = self._recall(job).fill(known)
             elif not known.cpu_part:  # else the job's submitter told
                 known = known.with_cpu_part(self._cpu_parts.get(job.id, 0.0))
@@ -350,13 +350,13 @@ class SeenProfile(NamedTuple):
 
     @property
     def stages(self) -> tuple[float, ...]:
-        """Seconds of a step on data, GPU and network; empty where nobody told of data."""
+        """Seconds of a step on data, GPU and network; empty if the data stage is unknown."""
         if self.data < 0.0 or self.use is None:
             return ()
         return self.data * self.step_s, self.use * self.step_s, 0.0
 
     def fill(self, unknown: Profile) -> Profile:
-        """A profile that nobody told; its memory bus is taken to be as busy as the device."""
+        """A profile that was not declared; its memory bus is assumed as busy as the device."""
         if self.use is None:
             return replace(unknown, mem_gb=self.mem_gb)
         return replace(
@@ -371,7 +371,7 @@ class SeenProfile(NamedTuple):
 
 
 def read_cpu_part(report: Report) -> float:
-    """The part of a step in which the GPU waited for data; 0 where nobody told."""
+    """The fraction of a step in which the GPU waited for data; 0 if unknown."""
     if report.data_s is None or not report.step_s:
         return 0.0
     seconds = report.step_s - (report.token_s or 0.0)

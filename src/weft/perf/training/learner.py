@@ -30,7 +30,7 @@ from weft.perf.training.servers import (
     fit_synchronous,
 )
 
-MOST_EPOCHS = 100_000  # whoever counts further is not believed
+MOST_EPOCHS = 100_000  # a job that counts further is not believed
 HISTORY = 60  # points; older ones weigh nothing any more
 PROBES, LARGEST_PROBE = 8, 10
 ANYWHERE = Cluster(())

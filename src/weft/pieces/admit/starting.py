@@ -1,4 +1,4 @@
-"""Who may start: in turn, whoever fits, or the first at the cost of the last.
+"""Which jobs may start: in turn, all that fit, or the first at the cost of the last.
 
 Where sizes are chosen, those take part whose sizes fit together: the least they can do with, or,
 with `by=asked`, what they asked for, so that the first in the order get more.
@@ -24,7 +24,7 @@ from weft.pieces.place.gangs import Placer
 Counted = Literal["least", "asked"]
 NEVER = declare(Preemption.NEVER)
 OVERTAKEN = "overtaking"
-BEHIND = "who does not fit keeps those behind it waiting"
+BEHIND = "a job that does not fit keeps those behind it waiting"
 
 
 @frozen
@@ -58,7 +58,7 @@ class InTurn(Starting):
 
 @frozen
 class Backfill(Starting):
-    """Whoever fits in what is free, the first in the order first; nobody is stopped."""
+    """Start jobs that fit in the free devices, in order; stop none."""
 
     about = About("backfill", "baseline", taxonomy=NEVER, starves=OVERTAKEN)
 

@@ -1,4 +1,4 @@
-"""Seconds that jobs still need, from whoever knows: their own reports, a predictor, the past.
+"""Seconds that jobs still need: from their own reports, a predictor or the past.
 
 Reported progress of declared work comes first; then the predictor; a job that neither knows gets
 the inverse of its Gittins index over the service of past jobs: the service it must be given for

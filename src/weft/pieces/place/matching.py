@@ -58,12 +58,12 @@ def match(rule: Rule) -> Placer:
 
 
 def is_sensitive(job: Job) -> bool:
-    """Whether bandwidth matters to a job; it does where nobody told."""
+    """Whether bandwidth matters to a job; assumed if not declared."""
     return job.demand.gpus > 1 and (job.traffic is None or job.traffic.sensitive)
 
 
 def pattern_of(job: Job) -> Pattern:
-    """How a job's workers talk: in a ring where nobody told."""
+    """How a job's workers communicate: in a ring if not declared."""
     return Pattern.RING if job.traffic is None else job.traffic.pattern
 
 

@@ -21,7 +21,7 @@ TINY = 1e-6
 class Partners:
     """Rows on the same devices two by two, and rows that are on devices of others.
 
-    `second` has the guest of each two by its host. `guests` are these, and whoever else is on a
+    `second` has the guest of each two by its host. `guests` are these, and all other jobs on a
     device that another row holds: the room that they take is counted there. `crowded` share with
     jobs that are not shown: they keep to the claims that they have.
     """

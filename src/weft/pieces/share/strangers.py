@@ -1,11 +1,11 @@
 """Jobs that say nothing of themselves on the same GPU: a newcomer joins where its memory fits.
 
-The policy decides as if nobody shared, over jobs that have devices of their own or wait. Whoever
-would still wait then joins a device whose residents leave enough memory. A program's memory is
+The policy decides as if no jobs shared, over jobs that have devices of their own or wait. A job
+that would still wait then joins a device whose residents leave enough memory. A program's memory is
 what its runs were seen to hold, and a margin. A program that was never seen is given half of what
-is left, and told to keep to it; where that is too little, it waits until the memory of those who
-are there is known. What residents do to each other's speed is measured as they run: groups that
-were seen to do no more than turns, or to break a promise, are not made again.
+is left, and is limited to it; where that is too little, it waits until the memory of those who are
+there is known. What residents do to each other's speed is measured as they run: groups that were
+seen to do no more than turns, or to break a promise, are not made again.
 """
 
 from __future__ import annotations
@@ -365,7 +365,7 @@ class _Search:
             elif row in self._unpromised:
                 reasons[job.id] = (
                     f"waits for a GPU with fewer than {PROMISES} other jobs that were promised a "
-                    "slowdown, as nobody knows yet whether one more can be kept"
+                    "slowdown, as it is not known yet whether the promise to one more can be kept"
                 )
             elif self._kinds:
                 reasons[job.id] = "no shared GPU has enough memory left for it"

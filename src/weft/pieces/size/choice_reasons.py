@@ -42,7 +42,7 @@ def clear_reasons(view: View, waiting: Bools, explained: Floats) -> dict[JobId, 
 
 
 def gave_way(view: View, changes: Mapping[int, Allocation | None]) -> dict[JobId, Blocker]:
-    """That is why whoever stops does so; why it waits from then on is another matter."""
+    """Why a job stops; why it waits from then on is a separate reason."""
     return {view.job(row).id: Blocker.GAVE_WAY for row, to in changes.items() if to is None}
 
 

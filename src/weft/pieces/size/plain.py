@@ -36,7 +36,7 @@ class Least:
         "least",
         "baseline",
         controls=Controls.COUNT,
-        idles="nobody gets more than the least it can do with",
+        idles="no job gets more than its minimum",
         taxonomy=declare(Elasticity.GPUS),
     )
     stops = False
@@ -70,7 +70,7 @@ class EqualPart:
         )
 
     def choose_sizes(self, view: View) -> Sizes:
-        """One GPU after the other to whoever has fewest, least sizes first."""
+        """One GPU after the other to the job that has fewest, minimum sizes first."""
         demands = [job.demand for job in view.table.jobs]
         bound = view.running() & ~view.preemptible()
         counts: dict[int, int] = {}

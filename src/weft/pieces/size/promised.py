@@ -243,7 +243,7 @@ class Book:
         asks = {k: self.asks.of(row, k, self.room[k]) for k in acceptable(job, self.view.free)}
         within = _span((job.deadline or inf) - now)
         if not asks or not any(isfinite(ask.work) for ask in asks.values()):
-            return f"no deadline can be promised: nothing is known of how long {job.id} takes"
+            return f"no deadline can be promised: the length of {job.id} is unknown"
         ends = [self.tables[kind].fill(ask).real_end for kind, ask in asks.items()]
         soonest = min(ends) - now
         when = f"not before {_span(soonest)} from now" if isfinite(soonest) else "too few GPUs"

@@ -1,14 +1,14 @@
-"""CASSINI: of the placements that are as good to a policy, the one whose jobs share links best.
+"""CASSINI: of equally good placements of a policy, the one whose jobs share links best.
 
 Paper       Rajasekaran et al., "CASSINI: Network-Aware Job Scheduling in Machine Learning
             Clusters", NSDI 2024.
 Objective   iterations that are not held up by other jobs' traffic: of several placements of the
             policy inside, the one whose links have the most compatible jobs, and a time shift for
             every job, so that those on a link send one after the other.
-Needs       a cluster that says how nodes are joined, and `Job.traffic`: how long an iteration takes
-            and when it sends. Without either it changes nothing.
-Controls    on which nodes jobs start, and when their iterations begin. Who runs, on how many
-            devices of which kind on how many nodes, is the inner policy's.
+Needs       a cluster that describes how nodes are connected, and `Job.traffic`: how long an
+            iteration takes and when it sends. Without either it changes nothing.
+Controls    on which nodes jobs start, and when their iterations begin. The inner policy decides
+            which jobs run, on how many devices of which kind and on how many nodes.
 Cost        O(N l A^2) a decision for N placements, l links that two jobs or more cross and A
             samples of a circle; links with the same jobs are looked at once.
 Deviations  the paper has no public code. Placements are compared by what all of their links lack;
@@ -54,11 +54,11 @@ STREAM = 15  # of random numbers, beside those of the policy inside
 
 @frozen
 class Cassini(Wrapper):
-    """Choose among up to `candidates` placements by how well jobs get on that share links.
+    """Choose among up to `candidates` placements by how well jobs share links.
 
-    `score` is how links make up that of a placement: 1 less what all of them lack, their mean as in
-    the paper, or the least of them. Of placements with loops in their links none is taken, unless
-    all have some; `loops=break` does without some links then. `headroom` is the part of an
+    `score` is how the scores of links are combined for a placement: 1 less what all of them lack,
+    their mean as in the paper, or the least of them. A placement with loops in its links is taken
+    only if all have some; `loops=break` then ignores some links. `headroom` is the part of an
     iteration that a job may wait for its beat.
     """
 

@@ -1,16 +1,16 @@
-"""Defragmentation with a price: running jobs are moved so that a waiting gang can start.
+"""Defragmentation at a price: move running jobs so that a waiting gang can start.
 
 Paper       none; moves of this kind are in Gandiva (Xiao et al., OSDI 2018), without a price.
 Objective   gangs that wait although enough devices are idle, only not together, start now.
-Needs       what the policy inside needs; how long jobs still run, where anybody predicts it.
-Controls    where running jobs are; everything else is the policy's inside.
+Needs       what the policy inside needs; how long jobs still run, if there is a predictor.
+Controls    where running jobs are; the inner policy decides everything else.
 Cost        O(nodes log nodes + jobs) for each of at most three gangs, and a second decision of the
             policy where moves pay.
 Deviations  the policy decides first. For a gang that it leaves waiting the node is cleared that
             costs least, by moving its jobs into gaps on others; only jobs on one node are moved,
             each as a whole and to the same kind. The gain is counted against the time when enough
             of a node comes free by itself. The policy is asked again as if the moves were made, and
-            they are proposed if it then starts the gang and stops nobody else.
+            they are proposed if it then starts the gang and stops no other job.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Move:
 
 @frozen
 class Defrag(Wrapper):
-    """Move running jobs where a waiting gang can start by that, and where it pays.
+    """Move running jobs if that lets a waiting gang start, and if it pays.
 
     At most `moves` jobs are moved in a decision, none that may not be preempted or has run for
     less than `min_run_s` seconds. What a gang gains must be more than `margin` times what is lost.

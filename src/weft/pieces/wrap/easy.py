@@ -5,8 +5,8 @@ coming, the devices that a large one needs are never free together, whatever the
 it. As in EASY (Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995) the job that came first among
 those that wait for long gets a reservation: the devices that the fewest such jobs are on. Others of
 the kind that came later start there only if they are predicted to end before those; and not at all
-once it has waited so long that predictions must have been wrong. So what is kept empties, whoever
-predicts what. Jobs that can be stopped are not in the way, and use it meanwhile.
+once it has waited so long that predictions must have been wrong. So reserved devices empty,
+whatever is predicted. Jobs that can be stopped are not in the way, and use it meanwhile.
 """
 
 from __future__ import annotations

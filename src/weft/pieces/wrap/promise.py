@@ -1,10 +1,10 @@
 """Deadlines that are promises, around any policy.
 
-A job that says `deadline: {by: 8h, or: decline}` is admitted only if it and all who were promised
-theirs can end in time (`weft.pieces.size.promised`); with `or: warn` it runs all the same. Whoever
-must run now to keep a promise does, and takes the places of jobs that may be stopped; everybody
-else is the inner policy's, promised jobs that could begin later included. A policy that must be
-shown everybody is told to promise deadlines itself, where it knows what it can keep.
+A job that says `deadline: {by: 8h, or: decline}` is admitted only if it and all jobs that were
+promised theirs can end in time (`weft.pieces.size.promised`); with `or: warn` it runs all the same.
+A job that must run now to keep a promise does, and takes the places of jobs that may be stopped;
+the inner policy decides about all others, including promised jobs that could begin later. A policy
+that must be shown every job promises deadlines itself, where it knows what it can keep.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ SHARED = Controls.SHARE | Controls.TIER
 class KeepPromises(Wrapper):
     """Admit jobs by their deadlines, and keep what was promised whatever the policy does.
 
-    `slot` is the length of a slot of promises in seconds, `quantile` of predicted lengths, and
-    `restarts` how many unplanned restarts a promise survives.
+    `slot` is the length of a time slot of promises in seconds, `quantile` the quantile of predicted
+    lengths that is used, and `restarts` how many unplanned restarts a promise survives.
     """
 
     slot: float = 60.0

@@ -1,4 +1,4 @@
-"""Reasons that a wrapper gives are told once: when they are new, and when they hold no more."""
+"""A wrapper reports its reasons once: when they are new, and when they no longer hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.stack.wrapper import WrapperMemory
 def tell_news(view: View, plan: Plan, why: Mapping[JobId, Reason], kept: WrapperMemory) -> Plan:
     """The plan with reasons that were not given before, so that logs stay small.
 
-    It remembers `kept` with the inner policy's memory and what jobs are told now.
+    It remembers `kept` with the inner policy's memory and the present reasons of jobs.
     """
     texts = {job: reason.text for job, reason in why.items()}
     news = {

@@ -129,7 +129,7 @@ class SkipFailing(Wrapper):
     def _stands(self, view: View, hidden: Bools) -> bool:
         try:
             self._ask(view, hidden)
-        except Exception:  # only whether, not what: the first error is told
+        except Exception:  # only whether, not what: the first error is reported
             return False
         return True
 

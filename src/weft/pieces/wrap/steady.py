@@ -3,7 +3,7 @@
 A change of a running job's devices is a restart, or a short pause for a job that makes it live.
 Elastic policies see a better division at every event; here a job that was just started or changed
 is left alone for a time, and one that would only grow or move must gain more than the change costs
-it. Whoever is left alone is out of the policy's sight while it decides again, so that what it then
+it. The policy does not see jobs that are left alone while it decides again, so that what it then
 promises hangs together.
 """
 

@@ -1,16 +1,16 @@
-"""AntMan: guaranteed jobs run as if alone, opportunistic ones live on what they leave.
+"""AntMan: guaranteed jobs run as if alone, opportunistic ones use what they leave.
 
 Paper       Xiao et al., "AntMan: Dynamic Scaling on GPU Clusters for Deep Learning", OSDI 2020.
-Objective   use what guaranteed jobs leave of their devices, without their noticing.
+Objective   use what guaranteed jobs leave of their devices, without slowing them.
 Needs       what a job uses of a device, and the pace that guaranteed jobs measure.
-Controls    who runs and where, the tier, the share of opportunistic jobs and their memory.
+Controls    which jobs run and where, the tier, the share of opportunistic jobs and their memory.
 Cost        O(n + devices) for n active jobs.
 Deviations  the paper's local coordinator is not published: shares rise by 5 points an epoch while
             guaranteed jobs are within 2 % of their pace alone, halve beyond 5 %, and then stay
             below what was too much until the jobs above change. Gangs of guaranteed jobs start in
-            order of submission and never hold a part: all free devices of a kind wait for the
-            first gang that can use it, and opportunistic jobs may use them meanwhile. One
-            opportunistic job to a device.
+            order of submission and never hold a part: all free devices of a kind wait for the first
+            gang that can use it, and opportunistic jobs may use them meanwhile. At most one
+            opportunistic job per device.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ABOUT = About(
     "antman",
     "Xiao et al. 2020",
     controls=Controls.SHARE | Controls.TIER,
-    starves="opportunistic jobs get what is left",
+    starves="opportunistic jobs get only the GPUs that are left",
     idles="free devices gather for the first gang that can use them",
     ties=Ties.NONE,
     taxonomy=classify(
@@ -50,11 +50,11 @@ ABOUT = About(
 class Antman:
     """Guaranteed jobs first, opportunistic ones beside them on the least used devices.
 
-    `quota` gives GPUs to tenants (`vision=16/nlp=8`): what a tenant asks for beyond runs as
-    opportunistic. `promote` moves such a job to devices of its own when its turn comes. Jobs of
-    at most `loose_priority` are opportunistic as well, whatever their tier. `epoch` is how often
-    shares are looked at, in seconds; a device that is `busy` or has `used_gb` of its memory
-    taken gets no opportunistic job; `margin_gb` stays between the two.
+    `quota` gives GPUs to tenants (`vision=16/nlp=8`): jobs beyond its quota run as opportunistic.
+    `promote` moves such a job to devices of its own when its turn comes. Jobs of at most
+    `loose_priority` are opportunistic as well, whatever their tier. `epoch` is how often shares are
+    adjusted, in seconds; a device that is `busy` or has `used_gb` of its memory taken gets no
+    opportunistic job; `margin_gb` stays between the two.
     """
 
     quota: Mapping[str, float] = field(default_factory=dict)

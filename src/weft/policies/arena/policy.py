@@ -12,9 +12,9 @@ Deviations  GPUs are counted by kind and then placed whole, which stands for the
             size is none of the powers of two keeps it. Speeds are not normalised between models, as
             in the paper; `normalised` divides each by the job's best. A cell (kind, GPUs, stages of
             the pipeline) is as fast as its fastest plan and a size as its fastest cell, which a job
-            that declares plans is told; one that does not searches inside it. Work counts at the
-            speed it was done with, a restart costs all alike, and all jobs count: in the authors'
-            simulator none of the three holds.
+            that declares plans receives; a job without plans searches inside it. Work counts at the
+            speed at which it was done, a restart costs every job the same, and all jobs count: in
+            the authors' simulator none of the three holds.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ WHERE = tax.classify(
 
 @frozen
 class Arena:
-    """Jobs as they came, others halved or moved to make room; then single steps up.
+    """Jobs in order of arrival, others halved or moved to make room; then single steps up.
 
     `interval` is the length of a round and `max_gpus` the most one job may get. Without `scaling`
-    sizes stay as asked for, without `kinds` jobs stay on their kind, without `overtake` nobody
+    sizes stay as asked for, without `kinds` jobs stay on their kind, without `overtake` no job
     starts before an earlier job that waits. `normalised` counts speeds as parts of a job's best.
     """
 

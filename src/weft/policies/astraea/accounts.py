@@ -1,6 +1,6 @@
 """What jobs and tenants deserved and used so far: the policy's memory.
 
-Rates of the time since the last decision are those that it left behind, so that whoever ended
+Rates of the time since the last decision are those that it left behind, so that a job that ended
 in between is counted until now, as a scheduler that looks at intervals sees it.
 """
 
@@ -97,7 +97,7 @@ def advance(kept: Accounts, view: View, lease: float | None, check: float = 0.0)
     """The rows of now, with what they deserved since the last decision.
 
     Leases that ended while nobody waited were renewed at once; none were if `lease` is None, nor
-    those that ended since the last `check`: real jobs do not start when they are told to.
+    those that ended since the last `check`: real jobs do not start in the instant of the decision.
     """
     table, old, n = view.table, kept.rows, len(view.table)
     at = np.minimum(np.searchsorted(old.seq, table.seq), max(len(old.seq) - 1, 0))

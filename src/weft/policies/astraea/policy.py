@@ -5,16 +5,16 @@ Paper       Ye et al., "Astraea: A Fair Deep Learning Scheduler for Multi-Tenant
 Objective   long-term GPU-time fairness: GPU time used over GPU time deserved, of every tenant by
             its quota and of every job by an equal part of its tenant's quota.
 Needs       nothing; with `order=reward` how long past jobs took, which it sees itself.
-Controls    who runs.
+Controls    which jobs run.
 Cost        O(n log n) a decision for n active jobs and O(grants x tenants).
-Deviations  decisions are at multiples of `check` seconds, those without consequence left out.
-            A job that a new one of its tenant displaces early in its lease keeps its progress,
-            quotas are not cut to whole GPUs, a job above its tenant's quota may run where nobody
-            else needs the GPUs, of tenants that hold equally little the one that had less goes
-            first, and the hour under way counts in a tenant's past. Tenants are those with
-            a weight of the policy's and those that had a job within `history` hours. A job that
-            deserves nothing yet counts as not served. Elastic jobs are rigid. The authors' other
-            quota rules (hard, and up to 1.2 times) are left out.
+Deviations  decisions are at multiples of `check` seconds, those without consequence left out. A job
+            that a new one of its tenant displaces early in its lease keeps its progress, quotas are
+            not cut to whole GPUs, a job above its tenant's quota may run if no other job needs the
+            GPUs, of tenants that hold equally little the one that had less goes first, and the hour
+            under way counts in a tenant's past. Tenants are those with a weight of the policy's and
+            those that had a job within `history` hours. A job that is not entitled to anything yet
+            counts as not served. Elastic jobs are rigid. The authors' other quota rules (hard, and
+            up to 1.2 times) are left out.
 """
 
 from __future__ import annotations

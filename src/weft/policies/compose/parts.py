@@ -59,7 +59,7 @@ def _nonsense(parts: Joined, *, elastic: bool, admit: str) -> str:
     size, place = f"size={parts.size.about.name}", f"place={parts.place.about.name}"
     start, share = f"admit={parts.admit.about.name}", f"share={parts.share.about.name}"
     stops, under = parts.admit.stops, parts.share.with_stops
-    wanted = "an admission that stops jobs" if under else "an admission that stops nobody"
+    wanted = "an admission that stops jobs" if under else "an admission that stops no job"
     checks = (
         (
             parts.chooses_by_size and not elastic,
@@ -67,15 +67,15 @@ def _nonsense(parts: Joined, *, elastic: bool, admit: str) -> str:
         ),
         (
             parts.chooses_by_size and bool(admit),
-            f"order=none puts nobody first, so there is nobody for {start} to start",
+            f"order=none ranks no jobs, so {start} has none to start",
         ),
         (
             elastic and parts.size.stops and not stops,
-            f"{size} may leave running jobs without GPUs, but {start} stops nobody",
+            f"{size} may leave running jobs without GPUs, but {start} stops no job",
         ),
         (
             parts.place.moves and not stops,
-            f"{place} moves running jobs to make room, but {start} stops nobody",
+            f"{place} moves running jobs to make room, but {start} stops no job",
         ),
         (
             parts.shares and parts.sized,

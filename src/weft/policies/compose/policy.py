@@ -1,4 +1,4 @@
-"""A policy joined from parts by name: who goes first, how large, where, and beside whom.
+"""A policy composed of named parts: which job goes first, how large, where, and with which others.
 
 Paper       Agarwal et al., "Blox: A Modular Toolkit for Deep Learning Schedulers", EuroSys 2024,
             for the idea; every part comes from the policy that it is named after.
@@ -6,11 +6,11 @@ Objective   the order's; with `order=none` the size's.
 Needs       what its parts need.
 Controls    what its parts control.
 Cost        the sum of its parts'.
-Deviations  where sizes are chosen, the order says who takes part: the first whose least sizes fit
-            together. The size then treats those alike. Sizes are looked at every `every` seconds
-            (by default as often as the size's own policy does). A combination that makes no sense
-            is refused with the reason. The order `gavel` knows how much time jobs had, not on
-            which kinds: shares by kind and places are one decision in that policy.
+Deviations  where sizes are chosen, the order decides which jobs take part: the first whose minimum
+            sizes fit together. The size then treats those alike. Sizes are chosen again every
+            `every` seconds (by default as often as the size's own policy does). A combination that
+            makes no sense is refused with the reason. The order `gavel` knows how much time jobs
+            had, not on which kinds: shares by kind and places are one decision in that policy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ComposeMemory:
 
 @frozen
 class Compose:
-    """Any order, size, place, admission and sharing, joined by name.
+    """Any order, size, place, admission and sharing, combined by name.
 
     Parts are written with their parameters: `order=las:by=time`, in quotes where there are several
     (`order="las:by=time,quantum=60"`). Without `admit`, jobs start as in the policy that the order

@@ -4,19 +4,19 @@ Paper       Xiao et al., "Gandiva: Introspective Cluster Scheduling for Deep Lea
             2018.
 Objective   early feedback for every job and busy GPUs; neither fairness nor completion time.
 Needs       nothing beforehand; the measured pace of jobs that run side by side.
-Controls    who runs, where, which two share devices; with `elastic` how many GPUs.
-Cost        O(jobs + nodes) a decision, one decision a quantum while jobs take turns.
-Deviations  turns are real suspensions: a job leaves its devices at the end of its quantum and
-            comes back in its next turn, at `hand_over` seconds each time, so suspended jobs hold
-            no device memory and gangs of different size rotate as in the paper; elsewhere than
-            on its node a start costs what the simulator charges for a restart (a migration).
-            Every node has quanta of its own, and a new one begins when all whose turn it is have
-            ended. The oversubscription limit is not in the paper:
-            `limit` times a node's GPUs. Packing is tried inside a node, two jobs of equal size at
-            a time, for one quantum; saturating jobs are not tried. Whole-node emptying happens
-            when a job leaves while no node is empty, all of a node or nothing. A gang larger
-            than a node waits for empty nodes and is never suspended. Whoever asks for part of a
-            device gets a whole one. Moves between kinds of GPU are not made.
+Controls    which jobs run, where, which two share devices; with `elastic` how many GPUs.
+Cost        O(jobs + nodes) per decision, one decision per quantum while jobs take turns.
+Deviations  turns are real suspensions: a job leaves its devices at the end of its quantum and comes
+            back in its next turn, at `hand_over` seconds each time, so suspended jobs hold no
+            device memory and gangs of different size rotate as in the paper; elsewhere than on its
+            node a start costs what the simulator charges for a restart (a migration). Every node
+            has quanta of its own, and a new one begins when all jobs whose turn it is have ended.
+            The oversubscription limit is not in the paper: `limit` times a node's GPUs. Packing is
+            tried inside a node, two jobs of equal size at a time, for one quantum; saturating jobs
+            are not tried. Whole-node emptying happens when a job leaves while no node is empty, all
+            of a node or nothing. A gang larger than a node waits for empty nodes and is never
+            suspended. A job that asks for part of a device gets a whole one. Jobs do not move
+            between kinds of GPU.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ WHERE = tax.classify(
 
 @frozen
 class Gandiva:
-    """Nobody waits while a node of his size has turns to give.
+    """No job waits while a node of its size has turns to give.
 
     `limit` is how many times its GPUs a node may promise; `quantum` the seconds of a turn;
-    `hand_over` what a change of hands costs; `threshold` the free part of a node from which on
+    `hand_over` what a switch between jobs costs; `threshold` the free part of a node from which on
     its jobs are moved away.
     """
 
@@ -87,7 +87,8 @@ class Gandiva:
             "Xiao et al. 2018",
             controls=controls,
             resume_s=self.hand_over,
-            idles="jobs take turns where they live, and who finds no home keeps others waiting",
+            idles="jobs take turns on their node, and a job that finds no node keeps others "
+            "waiting",
             ties=Ties.NONE,
             taxonomy=WHERE,
         )

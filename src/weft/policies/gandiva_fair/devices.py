@@ -1,7 +1,7 @@
 """Which of a server's GPUs jobs are bound to: one that sleeps goes on where it sleeps.
 
 Stride divides the time of each GPU among those who sleep on it, so every GPU should carry the same
-tickets. Newcomers begin where fewest are, and whoever can leave without a loss moves there.
+tickets. New jobs begin where fewest are, and jobs that can leave without a loss move there.
 """
 
 from __future__ import annotations

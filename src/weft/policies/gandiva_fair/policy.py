@@ -2,19 +2,19 @@
 
 Paper       Chaudhary et al., "Balancing Efficiency and Fairness in Heterogeneous GPU Clusters
             for Deep Learning", EuroSys 2020.
-Objective   GPU time of every user in proportion to its weight; by trading, more throughput
-            for those who gain from fast GPUs and nobody worse off.
+Objective   GPU time of every user in proportion to its weight; by trading, more throughput for
+            users who gain from fast GPUs, and less for none.
 Needs       nothing; with several kinds, speeds on each from beliefs.
-Controls    who runs in each quantum, on which server and kind.
-Cost        O(n log n + n servers) a quantum for n active jobs.
+Controls    which jobs run in each quantum, on which server and kind.
+Cost        O(n log n + n servers) per quantum for n active jobs.
 Deviations  the paper gives no code; where it is silent: the stride of a gang is its GPUs over
             its tickets, tickets are the GPUs a job is entitled to, a job moves at most once in
             `interval` seconds and only for a gain in load worth more than `migration`
             seconds of that interval, and large gangs go before servers of equal pass. Passes
             grow by GPU time really attained, so that a quantum cut short is not charged.
-            A user's jobs live on kinds in proportion to what the user is entitled to there.
+            A user's jobs are placed on kinds in proportion to what the user is entitled to there.
             Jobs that sleep are bound to their GPUs, so tickets are balanced over these too.
-            Elastic jobs are rigid; whoever asks for part of a device gets one of its own.
+            Elastic jobs are rigid; a job that asks for part of a device gets a whole one.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class GandivaFair:
     """Every user gets GPU time by weight; jobs are suspended and resumed every quantum.
 
     `weights` are `user=number` joined by `/`, and go before those of the view. `quantum` is the
-    seconds of a turn, `hand_over` what a suspended job needs to go on where it ran. `interval`
+    seconds of a turn, `hand_over` what a suspended job needs to continue where it ran. `interval`
     is the least time between two moves of a job, `migration` what a move must be worth.
     """
 
@@ -105,7 +105,7 @@ class GandivaFair:
             "Chaudhary et al. 2020",
             resume_s=self.hand_over,
             weighs=True,
-            idles="jobs take turns where they live",
+            idles="jobs take turns on their nodes",
             ties=Ties.NONE,
             taxonomy=WHERE,
         )

@@ -36,7 +36,7 @@ class Gang:
 
 
 def choose(gangs: Iterable[Gang], gpus: int, used: Collection[Device] = ()) -> list[Gang]:
-    """Whom a server with so many free GPUs runs: the least pass first, whoever fits.
+    """Which jobs a server with this many free GPUs runs: the least pass first, if it fits.
 
     None of them goes on where others `used` a device.
     """

@@ -80,7 +80,7 @@ def finish_time_fairness(problem: Problem) -> Solution:
 
 
 def max_sum_throughput(problem: Problem) -> Solution:
-    """The most steps per second in all, whoever makes them."""
+    """The most steps per second in total, whichever jobs make them."""
     small, group = fold(problem, "gangs", *_models(problem))
     program = Program(small)
     return unfold(small, greatest_sum(program, program.throughput()), problem, group)
@@ -123,7 +123,7 @@ def with_deadlines(problem: Problem) -> Solution:
 def hierarchical(problem: Problem, shares: Mapping[int, float], in_turn: set[int]) -> Solution:
     """Weighted fairness between tenants, and inside each fairness or first come first served.
 
-    Lexicographic: whoever cannot be raised further is held, and the others go on rising.
+    Lexicographic: a job that cannot be raised further is held, and the others go on rising.
     """
     queued = np.isin(problem.tenant, list(in_turn))
     rank = np.where(queued, problem.rank, 0.0)
@@ -215,8 +215,8 @@ def _row(values: Floats) -> Sparse:
     return Sparse.of(values[None, :])
 
 
-# ---- water filling: raise everybody together, hold whoever cannot rise, go on (paper 4.3)
-# The result is lexicographically fair: no job can get more without one at a lower level losing.
+# ---- water filling: raise all jobs together, hold those that cannot rise, go on (paper 4.3) The
+# result is lexicographically fair: no job can get more without one at a lower level losing.
 
 
 EPS = 1e-7

@@ -8,16 +8,16 @@ Objective   chosen by `objective`: max-min fairness of normalised throughput (le
 Needs       steps per second of each job on each kind, from beliefs; without any, all kinds
             count as equally fast. Makespan, finish-time fairness, shortest first and deadlines
             also need work left: the job's steps, else the predictor.
-Controls    who runs, and on which kind; with `packed`, pairs that share devices.
+Controls    which jobs run, and on which kind; with `packed`, pairs that share devices.
 Cost        one linear program over classes of jobs that differ (a few for finish-time
             fairness, one a class for tenants) when jobs came or left, and O(n log n) each
             round for n active jobs.
-Deviations  shares are solved again at the first round with news; the authors' code waits until
+Deviations  shares are solved again at the first round after a change; the authors' code waits until
             1920 s have passed, so that a job may wait for half an hour beside idle GPUs. Kinds
             go first to jobs with a share of them, then to any job that can use them. Makespan
             is one linear program, 5 % better than the authors' bisection. First come first
             served and shortest first weigh jobs by rank. A gang costs its size times the price
-            of a GPU. Running jobs keep their devices before anybody else is placed. Elastic
+            of a GPU. Running jobs keep their devices before other jobs are placed. Elastic
             jobs are rigid; jobs that may not be stopped are left alone. Where many shares are
             equally good another solver takes other ones than the authors': with makespan on
             Shockwave's 120 jobs mean completion time is the same and the worst finish-time
@@ -86,11 +86,11 @@ WHERE = tax.classify(
 class Gavel:
     """Time on each kind by linear program, in rounds of `round` seconds.
 
-    `aware=false` pretends that all kinds are equally fast. `reset` is the least time between two
-    solutions (none: whenever jobs came or left); `solve=round` solves
-    in every round and forgets no received time. `queue` fills kinds one by one (`kinds`) or by
-    priority over all (`all`). `prices` and `shares` are `name=number` joined by `/`: dollars an
-    hour of a GPU, and weights of tenants; tenants named in `in_turn` serve first come first.
+    `aware=false` assumes that all kinds are equally fast. `reset` is the least time between two
+    solutions (none: whenever jobs came or left); `solve=round` solves in every round and keeps all
+    received time. `queue` fills kinds one by one (`kinds`) or by priority over all (`all`).
+    `prices` and `shares` are `name=number` joined by `/`: dollars per GPU-hour, and weights of
+    tenants; tenants named in `in_turn` serve their jobs first come, first served.
     """
 
     objective: Objective = "max-min-fairness"

@@ -105,7 +105,7 @@ class Devices:
                     yield job, wanted
 
     def _batch(self, job: JobId) -> Batch | None:
-        """What a job is told: as it was submitted, unless tuned; a real one else chooses itself."""
+        """The batch of a job: as submitted, unless tuned; a real job otherwise chooses itself."""
         size, asked = self.batch[job], self.jobs[job].batch
         if size is None and asked is not None and asked.init <= asked.max_per_gpu:
             size = asked.init

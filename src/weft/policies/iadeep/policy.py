@@ -1,10 +1,10 @@
-"""IADeep: co-locate where it disturbs least, then tune batch sizes on the device.
+"""IADeep: co-locate jobs where they interfere least, then tune batch sizes on the device.
 
 Paper       Cai et al., "Interference-aware Multiplexing for Deep Learning in GPU Clusters: A
             Middleware Approach", SC 2023.
 Objective   completion time and makespan of single-GPU jobs that share devices.
 Needs       what jobs do alone, their memory by batch size, and their measured pace side by side.
-Controls    who runs, where, beside whom, and batch sizes.
+Controls    which jobs run, where, which share devices, and batch sizes.
 Cost        O(devices) for each waiting job; a Gaussian process over at most 4,096 points for
             every measurement of a device that is tuned.
 Deviations  the search is the usual one with real measurements: a Gaussian process with a squared
@@ -16,7 +16,7 @@ Deviations  the search is the usual one with real measurements: a Gaussian proce
             model predicts instead of a random forest. Idle devices come first in the whole
             cluster, then the least interference anywhere; the authors choose a node first. Jobs
             about to end are tuned like others. A job left alone goes back to its own batch. Gangs
-            and parts of devices are placed as they ask and share with nobody.
+            and parts of devices are placed as they ask and do not share.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class IADeepMemory:
 
 @frozen
 class IADeep:
-    """Share GPUs, and choose batch sizes by which jobs get on with each other.
+    """Share GPUs, and choose batch sizes with which jobs slow each other least.
 
     At most `residents` jobs share a device. With `tune` every new group is measured at up to
-    `probes` settings of `probe_s` seconds each, fewer where `patience` of them bring nothing;
-    without, it is measured once for the record.
+    `probes` settings of `probe_s` seconds each, fewer if `patience` of them bring no improvement;
+    without it, the group is measured once.
     """
 
     tune: bool = True
@@ -140,7 +140,7 @@ class _Book:
                 self._onward(device, session)
 
     def begin(self) -> None:
-        """Start on every group that is new; whoever is alone has his own batch."""
+        """Start on every new group; a job that is alone has its own batch."""
         for device, jobs in self._devices.on.items():
             key = self._devices.key(device)
             if self.tuned.get(key) == tuple(sorted(jobs)):

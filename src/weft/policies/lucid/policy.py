@@ -1,11 +1,11 @@
-"""Lucid: profile briefly, order by predicted GPU-seconds, pack pairs that do not hurt.
+"""Lucid: profile briefly, order by predicted GPU-seconds, pack pairs that hardly slow each other.
 
 Paper       Hu et al., "Lucid: A Non-intrusive, Scalable and Interpretable Scheduler for Deep
             Learning Training Jobs", ASPLOS 2023.
-Objective   mean completion time without touching a job: no preemption, no elasticity.
+Objective   mean completion time without changing a running job: no preemption, no elasticity.
 Needs       an estimate of each job's remaining time; what a job does with a device, once
             it was profiled.
-Controls    who runs, where, and which two share devices.
+Controls    which jobs run, where, and which two share devices.
 Cost        O(n log n) for n active jobs, then O(hosts) for each job of the queue.
 Deviations  profiling is charged: a job enters the main queue when its `limit_s` in the corner are
             over, or without metrics after `patience` seconds of waiting for the corner. A profiled
@@ -113,9 +113,9 @@ class LucidMemory:
 
 @frozen
 class Lucid:
-    """Short jobs first, two to a GPU where both stay quick.
+    """Short jobs first, two on a GPU where both stay fast.
 
-    `corner` nodes profile jobs of at most `factor` GPUs a node for `limit_s` seconds each;
+    `corner` nodes profile jobs of at most `factor` GPUs per node for `limit_s` seconds each;
     `packing` is on, off, or by the submissions of the last ten-minute bins: off where their mean
     is `quiet` or less for 1,080 GPUs, the size of the authors' cluster.
     """

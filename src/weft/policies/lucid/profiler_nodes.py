@@ -32,7 +32,7 @@ class Corner:
         return self._view.job(row).id in self.since
 
     def release(self) -> list[int]:
-        """Take out whoever was there long enough; all rows that hold nothing now."""
+        """Take out jobs that were there long enough; all rows that hold nothing now."""
         waiting = [int(row) for row in range(len(self._view.table)) if self._free(row)]
         for job, at in list(self.since.items()):
             if self._view.now < at + self._limit_s - EPS:

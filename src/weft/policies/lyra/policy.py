@@ -5,24 +5,24 @@ Objective   mean completion time and queueing, on machines that an inference clu
             takes back, with few jobs stopped when it does.
 Needs       an estimate of each job's remaining time, unless `order=fifo`; beliefs about goodput
             where there are any, else speed in proportion to GPUs.
-Controls    who runs, on how many GPUs between what a job needs and what it can use, and where.
+Controls    which jobs run, on how many GPUs between what a job needs and what it can use, and
+            where.
 Cost        O(n log n) to order n waiting jobs and O(nodes) for each that starts; the knapsack
             O(free GPUs x sizes) by dynamic programming; O(loaned nodes x jobs on them) for each
             machine given back.
 Deviations  a job's least size is its base demand, and a worker is one GPU: nothing says how many a
             worker has. In units of two and four GPUs jobs take 1.000 and 1.004 times as long
-            (`python -m benchmarks.papers.lyra --workers --quick --seeds 3`). How many machines are
-            lent is not the policy's to say: the loan is a fact,
-            with what its owner needs known when an interval begins. Only simulations have loans; a
-            live service drains the machines that a person names: chosen at random, they stop 1.29
-            times as many jobs as by the paper's cost. A gang is of one kind here, as every engine
-            starts them, so flexible workers use loaned machines of the kind of the base ones: with
-            loaned GPUs of another kind jobs take 1.89 h on average, else 1.72 h
-            (`python -m benchmarks.papers.lyra`); slower ones count as others in the knapsack.
-            Stopped jobs keep their progress. Ties of the server preemption cost go to fewest jobs,
-            which repairs some of its mistakes; `reclaim=exact` searches for the best set. Gangs go
-            on as few nodes as possible, own ones before loaned ones before both. A job that takes
-            a part of a GPU is never elastic.
+            (`python -m benchmarks.papers.lyra --workers --quick --seeds 3`). The policy does not
+            decide how many machines are lent: the loan is a fact, with what its owner needs known
+            when an interval begins. Only simulations have loans; a live service drains the machines
+            that a person names: chosen at random, they stop 1.29 times as many jobs as by the
+            paper's cost. A gang is of one kind here, as every engine starts them, so flexible
+            workers use loaned machines of the kind of the base ones: with loaned GPUs of another
+            kind jobs take 1.89 h on average, else 1.72 h (`python -m benchmarks.papers.lyra`);
+            slower ones count as others in the knapsack. Stopped jobs keep their progress. Ties of
+            the server preemption cost go to fewest jobs, which repairs some of its mistakes;
+            `reclaim=exact` searches for the best set. Gangs go on as few nodes as possible, own
+            ones before loaned ones before both. A job that takes a part of a GPU is never elastic.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ WHERE = classify(
 
 @frozen
 class Lyra:
-    """Base workers to the shortest jobs first, then flexible ones to whoever saves most time.
+    """Base workers to the shortest jobs first, then flexible ones to the jobs that save most time.
 
     `order` is that of waiting jobs, `scale` false gives base workers alone. `reclaim` chooses the
     machines to give back: by server preemption cost, by exact search, by fewest jobs, or at random.
@@ -85,7 +85,7 @@ class Lyra:
             needs=Needs.NOTHING if self.order == "fifo" else Needs.REMAINING,
             controls=Controls.COUNT,
             ties=Ties.NONE,
-            idles="" if self.scale else "nobody gets more than its base workers",
+            idles="" if self.scale else "no job gets more than its base workers",
             taxonomy=WHERE,
             resize_s=self.resize_s,
         )

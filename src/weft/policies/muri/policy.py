@@ -4,14 +4,13 @@ Paper       Zhao et al., "Multi-Resource Interleaving for Deep Learning Training
             SIGCOMM 2022.
 Objective   mean completion time, by doing more work on the same devices.
 Needs       stage times of an iteration of each job; with `known`, remaining times.
-Controls    who runs, who shares devices with whom, and in which order their stages take turns.
+Controls    which jobs run, which share devices, and in which order their stages take turns.
 Cost        a maximum-weight matching over types of groups per GPU count and round: it does not
             grow with the number of jobs of a type; O(n log n) for n active jobs besides.
-Deviations  lock step is one discipline of two: `work-conserving` lets every member advance at
-            its own rate, matches by the sum of speeds and merges the best pairs first. A group
-            stays on the devices of one of its members where it can. A group must fit in device
-            memory. Jobs without stage times are grouped by the speeds they are believed to
-            reach together.
+Deviations  lock step is one discipline of two: `work-conserving` lets every member advance at its
+            own rate, matches by the sum of speeds and merges the best pairs first. A group stays on
+            the devices of one of its members where it can. A group must fit in device memory. Jobs
+            without stage times are grouped by the speeds they are predicted to reach together.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ WHERE = classify(
 class Muri:
     """Interleave jobs with complementary needs on the same GPUs.
 
-    `known` ranks by remaining service (Muri-S), else by attained service (Muri-L). `size` is
-    the most jobs on a device. `ordering` is what stands in a group's period: the best order of
-    stages, or the worst, to see what it is worth. `matching` false groups neighbours in rank.
+    `known` ranks by remaining service (Muri-S), else by attained service (Muri-L). `size` is the
+    most jobs on a device. `ordering` is the order of stages in a group's period: the best one, or
+    the worst, to measure what the order is worth. `matching` false groups neighbours in rank.
     """
 
     known: bool = True

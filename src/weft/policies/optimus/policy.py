@@ -1,12 +1,12 @@
-"""Optimus: one more GPU, again and again, to the job that finishes the sooner for it.
+"""Optimus: one more GPU, again and again, to the job whose completion it speeds up most.
 
 Paper       Peng et al., "Optimus: An efficient dynamic resource scheduler for deep learning
             clusters", EuroSys 2018.
 Objective   the sum of the times that jobs still take.
-Needs       an estimate of each job's remaining time, and beliefs about goodput; a job of which
-            nothing is believed is taken to speed up linearly. Of jobs with parameter servers:
-            their tasks, trial runs of a few sizes, and their losses.
-Controls    how many GPUs, and where; of jobs with servers, also how many of those.
+Needs       an estimate of each job's remaining time, and beliefs about goodput; a job without
+            beliefs is assumed to speed up linearly. For jobs with parameter servers: their tasks,
+            trial runs of a few sizes, and their losses.
+Controls    how many GPUs, and where; for jobs with servers, also how many servers.
 Cost        O(jobs x sizes) for speeds, then O(GPUs log jobs) to hand out GPUs.
 Deviations  jobs with parameter servers are resized as in the paper, after all others; trial runs
             cost no time here. Servers live in the host parts of slices, so every node with one has
@@ -52,7 +52,7 @@ WHERE = classify(
 
 @frozen
 class Optimus:
-    """The least size to everybody first, then GPUs by what they save; every `interval` seconds.
+    """The minimum size for every job first, then GPUs by what they save; every `interval` seconds.
 
     `node_gbps` is the link of a node, which the tasks of jobs with parameter servers share.
     """

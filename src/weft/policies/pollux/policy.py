@@ -3,18 +3,18 @@
 Paper       Qiao et al., "Pollux: Co-adaptive cluster scheduling for goodput-optimized deep
             learning", OSDI 2021.
 Objective   the power mean of speed-ups over a fair share, tempered for fairness by `p`.
-Needs       beliefs about goodput, which adaptive jobs report; a job that nothing is known of
-            is taken to scale linearly, and gets the smallest size first.
+Needs       beliefs about goodput, which adaptive jobs report; a job without reports is assumed to
+            scale linearly, and gets the smallest size first.
 Controls    how many GPUs on which nodes. The job tunes its own batch size.
 Cost        O(generations x population x jobs x nodes), after O(jobs x GPUs) for goodput.
-Deviations  one objective, not a Pareto set: only fitness decides in the end. The search ends
-            after `patience` generations without gain. What jobs hold is always among the states
-            to start from, so that a search never makes fitness worse, and so is everybody at the
-            smallest size. Kinds of GPUs are not told apart, as in the simulator of Sia (SOSP
-            2023): machines are shown in parts of the size of the smallest, a job is given at most
-            the GPUs of the smallest kind, and one that spans kinds keeps the kind with most. A job
-            that asks for a part of a GPU has one for itself. Without beliefs, sizes are bounded by
-            what jobs ask for. The cluster is not resized.
+Deviations  one objective, not a Pareto set: only fitness decides in the end. The search ends after
+            `patience` generations without gain. The current allocation is always among the states
+            to start from, so that a search never makes fitness worse, and so is the state with all
+            jobs at the smallest size. Kinds of GPUs are not distinguished, as in the simulator of
+            Sia (SOSP 2023): machines are shown in parts of the size of the smallest, a job is given
+            at most the GPUs of the smallest kind, and one that spans kinds keeps the kind with
+            most. A job that asks for a part of a GPU has one for itself. Without beliefs, sizes are
+            bounded by what jobs ask for. The cluster is not resized.
 """
 
 from __future__ import annotations
@@ -137,13 +137,13 @@ class PolluxMemory:
 
 @frozen
 class Pollux:
-    """The fairest speed-ups for all jobs together, once a round.
+    """The fairest speed-ups for all jobs together, once per round.
 
     `p` tempers fairness (more negative is fairer), `interval` is the length of a round.
-    `population` and `generations` bound the search, which ends after `patience` generations
-    without gain. A job that can do with fewer uses at most `max_nodes` nodes. `kinds` says which
-    kind a job keeps that was given as many GPUs of several. `pooled` asks for beliefs from all
-    jobs of a model, running and ended.
+    `population` and `generations` bound the search, which ends after `patience` generations without
+    gain. A job that can do with fewer uses at most `max_nodes` nodes. `kinds` decides which kind a
+    job keeps if it was given equally many GPUs of several. `pooled` asks for beliefs from all jobs
+    of a model, running and ended.
     """
 
     p: float = -1.0

@@ -42,10 +42,10 @@ WHERE = tax.classify(
 
 @frozen
 class Rubick:
-    """GPUs from where they gain least to where they gain most, by the best plan at each size.
+    """Move GPUs from where they gain least to where they gain most, by the best plan at each size.
 
-    `interval` is the length of a round, `gate` the part of its running time that a job must keep
-    for work to be changed again, `max_gpus` the most one job may get.
+    `interval` is the length of a round, `gate` the fraction of its running time that a job must
+    have spent on work before it is changed again, `max_gpus` the most one job may get.
     """
 
     interval: float = 60.0
@@ -153,7 +153,7 @@ class _Rungs:
                 return
 
     def _make_room(self, row: int, kind: str, need: int, slope: float) -> bool:
-        """Take GPUs from whoever loses least by it, if that is less than they gain."""
+        """Take GPUs from the job that loses least, if that is less than they gain."""
         before, free = dict(self.at), self.free[kind]
         urgent = is_guaranteed(self.view.job(row))
         while self.free[kind] < need:

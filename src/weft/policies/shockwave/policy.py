@@ -2,29 +2,28 @@
 
 Paper       Zheng et al., "Shockwave: Fair and Efficient Cluster Scheduling for Dynamic
             Adaptation in Machine Learning", NSDI 2023.
-Objective   over a window of rounds, the product of what jobs have done of their training (Nash
-            welfare), less `kappa` for every second that the longest job has left; jobs that
-            would end later than alone on their share weigh more.
-Needs       regimes of jobs: epochs, seconds of one in each regime, and those seen so far;
-            of other jobs an estimate of remaining time.
-Controls    who runs in each round.
+Objective   over a window of rounds, the product of the progress of all jobs (Nash welfare), less
+            `kappa` for every second that the longest job has left; jobs that would end later than
+            alone on their share weigh more.
+Needs       regimes of jobs: epochs, seconds of one in each regime, and those seen so far; for other
+            jobs an estimate of remaining time.
+Controls    which jobs run in each round.
 Cost        an integer program over counts of rounds, within a part 1e-3 of the best, when jobs
             came or left and every `replan` rounds; else O(n log n) for n active jobs.
-Deviations  the authors' program has a variable for each job and round; ours has counts, which
-            are all that its objective sees, and rounds are given out afterwards: first to jobs
+Deviations  the authors' program has a variable for each job and round; ours has counts, which are
+            all that its objective depends on, and rounds are assigned afterwards: first to jobs
             that must run in all that are left, then to those whose early GPU-rounds weigh most,
-            where theirs solve a second program. Counts that cannot be packed are chosen again:
-            with a variable for each job and round in windows of up to 120 of them, else round by
-            round, each for those who are worth most in it, the last one first; `gap` is what
-            packing costs at most: larger windows are worth 0.04 % less than by their program on
-            average and 0.7 % at most (`python -m benchmarks.papers.shockwave packing`).
-            Weights are cut at 1e6; late jobs with less than a round to
-            go, whose weight is a hundredth power with the authors, must run. A regulariser worth
-            more than all welfare is met first, and welfare is maximised within it: together they
-            would drown it in the solver's tolerance, which stops after 200 nodes of its search.
-            Idle GPUs are filled when a round begins, not when it is planned. Kinds are taken for
-            one pool; jobs that may not be stopped are left alone; elastic jobs are rigid.
-            `shorter` is ours.
+            where theirs solve a second program. Counts that cannot be packed are chosen again: with
+            a variable for each job and round in windows of up to 120 of them, else round by round,
+            each to the jobs that are worth most in it, the last round first; `gap` is what packing
+            costs at most: larger windows are worth 0.04 % less than by their program on average and
+            0.7 % at most (`python -m benchmarks.papers.shockwave packing`). Weights are cut at 1e6;
+            late jobs with less than a round to go, whose weight is a hundredth power with the
+            authors, must run. A regulariser worth more than all welfare is met first, and welfare
+            is maximised within it: together, welfare would vanish in the solver's tolerance, which
+            stops after 200 nodes of its search. Idle GPUs are filled when a round begins, not when
+            it is planned. All kinds form one pool; jobs that may not be stopped are left
+            alone; elastic jobs are rigid. `shorter` is ours.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class ShockwaveMemory:
 
 @frozen
 class Shockwave:
-    """Nash welfare over `window` rounds of `round` seconds, replanned every `replan` rounds.
+    """Nash welfare over `window` rounds of `round` seconds, planned every `replan` rounds.
 
     `kappa` weighs the longest remainder, in seconds; `exponent` is that of a late job's weight.
     `rho` is how much later than its target a job may end. `shorter` gives jobs more weight by that

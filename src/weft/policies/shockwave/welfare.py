@@ -25,7 +25,7 @@ GAP = 1e-3  # of what a plan is worth, by which the solver may miss the best one
 NODES = 200  # of the search, after which the best plan known is taken
 EXACT_NODES = 2000
 LEAST_SECOND = 1e-3
-MOST_BESIDE = 4  # gangs of a round whose collisions are told to the solver
+MOST_BESIDE = 4  # gangs of a round whose collisions are constraints of the solver
 HEAVIEST = 1e6  # beyond this a weight only hurts the solver
 
 

@@ -1,4 +1,4 @@
-"""Singularity: tiers of service by GPU fraction; jobs shrink, grow and move, and lose nothing.
+"""Singularity: tiers of service by GPU fraction; jobs shrink, grow and move without losing work.
 
 Paper       Shukla et al., "Singularity: Planet-scale, preemptive and elastic scheduling of AI
             workloads", arXiv 2202.07848, 2022.
@@ -6,16 +6,17 @@ Objective   the part of its GPU time that each tier is guaranteed over a window,
             device.
 Needs       nothing of jobs but what they ask for: `priority` above normal is the premium tier,
             below it (or opportunistic) the basic one, else standard; the least size is one replica.
-Controls    who runs, on how many of the GPUs it asks for (any divisor), and where.
+Controls    which jobs run, on how many of the GPUs they ask for (any divisor), and where.
 Cost        O(jobs log jobs) for sizes, and O(nodes) for each job that starts, grows or moves; a
             move for others looks at every node of the kind.
-Deviations  the paper has goals and mechanisms, and no scheduling policy: this is our own. A premium
-            job below its full size, and a standard one near its target, get all they can use before
-            anybody else, first those that hold most of it; then everybody their least, what they
-            hold, and the rest by what it adds to the throughput for each device. Jobs are resized
-            within what their demand allows: a rigid one keeps its size. Speeds on fewer devices are
-            a law of four parts (`--perf splicing` makes it true), not measured. One region; a node
-            is the domain that a gang should not leave, and a gang that no move can help is spread.
+Deviations  the paper describes goals and mechanisms but no scheduling policy: this one is ours. A
+            premium job below its full size, and a standard one near its target, get all they can
+            use first, those that hold most of it before the others; then every job gets its
+            minimum, then what it holds, and the rest goes where it adds most throughput per device.
+            Jobs are resized within what their demand allows: a rigid one keeps its size. Speeds on
+            fewer devices are a law of four parts (`--perf splicing` makes it true), not measured.
+            One region; a node is the domain that a gang should not leave, and a gang that no move
+            can help is spread.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ ABOUT = About(
     "Shukla et al. 2022",
     controls=Controls.COUNT,
     starves="a basic job waits while jobs of higher tiers want every device",
-    idles="sizes divide what a job asked for",
+    idles="a job's size must divide the number of GPUs it asked for",
     ties=Ties.NONE,
     taxonomy=classify(
         Objective.GUARANTEES | Objective.UTILIZATION,
@@ -66,9 +67,9 @@ class SingularityMemory:
 
 @frozen
 class Singularity:
-    """GPU fractions of `premium` and `standard` over `window` seconds; basic is best effort.
+    """Guarantee GPU fractions (`premium`, `standard`) over `window` seconds; basic is best effort.
 
-    Guarantees are looked at every `review` seconds while somebody has less than it asked for. A
+    Guarantees are checked every `review` seconds while a job has less than it asked for. A
     move that puts a gang on one node is worth `gain_s` seconds of each of its devices; a job is
     moved at most once in `rest_s` seconds.
     """

@@ -1,21 +1,21 @@
-"""SMD: admit the jobs, and give each the workers and servers, that are worth most together.
+"""SMD: choose the jobs, and their workers and servers, that are worth most together.
 
 Paper       Yu et al., "A sum-of-ratios multi-dimensional-knapsack decomposition for DNN resource
             scheduling", INFOCOM 2021.
 Objective   the sum of what jobs are worth at their completion, each a sigmoid of its time.
-Needs       an estimate of remaining time, of jobs without servers; what jobs say of their layers,
-            tasks, limits and worth (see docs/explanation/losses-and-utilities.md).
-Controls    who is admitted, how many workers and servers it keeps to its end, and where.
+Needs       an estimate of remaining time for jobs without servers; what jobs declare about their
+            layers, tasks, limits and worth (see docs/explanation/losses-and-utilities.md).
+Controls    which jobs are admitted, how many workers and servers each keeps to its end, and where.
 Cost        O(jobs x rungs x log(range) / eps) for sizes, a linear program of jobs x rungs
             variables and at most `budget` smaller ones for the admission.
-Deviations  the full text was not at hand: formulas are rebuilt from the abstract. Up to 60 sizes
-            are chosen among to the optimum, more by the approximation. Sizes are also
-            offered at halved caps, so that the admission chooses among several a job. An
-            allocation has no servers of its own: they live in the host parts of its slices, so
-            every node with a server has a worker, and links are counted by the policy alone. A
-            job that cannot be packed takes a smaller size or waits. A job without servers is
-            taken to speed up linearly; one without a worth does not mind when it ends. Among jobs
-            of which nothing distinguishes worth by room, the earlier is served first.
+Deviations  the full text was not available: formulas are reconstructed from the abstract. Up to 60
+            sizes are chosen among to the optimum, more by the approximation. Sizes are also offered
+            at halved caps, so that the admission chooses among several per job. An allocation has
+            no servers of its own: they live in the host parts of its slices, so every node with a
+            server has a worker, and links are counted by the policy alone. A job that cannot be
+            packed takes a smaller size or waits. A job without servers is assumed to speed up
+            linearly; a job without a worth may end at any time. Among jobs with the same worth per
+            room, the earlier is served first.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ WHERE = classify(
 
 @frozen
 class Smd:
-    """Sizes by sums of ratios, admission by knapsack, once an `interval`; nobody is resized.
+    """Sizes by sums of ratios, admission by knapsack, once per `interval`; no job is resized.
 
     `eps` is how far a size may be from the best, `exact` scans all sizes instead. `rungs` are the
     caps at which a job offers a size, each half of the one before. `fixed` and `budget` are how
     many jobs the knapsack fixes at a time and how often it tries. `node_gbps` is the link of a
-    node. With `spare` the admitted are given faster sizes where nobody is left waiting.
+    node. With `spare` admitted jobs get faster sizes if no job is left waiting.
     """
 
     interval: float = 60.0
@@ -69,7 +69,7 @@ class Smd:
     @property
     def about(self) -> About:
         """Decides once an interval."""
-        waits = "others are worth more for what they take"
+        waits = "other jobs are worth more for the GPUs they take"
         needs, also = Needs.REMAINING, Controls.HOST
         return sizes_in_rounds(
             "smd", "Yu et al. 2021", self.interval, WHERE, needs=needs, also=also, starves=waits
@@ -115,7 +115,7 @@ def _widen(offered: Found, chosen: list[int], left: Floats) -> list[int]:
 def _place_offers(
     view: View, offered: Found, chosen: list[int], left: Floats, room: Room
 ) -> dict[JobId, Allocation | None]:
-    """Places for the chosen, the most worth for its room first; then for whoever still fits."""
+    """Places for the chosen, the most worth for its room first; then for jobs that still fit."""
     changes: dict[JobId, Allocation | None] = {}
     offers = offered.offers
     parts = np.divide(offers.need, left, out=np.zeros(offers.need.shape), where=left > 0.0)

@@ -1,4 +1,4 @@
-"""Synergy: CPU cores and host memory by what jobs make of them, instead of by their GPUs.
+"""Synergy: CPU cores and host memory by how much jobs gain from them, instead of by their GPUs.
 
 Paper       Mohan et al., "Looking Beyond GPUs for DNN Scheduling on Multi-Tenant Clusters",
             OSDI 2022.
@@ -6,14 +6,14 @@ Objective   more progress from the same GPUs, and so shorter completion times un
             jobs that need few cores and little memory leave them to jobs that need many.
 Needs       what cores and memory do for a job, by the model it trains; with `order=srtf` or
             `ftf` an estimate of remaining times.
-Controls    who runs, on which servers, with how many CPU cores and how much memory.
+Controls    which jobs run, on which servers, with how many CPU cores and how much memory.
 Cost        O(n log n) for the order of n active jobs; then for r jobs on s servers O(r s) by
             TUNE, an integer program and a linear one of r s variables by OPT.
-Deviations  a job that runs on keeps its GPUs, and only its host part is set anew each round, in
-            place; the authors place every job again, as `stay=false` does. What a job wants is
+Deviations  a job that keeps running keeps its GPUs, and only its host part is set again each round,
+            in place; the authors place every job again, as `stay=false` does. What a job wants is
             read from its table: the least that gives it all its speed. `fill` is ours. OPT never
-            lets host parts overlap, as the authors' code does for jobs left in fractions. Jobs
-            of unknown models get their share in proportion.
+            lets host parts overlap, as the authors' code does for jobs left in fractions. Jobs of
+            unknown models get their share in proportion.
 """
 
 from __future__ import annotations
@@ -156,11 +156,11 @@ WHERE = classify(
 
 @frozen
 class Synergy:
-    """Order jobs as usual, then share out the hosts by sensitivity.
+    """Order jobs as usual, then divide the hosts by sensitivity.
 
-    `order` says who comes first; `mechanism` how cores and memory are given out; `fill` hands
-    what is left to whoever makes most of it. With `stay` a job that runs on keeps its GPUs,
-    without it every job is placed anew. `round` is the length of a round in seconds.
+    `order` decides which job comes first; `mechanism` how cores and memory are divided; `fill`
+    gives the rest to the jobs that gain most. With `stay` a job that keeps running keeps its GPUs;
+    without it every job is placed again. `round` is the length of a round in seconds.
     """
 
     order: Literal["las", "fifo", "srtf", "ftf"] = "las"

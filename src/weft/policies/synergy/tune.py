@@ -1,7 +1,7 @@
 """How a round's jobs get their part of the hosts: in proportion, GREEDY, TUNE, and filling up.
 
 Section 4 of Mohan et al. (OSDI 2022), but for `fill`, which is ours: TUNE knows two points a job,
-all it wants or the share in proportion; what it leaves goes to whoever makes most of it.
+all it wants or the share in proportion; what it leaves goes to the jobs that gain most.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Themis: free GPUs are auctioned for a lease to the apps that finish least fairly.
+"""Themis: auction free GPUs, for a lease, to the apps that finish least fairly.
 
 Paper       Mahajan et al., "Themis: Fair and Efficient GPU Cluster Scheduling", NSDI 2020.
 Objective   the worst finish-time fairness of any app: its completion time over that on a
-            private part of the cluster; sharing pays for everybody where it is at most 1.
+            private part of the cluster; sharing pays for all apps if it is at most 1.
 Needs       an estimate of each job's remaining time; `Job.app` where jobs belong together.
-Controls    who runs, and how many GPUs jobs get that take several counts.
-Cost        O(b G s) a decision for b bidders, G offered GPUs and s sizes a bidder can use.
+Controls    which jobs run, and how many GPUs elastic jobs get.
+Cost        O(b G s) per decision for b bidders, G offered GPUs and s sizes a bidder can use.
 Deviations  the paper has no public code. Bids are for numbers of GPUs, not for sets of them;
             places are chosen afterwards, on the fewest nodes, and S is one number for all models
             and for whatever no node holds. Jobs that run bid for more, and leftovers go on to
@@ -14,7 +14,7 @@ Deviations  the paper has no public code. Bids are for numbers of GPUs, not for 
             done by the GPUs it has, or with its longest job. A winner keeps the largest number
             that its gangs can use within its part after payment, at least one gang. Leftovers go
             to apps outside the auction in random order, then to bidders. An app of equal fairness
-            goes by arrival. `f=0` shows every offer to everybody.
+            goes by arrival. `f=0` shows every offer to all apps.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ThemisMemory:
 
 @frozen
 class Themis:
-    """The worst-off part `1 - f` of the apps bids for free GPUs, held for `lease` seconds.
+    """The worst-off fraction `1 - f` of the apps bids for free GPUs, held for `lease` seconds.
 
     `spread` is S, how many times as long iterations take on GPUs of several nodes.
     """

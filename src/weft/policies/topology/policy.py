@@ -4,9 +4,9 @@ Paper       Amaral, Polo, Carrera, Seelam, Steinder, "Topology-Aware GPU Schedul
             Learning Workloads in Cloud Environments", SC 2017.
 Objective   speed of jobs that communicate, without disturbing those beside them, and few
             fragments; with `place=postpone` also a least utility for every job.
-Needs       how nodes are joined inside; how jobs on a socket slow each other, where measured;
-            a job's least utility as the hint `min_utility` (0 to 1).
-Controls    who runs, on which machine and GPUs. `place` is topology, postpone, or one of the
+Needs       how GPUs are connected inside a node; how jobs on a socket slow each other, where
+            measured; a job's least utility as the hint `min_utility` (0 to 1).
+Controls    which jobs run, on which machine and GPUs. `place` is topology, postpone, or one of the
             baselines: fcfs (first GPUs of the first machine), best-fit (of the fullest).
 Cost        for each waiting job and machine with room O(C(n, k)) sets of k of n GPUs, as columns;
             machines whose free GPUs and neighbours are alike are judged once.
@@ -52,10 +52,10 @@ Place = Literal["topology", "postpone", "fcfs", "best-fit"]
 
 @frozen
 class Topology:
-    """Place waiting jobs in order of arrival where they gain the cluster most; stop nobody.
+    """Place waiting jobs in order of arrival where the cluster gains most; stop none.
 
     `emphasis` weighs communication (locality), interference and fragmentation (spread); `form`
-    joins them as the code does (power) or as the paper has it (sum).
+    combines them as the authors' code does (power) or as in the paper (sum).
     """
 
     place: Place = "topology"

@@ -110,7 +110,7 @@ def _explain(
     service: Floats,
     explained: Floats,
 ) -> dict[JobId, str]:
-    """Who takes the devices of whoever stops; and figures for who is asked about."""
+    """Which jobs take the devices of jobs that stop; and figures for the jobs asked about."""
     reasons = clear_reasons(view, ~after, explained) | say_gave_way(view, rows)
     most = float(service[after].max(initial=0.0))
     for name in view.asked:

@@ -1,22 +1,22 @@
-"""Weft: kind, number of GPUs and first batch of every job, by what a change is worth in seconds.
+"""Weft: kind, number of GPUs and first batch of every job, by the seconds that a change saves.
 
 Paper       our own. Configurations and placement are those of Jayaram Subramanya et al., "Sia",
             SOSP 2023; weights follow Berg et al., "heSRPT", Performance Evaluation 144, 2020.
-Objective   mean completion time, with the makespan and the slowest jobs no worse for it.
+Objective   mean completion time, without a longer makespan or slower slowest jobs.
 Needs       goodput from all jobs of a model together, running and ended, and how far each has
-            come; a predictor or the service of past jobs where nobody declared its work.
+            come; a predictor or the service of past jobs for jobs that do not declare their work.
 Controls    how many GPUs of which kind, where, and the batch size to begin with; with `share=true`
-            also which two jobs have the same devices, with `strangers=true` which jobs of one GPU
-            have it together although nobody knows them.
+            also which two jobs share devices, with `strangers=true` which unknown jobs of one GPU
+            share it.
 Cost        O(jobs x sizes) for values and prices, then O(jobs log jobs) for placement; with
             `share=true` two programs more, and O(running x waiting) for pairs.
 Deviations  values of a change count its restart against the time that it is likely to last; they
-            are found by study, not by proof. `pooled=false` believes each job's own reports alone.
-            Where all jobs have one size and all GPUs are of one kind no program is solved: those
-            run that need the fewest GPU-seconds for one more end. `share=true` joins a running job
-            where it is, never two running ones; pairs are matched greedily at the program's prices.
-            `strangers=true` lets who would wait join where its memory fits; what jobs do to each
-            other there is measured, not predicted.
+            were found by experiment, not by proof. `pooled=false` uses only each job's own reports.
+            Where all jobs have one size and all GPUs are of one kind no program is solved: the jobs
+            run that need the fewest GPU-seconds for one more completion. `share=true` joins a
+            running job where it is, never two running ones; pairs are matched greedily at the
+            program's prices. `strangers=true` lets a job that would wait join where its memory
+            fits; how jobs slow each other there is measured, not predicted.
 """
 
 from __future__ import annotations
@@ -84,18 +84,19 @@ class LastDecision:
 
 @frozen
 class Weft:
-    """What every job holds, decided again whenever something happens and every `wake_s` seconds.
+    """Decide what every job holds, at every event and every `wake_s` seconds.
 
-    Weights assume that speed grows with the number of GPUs to the power `shape`; so is the speed of
-    jobs without reports predicted, up to the size they ask for. The cost of a restart is multiplied
-    by `restart`, and by `large_restart` for jobs with more than `large_s` seconds left, which all
-    get the same weight. A gain in speed counts for at most `rise_s` seconds, or for as long as jobs
-    of the model usually keep the kind of GPU (an average with a half-life of `half_life_s`
-    seconds); a loss in speed counts for `loss_s` seconds. A job that would end more than `fair`
-    times as late as with an equal part of the cluster gets more weight; `fair=0` switches that off.
-    `pooled` asks for beliefs from all jobs of a model. `max_gpus` is the most one job may get.
-    `share` lets two jobs have the same devices where both together gain. `strangers` lets jobs that
-    would wait join others on one GPU where their memory fits, on engines that see memory.
+    Weights assume that speed grows with the number of GPUs to the power `shape`; the speed of jobs
+    without reports is predicted in the same way, up to the size they ask for. The cost of a restart
+    is multiplied by `restart`, and by `large_restart` for jobs with more than `large_s` seconds
+    left, which all get the same weight. A gain in speed counts for at most `rise_s` seconds, or for
+    as long as jobs of the model usually keep the kind of GPU (an average with a half-life of
+    `half_life_s` seconds); a loss in speed counts for `loss_s` seconds. A job that would end more
+    than `fair` times as late as with an equal part of the cluster gets more weight; `fair=0`
+    switches that off. `pooled` asks for beliefs from all jobs of a model. `max_gpus` is the most
+    one job may get. `share` lets two jobs use the same devices if both together gain. `strangers`
+    lets jobs that would wait join others on one GPU if their memory fits, on engines that measure
+    memory.
     """
 
     shape: float = 0.6
@@ -261,7 +262,7 @@ def _about(*, pools: bool, together: bool) -> About:
         needs=Needs.MODEL,
         controls=Controls.COUNT | Controls.BATCH | Controls.PLAN | shares,
         starves="the longest, while shorter ones keep coming",
-        idles="GPUs go only to jobs that are believed to gain by them",
+        idles="GPUs go only to jobs that are predicted to benefit from them",
         taxonomy=replace(WHERE, sharing=side),
         pools=pools,
     )

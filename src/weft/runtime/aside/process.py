@@ -50,7 +50,7 @@ class AsideProcess:
         return None if self._process is None else self._process.pid
 
     def run(self, do: Callable[[Report], T], report: Report = lambda _: None) -> T:
-        """What the work comes to; `report` is told of its progress, and ends the work by raising.
+        """The result of the work; `report` gets its progress, and ends the work by raising.
 
         Raises what it raises, and TookTooMuch if it was ended.
         """
@@ -63,7 +63,7 @@ class AsideProcess:
                 done = self._ask(process, frame, report)
             except (OSError, EOFError, pickle.UnpicklingError) as error:
                 raise self._describe_end(process) from error
-            except BaseException:  # whoever is reported to wants no more of it
+            except BaseException:  # the receiver wants no more reports
                 self._describe_end(process)
                 raise
             finally:

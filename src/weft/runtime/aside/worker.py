@@ -45,7 +45,7 @@ def limit_memory(memory_gb: float) -> None:
 
 
 def work_on(work: Work, out: BinaryIO) -> Done:
-    """Do it within its time; whatever it raises is told."""
+    """Do it within its time; report whatever it raises."""
 
     def spent(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)

@@ -5,8 +5,8 @@ pause in proportion to what it took. A cheap policy on a quiet cluster decides a
 expensive one under load takes a bounded part of the process, and who submits is answered meanwhile.
 
 A policy that fails must not stop the service. A safe order under the same rules decides in its
-place, the policy is asked again after a while, and after some failures in a row not any more,
-until a person says so.
+place, the policy is asked again after a while, and after some failures in a row not any more, until
+a person intervenes.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Decide:
 
 @frozen
 class Wish:
-    """A plan, with the policy's memory pickled: whoever asked need not know its type.
+    """A plan, with the policy's memory pickled: the caller need not know its type.
 
     `cpu_s` is what it took to make.
     """

@@ -27,5 +27,5 @@ def propose(scheduler: Scheduler, now: float) -> Plan:
 
 
 def stand_in(spec: PartSpec) -> PartSpec:
-    """The safe order under the same rules: whoever came first and fits starts, nobody stops."""
+    """The fallback order under the same rules: the first jobs that fit start, none stops."""
     return replace(SAFE, wrappers=spec.wrappers)

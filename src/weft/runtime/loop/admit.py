@@ -100,7 +100,7 @@ def check_after(job: Job, ledger: Ledger) -> None:
         record = ledger.jobs.get(other)
         if record is None:
             raise InvalidConfig(
-                f"job {job.id!r} is to run after {other!r}, and there is no such job",
+                f"job {job.id!r} must run after {other!r}, but there is no such job",
                 hint="submit that one first; `weft jobs --all` shows all that are known",
             )
 
@@ -247,7 +247,7 @@ def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | No
 
 
 def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: PLR0911 - one return a case
-    """Whether this was told before."""
+    """Whether this was reported before."""
     match event:
         case facts.Started(job, attempt):  # one that was started ahead sleeps before it runs
             ahead = state.asleep.find(job, attempt) is not None
@@ -293,7 +293,7 @@ def _is_so(event: facts.Suspended | facts.Resumed | facts.PriorityChanged, state
 def _judge(
     event: facts.Failed | facts.StartFailed, state: State, ledger: Ledger
 ) -> facts.Failed | facts.StartFailed:
-    """Whether the job is tried again; one that has left need not be told."""
+    """Whether the job is tried again; one that has left needs no answer."""
     row = state.table.find(event.job)
     if row is None:
         return event
@@ -308,8 +308,8 @@ def _said(event: facts.Noticed, record: JobRecord) -> bool:
 def judge_failure(event: facts.Failed | facts.StartFailed, record: JobRecord) -> facts.Failed:
     """A failure with whether the job is tried again.
 
-    It is if it was lost without its own doing, or has tries left since it last got on. Whoever
-    loses one agent after the other, or one start, is taken to end them itself.
+    It is if it was lost without its own doing, or has tries left since it last made progress. A job
+    that loses one agent after the other, or one start, is taken to end them itself.
     """
     launch = record.job.launch
     agent_died = event.agent_died if isinstance(event, facts.Failed) else event.lost

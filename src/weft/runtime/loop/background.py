@@ -1,4 +1,4 @@
-"""Work that goes on beside the loop until it is told to end."""
+"""Work that runs beside the loop until it is asked to end."""
 
 from __future__ import annotations
 

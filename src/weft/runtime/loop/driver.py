@@ -280,7 +280,7 @@ class Driver:
                 if (blamed := find_blamed(self._noted, error)) is not None:
                     await self._begin_again(without(asked, blamed, error))
                     continue
-                self._inbox = asked + self._inbox  # so that whoever waits is told
+                self._inbox = asked + self._inbox  # so that waiting callers get an answer
                 raise
             answer_all(asked)
 
@@ -349,7 +349,7 @@ class Driver:
         return [] if verdict is None else self.decisions.adopt(self.scheduler, now, verdict)
 
     def _note(self, at: float, event: Event) -> None:
-        """What the scheduler takes in is written down, and told to whoever decides."""
+        """Log what the scheduler takes in, and send it to the process that decides."""
         self._noted.append((at, event))
         self._decider.tell(at, event)
 

@@ -1,4 +1,4 @@
-"""While a service leads it says so in its log, for a standby to see."""
+"""While a service leads it renews a lease in its log, for a standby to see."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEAT_S = 1.0
 
 
 class Leading:
-    """Renews the lease of `store` from the event loop; `broken` is told when another has it.
+    """Renews the lease of `store` from the event loop; `broken` is called when another has it.
 
     It has a thread of its own: neither a crowd of readers nor a slow disk makes it late for long.
     """

@@ -1,6 +1,6 @@
 """When the log cannot be written: what was not written down has not happened.
 
-The scheduler has taken in events that the log does not have. So whoever asked for something is
+The scheduler has taken in events that the log does not have. So every caller is
 refused, and the scheduler is read from the log again; what engines told is kept and tried later.
 """
 
@@ -28,9 +28,9 @@ class Unwritten(EngineError):  # noqa: N818 - as the others
 
     @classmethod
     def because(cls, error: WeftError) -> Unwritten:
-        """What a submitter is told."""
+        """The error that a submitter gets."""
         return cls(
-            f"the scheduler's log cannot be written, so nothing is accepted: {error.what}",
+            f"the scheduler cannot write its log, so it accepts no requests: {error.what}",
             hint="free space in the service's --state folder, then ask again",
         )
 

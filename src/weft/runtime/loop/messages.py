@@ -29,7 +29,7 @@ SAID = (Reported, Saved, Noticed)
 
 
 class Messages:
-    """Sifts what engines tell of jobs; `dropped` counts what could not be used."""
+    """Validates what engines report of jobs; `dropped` counts invalid messages."""
 
     def __init__(self) -> None:
         self.dropped = 0
@@ -49,7 +49,7 @@ class Messages:
         self._said[attempt] = None
         while len(self._said) > SAID_KEPT:
             del self._said[next(iter(self._said))]
-        text = f"something it said cannot be used and is left out: {why}"
+        text = f"part of its message is invalid and was ignored: {why}"
         return [Noticed(*attempt, "warning", text[:LONGEST_TEXT], dropped=True)]
 
     def _sifted(self, event: Event) -> Iterator[Event]:
@@ -90,7 +90,7 @@ def find_blamed(noted: Sequence[tuple[float, Event]], error: BaseException) -> S
 
 def without(asked: Asked, blamed: Said, error: BaseException) -> Asked:
     """What was asked, without all that the blamed job said; and that this was left out."""
-    log.error("job=%s said what broke the turn: %r", blamed.job, blamed, exc_info=error)
+    log.error("job=%s sent a message that failed the turn: %r", blamed.job, blamed, exc_info=error)
     rest = [
         request
         for request in asked
@@ -118,7 +118,7 @@ def _short(value: object) -> str:
     return repr(value)[:60]
 
 
-# What a driver was told or asked and has not dealt with yet.
+# Messages and requests that a driver has not handled yet.
 
 # Each event, with who waits for it to be on disk; nobody waits for what engines tell.
 Asked = deque[tuple[Event, asyncio.Future[None] | None]]

@@ -30,7 +30,7 @@ class Tallies:
             self.waits.add(seconds)
 
     def started(self, job: JobId, at: float, waited: float | None) -> None:
-        """An attempt runs; `waited` is told of a job's first."""
+        """An attempt runs; `waited` is set for a job's first attempt."""
         self._safe_at[job] = at
         if waited is not None:
             self.waits.add(waited)

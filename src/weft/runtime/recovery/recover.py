@@ -159,7 +159,7 @@ def recover(store: Store, make: Callable[[], Scheduler]) -> Recovered:
             with no_collection():
                 return _read(store, make)
         except _CannotFold as bad:
-            store.set_aside(bad.seq, f"it does not follow from what was before: {bad}")
+            store.set_aside(bad.seq, f"it does not follow from the events before it: {bad}")
     raise InvalidConfig(
         f"more than {MOST_SET_ASIDE} events of the log do not follow from each other", hint=DAMAGED
     )
@@ -231,7 +231,7 @@ def refuse_strangers(ledger: Ledger, running: Collection[Attempt]) -> None:
     )
     if strangers:
         raise InvalidConfig(
-            f"the log does not know what runs here: {', '.join(strangers[:5])}"
+            f"jobs run here that are not in the log: {', '.join(strangers[:5])}"
             + (f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""),
             hint="it is older than they are: bring the newest back with `weft state restore`, or "
             "end them with `weft serve --end-unknown`",

@@ -79,7 +79,7 @@ def choose_jobs(
 def _choose_fairly(
     oldest: Sequence[tuple[float, JobId, str]], most: float, size_of: Callable[[JobId], float]
 ) -> Iterator[JobId]:
-    """Those that are too many: always the first of whoever has most by then."""
+    """Those that are too many: always the first of the tenant that has most by then."""
     queues: defaultdict[str, deque[JobId]] = defaultdict(deque)
     held: defaultdict[str, float] = defaultdict(float)
     for _, job, tenant in oldest:

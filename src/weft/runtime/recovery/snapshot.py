@@ -104,7 +104,7 @@ def _checked(data: bytes) -> bytes:
     if number != b"%d" % FORMAT:
         raise DamagedSnapshot(f"the snapshot has format {number.decode(errors='replace')!r}")
     if hashlib.sha256(body).hexdigest().encode() != digest:
-        raise DamagedSnapshot("the snapshot's checksum does not match what it says")
+        raise DamagedSnapshot("the snapshot's checksum does not match its contents")
     return body
 
 

@@ -27,7 +27,7 @@ class AheadStarts(Repeated):
     """Those of a driver's engine, as far as rules `allow`; who is frozen at the end stays so."""
 
     every_s = 0.25
-    trouble = "nobody is started ahead now"
+    trouble = "no job is started ahead now"
 
     def __init__(self, driver: Driver, allows: Allows) -> None:
         self._driver, self._allows = driver, allows

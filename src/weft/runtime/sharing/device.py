@@ -4,7 +4,7 @@ Ordinarily all run. To learn a job's speed alone the others are frozen for a sec
 2 % of the time. Jobs that together do no more than turns would take turns. Beside a job that was
 firmly promised a slowdown the others are frozen for a part of each second, as large as it must be.
 Others run in groups that keep what they were promised.
-No clock and no I/O: `tick` is told the time and what was seen, and says who is to be frozen.
+No clock and no I/O: `tick` takes the time and the observations, and returns which jobs to freeze.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ class DeviceControl:
         return self._probed.setdefault(job, (now + 60.0, 60.0))[0] <= now
 
     def _take_turn(self, now: float, working: Mapping[JobId, Resident]) -> JobId:
-        """Who has the device: whoever is likely to need it for the shortest time."""
+        """Which job has the device: the one that is likely to need it for the shortest time."""
         if self._turn is not None and self._turn[0] in working and now < self._turn[1]:
             return self._turn[0]
         alone = self.speeds.alone

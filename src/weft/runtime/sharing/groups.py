@@ -2,9 +2,9 @@
 
 Everybody runs until that is known to have cost somebody a few seconds of its promise. From then on
 it is protected: it runs only beside others that were not seen to slow it by more, and the others
-wait meanwhile, frozen. Whoever needs the device for the shortest time goes first, as far as steps
-tell. Where the device would do less work that way than with everybody at once, all run: a promise
-that makes its holder wait for longer than it slows it is worth nothing to it.
+wait meanwhile, frozen. The job that needs the device for the shortest time goes first, as far as
+steps tell. Where the device would do less work that way than with everybody at once, all run: a
+promise that makes its holder wait for longer than it slows it is worth nothing to it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Groups:
                 untried.append(job)
         if not untried:
             return group
-        # Whoever is hardly slowed by many is likely to slow others little.
+        # A job that many hardly slow is likely to slow others little.
         best = max(untried, key=lambda job: (speeds.best_pace(job), -order.index(job)))
         return (
             group

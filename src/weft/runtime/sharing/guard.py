@@ -34,7 +34,7 @@ FIND_EVERY = 4  # looks for one at who is where
 ALONE_EVERY = 8  # looks at shared devices for one at a device of a single job
 SETTLED_S = 2.0  # since its first step: memory is looked at once a second
 UNSEEN_S = 30.0  # of running, where no steps are seen
-GROWN = 1.05  # times what was told: tell it again
+GROWN = 1.05  # times what was reported: report it again
 CHANGED = 0.15  # of a pace: tell it again
 BROKEN_S = 2.0  # more of a broken promise: tell it again
 GROUP_S = 4.0  # between two tellings of a job's pace beside others than before
@@ -100,7 +100,7 @@ class SharingGuard(Repeated):
         await super()._run()
 
     async def _wake_all(self) -> None:
-        """Whoever an earlier service froze for a moment."""
+        """Jobs that an earlier service froze for a moment."""
         table = self._driver.scheduler.state.table
         for row, job in enumerate(table.jobs):
             if table.get(row, Column.STAGE) == Stage.RUNNING:
@@ -206,7 +206,7 @@ class SharingGuard(Repeated):
             return
         self._frozen.discard(attempt)
 
-    # ---- what is told
+    # ---- what is reported
 
     def _tell(self, now: float, control: DeviceControl, residents: dict[JobId, Resident]) -> None:
         for resident in residents.values():
@@ -236,7 +236,7 @@ class SharingGuard(Repeated):
     def _said(self, task: asyncio.Task[None]) -> None:
         self._saying.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("what was observed is not written down: %s", error)
+            log.warning("observations are not recorded: %s", error)
 
 
 def is_settled(now: float, resident: Resident) -> bool:

@@ -63,7 +63,7 @@ class PageSessions:
         return secret
 
     def end(self, headers: Headers) -> None:
-        """Sign out; whoever is not signed in stays so."""
+        """Sign out; without a session, do nothing."""
         key = _hash(_cookie(headers))
         if key in self._open:
             self._keep({name: session for name, session in self._open.items() if name != key})

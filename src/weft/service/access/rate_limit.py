@@ -1,7 +1,7 @@
 """Limits of tenants as they are kept: requests a second, open streams, jobs that have not ended.
 
-Whoever asks too often is answered late and with 429: the wait costs nobody else anything, and
-bounds how often the same connections can ask.
+A client that asks too often is answered late and with 429: the wait costs other clients nothing,
+and bounds how often the same connections can ask.
 """
 
 from __future__ import annotations

@@ -155,8 +155,8 @@ class Tokens:
             raise InvalidConfig("a user belongs to one tenant", hint="only viewers may have '*'")
         if not self._tokens and (role != "admin" or expires_s):
             raise InvalidConfig(
-                "the first token must be an admin's and must not expire: without one nobody "
-                "could make more",
+                "the first token must be an admin's and must not expire: otherwise nobody could "
+                "create more",
                 hint="create one with role admin",
             )
         secret = PREFIX + secrets.token_urlsafe(32)

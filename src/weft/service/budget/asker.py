@@ -27,7 +27,7 @@ NOBODY = Asker(STRANGERS, known=False, admin=False)
 
 
 def find_asker(scope: Scope, asks: Asks) -> Asker:
-    """Who sent a request, kept with it for whoever comes next."""
+    """Who sent a request, kept with it for later handlers."""
     who = asks(Headers(scope=scope))
     asker = NOBODY if who is None else Asker(who.tenant, known=True, admin=who.admin)
     scope.setdefault("state", {})["asker"] = asker

@@ -131,9 +131,8 @@ def _size(count: int) -> str:
 
 # How deep JSON is and how many values it holds, counted while it arrives and before it is parsed.
 #
-# A parser builds what it reads: a megabyte of `[` or of `1,` costs it, and whoever checks the
-# result, a hundred times that. Here nothing is built, and counting ends where the limit is
-# passed.
+# A parser builds what it reads: a megabyte of `[` or of `1,` costs it, and the code that checks the
+# result, a hundred times that. Here nothing is built, and counting ends where the limit is passed.
 
 _OUTSIDE = re.compile(rb'["\[\]{}]')
 _INSIDE = re.compile(rb'(?:[^"\\]|\\.)*+', re.DOTALL)
@@ -147,7 +146,7 @@ class TooMuch(Exception):  # noqa: N818 - a verdict, not what broke
 class JsonCount:
     """Counts JSON that comes in parts; `feed` raises TooMuch once there is too much of it.
 
-    What is not JSON is counted all the same: whoever parses it says what is wrong.
+    What is not JSON is counted all the same: the parser reports what is wrong.
     """
 
     def __init__(self, nesting: int, values: int) -> None:
@@ -223,7 +222,7 @@ class Budget:
 
     @classmethod
     def of(cls, limits: Limits) -> Budget:
-        """As the service was told."""
+        """As the service was configured."""
         header, body = int(limits.header_kib * KIB), int(limits.body_mib * MIB)
         return cls(header, body, limits.body_s)
 

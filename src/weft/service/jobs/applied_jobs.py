@@ -1,7 +1,7 @@
 """Jobs that people apply to the engine's cluster: submitted, shown there, cancelled with them.
 
 The job's id is made of the object's own, so that however often one object is looked at, and
-whoever was restarted meanwhile, it is one job. What is deleted stays until its job has left.
+whatever was restarted meanwhile, it is one job. What is deleted stays until its job has left.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class _Invalid(WeftError):  # noqa: N818 - what is said of it
 
 
 def job_id(asked: JobObject) -> JobId:
-    """The same for the same object, whoever asks and when."""
+    """The same for the same object, at every request."""
     stem = re.sub(r"[^a-z0-9.-]+", "-", asked.name)[:44].strip("-.")
     return JobId(f"{asked.tenant}:{stem}-{asked.uid.replace('-', '')[:16]}")
 

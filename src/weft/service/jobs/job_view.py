@@ -92,7 +92,7 @@ class JobView:
         ]
 
     def reason(self, status: JobStatus) -> str:
-        """Why a job waits, or what is the matter with it: the words that everybody is told."""
+        """Why a job waits, or what is wrong with it: the text that every client shows."""
         record, waits = status.record, self.waits_for(status)
         text = waits.text if waits is not None else record.reason
         if not text and status.state == "running":
@@ -171,7 +171,7 @@ def silence_words(silent: float | None) -> str:
 
 
 def state_word(status: JobStatus) -> StateWord:
-    """The state as it is told."""
+    """The state as it is shown."""
     return cast(StateWord, status.state)
 
 

@@ -16,7 +16,7 @@ ENDED = ("Succeeded", "Failed", "Cancelled", LOST)
 WARNINGS = ("Failed", REJECTED, LOST, "SpecChanged")
 ACCEPTED = "Accepted"
 CHANGED = (
-    "the spec was changed after the job was submitted, which goes on as it was; "
+    "the spec was changed after the job was submitted, and the job runs on unchanged; "
     "delete the WeftJob and apply it again"
 )
 LONGEST = 1024

@@ -153,7 +153,7 @@ def _say_left_out(jobs: Collection[JobId], both: Mapping[str, Ahead]) -> str:
 
 
 def start_of(estimate: Estimate | None) -> Start | None:
-    """An estimate as it is told."""
+    """An estimate as it is answered."""
     if estimate is None or all(seconds is None for seconds in estimate.after):
         return None  # too far away to be simulated
     return Start(

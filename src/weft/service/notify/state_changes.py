@@ -25,7 +25,7 @@ class Change:
     reason: str = ""
 
     def body(self) -> dict[str, Any]:
-        """As it is told."""
+        """As it is sent."""
         job = plain(self.job)
         return {"event": self.event, "state": self.state, "reason": self.reason, "job": job}
 

@@ -1,7 +1,7 @@
 """Telling others of state changes: messages, tried again, never in the driver's way.
 
 A hook is an address with a format: signed JSON for programs, a line of chat for Slack and its
-like, or mail. Every hook follows the log by itself from the last event it was told of, so a slow
+like, or mail. Every hook follows the log by itself from the last event that was sent, so a slow
 or dead receiver delays nobody, and a restart of the service loses nothing: a message may come
 twice, with the same number.
 """
@@ -41,7 +41,7 @@ MOST_HOOKS = 32
 
 @frozen
 class Hook:
-    """One receiver; empty `tenant` and `states` mean all. `seq` is the last event it was told."""
+    """One receiver; empty `tenant` and `states` mean all. `seq` is the last event that was sent."""
 
     id: str
     url: str
@@ -84,7 +84,7 @@ class Hooks:
             self._begin(hook.id)
 
     async def close(self) -> None:
-        """Stop telling; what was not told yet is told after the next start."""
+        """Stop notifying; messages not sent yet are sent after the next start."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -100,7 +100,7 @@ class Hooks:
         secret: str,
         format: Format = "weft",
     ) -> Hook:
-        """Tell `url` from now on; an address that begins with `mailto:` is told by mail."""
+        """Notify `url` from now on; an address that begins with `mailto:` gets mail."""
         if url.startswith(SCHEME):
             format = "mail"
         self._check(url, format)
@@ -114,7 +114,7 @@ class Hooks:
         return hook
 
     def remove(self, hook: str) -> None:
-        """Tell it no more."""
+        """Stop notifying it."""
         if hook not in self._hooks:
             raise UnknownName(f"no webhook {hook!r}", hint="`weft webhook list` shows all")
         if task := self._tasks.pop(hook, None):
@@ -234,7 +234,7 @@ def _read(path: Path | None, rows: Any) -> dict[str, Hook]:
     return {hook.id: hook for hook in hooks}
 
 
-# How a state change of a job reads to whoever is told: JSON, a line of chat, a mail.
+# How a state change of a job is written for receivers: JSON, a line of chat, a mail.
 
 Format = Literal["weft", "slack", "mail"]
 FORMATS: tuple[str, ...] = get_args(Format)

@@ -19,10 +19,10 @@ Share = Annotated[float, Field(ge=LEAST_SHARE, le=1.0, allow_inf_nan=False)]
 
 
 class ShareFields(RequestBody):
-    """What a job promises and is promised where it shares a GPU.
+    """The terms on which a job shares a GPU.
 
-    `slowdown` is how many times as long as alone its steps may take, `memory_gb` the memory that
-    it needs of each GPU.
+    `slowdown` is how many times longer than alone its steps may take, `memory_gb` the memory that
+    it needs on each GPU.
     """
 
     slowdown: Annotated[float, Field(ge=1.0, le=MOST_SLOWDOWN, allow_inf_nan=False)] | None = None
@@ -97,7 +97,7 @@ Volume = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_vo
 
 
 class SoftwareFields(RequestBody):
-    """The environment a job runs in: one of these, an image with the folders of nodes it sees."""
+    """The environment a job runs in: one of these. An image also names the folders of its node."""
 
     venv: FilePath | None = None
     conda: FilePath | None = None
@@ -129,7 +129,7 @@ MOST_PHASES = 256
 
 
 class PhaseFields(RequestBody):
-    """A stretch of an iteration in which the job sends."""
+    """A phase of an iteration in which the job sends data."""
 
     start_s: Amount
     seconds: Amount
@@ -139,8 +139,8 @@ class PhaseFields(RequestBody):
 class TrafficFields(RequestBody):
     """One iteration: how long it takes, what it sends, and when.
 
-    `share` is the part of it in which workers wait for each other, `gbit` what every link that the
-    job crosses carries for it. Policies that look at links decide by it; nobody else does.
+    `share` is the fraction of it in which workers wait for each other, `gbit` what the job sends
+    over every link it uses. Only policies that consider links read it.
     """
 
     iteration_s: Amount

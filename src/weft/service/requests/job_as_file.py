@@ -1,6 +1,6 @@
 """A job as the file that would describe it: to copy, to change and to submit again.
 
-Values of its variables leave the service to the job alone. Whoever submits it again brings their
+The service gives the values of its variables only to the job. To submit it again, users bring their
 own: a new command could print them.
 """
 

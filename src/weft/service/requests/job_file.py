@@ -75,7 +75,7 @@ class PartFields(RequestBody):
 
 
 class PolicySpec(PartFields):
-    """A policy as fields; `wrappers` stand around it, outermost first."""
+    """A policy as fields; `wrappers` are listed outermost first."""
 
     wrappers: list[PartFields] = Field(default_factory=list, max_length=20)
 
@@ -99,7 +99,7 @@ class Gpus(RequestBody):
 
 
 class Batch(RequestBody):
-    """Global batch sizes that the job may train with; `max_per_gpu` is what fits on one."""
+    """Global batch sizes that the job may train with; `max_per_gpu` is what fits on one GPU."""
 
     init: Count
     max: Count
@@ -113,7 +113,7 @@ class Batch(RequestBody):
 
 
 class Checkpoint(RequestBody):
-    """Where the job keeps what it restarts from, and how long a stop may take."""
+    """Where the job keeps its checkpoints, and how long a stop may take."""
 
     dir: CheckpointPlace = ""
     grace_s: Annotated[float, Field(ge=0.0, le=86_400.0, allow_inf_nan=False)] = DEFAULT_GRACE_S
@@ -158,7 +158,7 @@ class JobFile(RequestBody):
     """A job as people write it; everything but the command has a default.
 
     A job is stopped for others only if it says how it restarts: with `checkpoint`, with `batch`
-    or a range of `gpus`; `preemptible` overrules that. A spot job always can be.
+    or a range of `gpus`; `preemptible` overrules that. A spot job can always be stopped.
     """
 
     id: JobWord | None = None

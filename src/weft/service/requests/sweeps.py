@@ -1,7 +1,7 @@
 """From one job file with a sweep to the files of its jobs.
 
 `${name}` of a parameter is replaced by its value in texts of the file; what else is in `${...}` is
-left to whoever reads it. Each job also finds its values in `WEFT_SWEEP_NAME` variables.
+left to its reader. Each job also finds its values in `WEFT_SWEEP_NAME` variables.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class TokenAnswer:
 
 @frozen_by_name
 class NewToken(TokenAnswer):
-    """A token with its secret, shown this once."""
+    """A token with its secret, shown only once."""
 
     token: str
 
@@ -38,7 +38,7 @@ class TokenList:
 
 @frozen_by_name
 class AuditEntry:
-    """One request. `token` is empty where there are none, or it was not known."""
+    """One request. `token` is empty if there are no tokens or it was not recognised."""
 
     at: float
     token: str
@@ -54,14 +54,14 @@ class AuditEntry:
 
 @frozen_by_name
 class AuditAnswer:
-    """Requests that changed something or were refused to, oldest first."""
+    """Requests that changed something or were refused, oldest first."""
 
     requests: list[AuditEntry]
 
 
 @frozen_by_name
 class HookAnswer:
-    """Where state changes are told; the secret is not shown."""
+    """Where state changes are sent; the secret is not shown."""
 
     id: str
     url: str
@@ -73,7 +73,7 @@ class HookAnswer:
 
 @frozen_by_name
 class NewHook(HookAnswer):
-    """A hook with the secret its messages are signed with, shown this once."""
+    """A webhook with the secret that signs its messages, shown only once."""
 
     secret: str
 
@@ -105,7 +105,7 @@ class QuotaAnswer:
 
 @frozen_by_name
 class Reservation:
-    """Devices that are kept; times in seconds since the epoch, null where there is no edge."""
+    """Reserved devices; times in seconds since the epoch, null if open-ended."""
 
     name: str
     nodes: list[str]
@@ -118,6 +118,6 @@ class Reservation:
 
 @frozen_by_name
 class ReservationList:
-    """All that are not over."""
+    """All reservations that have not ended."""
 
     reservations: list[Reservation]

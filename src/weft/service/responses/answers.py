@@ -35,7 +35,7 @@ class Health:
 
 @frozen_by_name
 class Me:
-    """Who asks. `everywhere` sees the jobs of all; without `signed_in` nobody needs a token."""
+    """The caller; `everywhere` sees all tenants' jobs. Without `signed_in`, no token is needed."""
 
     name: str
     role: RoleWord
@@ -46,7 +46,7 @@ class Me:
 
 @frozen_by_name
 class Liveness:
-    """Whether a restart is not needed."""
+    """Whether the service works without a restart."""
 
     alive: bool
 
@@ -62,7 +62,7 @@ class HealthCheck:
 
 @frozen_by_name
 class Readiness:
-    """Whether everything is well."""
+    """Whether every part of the service works."""
 
     ready: bool
     checks: list[HealthCheck]
@@ -70,9 +70,9 @@ class Readiness:
 
 @frozen_by_name
 class Made:
-    """The id of a job that is on disk; of a sweep also those of its `jobs`.
+    """The id of a job that is on disk; for a sweep also the ids of its `jobs`.
 
-    `warning` says that it will probably fail as its like did; it is submitted all the same.
+    `warning` says that it will probably fail because similar jobs did; it is submitted.
     """
 
     id: str
@@ -100,7 +100,7 @@ class Part:
 
 @frozen_by_name
 class Notice:
-    """Something a person should read."""
+    """A message for people."""
 
     at: float
     level: str
@@ -111,13 +111,13 @@ class Notice:
 class JobAnswer(JobRow):
     """One job; times in seconds since the epoch.
 
-    `silent_s` is for how long a running job that used to report has not, if that is remarkable:
-    it may hang, or its machine may be out of reach. `pids` are told of a single job, by rank.
-    `app` is the sweep or application that it is a part of, and `parameters` its values there.
-    `after` names the jobs that it is to run after, by `ok`, `any` and `not_ok`. `suspended_by` is
-    who suspended it, from then until it is resumed: it may still have to leave its devices.
-    `plans` are the execution plans that it can run, `plan` the one that it was given, `device`
-    what the devices of its cluster are called.
+    `silent_s` is how long a running job that used to report has not reported, if that is unusual:
+    it may hang, or its machine may be out of reach. `pids`, by rank, are given for a single job
+    only. `app` is the sweep or application that it belongs to, and `parameters` its values there.
+    `after` names the jobs that it waits for, by `ok`, `any` and `not_ok`. `suspended_by` is the
+    person who suspended it, from then until it is resumed; it may still have to leave its devices.
+    `plans` are the execution plans that it can run, `plan` the current one, `device` the name for
+    devices in its cluster.
     """
 
     reason: str
@@ -165,8 +165,8 @@ class Events:
 class Start:
     """Seconds from now until a start, from simulations of the present state.
 
-    `p90` is null where fewer than nine in ten simulations reached a start. With 0 `simulations`
-    it was only counted from what is in front.
+    `p90` is null if fewer than nine in ten simulations reached a start. With 0 `simulations`, it is
+    an estimate from the jobs ahead.
     """
 
     p10: float | None
@@ -177,7 +177,7 @@ class Start:
 
 @frozen_by_name
 class Ahead:
-    """A job in front. Names of other tenants' jobs are not told."""
+    """A job in front. Names of other tenants' jobs are not shown."""
 
     id: str
     name: str
@@ -196,9 +196,10 @@ class Change:
 
 @frozen_by_name
 class Explanation:
-    """Why a job waits, or holds what it holds; `blocked_by` is the one thing in a word.
+    """Why a job waits, or holds what it holds; `blocked_by` names the cause in one word.
 
-    `decided_by` is the policy or layer that keeps it waiting, `left_out` what no time was left for.
+    `decided_by` is the policy or layer that keeps it waiting, `left_out` lists answers that there
+    was no time for.
     """
 
     id: str
@@ -217,11 +218,11 @@ class Explanation:
 
 @frozen_by_name
 class NodeAnswer:
-    """One machine; `held_gpus` are in use, by whoever, and `drained_gpus` are not to be used.
+    """One machine; `held_gpus` are in use by any job, and `drained_gpus` may not be used.
 
-    `links` is how its GPUs are joined, in a word; empty where nobody knows. `reason` is why its
-    cluster gives it no jobs, in the words of whoever drained it; empty where it gives it some.
-    `health` is what the driver of its GPUs tells.
+    `links` names how its GPUs are connected; empty if unknown. `reason` is why the cluster places
+    no jobs on it, as written by the person who drained it; empty if it places jobs there. `health`
+    is what the GPU driver reports.
     """
 
     id: str
@@ -248,7 +249,7 @@ class Nodes:
 
 @frozen_by_name
 class Done:
-    """What was done; `changed` is false where all was so before."""
+    """What was done; `changed` is false if nothing had to change."""
 
     done: str
     changed: bool = True
@@ -256,7 +257,7 @@ class Done:
 
 @frozen_by_name
 class PolicyAnswer:
-    """What decides: as people write it, and as fields; `trouble` is what is wrong with it."""
+    """The current policy: as people write it, and as fields; `trouble` is what is wrong with it."""
 
     policy: str
     spec: PartSpec
@@ -273,7 +274,7 @@ class Counts:
 
 @frozen_by_name
 class ClusterAnswer:
-    """The whole; `held` counts devices, `goodput` useful samples a second."""
+    """The cluster as a whole; `held` counts devices, `goodput` is useful samples per second."""
 
     now: float
     policy: str
@@ -294,7 +295,7 @@ class ClusterAnswer:
 
 @frozen_by_name
 class Outlook:
-    """When a job starts and ends from now, as things are and `then`, if something is changed."""
+    """When a job will start and end with the current settings, and `then`, with the change."""
 
     id: str
     name: str
@@ -306,7 +307,7 @@ class Outlook:
 
 @frozen_by_name
 class NeverStarts:
-    """So many jobs never start, for this reason; `jobs` are the first of them."""
+    """How many jobs never start for this reason; `jobs` are the first of them."""
 
     count: int
     because: str
@@ -315,10 +316,10 @@ class NeverStarts:
 
 @frozen_by_name
 class Comparison:
-    """Jobs simulated as things are and with a change; metrics as in `docs/reference/result.md`.
+    """Jobs simulated with the current settings and with a change.
 
-    `outlook` is of the caller's jobs, where it was simulated from now on; `never` are those that
-    a side leaves waiting for ever.
+    For the metrics see `docs/reference/result.md`. `outlook` lists the caller's jobs if the
+    simulation starts from now; `never` lists the jobs that a side never starts.
     """
 
     policies: dict[str, dict[str, float | None]]
@@ -349,8 +350,8 @@ class Used:
 class Tenant:
     """What one tenant used, and how many jobs it submitted.
 
-    `entitled_gpu_seconds` is its part of the cluster, by its `weight`, and no more than its jobs
-    asked for. `received` is the GPU time used over that; null where nothing was due.
+    `entitled_gpu_seconds` is its part of the cluster by `weight`, but no more than its jobs asked
+    for. `received` is the GPU time used divided by that; null if it was entitled to none.
     """
 
     tenant: str
@@ -373,9 +374,9 @@ class TenantShare:
 
 @frozen_by_name
 class SharesOverTime:
-    """What tenants received against their entitlement, in windows of `window_s` seconds.
+    """What tenants received compared with their entitlement, in windows of `window_s` seconds.
 
-    `at` is when each window begins; the last may not be over yet at `now`.
+    `at` is when each window begins; the last may still be open at `now`.
     """
 
     now: float
@@ -388,8 +389,8 @@ class SharesOverTime:
 class Accounts:
     """GPU time by tenant and by job, up to `now`; `next` is what `after` continues from.
 
-    `jain` is Jain's index of what tenants received of what they were entitled to: 1 where all
-    are treated alike; null for callers who see one tenant alone.
+    `jain` is Jain's index of what tenants received of what they were entitled to: 1 if all are
+    treated alike; null for callers that see only one tenant.
     """
 
     now: float

@@ -45,7 +45,8 @@ def _getter(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...
 def _missing(kind: type, name: str) -> EngineError:
     return EngineError(
         f"the service answered without {name!r} of {kind.__name__}",
-        hint="service and command line are of different versions; `weft --version` tells",
+        hint="service and command line are of different versions; compare them with `weft "
+        "--version`",
     )
 
 

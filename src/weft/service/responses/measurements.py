@@ -10,10 +10,10 @@ from weft.frozen import frozen_by_name
 
 @frozen_by_name
 class Measurements:
-    """As of its last report; null where nothing tells.
+    """Values of its last report; null if unknown.
 
-    `left_s` is the time that its steps to come take at their present speed. `waits_for_data` and
-    `gpu_busy` are parts of the time, `gpu_mem_gb` what it holds of the GPU where it holds most.
+    `left_s` is the time its remaining steps take at the present speed. `waits_for_data` and
+    `gpu_busy` are fractions of the time, `gpu_mem_gb` its memory on the GPU where it uses most.
     """
 
     steps: float | None = None
@@ -79,9 +79,9 @@ class NodeDevices:
 
 @frozen_by_name
 class GpuHealth:
-    """One GPU: `fault` says why it should not be used, `aside` that it is not, for that reason.
+    """One GPU: `fault` says why it should not be used, `aside` whether it is set aside for it.
 
-    `notes` are what else was seen: its temperature, errors of programs.
+    `notes` are other observations: its temperature, errors of programs.
     """
 
     gpu: int

@@ -10,7 +10,7 @@ from weft.service.responses.answers import Ahead, Part, Start
 
 @frozen_by_name
 class Moved:
-    """A running job that would go elsewhere, and what that costs and gains."""
+    """A running job that would move, and what that costs and gains."""
 
     id: str
     name: str

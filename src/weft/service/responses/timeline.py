@@ -13,10 +13,10 @@ EndWord = Literal["", "finished", "preempted", "failed", "cancelled", "suspended
 
 @frozen_by_name
 class HeldSpan:
-    """A job on devices from `start` to `end`, null while it is there. Others' jobs have no name.
+    """A job on devices from `start` to `end`, null while it is there.
 
-    `lost_gpu_s` is the work since the last checkpoint of one that was stopped or failed, null
-    where it has never written one.
+    Jobs of other tenants have no name. `lost_gpu_s` is the work since the last checkpoint of a job
+    that was stopped or failed, null if it never wrote one.
     """
 
     job: str
@@ -33,10 +33,10 @@ class HeldSpan:
 
 @frozen_by_name
 class TimelineAnswer:
-    """Spans that reach into a window; `left_out` short ones where there are very many.
+    """Spans that overlap a window; if there are very many, `left_out` short ones are omitted.
 
-    `begun` is the time of the first event there is. `part_read` is how much of the log has been
-    read so far, 1 for all. `seq` is what `after` goes on from.
+    `begun` is the time of the first event. `part_read` is the fraction of the log read so far, 1
+    for all. `seq` is the value for the next `after`.
     """
 
     now: float
@@ -49,7 +49,7 @@ class TimelineAnswer:
 
 @frozen_by_name
 class MoveAnswer:
-    """A job whose devices a decision changed; of others' jobs only the numbers."""
+    """A job whose devices a decision changed; for jobs of other tenants only the numbers."""
 
     job: str
     name: str
@@ -61,7 +61,7 @@ class MoveAnswer:
 
 @frozen_by_name
 class DecisionAnswer:
-    """One decision; `took_s` and `numbers` (a gap, prices by kind) where they are still known."""
+    """One decision; `took_s` and `numbers` (a gap, prices by kind) if they are still known."""
 
     number: int
     at: float

@@ -20,12 +20,12 @@ class Place:
 
 @frozen_by_name
 class WatchedJob(JobRow):
-    """One job in short; times in seconds since the epoch. `GET /jobs/ID` tells more.
+    """One job in short; times in seconds since the epoch.
 
-    `why` is the number of its reason in `reasons`, 0 for none. `on` is where it runs, is about
-    to, or has not left yet. `share` is its part of each device, `pace` its speed beside its
-    neighbours as a part of that alone, as it measured. It is `suspended` from when it was asked to
-    be until it is resumed.
+    `GET /jobs/ID` has more. `why` is the number of its reason in `reasons`, 0 for none. `on` is
+    where it runs, is about to run, or has not left yet. `share` is its fraction of each device,
+    `pace` its measured speed beside its neighbours relative to alone. It is `suspended` from the
+    request until it is resumed.
     """
 
     why: int
@@ -37,7 +37,7 @@ class WatchedJob(JobRow):
 
 @frozen_by_name
 class ClusterPulse:
-    """The whole in a few numbers; `held` counts devices."""
+    """The cluster in a few numbers; `held` counts devices."""
 
     now: float
     speed: float
@@ -52,13 +52,11 @@ class ClusterPulse:
 
 @frozen_by_name
 class Watched:
-    """What a message holds: all there is in a `snapshot`, what changed in an `update`.
+    """A message: everything in a `snapshot`, the changes in an `update`.
 
-    Of many jobs a snapshot holds those that have devices; the others follow at once as updates, and
-    only the last of these has an `id`.
-
-    `nodes` are those that changed. `reasons` are texts by number, those that changed; jobs refer
-    to them.
+    If there are many jobs, a snapshot holds those that have devices; the others follow at once as
+    updates, and only the last of these has an `id`. `nodes` are those that changed. `reasons` are
+    the changed texts by number; jobs refer to them.
     """
 
     cluster: ClusterPulse
@@ -69,9 +67,9 @@ class Watched:
 
 @frozen_by_name
 class Waiting:
-    """A waiting job: its place among all, and seconds until its start in parts of simulations.
+    """A waiting job: its place among all, and quantiles of the simulated seconds until it starts.
 
-    What is null was not reached in the simulations.
+    A value is null if the simulations did not reach it.
     """
 
     id: str
@@ -83,7 +81,7 @@ class Waiting:
 
 @frozen_by_name
 class Queue:
-    """Waiting jobs; it is worth to ask again after `again_s` seconds."""
+    """Waiting jobs; poll again after `again_s` seconds."""
 
     jobs: list[Waiting]
     again_s: float
@@ -107,9 +105,9 @@ class JobText:
 
 @frozen_by_name
 class PolicyEntry:
-    """One policy: what it is for, where it comes from, its parameters with their defaults.
+    """One policy: its purpose, its origin, and its parameters with their defaults.
 
-    `refused` is why this service cannot use it; empty if it can. `said` are the fields of its
+    `refused` is why this service cannot use it; empty if it can. `said` holds the fields of its
     page: Paper, Objective, Needs, Controls, Cost and Deviations.
     """
 
@@ -123,7 +121,7 @@ class PolicyEntry:
 
 @frozen_by_name
 class PolicyEntries:
-    """Every policy there is, and which one decides."""
+    """All policies, and the current one."""
 
     active: str
     policies: list[PolicyEntry]

@@ -23,7 +23,7 @@ MOST_SPANS = 4_000
 
 @frozen_by_name
 class Progress:
-    """How far the simulation of one side is, 0 to 1."""
+    """The progress of one simulation, 0 to 1."""
 
     label: str
     part: float
@@ -31,7 +31,7 @@ class Progress:
 
 @frozen_by_name
 class MetricColumn:
-    """A number of `policies`: what it is called, how it is written, and which way is better."""
+    """A metric of `policies`: its name, its format, and whether higher or lower is better."""
 
     name: str
     heading: str
@@ -43,7 +43,7 @@ class MetricColumn:
 class Sides:
     """One side in detail: hours from submission to end and to start, sorted, of its jobs.
 
-    `spans` are who held which devices when, where the run is small enough to look at; times in
+    `spans` say which job held which devices when, if the run is small enough to draw; times in
     seconds since `begun`.
     """
 
@@ -55,7 +55,7 @@ class Sides:
 
 @frozen_by_name
 class WhatIfLine:
-    """One line of the answer: progress, or the result, or what went wrong."""
+    """One line of the answer: progress, the result, or an error."""
 
     progress: Progress | None = None
     result: Comparison | None = None
@@ -77,7 +77,7 @@ def metric_columns() -> list[MetricColumn]:
 def tell_never(
     never: Mapping[str, Sequence[never_starts.NeverStarts]],
 ) -> dict[str, list[NeverStarts]]:
-    """By side, as it is told."""
+    """By side, as it is answered."""
     return {
         label: [
             NeverStarts(count=starts.count, because=starts.because, jobs=[*starts.jobs])

@@ -1,6 +1,6 @@
 """Watching the cluster: what changed since the last look, described once for all who look.
 
-Events come as they happen; those who watch are told what they come to, at most twice a second, and
+Events come as they happen; watching clients get the resulting changes, at most twice a second, and
 what jobs report of themselves less often. Nothing is done while nobody watches.
 """
 
@@ -27,7 +27,7 @@ from weft.service.streams.watch_rows import Reasons, row_of
 
 SOON_S = 0.5  # between messages, while something happens
 LATER_S = 4.0  # between looks at reports, reasons and machines
-REMEMBERED = 1_000  # messages that somebody who comes back is told of
+REMEMBERED = 1_000  # messages that a returning client gets
 ENDED_SHOWN = 300  # of the jobs submitted last, those that have ended
 PART = 1_000  # rows of a snapshot's messages: who looks sees the first while the others come
 AT_ONCE_S = 0.01  # rows are described before others are let in, for as long as that took
@@ -207,7 +207,7 @@ class LiveUpdates:
     # ---- telling
 
     def _missed(self, last: str) -> list[Delta] | None:
-        """What somebody missed who was told everything up to `last`; None if that is not known."""
+        """What a client missed that has everything up to `last`; None if that is not known."""
         boot, _, number = last.partition("-")
         if boot != self._boot or not number.isdecimal() or not self._looks:
             return None
@@ -227,8 +227,8 @@ class LiveUpdates:
     async def _snapshot(self, who: Caller, number: int) -> AsyncGenerator[bytes, None]:
         """Everything in parts: machines and jobs on them first, the others as updates.
 
-        Only the last says that all up to `number` is told: who loses the connection before is told
-        everything again.
+        Only the last says that all up to `number` is sent: a client that loses the connection
+        before gets everything again.
         """
         jobs = self._live.driver.ledger.jobs
         if not self._nodes:
@@ -293,9 +293,9 @@ class LiveUpdates:
         reasons: frozenset[int],
         number: int | None,
     ) -> bytes:
-        """One message, after which all up to `number` is told. Rows were written before.
+        """One message, after which everything up to `number` is sent. Rows were written before.
 
-        Nobody is told a reason that none of his jobs has: it may quote what another's job printed.
+        A user gets only reasons of their own jobs: a reason may quote what another's job printed.
         """
         rows = [self._rows[job] for job in jobs if job in self._rows]
         if not who.everywhere:

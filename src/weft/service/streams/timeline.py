@@ -84,7 +84,7 @@ class Move:
 
 @frozen
 class Decision:
-    """One decision: what changed, how many were told why they wait, and who decided instead."""
+    """One decision: what changed, how many jobs got a reason, and which policy decided instead."""
 
     number: int
     at: float

@@ -1,4 +1,4 @@
-"""Jobs as those see them who watch many: short rows, and reasons that are told once for all."""
+"""Jobs for clients that watch many: short rows, and reasons that are sent once for all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_REASONS = 50_000
 class Reasons:
     """Why jobs wait, by number. Jobs that ask for the same wait for the same, and share one.
 
-    When it changes, its text is told again and none of their rows.
+    When it changes, its text is sent again and none of their rows.
     """
 
     texts: dict[int, str] = field(default_factory=dict)

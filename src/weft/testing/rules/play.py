@@ -61,7 +61,7 @@ def play(scenario: Scenario) -> Problem | None:
 
 
 class _Game:
-    """The scheduler, its clock, and an engine that does at once what it is told."""
+    """The scheduler, its clock, and an engine that carries out every action at once."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario

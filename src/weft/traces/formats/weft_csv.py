@@ -193,5 +193,5 @@ class _Reader:
 
 
 FORMAT = Format(
-    "weft-csv", "our own CSV, one job a line; every trace can be written as one", sniff, load
+    "weft-csv", "Weft's own CSV, one job per line; every trace can be written as one", sniff, load
 )

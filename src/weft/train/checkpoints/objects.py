@@ -1,10 +1,10 @@
 """Checkpoints in an object store, by any address that fsspec opens (`s3://`, `gs://`, ...).
 
 Stores have no locks and no renames, so nothing is ever overwritten. Each attempt claims the next
-number in `claim-NUMBER` when it starts and puts it into the names of what it writes; whoever has
-the highest owns the place, and what others write late is older than anything of the owner's. A
-checkpoint is written to a file beside the job first, and is there when the store has all of it:
-its last line says whether it does.
+number in `claim-NUMBER` when it starts and puts it into the names of what it writes; an attempt
+that has the highest owns the place, and what others write late is older than anything of the
+owner's. A checkpoint is written to a file beside the job first, and is there when the store has all
+of it: its last line says whether it does.
 """
 
 from __future__ import annotations

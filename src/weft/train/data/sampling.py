@@ -2,7 +2,7 @@
 
 An epoch is one permutation of the data set, fixed by seed and epoch alone. A step takes the next
 `batch` samples of it and deals them evenly to accumulate x ranks cells. Position is all
-there is to remember: whoever resumes at it, with however many ranks, sees the rest once.
+there is to remember: a run that resumes at it, with any number of ranks, sees the rest once.
 """
 
 from __future__ import annotations

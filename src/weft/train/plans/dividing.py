@@ -70,7 +70,7 @@ def divide_tensors(model: nn.Module, mesh: DeviceMesh, styles: Mapping[str, str]
                 plan[name] = STYLES[style]()
     if not plan:
         raise TrainError(
-            "the plan divides tensors, and no layer is said to be divisible",
+            "the plan divides tensors, and no layer is declared divisible",
             hint='pass tensor={"*.up": "column", "*.down": "row"} with names of your layers',
         )
     parallelize_module(model, mesh, plan)

@@ -257,7 +257,7 @@ class LiveResize:
             raise SystemExit(0)
         job.take_state(message["state"])
         rank, size = plan.members.index(self._me), len(plan.members)
-        # Whoever takes another's place goes on with its random numbers, all others with their own.
+        # A rank that takes another's place continues its random numbers, all others their own.
         place = (0, 1) if message["place"] == (rank, size) else (rank + 1, size + 1)
         rng_state.restore([message["random"]], *place, self._gang.device)
         with self._lock:

@@ -1,7 +1,7 @@
 """Tensors out of the memory of another process on the same machine, copied once and by the reader.
 
 Linux lets a process read the memory of another one of the same user; on a GPU, CUDA lets processes
-open each other's allocations. Neither is sure to be allowed: whoever cannot read is told so by an
+open each other's allocations. Neither is sure to be allowed: a rank that cannot read gets an
 OSError or a RuntimeError, and asks to be sent the tensors instead.
 """
 

@@ -177,7 +177,7 @@ def _unpack(header: torch.Tensor) -> tuple[Origin | None, Any]:
     return origin, skeleton
 
 
-# ---- the tensors, read by whoever receives them
+# ---- the tensors, read by the receiving rank
 
 
 def _read_bodies(origin: Origin, slots: Sequence[_Slot], device: torch.device) -> bool:

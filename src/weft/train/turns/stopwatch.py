@@ -58,7 +58,7 @@ class CpuClock:
 
 
 class CudaClock:
-    """Moments are events; a thread waits for the device where somebody must be told."""
+    """Moments are events; a thread waits for the device if somebody needs the result."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -85,7 +85,7 @@ class CudaClock:
         self._pending.put((event, then))
 
     def close(self) -> None:
-        """End the watching thread after what it was told to wait for."""
+        """End the watching thread after the last event it waits for."""
         self._pending.put(None)
         self._watcher.join(timeout=5.0)
 

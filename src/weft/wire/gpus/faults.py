@@ -27,7 +27,7 @@ OF_OTHERS = (
 
 
 def is_fault(text: str) -> bool:
-    """Whether a line tells of a fault, whoever's it was."""
+    """Whether a line reports a fault, whatever caused it."""
     return any(words in text for words in (*FAULTS, *OF_OTHERS))
 
 

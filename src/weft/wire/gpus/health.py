@@ -64,7 +64,7 @@ class Reading:
 
     @property
     def counters(self) -> dict[str, float]:
-        """What can be drawn over time, as far as it is told."""
+        """What can be drawn over time, as far as it is known."""
         told = {
             "sm": self.sm,
             "held_gb": self.held_gb,

@@ -74,12 +74,12 @@ def wrong(plan: Plan, controls: Controls = Controls.NOTHING) -> str:
         ({model.JobId("who"): on(0)}, "names 'who', which is not an active job"),
         (
             {A: on(0, 1), B: on(1, 2)},
-            "gives 'b' what is not there: GPU 1 of v100-1 is claimed to 1.00 already",
+            "gives 'b' devices that it cannot have: GPU 1 of v100-1 is claimed to 1.00 already",
         ),
-        ({A: on(3, 4)}, "gives 'a' what is not there: GPU 4 of v100-1 does not exist"),
+        ({A: on(3, 4)}, "gives 'a' devices that it cannot have: GPU 4 of v100-1 does not exist"),
         (
             {A: on(0, 1, node=model.NodeId("n9"))},
-            "gives 'a' what is not there: node 'n9' is not in the cluster",
+            "gives 'a' devices that it cannot have: node 'n9' is not in the cluster",
         ),
         ({A: on(0)}, "gives 'a' 1 GPU; it takes 2 to 2"),
         ({A: on(0, 1, 2)}, "gives 'a' 3 GPUs; it takes 2 to 2"),

@@ -132,7 +132,7 @@ def test_a_plan_that_is_wrong_about_one_job_is_made_without_it() -> None:
     plan = SkipFailing(Generous()).decide(view_of(8, *jobs(4, 1)))
 
     assert set(plan.changes) == {"job0", "job2", "job3"}
-    assert "what is not there" in plan.reasons[JobId("bad1")]
+    assert "devices that it cannot have" in plan.reasons[JobId("bad1")]
 
 
 def test_nothing_is_changed_where_nothing_fails() -> None:

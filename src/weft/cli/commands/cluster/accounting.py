@@ -29,8 +29,8 @@ def accounting(
 ) -> None:
     """Show the GPU time that each tenant used, and was entitled to.
 
-    By whole days in UTC. `--csv` has it job by job, `--json` too for the first hundred. With
-    `--over-time` a line a window of time, the latest last.
+    Counts whole days in UTC. `--csv` has a row per job, and so has `--json` for the first hundred
+    jobs. `--over-time` prints one line per time window, the latest last.
     """
     from weft.cli.connect.client import Client
     from weft.cli.view.screen import console, print_json, write_bytes

@@ -17,9 +17,7 @@ def audit(
     about: Annotated[
         str, typer.Argument(help="A job's id, or a part of a path such as /tokens.")
     ] = "",
-    since: Annotated[
-        str, typer.Option(help="Only what is more recent than this, such as 2h or 7d.")
-    ] = "",
+    since: Annotated[str, typer.Option(help="Only requests from the last 2h, 7d, ...")] = "",
     name: Annotated[str, typer.Option(help="Only requests with this token: its name or id.")] = "",
     tenant: Annotated[str, typer.Option(help="Only requests with this tenant's tokens.")] = "",
     failed: Annotated[
@@ -50,4 +48,4 @@ def audit(
         Column("about", lambda row: words.plain(row.about), drop=1, most=32),
         Column("answer", lambda row: str(row.status), right=True),
     ]
-    show_rows(answer, columns, answer.requests, "nothing is recorded that fits", as_json=as_json)
+    show_rows(answer, columns, answer.requests, "no recorded request matches", as_json=as_json)

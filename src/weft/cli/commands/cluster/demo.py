@@ -26,22 +26,22 @@ LABELS = ("", "batch", "goodput")
 def demo(
     slots: Annotated[int, typer.Option(help="CPU slots to schedule on.", min=1, max=64)] = 4,
     policy: Annotated[
-        str, typer.Option("--policy", "-p", help="The policy; by default two take turns.")
+        str, typer.Option("--policy", "-p", help="The policy; default: two policies take turns.")
     ] = "",
-    port: Annotated[int, typer.Option(help="Where the API is; another if taken.")] = 7878,
+    port: Annotated[int, typer.Option(help="Port of the API; another one if it is taken.")] = 7878,
     leave: Annotated[
         bool,
         typer.Option("--exit", help="Exit when the jobs are done; the same as WEFT_DEMO_EXIT=1."),
     ] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Exit when the jobs are done; the service goes on.")
+        bool, typer.Option("--keep", help="Exit when the jobs are done; the service keeps running.")
     ] = False,
 ) -> None:
-    """Try it: the service here with its web page, and real training jobs.
+    """Try Weft: start the service and its web page here, with real training jobs.
 
-    Six PyTorch jobs of different nature share a few CPU slots. The live view shows who holds
-    what, batch sizes, goodput and the queue; the page shows more. Afterwards the service stays
-    until Ctrl-C where a terminal is attached, with --keep for good; else it leaves.
+    Six different PyTorch jobs share a few CPU slots. The live view shows which job holds what,
+    batch sizes, goodput and the queue; the page shows more. Afterwards the service runs until
+    Ctrl-C if a terminal is attached, or for good with --keep; otherwise it exits.
     """
     import tempfile
 
@@ -72,7 +72,7 @@ def demo(
                 if stay.wanted:
                     keep_feeding(client.url)
                     text = (
-                        "the service goes on and a job comes from time to time; "
+                        "the service keeps running and a job arrives from time to time; "
                         f"`kill {stay.pid}` ends both, {folder} is its state"
                     )
                     screen.print(text, soft_wrap=True)
@@ -247,8 +247,8 @@ def what_next(url: str, jobs: list[str]) -> str:
     path = "" if shutil.which("weft") else f" PATH={Path(sys.executable).parent}:$PATH"
     lines = (
         (f"export WEFT_URL={url}{path}", "in another terminal, then:"),
-        ("weft top", "who holds what, live"),
-        (f"weft job {name}", "what became of a job"),
+        ("weft top", "which job holds what, live"),
+        (f"weft job {name}", "what happened to a job"),
         ("weft run --gpus 2 -- python -c 'print(1)'", "a job of your own"),
         ("weft plan --gpus 4", "what would happen to a job"),
         ("weft what-if --policy fifo", "the same jobs under another policy"),

@@ -40,7 +40,7 @@ def doctor(
     ] = Path("weft-state"),
     as_json: o.AsJson = False,
 ) -> None:
-    """Check this machine and the service, a line each.
+    """Check this machine and the service, one line per check.
 
     Ports, rights, GPU driver, MPS, checkpoints folder, clock, disk and engine. Exits with 1 if
     something is bad.
@@ -106,9 +106,9 @@ def _port(url: str) -> Finding:
 
     port = urlsplit(url).port or 80
     if is_free(port):
-        text = f"none answers at {url}; port {port} is free for `weft serve`"
+        text = f"no service answers at {url}; port {port} is free for `weft serve`"
         return Finding("service", "bad", text)
-    return Finding("service", "bad", f"{url} is taken by something that is no service of Weft")
+    return Finding("service", "bad", f"{url} is used by another program, not by a Weft service")
 
 
 def check_folders(state: Path) -> Iterator[Finding]:

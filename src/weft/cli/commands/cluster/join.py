@@ -23,21 +23,24 @@ def join(
     ] = "",
     kind: Annotated[str, typer.Option(help="The kind of its GPUs; default: detected.")] = "",
     gpus: Annotated[
-        int | None, typer.Option(help="How many GPUs it gives; default: all.", min=0)
+        int | None, typer.Option(help="How many of its GPUs to use; default: all.", min=0)
     ] = None,
     slots: Annotated[
         int, typer.Option(help="CPU slots where there are no GPUs; 0: one per core.", min=0)
     ] = 0,
-    ip: Annotated[str, typer.Option(help="Its address for the others; default: detected.")] = "",
+    ip: Annotated[
+        str, typer.Option(help="Its address for the other nodes; default: detected.")
+    ] = "",
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File with the cluster's token; else it is read from stdin."),
+        typer.Option(help="File with the cluster's token; default: read from stdin."),
     ] = None,
     files: Annotated[
-        str, typer.Option(help="Folder for files of jobs where none is shared.", metavar="FOLDER")
+        str,
+        typer.Option(help="Folder for job files if there is no shared folder.", metavar="FOLDER"),
     ] = "",
     leave_s: Annotated[
-        float, typer.Option(help="Seconds that jobs have to save and move when it leaves.", min=0)
+        float, typer.Option(help="Seconds for jobs to save and move when it leaves.", min=0)
     ] = 60.0,
     unit: Annotated[
         bool | None,
@@ -49,7 +52,7 @@ def join(
 ) -> None:
     """Make this machine a node of a cluster.
 
-    Ctrl-C and SIGTERM make it leave: its jobs save and move to others.
+    On Ctrl-C or SIGTERM the machine leaves: its jobs save and move to other nodes.
     """
     with user_errors():
         from weft.app.join import Joining, find_token, join_cluster, write_join_unit

@@ -20,7 +20,7 @@ PROTOCOL = "2025-06-18"
 MOST = 100  # jobs that a list tells, the last submitted
 TOLD = ("id", "name", "tenant", "user", "state", "reason", "gpus", "kinds", "submitted", "started")
 NO_METHOD, BAD_PARAMS = -32601, -32602
-JOB = {"job": {"type": "string", "description": "A job's id, name or unique beginning."}}
+JOB = {"job": {"type": "string", "description": "A job's id, name or unique prefix."}}
 FILE = {"file": {"type": "object", "description": "The fields of a job file: command, gpus, ..."}}
 
 
@@ -35,10 +35,10 @@ class Tool:
 
 
 def mcp() -> None:
-    """Serve assistants by the Model Context Protocol, on standard input.
+    """Serve assistants over the Model Context Protocol, on standard input.
 
-    They can list jobs, explain why one waits, plan, compare what-ifs, and submit after a
-    confirmation. WEFT_URL and WEFT_TOKEN say where, and on whose behalf.
+    Assistants can list jobs, explain why one waits, plan, compare what-ifs, and submit after a
+    confirmation. Set WEFT_URL and WEFT_TOKEN to the service and to the token that they use.
     """
     from weft.cli.connect.client import Client
     from weft.cli.view.errors import user_errors
@@ -151,12 +151,18 @@ def _submit(client: Client, arguments: Mapping[str, Any]) -> Any:
 
 TOOLS: Mapping[str, Tool] = {
     "list_jobs": Tool(
-        f"Jobs with their state and why they wait: the last {MOST}, few that have ended.",
+        f"Jobs with their state and why they wait: the last {MOST}, including a few that have "
+        f"ended.",
         {"state": {"type": "string", "description": "Such as running or pending."}},
         (),
         _list,
     ),
-    "explain": Tool("Why a job waits, who holds what it needs, and when.", JOB, ("job",), _explain),
+    "explain": Tool(
+        "Why a job waits, which jobs hold what it needs, and when it may start.",
+        JOB,
+        ("job",),
+        _explain,
+    ),
     "plan": Tool("What would happen to a job now; nothing is queued.", FILE, ("file",), _plan),
     "what_if": Tool(
         "When jobs start and end from now on if something were different.",

@@ -15,11 +15,14 @@ NodeId = Annotated[str, typer.Argument(help="A machine (`weft nodes`).", metavar
 
 def nodes(
     health: Annotated[
-        bool, typer.Option("--health", help="How their GPUs are, and which are set aside and why.")
+        bool,
+        typer.Option(
+            "--health", help="Show the health of their GPUs, and which are set aside and why."
+        ),
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """List the machines, what they have, and who is on them."""
+    """List the machines, their GPUs, and the jobs on them."""
     from weft.cli.connect.client import Client
     from weft.cli.connect.pages import active_jobs
     from weft.cli.view.screen import console, print_json
@@ -38,7 +41,10 @@ def nodes(
         screen.print(health_table(answer.nodes, screen.width))
         return
     if health:
-        screen.print("no machine tells how its GPUs are: none has a driver that the engine can ask")
+        screen.print(
+            "no machine reports the health of its GPUs: the engine cannot query a driver on any "
+            "of them"
+        )
         return
     screen.print(*troubles, nodes_table(answer.nodes, held, screen.width), sep="\n")
 
@@ -52,25 +58,26 @@ def drain(
         ),
     ],
     when_done: Annotated[
-        bool, typer.Option("--when-done", help="Let jobs that are there run to their end.")
+        bool, typer.Option("--when-done", help="Let the jobs there run to their end.")
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Move every job off a machine and place no more there.
 
-    All its jobs are stopped, those that may not be preempted too: they have their grace time to
-    write a checkpoint, then wait to be started elsewhere from the last one. `weft cancel` is for
-    those that should not come back. It stays drained over restarts, until `weft undrain`.
+    Stops all its jobs, including those that may not be preempted: they have their grace time to
+    write a checkpoint, then wait to start elsewhere from the last one. Use `weft cancel` for jobs
+    that should not come back. The machine stays drained, also across restarts, until `weft
+    undrain`.
     """
     text = f"{node} is drained; its jobs are asked to leave and start again elsewhere"
     if when_done:
-        text = f"{node} gets no more jobs; those that are there run to their end"
+        text = f"{node} gets no more jobs; the jobs there run to their end"
     name, _, gpus = node.partition(":")
     _tell(name, "drain", text, as_json=as_json, gpus=gpus, when_done=when_done)
 
 
 def undrain(node: NodeId, as_json: o.AsJson = False) -> None:
-    """Use a machine again that was drained or set aside."""
+    """Put a machine that was drained or set aside back into service."""
     _tell(node, "undrain", f"{node} is in use again", as_json=as_json)
 
 

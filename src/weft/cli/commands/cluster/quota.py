@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weft.cli.connect.client import Client
 
 quota = typer.Typer(
-    help="Limits and weights of tenants (admins).", no_args_is_help=True, add_completion=False
+    help="Set limits and weights of tenants (admins).", no_args_is_help=True, add_completion=False
 )
 
 GPUS = partial(typer.Option, metavar="N")
@@ -51,15 +51,15 @@ def set_quota(
     ] = None,
     own: Annotated[
         float | None,
-        GPUS(help="GPUs of its own: lent while idle, and taken back when its jobs need them."),
+        GPUS(help="GPUs that it owns: lent while idle, and taken back when its jobs need them."),
     ] = None,
     parent: Annotated[
         str | None,
-        typer.Option(help="The group it is in, which may have GPUs of its own.", metavar="GROUP"),
+        typer.Option(help="The group it belongs to, which may own GPUs.", metavar="GROUP"),
     ] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Set rules of one tenant; those that are not named stay. Running jobs are left alone."""
+    """Set rules of one tenant; its other rules stay. Running jobs are left alone."""
     from weft.cli.connect.client import Client
 
     given: dict[str, float | str | None] = {
@@ -78,7 +78,7 @@ def set_quota(
             )
         if "@" in tenant and set(rules_given) != {"limits"}:
             raise InvalidConfig(
-                f"{tenant!r} is about GPUs of one kind; weights and guarantees are of all kinds",
+                f"{tenant!r} is for GPUs of one kind; weights and guarantees are for all kinds",
                 hint="set --gpus for it, and the others for the tenant alone",
             )
         client = Client()
@@ -97,11 +97,13 @@ def lending(
     ] = None,
     min_run: Annotated[
         str | None,
-        typer.Option(help="How long a job runs before it has to give way: 10m.", metavar="TIME"),
+        typer.Option(
+            help="How long a job may run before it has to give the GPUs back: 10m.", metavar="TIME"
+        ),
     ] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Set how GPUs that are tenants' own are lent; what is not named stays."""
+    """Set how GPUs that tenants own are lent; settings not given stay."""
     from weft.cli.connect.client import Client
     from weft.cli.options.shared import seconds
 
@@ -128,7 +130,7 @@ def remove(tenant: Whose, as_json: o.AsJson = False) -> None:
         rules = _rules(client)
         if not any(tenant in rules[rule] for rule in RULES):
             raise UnknownName(
-                f"there are no rules of {tenant!r}", hint="`weft quota list` shows all"
+                f"there are no rules for {tenant!r}", hint="`weft quota list` shows all"
             )
         for rule in RULES:
             rules[rule].pop(tenant, None)
@@ -174,5 +176,5 @@ def _show(answer: QuotaAnswer, *, as_json: bool) -> None:
         Column("guaranteed", number(answer.guaranteed), right=True),
         Column("holds", number(answer.held), right=True),
     ]
-    none = "no rules: every tenant may hold all, and weighs the same"
+    none = "no rules: every tenant may hold all GPUs, and all have the same weight"
     show_rows(answer, columns, named, none, as_json=as_json)

@@ -23,7 +23,7 @@ Name = Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")]
 
 @reserve.command("list")
 def list_reservations(as_json: o.AsJson = False) -> None:
-    """List what is kept, now and later."""
+    """List current and future reservations."""
     from weft.cli.connect.client import Client
 
     with user_errors():
@@ -39,7 +39,7 @@ def add(
         typer.Argument(help="Machines, or some of their GPUs: n1 n2:0-3.", metavar="NODE..."),
     ],
     tenant: Annotated[
-        str, typer.Option(help="Who may use them; default: nobody, for maintenance.")
+        str, typer.Option(help="The tenant that may use them; default: none, for maintenance.")
     ] = "",
     start: Annotated[
         str, typer.Option(help="When it begins: 2026-11-20T08:00, or in 2h; default: now.")
@@ -48,14 +48,15 @@ def add(
         str, typer.Option(help="When it ends: a time, or 4h after it began; default: never.")
     ] = "",
     when_done: Annotated[
-        bool, typer.Option("--when-done", help="Let jobs that are there run to their end.")
+        bool, typer.Option("--when-done", help="Let the jobs there run to their end.")
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Keep machines or GPUs of them, from now or from a time on.
+    """Reserve machines, or some of their GPUs, from now or from a given time.
 
-    Jobs that say how long they take are not placed there unless they end before it begins; others
-    that are still there are stopped then, and go on elsewhere from their last checkpoint.
+    A job that says how long it takes is placed there only if it ends before the reservation begins.
+    Jobs that are still there when it begins are stopped, and continue elsewhere from their last
+    checkpoint.
     """
     from weft.cli.connect.client import Client, at
 
@@ -73,7 +74,7 @@ def add(
 
 @reserve.command()
 def remove(name: Name, as_json: o.AsJson = False) -> None:
-    """Release its devices for everybody."""
+    """Remove a reservation; all jobs may use its devices again."""
     from weft.cli.connect.client import Client, at
     from weft.cli.view.screen import console, print_json
 
@@ -121,4 +122,4 @@ def _show(answer: Any, reservations: list[Reservation], *, as_json: bool) -> Non
             drop=2,
         ),
     ]
-    show_rows(answer, columns, reservations, "nothing is kept for anybody", as_json=as_json)
+    show_rows(answer, columns, reservations, "no reservations", as_json=as_json)

@@ -45,7 +45,7 @@ def serve(
     config: Annotated[  # noqa: ARG001 - read before all others
         Path | None,
         typer.Option(
-            help="A file with these options, TOML or YAML; those given here win.",
+            help="Read these options from a TOML or YAML file; options given here override it.",
             metavar="FILE",
             callback=read_config,
             is_eager=True,
@@ -54,12 +54,14 @@ def serve(
     options: ServeOptions,
     standby: Annotated[
         bool,
-        typer.Option("--standby", help="Wait while another service leads; take over from it."),
+        typer.Option(
+            "--standby", help="Wait while another service leads, and take over when it stops."
+        ),
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
     log_folder: Annotated[
         Path | None,
-        typer.Option(help="Also log to files of this folder, one a day.", metavar="FOLDER"),
+        typer.Option(help="Also log to this folder, one file per day.", metavar="FOLDER"),
     ] = None,
     print_config: Annotated[
         bool,
@@ -68,7 +70,8 @@ def serve(
 ) -> None:
     """Run the scheduler service: REST API, events, metrics.
 
-    Jobs go on when it ends, and are taken up again when it starts with the same --state.
+    Jobs keep running when the service exits; it finds them again when it starts with the same
+    --state.
     """
     table = context.meta.get(USERS) if options.users is None else None
     if print_config:
@@ -108,12 +111,12 @@ def serve(
 
 
 def _wait_for_turn(state: Path, database: str) -> Standby:
-    """Stand by until nobody leads; whoever started us hears that we are well."""
+    """Stand by until no service leads; notify the parent process that this one is alive."""
     from weft.app.serve.standby import Standby, open_place
     from weft.service.watchdog import tell
 
     place = open_place(state, database)
-    typer.echo(f"standing by for the service of {place.name}")
+    typer.echo(f"standing by for the service at {place.name}")
     tell(os.environ, "READY=1\nSTATUS=standing by")
     turn = Standby(place, lambda: tell(os.environ, "WATCHDOG=1"))
     turn.wait()
@@ -133,9 +136,12 @@ def daily_log(folder: Path) -> logging.Handler:
 
 
 def announce(url: str, state: object) -> None:
-    """Say where the service is, for people and for whoever started us."""
+    """Print where the service is, for people and for the parent process."""
     typer.echo(f"weft serves {url} (API: {url}/docs), state in {state}")
-    typer.echo("Ctrl-C ends the service; jobs go on and are taken up again")
+    typer.echo(
+        "Ctrl-C stops the service; jobs keep running, and the service finds them when it starts "
+        "again"
+    )
 
 
 def announce_joining(line: str) -> None:

@@ -23,7 +23,7 @@ MARKS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 @state.command()
 def check(folder: Folder = HERE, as_json: o.AsJson = False) -> None:
-    """Check that log, snapshots and folders are intact, and say what to do; also while it runs."""
+    """Check that log, snapshots and folders are intact; the service may keep running."""
     from dataclasses import asdict
 
     from weft.app.state.check import check_state
@@ -78,7 +78,10 @@ def prune(
     keep_gb: KeepGigabytes = 0.0,
     keep_events: KeepEvents = 5_000_000,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be removed; also while it runs.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Only show what would be removed; the service may keep running."
+        ),
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:
@@ -105,7 +108,7 @@ def prune(
 
 @state.command("accept-loss")
 def accept_loss(folder: Folder = HERE) -> None:
-    """Continue without events that the log lacks; what they recorded is lost for good."""
+    """Continue without the events missing from the log; what they recorded is lost for good."""
     from weft.app.state.check import accept_loss as accept
 
     with user_errors():

@@ -13,7 +13,9 @@ from weft.cli.view.errors import user_errors
 from weft.service.responses.admin import NewToken, TokenAnswer, TokenList
 
 token = typer.Typer(
-    help="Make, list and revoke tokens (admins).", no_args_is_help=True, add_completion=False
+    help="Create, rotate, list and revoke tokens (admins).",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 
@@ -25,7 +27,7 @@ def create(
     role: Annotated[str, typer.Option(help="admin, user or viewer.")] = "user",
     name: Annotated[str, typer.Option(help="A note on who or what will use it.")] = "",
     account: Annotated[
-        str, typer.Option(help="Whose user its jobs run as; default: its tenant's.")
+        str, typer.Option(help="The account whose user its jobs run as; default: its tenant's.")
     ] = "",
     expires: Annotated[
         str, typer.Option(help="When it expires, such as 30d or 12h; default: never.")
@@ -33,7 +35,7 @@ def create(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the token alone.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Make a token; it is shown this once and never again."""
+    """Create a token; it is shown only once."""
     from weft.cli.connect.client import Client
 
     with user_errors():
@@ -58,9 +60,7 @@ def show_secret(made: NewToken, *, quiet: bool, as_json: bool) -> None:
     else:
         screen = console()
         screen.print(made.token, soft_wrap=True)
-        screen.print(
-            "keep it: it is not shown again; whoever has it sets WEFT_TOKEN to it", style="dim"
-        )
+        screen.print("keep it: it is not shown again; to use it, set WEFT_TOKEN to it", style="dim")
 
 
 @token.command()
@@ -73,7 +73,7 @@ def rotate(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the token alone.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Make another token with the same rights, and let the old one expire."""
+    """Create a new token with the same rights, and let the old one expire."""
     from weft.cli.connect.client import Client, at
 
     with user_errors():

@@ -1,4 +1,4 @@
-"""`weft top`: who holds what, live."""
+"""`weft top`: which job holds what, live."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print once instead of updating.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Watch who holds what, batch sizes, goodput and the queue.
+    """Watch which job holds what, batch sizes, goodput and the queue.
 
-    The jobs of a sweep are one line; `weft jobs SWEEP` shows each of them.
+    A sweep is one line; `weft jobs SWEEP` shows each of its jobs.
     """
     from weft.cli.connect.client import Client
     from weft.cli.connect.pages import complete_sweeps

@@ -1,4 +1,4 @@
-"""`weft webhook`: who is told when jobs change."""
+"""`weft webhook`: receivers that are notified when jobs change."""
 
 from __future__ import annotations
 
@@ -42,16 +42,14 @@ def add(
         str,
         typer.Argument(help="Where to post, http or https; or mailto:ADDRESS,...", metavar="URL"),
     ],
-    tenant: Annotated[str, typer.Option(help="Changes of this tenant's jobs only.")] = "",
+    tenant: Annotated[str, typer.Option(help="Only changes of this tenant's jobs.")] = "",
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", "-s", help="Changes to this state only; may be repeated."),
+        typer.Option("--state", "-s", help="Only changes to this state; repeatable."),
     ] = None,
     form: Annotated[
         str,
-        typer.Option(
-            "--format", help="weft: signed JSON; slack: a line of chat, as Slack takes it."
-        ),
+        typer.Option("--format", help="weft: signed JSON; slack: one line of chat for Slack."),
     ] = "weft",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The id alone.")] = False,
     as_json: o.AsJson = False,
@@ -70,7 +68,7 @@ def add(
     else:
         screen = console()
         if made.format != "weft":
-            screen.print(f"webhook {made.id}, told as {made.format}", soft_wrap=True)
+            screen.print(f"webhook {made.id}, notified as {made.format}", soft_wrap=True)
             return
         screen.print(f"webhook {made.id}, secret {made.secret}", soft_wrap=True)
         screen.print("keep the secret: it is not shown again", style="dim")
@@ -81,5 +79,5 @@ def remove(
     ids: Annotated[list[str], typer.Argument(help="From `weft webhook list`.", metavar="ID...")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Stop notifying them."""
+    """Stop notifying these webhooks."""
     delete_each("webhooks", ids, "removed", as_json=as_json)

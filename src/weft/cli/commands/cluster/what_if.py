@@ -51,13 +51,13 @@ def what_if(
         bool, typer.Option("--now", help="Start from what runs and waits now, not from the past.")
     ] = False,
     hours: Annotated[
-        float | None, typer.Option(help="Only this many of the last hours.", min=0.001)
+        float | None, typer.Option(help="Replay only this many of the latest hours.", min=0.001)
     ] = None,
     cpu: Annotated[
         float | None,
         typer.Option(
-            help="Seconds of CPU time that the service may take; what takes longer is left out. "
-            "Default: 20.",
+            help="Seconds of CPU time that the service may use; a replay that needs more is "
+            "left out. Default: 20.",
             metavar="SECONDS",
             min=0.1,
         ),
@@ -65,17 +65,17 @@ def what_if(
     events: Annotated[
         Path | None,
         typer.Option(
-            help="The past of this file (`weft simulate --events`), without a service.",
+            help="Replay the events in this file (`weft simulate --events`), without a service.",
             metavar="FILE",
         ),
     ] = None,
     cluster: o.Cluster = "",
     as_json: o.AsJson = False,
 ) -> None:
-    """Replay the past, or simulate what comes, with something different.
+    """Replay the past, or simulate the future, with one thing changed.
 
-    Another policy, other quotas, more machines or a job of another size; beside it the same as
-    things are.
+    Try another policy, other quotas, more machines or another size of a job, and compare the result
+    with the current settings.
     """
     from weft.cli.connect.client import Client
     from weft.cli.connect.what_if import ask_what_if

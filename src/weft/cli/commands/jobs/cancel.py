@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def cancel(jobs: Jobs, yes: Yes = False, as_json: o.AsJson = False) -> None:
     """Cancel jobs; running ones get their grace time to save.
 
-    A sweep or app means all of its jobs. A pattern means jobs that have not ended, by id or
-    name; it is asked before they go.
+    A sweep or app stands for all of its jobs. A pattern matches the ids and names of jobs that have
+    not ended; the command asks before it cancels them.
     """
     from weft.cli.connect.client import at
 

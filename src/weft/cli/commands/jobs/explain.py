@@ -14,7 +14,7 @@ from weft.service.responses.answers import Ahead, Explanation, Start
 JobId = Annotated[
     str,
     typer.Argument(
-        help="A job's id (`weft jobs`), name or unique beginning; @last: your last.", metavar="ID"
+        help="A job's id (`weft jobs`), name or unique prefix; @last: your last job.", metavar="ID"
     ),
 ]
 
@@ -28,8 +28,8 @@ def explain(
 ) -> None:
     """Show why a job waits, or why it holds what it holds.
 
-    With who is in front, when it will probably start, and the cheapest change that would start it
-    now.
+    Also shows which jobs are ahead of it, when it will probably start, and the cheapest change that
+    would start it now.
     """
     from weft.cli.connect.client import Client, at
     from weft.cli.view.screen import console, print_json

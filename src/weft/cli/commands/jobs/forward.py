@@ -23,7 +23,8 @@ def forward(
 ) -> None:
     """Open a job's port on this machine: a notebook, TensorBoard, a debugger.
 
-    Until Ctrl-C. Only the job's owner may, and only ports that its own processes listen on.
+    Runs until Ctrl-C. Only the job's owner can forward a port, and only a port that the job's own
+    processes listen on.
     """
     from weft.cli.connect.client import Client, at
     from weft.cli.connect.forwarding import Forwarding

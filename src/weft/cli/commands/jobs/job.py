@@ -22,7 +22,7 @@ def job(
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show one job: its state, what it holds, how far it is."""
+    """Show one job: its state, GPUs and progress."""
     from weft.cli.connect.client import Client, at
     from weft.cli.view.screen import console, print_json
     from weft.cli.view.status import job_details

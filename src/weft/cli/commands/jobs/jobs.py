@@ -34,9 +34,9 @@ def jobs(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Update every second.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """List jobs: all that have not ended, and the last that have.
+    """List jobs: all that have not ended, and the most recent that have.
 
-    The jobs of a sweep are one line; `weft jobs SWEEP` and --all show each of them.
+    A sweep is one line; `weft jobs SWEEP` and --all show each of its jobs.
     """
     from weft.cli.connect.client import Client
     from weft.cli.connect.pages import complete_sweeps

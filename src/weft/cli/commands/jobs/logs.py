@@ -18,15 +18,15 @@ def logs(
     ] = False,
     rank: Annotated[int, typer.Option(help="Which process of the job.", min=0)] = 0,
     attempt: Annotated[
-        int | None, typer.Option(help="This start of the job only; with -f, from it on.", min=1)
+        int | None, typer.Option(help="Print only this attempt; with -f, start from it.", min=1)
     ] = None,
 ) -> None:
-    """Print what a job prints.
+    """Print a job's output.
 
-    All its attempts in order, with a mark before each where there are several.
+    Prints all attempts in order; if there are several, a line marks where each begins.
 
-    With -f as it comes, over restarts of the job and of the service, until the job has ended;
-    the exit code is then the job's.
+    With -f, follows the output across restarts of the job and of the service until the job ends,
+    and exits with the job's exit code.
     """
     from weft.cli.connect.client import Client, at
     from weft.cli.connect.follow import Follower, exit_code

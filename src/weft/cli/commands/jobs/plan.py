@@ -25,7 +25,9 @@ def plan(
     flags: Flags,
     what: Annotated[
         list[str] | None,
-        typer.Argument(help=f"{WHAT}; without one any job as the options say.", metavar="FILE..."),
+        typer.Argument(
+            help=f"{WHAT}; without any, a job described by the options.", metavar="FILE..."
+        ),
     ] = None,
     if_policy: Annotated[
         str | None,
@@ -38,8 +40,8 @@ def plan(
 ) -> None:
     """Show what would happen to a job now.
 
-    Nothing is queued. Takes what `weft submit` takes, and what might be different: `--gpus 2`
-    for this job at another size; `--policy`, `--limit`, `--weight`, `--add-nodes` for the cluster.
+    Nothing is queued. Takes the arguments of `weft submit`, and assumptions to try: `--gpus 2` for
+    another size of this job; `--policy`, `--limit`, `--weight`, `--add-nodes` for the cluster.
     """
     from weft.cli.connect.client import Client
     from weft.cli.options.changes import read_changes

@@ -38,7 +38,7 @@ def profile(
         list[str] | None,
         PAIRS(
             "--beside",
-            help="Measure on the same GPUs as this command; may be given again.",
+            help="Measure on the same GPUs as this command; repeatable.",
             metavar="COMMAND",
         ),
     ] = None,
@@ -49,18 +49,18 @@ def profile(
     name: Annotated[
         list[str] | None,
         PAIRS(
-            "--name", help="The `model` of this script's jobs; again for each --beside, in order."
+            "--name", help="The `model` of this script's jobs; repeat for each --beside, in order."
         ),
     ] = None,
-    out: Annotated[Path | None, o.OUT("--out", help="Write the JSON here too.")] = None,
+    out: Annotated[Path | None, o.OUT("--out", help="Also write the JSON here.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Measure a training script, alone or beside others.
 
-    Stage times, throughput over batch sizes, memory and gradient noise, from a short run of the
-    script alone; no service is needed. The batch size is doubled from the script's own to the
-    largest it allows. With --beside: how fast each runs on the same GPUs as the other, against
-    alone. Checkpoints of the scripts are neither read nor written.
+    Runs the script alone for a short time and measures stage times, throughput over batch sizes,
+    memory and gradient noise; no service is needed. Doubles the batch size from the script's own to
+    the largest it allows. With --beside, measures how fast each script runs on the same GPUs as the
+    other, compared with alone. Neither reads nor writes checkpoints.
     """
     import os
 

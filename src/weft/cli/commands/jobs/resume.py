@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def resume(jobs: Jobs, yes: Yes = False, as_json: o.AsJson = False) -> None:
-    """Resume suspended jobs: they go on where they were, or from a checkpoint.
+    """Resume suspended jobs where they were, or from a checkpoint.
 
-    They wait until there is room for them. Others stay as they are.
+    A resumed job waits until there is room for it. Jobs that are not suspended stay as they are.
     """
     from weft.cli.connect.client import at
     from weft.service.responses.answers import Done

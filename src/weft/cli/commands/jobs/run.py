@@ -34,13 +34,13 @@ def run(
         typer.Option("--pty", "-t", help="Give it a terminal, as `ssh -t` does."),
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="The job's own output and nothing else.")
+        bool, typer.Option("--quiet", "-q", help="Print only the job's own output.")
     ] = False,
 ) -> None:
     """Run a command on the cluster, from this folder.
 
-    Its output is followed to the end, over restarts, and its exit code is yours. Ctrl-C asks
-    whether to cancel the job; otherwise it goes on without you.
+    Prints the job's output until it ends, across restarts, and exits with the job's exit code.
+    Ctrl-C asks whether to cancel the job; if you decline, the job keeps running.
     """
     if pty:
         run_session(command, flags, quiet=quiet, detach=detach)
@@ -51,7 +51,7 @@ def run(
 
     with user_errors():
         client = Client()
-        # Whoever watches wants to see a mistake, not its repetition.
+        # A user who watches wants to see a mistake, not its repetition.
         body = {"retries": 0, **from_command(command, flags, os.environ)}
         if "sweep" in body:
             raise InvalidConfig(
@@ -105,7 +105,7 @@ def run_session(
 
 
 def leave(client: Client, job: str) -> None:
-    """Cancel the job if its person says so."""
+    """Cancel the job if the user confirms."""
     from weft.cli.connect.client import at
     from weft.cli.view.screen import interactive, notes
 
@@ -114,4 +114,6 @@ def leave(client: Client, job: str) -> None:
         client.delete(at("jobs", job))
         notes().print(f"{job}: cancelled", style="dim")
         return
-    notes().print(f"{job} goes on; `weft logs -f {job}` follows it, `weft cancel {job}` ends it")
+    notes().print(
+        f"{job} keeps running; `weft logs -f {job}` follows it, `weft cancel {job}` ends it"
+    )

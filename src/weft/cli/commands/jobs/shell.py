@@ -25,12 +25,12 @@ def shell(
 ) -> None:
     """Open a shell on the cluster, with GPUs if you ask for some.
 
-    The same as `weft run --pty -- bash`. It is a job: it waits for its GPUs, and ends with the
-    shell, or when nothing was typed or printed for an hour (--idle-timeout). If the connection
-    goes, `weft shell ID` goes back to it.
+    The same as `weft run --pty -- bash`. The shell is a job: it waits for its GPUs, and ends when
+    the shell exits or when nothing is typed or printed for an hour (--idle-timeout). If the
+    connection is lost, `weft shell ID` reconnects.
 
-    With the ID of any other running job the shell is beside it: on its machine, in its folder,
-    with its variables, GPUs and limits. It ends with the connection, and with the job.
+    With the ID of any other running job, the shell opens beside it: on its machine, in its folder,
+    with its variables, GPUs and limits. It ends when the connection or the job ends.
     """
     from weft.cli.commands.jobs.run import run_session
     from weft.cli.connect.client import Client, at

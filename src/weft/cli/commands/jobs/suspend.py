@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def suspend(jobs: Jobs, yes: Yes = False, as_json: o.AsJson = False) -> None:
-    """Suspend jobs: those that run leave their GPUs and wait; see `weft resume`.
+    """Suspend jobs: running ones leave their GPUs and wait for `weft resume`.
 
-    They are frozen or moved to host memory where the engine can, and go on where they were; others
-    save and go on from their last checkpoint. It asks before it suspends a job that would lose all
-    its work.
+    Where the engine can, a job is frozen or moved to host memory and later continues where it was;
+    otherwise it saves and later continues from its last checkpoint. The command asks before it
+    suspends a job that would lose all its work.
     """
     from weft.cli.connect.client import Refused, at
     from weft.service.responses.answers import Done

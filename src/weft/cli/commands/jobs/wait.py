@@ -30,9 +30,9 @@ def wait(
 ) -> None:
     """Wait until jobs have ended, and exit as they did.
 
-    Exit code 0 if all succeeded, else that of the first in order that did not (130 if it was
-    cancelled). A sweep or app means all of its jobs, a pattern those that have not ended. A
-    service that restarts meanwhile is waited for.
+    Exits with 0 if all succeeded, otherwise with the exit code of the first job in the list that
+    did not (130 if it was cancelled). A sweep or app stands for all of its jobs, a pattern for the
+    jobs that have not ended. If the service restarts meanwhile, the command waits for it.
     """
     from weft.cli.connect.client import Client
     from weft.cli.options.shared import seconds

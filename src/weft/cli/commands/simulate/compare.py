@@ -45,8 +45,8 @@ def compare(
     keep: Annotated[
         Path | None,
         typer.Option(
-            help="Keep runs that have ended in this folder: one that is there is not run again, "
-            "and a comparison that was stopped goes on.",
+            help="Keep finished runs in this folder. A run found there is not repeated, so an "
+            "interrupted comparison continues.",
             metavar="FOLDER",
         ),
     ] = None,

@@ -24,13 +24,17 @@ def predict(
         typer.Option(help="A workload (`weft list trace`) or a trace file: yours, any format."),
     ],
     jobs: Annotated[
-        int, typer.Option(help="Take at most this many jobs, the first ones.", min=50)
+        int, typer.Option(help="Use only the first jobs of the trace, at most this many.", min=50)
     ] = MOST,
     nodes: Annotated[
-        int, typer.Option(help="Nodes of 8 GPUs; 0: as many as make a load of 0.85.", min=0)
+        int,
+        typer.Option(help="Number of nodes with 8 GPUs each; 0: enough for a load of 0.85.", min=0),
     ] = 0,
     predictor: Annotated[
-        list[str] | None, typer.Option(help="Compare these; by default all that need no truth.")
+        list[str] | None,
+        typer.Option(
+            help="A predictor to compare; default: all that do not read the true lengths."
+        ),
     ] = None,
     seed: o.Seed = 0,
     trace_option: o.TraceOption = None,
@@ -55,7 +59,7 @@ def _show(done: Evaluation) -> None:
     learnt = f"the first {done.warm_up} are learnt from only"
     typer.echo(
         f"{done.jobs} jobs, {learnt}; {done.nodes} nodes of 8 GPUs, load {done.load:.2f}; "
-        "shortest predicted service first, nobody is stopped"
+        "shortest predicted service first, no job is stopped"
     )
     table = Table("predictor")
     for heading in (

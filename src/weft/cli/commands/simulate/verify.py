@@ -13,13 +13,13 @@ from weft.cli.view.errors import user_errors
 def verify(
     result: Annotated[Path, typer.Argument(help="JSON with --per-job, or CSV.", exists=True)],
     gpus: Annotated[
-        float | None, typer.Option(help="GPUs of the cluster, where the file does not say.", min=0)
+        float | None, typer.Option(help="GPUs in the cluster, if the file does not say.", min=0)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check RESULT: GPUs in use, all jobs counted, costs, seeds.
 
-    Exits with 1 if something is wrong; what the file does not say is listed, and is no error.
+    Exits with 1 if something is wrong. It lists what the file does not say; that is not an error.
     """
     import json
 

@@ -53,7 +53,7 @@ def complain(error: BaseException) -> None:
     if not _complained:
         _complained = True
         with suppress(Exception):  # its output may be closed
-            sys.stderr.write(f"weft: not everything of this process is watched: {error!r}\n")
+            sys.stderr.write(f"weft: this process is only partly watched: {error!r}\n")
 
 
 class Counter:
@@ -200,7 +200,7 @@ class Counter:
             self._socket = None
 
     def look_up_total(self) -> float:
-        """Steps of the whole training, 0 where nothing tells; what was told last is kept."""
+        """Steps of the whole training, 0 if unknown; the last known value is kept."""
         for total in self.totals:
             try:
                 steps = total(self.steps)

@@ -1,4 +1,4 @@
-"""What frameworks offer to be told of steps, batches, data and totals."""
+"""Hooks of frameworks for steps, batches, data and totals."""
 
 from __future__ import annotations
 

@@ -2,20 +2,20 @@
 
 Paper       Duan et al., "GFS: A Preemption-aware Scheduling Framework for GPU Clusters with
             Predictive Spot Instance Management", ASPLOS 2026.
-Objective   guaranteed jobs never wait for spot jobs, and a spot job that starts is left alone for
-            an hour with the promised probability.
+Objective   guaranteed jobs never wait for spot jobs, and a spot job that starts runs for an hour
+            without a stop with the promised probability.
 Needs       what the policy inside needs; which tenants held how many GPUs at which hour is
             remembered.
-Controls    which spot jobs may start, and which give way; everything else is the policy's inside.
+Controls    which spot jobs may start, and which give way; the inner policy decides everything else.
 Cost        up to five decisions of the policy, and O(nodes + spot jobs) for each guaranteed job
             that waits; a forecast of every tenant and kind each `interval` seconds.
 Deviations  demand is forecast by the mean and deviation of the same hour of the week instead of a
-            trained network, and never below what is in use. The factor on the quota grows by
-            1.5 - e/(1 - promise), where the authors' is negative or divides by 0, and changes at
-            most once an hour, so that one eviction is not punished again and again. Gangs of
-            several nodes count in full, and may have victims on any nodes. The policy inside
-            places jobs; single-node spot jobs go to the node with the fewest free GPUs, those with
-            fewer evictions first, where it does not mind. Opportunistic jobs without a promise
+            trained network, and never below what is in use. The factor on the quota grows by 1.5 -
+            e/(1 - promise), where the authors' is negative or divides by 0, and changes at most
+            once an hour, so that one eviction is not punished again and again. Gangs of several
+            nodes count in full, and may have victims on any nodes. The policy inside places jobs;
+            single-node spot jobs go to the node with the fewest free GPUs, those with fewer
+            evictions first, if the policy allows other nodes. Opportunistic jobs without a promise
             (priority -1 or less) come last.
 """
 
@@ -55,11 +55,11 @@ IDLES = "GPUs that guaranteed jobs are expected to need are kept from spot jobs"
 
 @frozen
 class Gfs(Wrapper):
-    """Let spot jobs use what guaranteed ones are not expected to need, and give way to them.
+    """Let spot jobs use GPUs that guaranteed jobs are not expected to need, and give way to them.
 
     Spot jobs are opportunistic ones above the lowest priority. Each is promised `hours` hours
     without a stop with probability `promise`. `forecast` is `week` (the same hour in weeks before)
-    or `day` (the last 24 hours); the quota is looked at anew every `interval` seconds.
+    or `day` (the last 24 hours); the quota is updated every `interval` seconds.
     """
 
     promise: float = 0.9
@@ -236,7 +236,7 @@ class Turn:
         return rooms
 
     def _within(self, plan: Plan, rooms: Mapping[str, float]) -> Plan:
-        """What starts beside the plan; those of which there is no room for are told so."""
+        """What starts beside the plan; spot jobs without room get a reason."""
         view = self._view
         shape = Shape(~(self._late & view.waiting()))
         filler = view.table.column(Column.TIER) == float(Tier.OPPORTUNISTIC)

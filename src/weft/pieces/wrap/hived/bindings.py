@@ -99,7 +99,7 @@ class Bindings:
                     self.doomed.add(owned.name)
 
     def _doom_one(self, owned: Owned, bad: list[int]) -> bool:
-        """The last place first: a machine that is away is that of whoever was there."""
+        """The last place first: a machine that is away belongs to the cell that was there."""
         before = self.last.get(owned.name)
         first = [before[1]] if before is not None and before[1] in bad else []
         return any(self.bind_at(owned, (owned.level, number)) for number in [*first, *bad])

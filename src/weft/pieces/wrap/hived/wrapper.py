@@ -4,11 +4,12 @@ Paper       Zhao et al., "HiveD: Sharing a GPU Cluster for Deep Learning with Gu
             2020.
 Objective   sharing safety: no tenant waits longer than in a private cluster of its cells.
 Needs       what the policy inside needs.
-Controls    where a tenant's jobs run; who and how much is the policy's inside.
+Controls    where a tenant's jobs run; the inner policy decides which jobs run and on how many
+            devices.
 Cost        O(nodes + jobs) a decision beside the policy's own; O(levels) for each cell bound.
 Deviations  the policy inside is asked once for each virtual cluster, on machines made of its cells,
-            and once for all opportunistic jobs, on what is idle; HiveD has one packer for all.
-            Whoever is in the way of a guaranteed gang is stopped at once and waits again. Tenants
+            and once for all opportunistic jobs, on what is idle; HiveD has one packer for all. A
+            job that is in the way of a guaranteed gang is stopped at once and waits again. Tenants
             without cells are opportunistic. Idle cells are divided by weighted max-min fairness
             where the policy inside does that: `hived|quota:weights=a=2/b=1|fifo`; without a quota
             in its own order. Jobs that may not be preempted run in their own cells alone. A job
@@ -121,7 +122,7 @@ STARVES = "an opportunistic job while owners use their cells"
 class HivedMemory(WrapperMemory):
     """Memory of the policy inside each virtual cluster; machines that were there.
 
-    `bound` is where cells are in use, `last` where others were; `told` what jobs were told,
+    `bound` is where cells are in use, `last` where others were; `told` the reasons of jobs,
     `asked` how virtual clusters stood when their policy was asked last.
     """
 
@@ -134,10 +135,10 @@ class HivedMemory(WrapperMemory):
 
 @frozen
 class Hived(Wrapper):
-    """Give every tenant a virtual cluster of its own cells, and lend what is idle.
+    """Give every tenant a virtual cluster of its own cells, and lend idle cells.
 
-    `cells` are numbers of cells of `TENANT@LEVEL` or `TENANT@KIND.LEVEL`; `levels` say of what
-    machines of a kind are made, such as `switch*2 socket*2 node*2 rack*4` from the device up;
+    `cells` are numbers of cells of `TENANT@LEVEL` or `TENANT@KIND.LEVEL`; `levels` describe the
+    parts of machines of a kind, such as `switch*2 socket*2 node*2 rack*4` from the device up;
     `pinned` are nodes of a tenant that stay the same, such as `n1+n2:0-3`. `file` has all three and
     is read where the policy is named. With `priorities` jobs of higher priority choose first.
     """

@@ -196,7 +196,7 @@ class _Rush:
         view, mark = self._view, self._view.free.mark()
         served = self._urgent & view.running()
         if Controls.COUNT in inner.about.controls:
-            served[:] = False  # whoever runs may be given more
+            served[:] = False  # running jobs may be given more
         placed = self._serve(served)
         part = replace(view, table=self._shown(served), memory=memory)
         plan = decide_among(inner, part)
@@ -289,7 +289,7 @@ class Tenants:
 
 
 def read_tenants(view: View) -> Tenants:
-    """Tenants in order of their first job; whoever names none counts for its user."""
+    """Tenants in order of their first job; a job without a tenant counts for its user."""
     names = [_tenant(job) for job in view.table.jobs]
     known = {name: i for i, name in enumerate(dict.fromkeys(names))}
     of = np.array([known[name] for name in names], np.intp)

@@ -36,7 +36,7 @@ SLACK = 1e-9
 
 @frozen
 class LendMemory(WrapperMemory):
-    """The inner policy's memory; what tenants used of late, up to when; what jobs were told."""
+    """The inner policy's memory; what tenants used recently, up to when; the reasons of jobs."""
 
     used: Mapping[str, float] = field(default_factory=dict)
     at: float = 0.0
@@ -185,7 +185,7 @@ class _Turn:
         return rows & self._open()
 
     def _offer(self, rows: Bools, beside: Bools, memory: object) -> None:
-        """Ask the policy about these and about some that run, beside whoever else runs."""
+        """Ask the policy about these and about some running jobs, beside all other running jobs."""
         view, shown = self._view, (rows | beside) & ~self._decided
         part = view.restrict(shown, self._changes)
         self._adopt(decide_among(self._rule.inner, replace(part, memory=memory)))

@@ -36,7 +36,7 @@ Names = frozenset[str]
 
 @frozen
 class ReserveMemory(WrapperMemory):
-    """The inner policy's memory, that for jobs kept from other windows, and what jobs were told."""
+    """The inner policy's memory, that for jobs kept from other windows, and the reasons of jobs."""
 
     groups: Mapping[str, object] = field(default_factory=dict)
 

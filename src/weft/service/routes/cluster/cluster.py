@@ -37,7 +37,7 @@ class NewPolicy(RequestBody):
 
 @router.get("/cluster", response_model=ClusterAnswer)
 async def cluster(service: Service, who: Anyone) -> Json:
-    """How much there is, who holds it, what waits. Counts of jobs are the caller's own."""
+    """Devices, how many are held, and how many jobs wait. Jobs counted are the caller's own."""
     driver = service.driver
     state = driver.scheduler.state
     held = count_held_by_kind(driver)
@@ -76,7 +76,7 @@ async def cluster(service: Service, who: Anyone) -> Json:
 
 @router.get("/nodes", response_model=Nodes)
 async def nodes(service: Service, who: Anyone) -> Json:  # noqa: ARG001 - any token will do
-    """Every machine with its state and how many of its devices are held."""
+    """All machines, with their state and the number of devices in use."""
     return Json(Nodes(nodes=node_answers(service.live)))
 
 
@@ -87,7 +87,7 @@ async def devices(
     who: Anyone,  # noqa: ARG001 - any token will do
     since: Annotated[float, Query(ge=0.0, le=1e12, allow_inf_nan=False)] = 0.0,
 ) -> Json:
-    """What the GPUs of a machine did in the last hours, by their driver, whoever used them."""
+    """What the GPUs of a machine did in the last hours, by their driver, for all jobs on them."""
     read = partial(service.live.device_history.read, _node(service, node_id), since)
     history = await service.read(read)
     gpus = [GpuSeries(gpu=one.gpu, **one.counters) for one in history.gpus]
@@ -102,7 +102,7 @@ async def drain(
     gpus: Annotated[str, Query(max_length=200, pattern=r"^[0-9,-]*$")] = "",
     when_done: bool = False,
 ) -> Json:
-    """Move every job off a machine and give it no more; `gpus`, such as `0,2-3`: only off those.
+    """Move every job off a machine and place no more there; with `gpus=0,2-3`, only off those.
 
     With `when_done` jobs that are there run to their end.
     """
@@ -121,7 +121,7 @@ async def drain(
 
 @router.post("/nodes/{node_id}/undrain", response_model=Done)
 async def undrain(node_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
-    """Use a machine again, with all its devices; one that was set aside, too."""
+    """Put a machine that was drained or set aside back into service, with all its devices."""
     node = _node(service, node_id)
     await service.live.use_again(node)
     return Json(Done(done=f"node {node_id} is in use"))
@@ -129,13 +129,13 @@ async def undrain(node_id: str, service: Service, who: Admin) -> Json:  # noqa: 
 
 @router.get("/policy", response_model=PolicyAnswer)
 async def policy(service: Service, who: Anyone) -> Json:  # noqa: ARG001
-    """What decides."""
+    """The current policy."""
     return Json(_policy(service))
 
 
 @router.put("/policy", response_model=PolicyAnswer)
 async def set_policy(body: NewPolicy, service: Service, who: Admin) -> Json:  # noqa: ARG001
-    """Decide by another policy from now on; what runs stays until it says otherwise."""
+    """Use another policy from now on; running jobs keep their devices until it decides."""
     try:
         await service.live.set_policy(describe_policy(body.policy))
     except UnknownName as error:
@@ -144,7 +144,7 @@ async def set_policy(body: NewPolicy, service: Service, who: Admin) -> Json:  # 
 
 
 def count_nodes(service: Context) -> dict[str, int]:
-    """Machines by state, as people are told."""
+    """Machines by state, as shown to people."""
     return dict(Counter(answer.state for answer in node_answers(service.live)))
 
 

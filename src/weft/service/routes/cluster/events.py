@@ -31,10 +31,12 @@ async def events(
     service: Service,
     who: Anyone,
     since: Annotated[int | None, Query(ge=0, le=1 << 60)] = None,
-    follow: Annotated[bool, Query(description="Go on with what comes.")] = True,
+    follow: Annotated[
+        bool, Query(description="Keep the connection open and send new events.")
+    ] = True,
     last_event_id: Annotated[str | None, Header(max_length=64)] = None,
 ) -> StreamingResponse:
-    """Every event after a number, those of the past first, then as they happen.
+    """All events after a sequence number: first past ones, then new ones as they happen.
 
     The number is `Last-Event-ID` (what a browser sends when it comes back) or `since`; without
     one the stream begins now. Comments keep idle connections open.

@@ -14,16 +14,16 @@ router = APIRouter(tags=["health"])
 
 LONGEST = 300
 DOWN: dict[int | str, dict[str, Any]] = {
-    503: {"model": Readiness, "description": "Something is not well; `checks` says what."}
+    503: {"model": Readiness, "description": "A part does not work; `checks` says which."}
 }
 STUCK: dict[int | str, dict[str, Any]] = {
-    503: {"model": Liveness, "description": "Nothing can be done; a restart may help."}
+    503: {"model": Liveness, "description": "The service cannot work; a restart may help."}
 }
 
 
 @router.get("/healthz", response_model=Health)
 async def healthz(service: Service) -> Json:
-    """A summary, answered with 200 as long as anything is answered."""
+    """A summary; always 200 while the service answers at all."""
     trouble = service.driver.trouble
     return Json(
         Health(
@@ -39,14 +39,14 @@ async def healthz(service: Service) -> Json:
 
 @router.get("/health/live", response_model=Liveness, responses=STUCK)
 async def live(service: Service) -> Json:
-    """Whether the log can be written, without which nothing can be done; else 503: restart it."""
+    """Whether the service can write its log; if not, 503: restart the service."""
     alive = service.watchdog.alive
     return Json(Liveness(alive=alive), status_code=200 if alive else 503)
 
 
 @router.get("/health/ready", response_model=Readiness, responses=DOWN)
 async def ready(service: Service) -> Json:
-    """Whether engine, log, decisions and the service's own loop are well; else 503 and what not."""
+    """Whether engine, log, decisions and the service's loop work; if not, 503 and which do not."""
     checks = [
         HealthCheck(part=name, ok=check.ok, said=_short(check.said))
         for name, check in service.watchdog.checks().items()

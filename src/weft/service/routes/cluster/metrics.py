@@ -27,7 +27,7 @@ TEXT: dict[int | str, dict[str, Any]] = {
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=TEXT)
 async def prometheus(service: Service, who: Anyone) -> PlainTextResponse:
-    """Numbers to watch, in Prometheus' text format; of all tenants, so not for one of them."""
+    """Metrics in Prometheus' text format; they cover all tenants, so a tenant may not read them."""
     if not who.everywhere:
         raise Refused(403, "metrics are of all tenants", "use a token of an admin or viewer of '*'")
     text = "\n".join(_lines(service)) + "\n"
@@ -65,7 +65,11 @@ def _lines(service: Context) -> Iterator[str]:
     worked = next(reversed(driver.decisions.recent.values()), None)
     numbers = {} if worked is None else worked.numbers
     yield from _metric(
-        "policy_number", "gauge", "What the policy told of its last decision.", "name", numbers
+        "policy_number",
+        "gauge",
+        "Numbers that the policy reported with its last decision.",
+        "name",
+        numbers,
     )
     nodes = count_nodes(service)
     yield from _metric("nodes", "gauge", "Machines by state.", "state", nodes)
@@ -100,17 +104,17 @@ def _lines(service: Context) -> Iterator[str]:
         ),
         "second_looks_total": (
             "counter",
-            "Decisions asked for because a job waited beside what it could use.",
+            "Decisions requested because a job waited beside idle devices that it could use.",
             service.live.idle_beside.looks,
         ),
         "dropped_messages_total": (
             "counter",
-            "Messages of jobs that could not be used, wholly or in part.",
+            "Messages of jobs that were invalid, wholly or in part.",
             driver.messages.dropped,
         ),
     }
     checks = {name: float(check.ok) for name, check in service.watchdog.checks().items()}
-    yield from _metric("healthy", "gauge", "1 while a part is well.", "part", checks)
+    yield from _metric("healthy", "gauge", "1 while a part works.", "part", checks)
     refused = service.buckets.refused
     yield from _metric(
         "requests_refused_total", "counter", "Requests beyond a tenant's rate.", "tenant", refused
@@ -133,7 +137,7 @@ def _lines(service: Context) -> Iterator[str]:
     yield from _metric(
         "jobs_beside_idle_gpus",
         "gauge",
-        "Jobs that have waited for over a minute though they fit, by what they are told.",
+        "Jobs that have waited for over a minute though they fit, by their reason.",
         "reason",
         service.live.idle_beside.counts,
     )

@@ -23,7 +23,7 @@ router = APIRouter(tags=["cluster"], responses=PROBLEMS)
 
 @router.get("/policies", response_model=PolicyEntries)
 async def policies(service: Service, who: Anyone) -> Json:  # noqa: ARG001 - any token will do
-    """Every policy with its paper, what it optimises and its parameters, and which one decides."""
+    """All policies with their paper, objective and parameters, and the current one."""
     pages = await service.read(read_policy_pages)
     supports = service.driver.engine.supports
     entries = [_entry(page, supports) for page in pages]

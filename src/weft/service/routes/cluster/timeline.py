@@ -33,7 +33,7 @@ async def timeline(
     job: Annotated[str, Query(max_length=200, description="Of one job alone.")] = "",
     limit: Annotated[int, Query(ge=1, le=MOST)] = 8_000,
 ) -> Json:
-    """Which jobs held which devices in a window of time, from the log; with `after`, the news."""
+    """Which jobs held which devices in a time window, from the log; with `after`, only changes."""
     only = str(find_job(service, who, job).record.job.id) if job else ""
     line = await service.timeline.ready(WITHIN_S)
     spans = await service.read(partial(line.between, since, until, after, only))
@@ -54,7 +54,7 @@ async def timeline(
 async def decisions(
     service: Service, who: Anyone, limit: Annotated[int, Query(ge=1, le=500)] = 50
 ) -> Json:
-    """The last decisions that changed something, with what each changed and why."""
+    """The latest decisions that changed something, with what each changed and why."""
     line = await service.timeline.ready(WITHIN_S)
     last = [*line.decisions][: -limit - 1 : -1]
     answers = [_decision(service, line, who, decision) for decision in last]

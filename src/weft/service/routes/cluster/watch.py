@@ -28,7 +28,7 @@ async def watch(
 ) -> StreamingResponse:
     """Jobs, machines and reasons as server-sent events: a `snapshot`, then every `update`.
 
-    Who comes back with `Last-Event-ID` is told what changed meanwhile, where that is still known.
+    A client that returns with `Last-Event-ID` gets what changed meanwhile, if that is still known.
     """
     body = messages(service, who, last_event_id or "")
     return service.streams.response(who, body, "text/event-stream")

@@ -36,18 +36,18 @@ Prepare = Callable[[], Callable[[Report], Written]]  # reads beside the loop wha
 
 
 class WhatIf(Changed):
-    """The same, from what: the jobs of the log, of the last `hours`, or what there is now."""
+    """What to change, and what to simulate: the log's jobs, the last `hours`, or what runs now."""
 
     start: Literal["history", "now"] = "history"
     hours: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
     cpu_s: Annotated[
-        float, Field(gt=0.0, le=MOST_CPU_S, description="What takes longer is left out.")
+        float, Field(gt=0.0, le=MOST_CPU_S, description="Work that takes longer is left out.")
     ] = 20.0
 
 
 @router.post("/what-if", response_model=Comparison)
 async def compare(body: WhatIf, service: Service, who: Anyone) -> Response:
-    """The log's jobs, or those there are now, simulated as things are and with a change."""
+    """Simulate the log's jobs, or the present ones, with the current settings and with a change."""
     try:
         answer = await service.work.simulate.do(_prepare(service, who, body))
     except WeftError as error:
@@ -57,7 +57,7 @@ async def compare(body: WhatIf, service: Service, who: Anyone) -> Response:
 
 @router.post("/what-if/stream", response_class=StreamingResponse, responses=LINES)
 async def compare_with_progress(body: WhatIf, service: Service, who: Anyone) -> StreamingResponse:
-    """The same as lines of JSON: how far each simulation is, then both sides with their details."""
+    """The same as lines of JSON: the progress of each simulation, then both results in detail."""
     news: asyncio.Queue[Progress] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
@@ -78,7 +78,7 @@ async def compare_with_progress(body: WhatIf, service: Service, who: Anyone) -> 
 
 def _check_wanted(stopped: threading.Event) -> None:
     if stopped.is_set():
-        raise Refused(409, "nobody waits for it any more")
+        raise Refused(409, "the client has disconnected")
 
 
 async def _lines(

@@ -30,14 +30,14 @@ PART = 25  # jobs that are read before others have their turn: some 2 ms
 
 
 class JobBatch(RequestBody):
-    """Jobs that have nothing to do with each other; for parameters of one job there are sweeps."""
+    """Independent jobs; to run one job with several parameters, use a sweep."""
 
     jobs: Annotated[list[JobFile], Field(min_length=1, max_length=MOST)]
 
 
 @router.post("/jobs/batch", status_code=201, response_model=MadeAll)
 async def submit_batch(body: JobBatch, request: Request, service: Service, who: Writer) -> Json:
-    """Submit up to 500 jobs at once. All are on disk when this answers, or none was taken.
+    """Submit up to 500 jobs at once. All are on disk when the answer is sent, or none is queued.
 
     A job that was submitted before, with the same id and body, is not submitted again.
     """

@@ -29,7 +29,7 @@ HOW = {
 
 
 class AskSuspend(RequestBody):
-    """How a job may be suspended: with `restart` also where that loses all its work."""
+    """With `restart`, suspend the job even if that loses all its work."""
 
     restart: bool = False
 
@@ -38,7 +38,7 @@ NO_RESTART = AskSuspend()
 
 
 class AskPriority(RequestBody):
-    """The class that a job is to be of."""
+    """The new priority class of a job."""
 
     priority: PriorityWord
 
@@ -51,7 +51,7 @@ async def suspend_job(
     who: Writer,
     body: AskSuspend = NO_RESTART,
 ) -> Json:
-    """Let a job leave its devices and wait until it is resumed; a waiting one is held.
+    """Make a job leave its devices and wait until it is resumed; a waiting job is held.
 
     It is put to sleep where it is if the engine can, else it saves and leaves. Where it would have
     to begin anew, the answer is 409 unless `restart` says that it may.
@@ -74,7 +74,7 @@ async def suspend_job(
 
 @router.post("/jobs/{job_id}/resume", status_code=202, response_model=Done)
 async def resume_job(job_id: str, request: Request, service: Service, who: Writer) -> Json:
-    """Let a suspended job go on when there is room: where it sleeps, or from its checkpoint."""
+    """Let a suspended job continue when there is room: where it sleeps, or from its checkpoint."""
     job = _find(job_id, request, service, who)
     sleeps = describe_sleep(service.driver.scheduler.state, job.id)
     await resume(service.driver, job.id)
@@ -86,7 +86,7 @@ async def resume_job(job_id: str, request: Request, service: Service, who: Write
 async def change_priority(
     job_id: str, body: AskPriority, request: Request, service: Service, who: Writer
 ) -> Json:
-    """Give a job another priority where it stands; what it holds is the next decision's to say."""
+    """Change a job's priority; the next decision takes it into account."""
     job = _find(job_id, request, service, who)
     asked = with_priority(job, body.priority)
     if priority_word(job) != body.priority:
@@ -96,7 +96,7 @@ async def change_priority(
 
 
 def _find(job_id: str, request: Request, service: Context, who: Caller) -> Job:
-    """A job that has not ended and that the caller commands; told to the audit log."""
+    """A job that has not ended and that the caller may change; recorded in the audit log."""
     status = find_job(service, who, job_id)
     job = status.record.job
     if not who.commands(job):

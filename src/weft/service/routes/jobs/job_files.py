@@ -26,9 +26,9 @@ MOST_TEXT = 262_144
 
 
 class AskAgain(RequestBody):
-    """What is different this time: fields of a job file; null takes one away.
+    """What to change: fields of a job file; null removes a field.
 
-    With `replace` the job itself is cancelled once the new one is submitted.
+    With `replace`, the old job is cancelled once the new one is submitted.
     """
 
     change: dict[str, Any] = Field(default_factory=dict, max_length=64)
@@ -43,14 +43,14 @@ class AskText(RequestBody):
 
 @router.get("/jobs/{job_id}/file", response_model=JobText)
 async def job_file(job_id: str, service: Service, who: Anyone) -> Json:
-    """A job as the file that would describe it; values of variables are starred out."""
+    """A job as a job file; the values of its variables are shown as stars."""
     fields = file_of(find_job(service, who, job_id).record.job)
     return Json(JobText(job=fields, yaml=dump_yaml(fields)))
 
 
 @router.post("/job-file", response_model=JobText)
 async def read_job_file(body: AskText, service: Service, who: Writer) -> Json:  # noqa: ARG001 - who may submit
-    """The fields of a job file that is text; nothing is queued."""
+    """Parse the text of a job file into its fields; nothing is queued."""
     fields = await service.work.parse.do(lambda: partial(parse_aside, body.text))
     if not isinstance(fields, dict) or not all(isinstance(key, str) for key in fields):
         raise Refused(422, "a job file holds `field: value` lines", "see `weft submit --help`")
@@ -61,7 +61,7 @@ async def read_job_file(body: AskText, service: Service, who: Writer) -> Json:  
 async def again(
     job_id: str, body: AskAgain, request: Request, service: Service, who: Writer
 ) -> Json:
-    """Submit a job once more, as it was or with a change.
+    """Submit a job again, as it was or with changes.
 
     Secrets are not copied, and a colleague's variables are not either: bring them in `change`.
     """

@@ -50,7 +50,7 @@ PART, SHORT = 25, 100  # of a page at a time: some 1 ms
 
 @router.post("/jobs", status_code=201, response_model=Made)
 async def submit(body: JobFile, request: Request, service: Service, who: Writer) -> Json:
-    """Submit a job, or all jobs of a sweep. They are on disk when this answers.
+    """Submit a job, or all jobs of a sweep. They are on disk when the answer is sent.
 
     With the same id and body once only.
     """
@@ -135,7 +135,7 @@ async def one_job(job_id: str, service: Service, who: Anyone) -> Json:
 
 @router.delete("/jobs/{job_id}", status_code=202, response_model=Done)
 async def cancel(job_id: str, request: Request, service: Service, who: Writer) -> Json:
-    """Cancel a job; one that runs has its grace time to leave. Ended ones stay as they are."""
+    """Cancel a job; a running one gets its grace time. A job that has ended stays as it is."""
     status = find_job(service, who, job_id)
     if not who.commands(status.record.job):
         raise Refused(403, "this job is another tenant's", "ask an admin")
@@ -155,7 +155,7 @@ def _ended_word(status: JobStatus) -> str:
 async def job_events(
     job_id: str, service: Service, who: Anyone, limit: Annotated[int, Query(ge=1, le=MOST)] = 500
 ) -> Json:
-    """The last events of the log that are about a job, oldest first."""
+    """The latest events of a job in the log, oldest first."""
     record = find_job(service, who, job_id).record
     look = partial(service.live.store.about_job, record.job.id, limit, record.ended)
     rows = await service.read(look)
@@ -202,7 +202,7 @@ def check_user_known(service: Context) -> None:
     if service.live.users and not len(service.tokens):
         raise Refused(
             403,
-            "jobs run as their tenants' users here, and without a token nobody is known",
+            "jobs run as their tenants' users here, and without a token the user is unknown",
             "make one with `weft token create --role admin`",
         )
 

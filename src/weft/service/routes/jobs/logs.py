@@ -41,7 +41,7 @@ async def logs(
     offset: Annotated[int, Query(ge=0, le=1 << 50, description="Bytes to leave out.")] = 0,
     follow: Annotated[bool, Query(description="Go on until the attempt has ended.")] = False,
 ) -> StreamingResponse:
-    """What one rank of an attempt printed; by default of the last attempt."""
+    """The output of one rank of an attempt; default: the last attempt."""
     record = find_job(service, who, job_id).record
     number = attempt or record.attempt
     paths = service.driver.engine.logs(record.job.id, number)
@@ -65,7 +65,7 @@ async def log_ranks(
     who: Anyone,
     attempt: Annotated[int | None, Query(ge=1, le=1_000_000_000)] = None,
 ) -> Json:
-    """Which ranks of an attempt have printed something so far; by default of the last attempt."""
+    """The ranks of an attempt that have printed something so far; default: the last attempt."""
     record = find_job(service, who, job_id).record
     number = attempt or record.attempt
     paths = service.driver.engine.logs(record.job.id, number)

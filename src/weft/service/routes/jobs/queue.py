@@ -17,7 +17,7 @@ router = APIRouter(tags=["why"], responses=PROBLEMS)
 
 @router.get("/queue", response_model=Queue)
 async def queue(service: Service, who: Anyone) -> Response:
-    """Waiting jobs of the caller with their place in line and when they are expected to start.
+    """The caller's waiting jobs, with their place in the queue and expected start.
 
     Simulated from the present state under the policy that decides; places count all tenants' jobs.
     """

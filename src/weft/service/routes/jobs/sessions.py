@@ -122,7 +122,7 @@ Port = Annotated[int, Path(ge=1, le=65_535)]
 
 @router.post("/jobs/{job_id}/terminal", response_class=Response, responses=TALK)
 async def terminal(job_id: str, request: Request, service: Service, who: Writer) -> Duplex:
-    """A job's terminal. The body is what is typed and the answer what is printed, as both come.
+    """A job's terminal: the body streams what is typed, the answer streams what is printed.
 
     Both are frames: a letter, four bytes of length, and bytes. `d` is data, `r` the window's size
     as `ROWS COLUMNS`, `e` the end of what is typed, `x` the exit code, with which it ends.
@@ -143,7 +143,7 @@ async def terminal(job_id: str, request: Request, service: Service, who: Writer)
 
 @router.post("/jobs/{job_id}/shell", response_class=Response, responses=TALK)
 async def shell(job_id: str, request: Request, service: Service, who: Writer) -> Duplex:
-    """A new shell beside a job that runs: its machine, folder, variables and devices.
+    """A new shell beside a running job: on its machine, with its folder, variables and devices.
 
     The body and the answer are frames, as of `terminal`. It ends with the connection and the job.
     """
@@ -161,7 +161,7 @@ async def shell(job_id: str, request: Request, service: Service, who: Writer) ->
 async def forward(
     job_id: str, port: Port, request: Request, service: Service, who: Writer
 ) -> Duplex:
-    """One connection to a port that the job itself listens on; bytes both ways."""
+    """One connection to a port that the job's processes listen on; bytes in both directions."""
     status, sessions = find_own(service, who, job_id)
     record = status.record
     request.state.about = record.job.id

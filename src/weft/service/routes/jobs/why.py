@@ -53,7 +53,7 @@ class ResizedJob(RequestBody):
 
 
 class Changed(RequestBody):
-    """What is different: at least one of these. `nodes` are more machines, such as `2x8:a100`."""
+    """What to change: at least one of these. `nodes` adds machines, such as `2x8:a100`."""
 
     policy: PolicyText | PolicySpec | None = None
     limits: dict[Limited, Amount] = Field(default_factory=dict, max_length=1000)
@@ -63,7 +63,7 @@ class Changed(RequestBody):
 
 
 class PlanIf(RequestBody):
-    """A job to plan, where something is different."""
+    """A job to plan, and what to change."""
 
     job: JobFile
     change: Changed

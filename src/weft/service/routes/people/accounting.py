@@ -48,11 +48,13 @@ async def accounting(
     who: Anyone,
     form: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
     since: Annotated[Time, Query(description="Jobs submitted, and days, from here on.")] = 0.0,
-    until: Annotated[Time, Query(description="And before this; whole days are counted.")] = LATEST,
+    until: Annotated[
+        Time, Query(description="End before this day (UTC); whole days are counted.")
+    ] = LATEST,
     limit: Annotated[int, Query(ge=0, le=MOST, description="Jobs of a page.")] = 100,
     after: Annotated[str | None, Query(max_length=160, description="The `next` of a page.")] = None,
 ) -> Response:
-    """GPU-seconds of tenants by whole days (UTC), and of their jobs a page at a time.
+    """GPU-seconds per tenant in whole days (UTC), and per job, a page at a time.
 
     Tenants' sums hold what jobs used that are forgotten by now. CSV has every job, in parts.
     """
@@ -82,7 +84,7 @@ async def shares(
     who: Anyone,
     since: Annotated[Time, Query(description="Windows that end after this.")] = 0.0,
 ) -> Response:
-    """GPUs that tenants used and were entitled to over time, in some two hundred windows.
+    """GPUs that tenants used and were entitled to over time, in about two hundred windows.
 
     A window is ten seconds long at first; windows grow with the time that there is to tell of, up
     to two weeks.

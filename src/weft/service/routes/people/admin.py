@@ -39,9 +39,10 @@ Weight = Annotated[float, Field(ge=1e-3, le=1e6, allow_inf_nan=False)]
 
 
 class AskToken(RequestBody):
-    """A token for a tenant; `*` lets a viewer see all tenants. Admins need none.
+    """A token for a tenant; `*` lets a viewer see all tenants.
 
-    Jobs that come with it run as the user of `account`, where the service has users for jobs.
+    Admins need none. Jobs submitted with it run as the user of `account`, if the service maps
+    accounts to users.
     """
 
     role: Literal["admin", "user", "viewer"] = "user"
@@ -52,17 +53,17 @@ class AskToken(RequestBody):
 
 
 class AskRotation(RequestBody):
-    """How long the old secret goes on to work beside the new one."""
+    """How long the old secret keeps working beside the new one."""
 
     overlap_s: Annotated[float, Field(ge=0.0, le=1e10, allow_inf_nan=False)] = 86_400.0
 
 
 class AskQuotas(RequestBody):
-    """All rules at once: what is not named has no limit, weight 1 and no guaranteed GPUs.
+    """All rules at once: a tenant that is not named has no limit, weight 1 and no guaranteed GPUs.
 
-    With `own` GPUs of tenants and groups are lent while idle and taken back when needed; `parents`
-    says the group of a tenant or group. What was used counts half after `half_life_s`, and a job
-    runs for `min_run_s` before it has to give way.
+    GPUs in `own` belong to tenants and groups, are lent while idle and taken back when needed;
+    `parents` names the group of a tenant or group. Past use counts half after `half_life_s`, and a
+    job runs for `min_run_s` before it has to give GPUs back.
     """
 
     limits: dict[Limited, Amount] = Field(default_factory=dict, max_length=1000)
@@ -75,10 +76,10 @@ class AskQuotas(RequestBody):
 
 
 class AskHook(RequestBody):
-    """Where to tell state changes; without a secret one is made.
+    """Where to send state changes; without a secret, one is created.
 
-    `format` is `weft` (signed JSON) or `slack` (one line, for Slack and its like); an address that
-    begins with `mailto:` is told by mail.
+    `format` is `weft` (signed JSON) or `slack` (one line, for Slack and compatible chats); an
+    address that begins with `mailto:` gets mail.
     """
 
     url: Annotated[str, Field(min_length=8, max_length=2000)]
@@ -96,7 +97,7 @@ async def tokens(service: Service, who: Admin) -> Json:  # noqa: ARG001 - admins
 
 @router.post("/tokens", status_code=201, response_model=NewToken)
 async def create_token(body: AskToken, service: Service, who: Admin) -> Json:  # noqa: ARG001
-    """Make a token; its secret is told this once. The first must be an admin's."""
+    """Create a token; its secret is shown only once. The first token must be an admin's."""
     account = body.account or ""
     if account and account not in service.live.users:
         raise UnknownName.among("account", account, service.live.users, "the file of --users")
@@ -107,7 +108,7 @@ async def create_token(body: AskToken, service: Service, who: Admin) -> Json:  #
 
 @router.post("/tokens/{token_id}/rotate", status_code=201, response_model=NewToken)
 async def rotate_token(token_id: str, body: AskRotation, service: Service, who: Admin) -> Json:  # noqa: ARG001
-    """Another token with the same rights; the old one works until the overlap is over."""
+    """Create a new token with the same rights; the old one works until the overlap ends."""
     token, secret = service.tokens.rotate(token_id, body.overlap_s)
     return Json(NewToken(**public(token), token=secret), status_code=201)
 
@@ -127,7 +128,7 @@ async def quotas(service: Service, who: Admin) -> Json:  # noqa: ARG001
 
 @router.put("/quotas", response_model=QuotaAnswer)
 async def set_quotas(body: AskQuotas, service: Service, who: Admin) -> Json:  # noqa: ARG001
-    """Other rules from now on. Limits take nothing from what runs; owners take back their own."""
+    """Replace the rules. Limits do not stop running jobs; owners take back their own GPUs."""
     rules = replace(
         service.live.quotas,
         limits=dict(body.limits),
@@ -150,7 +151,7 @@ async def webhooks(service: Service, who: Admin) -> Json:  # noqa: ARG001
 
 @router.post("/webhooks", status_code=201, response_model=NewHook)
 async def create_webhook(body: AskHook, service: Service, who: Admin) -> Json:  # noqa: ARG001
-    """Tell an address of state changes from now on, signed with the secret."""
+    """Notify an address of state changes from now on; messages are signed with the secret."""
     states = tuple(dict.fromkeys(body.states))
     hook = service.hooks.add(body.url, body.tenant or "", states, body.secret or "", body.format)
     return Json(NewHook(**_public(hook), secret=hook.secret), status_code=201)
@@ -158,7 +159,7 @@ async def create_webhook(body: AskHook, service: Service, who: Admin) -> Json:  
 
 @router.delete("/webhooks/{hook_id}", response_model=Done)
 async def remove_webhook(hook_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
-    """Tell it no more."""
+    """Stop notifying it."""
     service.hooks.remove(hook_id)
     return Json(Done(done=f"webhook {hook_id} is removed"))
 

@@ -27,10 +27,10 @@ async def audit(
     name: Annotated[str, Query(max_length=200, description="Of a token, or its id.")] = "",
     tenant: Text = "",
     about: Annotated[str, Query(max_length=200, description="Part of a path or id.")] = "",
-    failed: Annotated[bool, Query(description="What was refused, only.")] = False,
+    failed: Annotated[bool, Query(description="Only refused requests.")] = False,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
 ) -> Json:
-    """The last requests that changed something, or were refused to, oldest first."""
+    """The latest requests that changed something or were refused, oldest first."""
     last = float("inf") if until is None else until
     wanted = Wanted(since or 0.0, last, name, tenant, about, failed)
     entries = await asyncio.to_thread(service.audit.find, wanted, limit)

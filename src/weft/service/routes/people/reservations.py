@@ -28,8 +28,8 @@ Devices = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^@=~+|/
 class AskReservation(RequestBody):
     """Nodes (`n1`) or GPUs of them (`n1:0-3`), from `start` until `end`, for `tenant` alone.
 
-    Without a tenant for nobody; without a start from now, without an end until it is removed.
-    `when_done` lets jobs that are there run to their end.
+    Without a tenant, nobody may use them; without a start, it begins now; without an end, it lasts
+    until it is removed. `when_done` lets the jobs there run to their end.
     """
 
     nodes: Annotated[list[Devices], Field(min_length=1, max_length=1000)]
@@ -41,7 +41,7 @@ class AskReservation(RequestBody):
 
 @router.get("/reservations", response_model=ReservationList)
 async def reservations(service: Service, who: Anyone) -> Json:
-    """Every window that is not over; for whom it is, admins and that tenant are told."""
+    """All reservations that have not ended; only admins and its tenant see who it is for."""
     now = service.driver.now
     windows = [window for window in windows_of(service) if window.end > now]
     answers = [
@@ -57,7 +57,7 @@ async def reservations(service: Service, who: Anyone) -> Json:
 
 @router.put("/reservations/{name}", response_model=Reservation)
 async def reserve(name: Name, body: AskReservation, service: Service, who: Admin) -> Json:  # noqa: ARG001
-    """Keep devices from now on or for later; jobs that are in the way are stopped when it begins.
+    """Reserve devices from now or from later; jobs still there are stopped when it begins.
 
     A job that says how long it takes is not placed there unless it ends before.
     """
@@ -77,7 +77,7 @@ async def reserve(name: Name, body: AskReservation, service: Service, who: Admin
 
 @router.delete("/reservations/{name}", response_model=Done)
 async def remove_reservation(name: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
-    """Release its devices for everybody."""
+    """Remove a reservation; all jobs may use its devices again."""
     rules = service.live.quotas
     if name not in rules.windows:
         raise UnknownName.among("reservation", name[:64], rules.windows, "weft reserve list")

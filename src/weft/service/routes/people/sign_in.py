@@ -16,15 +16,15 @@ router = APIRouter(tags=["sign-in"], responses=PROBLEMS)
 
 @router.get("/me", response_model=Me)
 async def me(service: Service, who: Anyone) -> Json:
-    """Whose token or session this is, and what it allows."""
+    """The owner of this token or session, and what it allows."""
     return Json(_me(who, signed_in=bool(len(service.tokens))))
 
 
 @router.post("/sign-in", response_model=Me)
 async def sign_in(request: Request, service: Service, who: Anyone) -> Json:
-    """Begin a session of the web page with a token: a cookie that scripts cannot read."""
+    """Start a session of the web page with a token; sets a cookie that scripts cannot read."""
     if not who.token:
-        raise Refused(409, "nobody needs to sign in here", "there are no tokens")
+        raise Refused(409, "this service needs no sign-in", "there are no tokens")
     answer = Json(_me(who, signed_in=True))
     answer.set_cookie(
         COOKIE,

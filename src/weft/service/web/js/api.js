@@ -50,7 +50,7 @@ async function send(method, path, { body, headers, signal } = {}) {
     if (error.name === "AbortError") throw error;
     throw new Problem(0, {
       error: "the service does not answer",
-      hint: "it may be starting again; the page tries again by itself",
+      hint: "it may be restarting; the page retries by itself",
     });
   }
   if (!answer.ok) throw await refuse(answer);
@@ -75,7 +75,7 @@ export function query(fields) {
   return told.length ? "?" + new URLSearchParams(told) : "";
 }
 
-/** The pieces of a text that the service streams, until it ends or `signal` says so. */
+/** The pieces of a text that the service streams, until it ends or `signal` aborts it. */
 export async function* streamText(path, { signal } = {}) {
   const answer = await send("GET", path, { signal });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();

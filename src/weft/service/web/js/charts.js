@@ -160,6 +160,6 @@ export function Chart({
     plot.current?.setData(data);
   }, [data]);
   if (error) return html`<p class="dim">${error.message}</p>`;
-  if (early) return html`<p class="dim">There is too little to draw yet.</p>`;
+  if (early) return html`<p class="dim">Not enough data to draw yet.</p>`;
   return html`<div class="chart" ref=${box} role="img" aria-label=${describe}></div>`;
 }

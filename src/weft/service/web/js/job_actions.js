@@ -18,14 +18,14 @@ const ACTIONS = {
     may: (job) => open(job) && !suspended(job),
     send: (job) => post(at("jobs", job.id, "suspend")),
     detail:
-      "Running ones save and leave their GPUs. Each keeps what it has done, and waits until it is resumed.",
+      "Running jobs save and leave their GPUs. Each keeps its progress and waits until it is resumed.",
   },
   resume: {
     label: "Resume",
     done: "resumed",
     may: (job) => open(job) && suspended(job),
     send: (job) => post(at("jobs", job.id, "resume")),
-    detail: "Each goes on from its last checkpoint when there is room.",
+    detail: "Each continues from its last checkpoint when there is room.",
   },
   cancel: {
     label: "Cancel",
@@ -33,7 +33,7 @@ const ACTIONS = {
     danger: true,
     may: open,
     send: (job) => remove(at("jobs", job.id)),
-    detail: "Running ones have their grace time to leave. A cancelled job does not come back.",
+    detail: "Running jobs get their grace time to save. A cancelled job does not come back.",
   },
 };
 
@@ -42,7 +42,7 @@ const prioritise = (priority) => ({
   done: priority,
   may: (job) => open(job) && job.priority !== priority,
   send: (job) => put(at("jobs", job.id, "priority"), { priority }),
-  detail: `${priority[0].toUpperCase()}${priority.slice(1)} from the next decision on; the place in the order of submission stays.`,
+  detail: `${priority[0].toUpperCase()}${priority.slice(1)} from the next decision on; its place in the order of submission does not change.`,
 });
 
 function nameSome(jobs) {

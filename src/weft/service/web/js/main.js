@@ -59,7 +59,7 @@ function Frame({ me, leave }) {
     <a class="skip" href="#main" onClick=${(event) => {
       event.preventDefault();
       main.current.focus();
-    }}>Skip to the view</a>
+    }}>Skip to content</a>
     <header class="top">
       <a class="brand" href=${link("cluster")}><img src="/web/icon.svg" alt="" />weft</a>
       <nav class="nav" aria-label="Views">${Object.entries(VIEWS)
@@ -71,7 +71,7 @@ function Frame({ me, leave }) {
       <div class="end">
         ${
           cluster &&
-          html`<span class="pulse" title=${`${device}s in use, what decides`}>
+          html`<span class="pulse" title=${`${device}s in use; current policy`}>
           <span><b>${number(cluster.held)}</b> / ${count(cluster.gpus, device)}<span class="wide">${`\u00a0· ${cluster.policy}`}</span></span></span>`
         }
         <span class="pulse" role="status"><span class="dot ${lost ? (store.link === "lost" ? "off" : "wait") : "live"}" aria-hidden="true"></span>
@@ -89,7 +89,7 @@ function Frame({ me, leave }) {
           ? html`<${Loading} what=${store.link === "lost" ? "The service does not answer; trying again" : "Asking the service"} />`
           : chosen
             ? html`<${Chosen} key=${route.view + "/" + route.parts.join("/")} name=${route.view} route=${route} me=${me} />`
-            : html`<${Empty} title="There is no such view">The address names ${route.view}; choose one above.<//>`
+            : html`<${Empty} title="No such page">The address names ${route.view}; choose one above.<//>`
       }
     </main>`;
 }
@@ -137,7 +137,7 @@ function Page() {
       unwatch();
       setMe(null);
     });
-    watch(); // at once: who asks is told at the same time
+    watch(); // at once: requests are answered at the same time
     ask();
   }, []);
   useEffect(() => {

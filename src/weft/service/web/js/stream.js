@@ -94,7 +94,7 @@ export function Stream({ route }) {
       at: Math.round(until + by * width) >= clusterNow() ? "" : Math.round(until + by * width),
     });
   return html`<${Panel} title="Stream" end=${html`
-      <div class="group" role="group" aria-label="Go through time">
+      <div class="group" role="group" aria-label="Move through time">
         <button onClick=${() => shift(-1)} disabled=${begun !== null && since <= begun} aria-label="Earlier">◀</button>
         <button onClick=${() => shift(1)} disabled=${live} aria-label="Later">▶</button>
         <button onClick=${() => setQuery({ at: "" })} aria-pressed=${String(live)}>Now</button></div>

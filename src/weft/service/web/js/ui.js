@@ -178,7 +178,7 @@ export function Notices() {
         <h2 id="question">${asked.question}</h2>
         ${asked.detail && html`<p class="dim">${asked.detail}</p>`}
         ${asked.values.map((name) => html`<${Field} key=${name} label=${name}><input type="password" name=${name} autocomplete="off" /></${Field}>`)}
-        <div class="actions"><button type="button" onClick=${() => answer(false)}>Keep as it is</button>
+        <div class="actions"><button type="button" onClick=${() => answer(false)}>Go back</button>
         <button class=${asked.danger ? "danger" : "main"} type="submit" autofocus>${asked.action}</button></div>
       </form></dialog>`
     }

@@ -41,7 +41,7 @@ export function ClusterView({ route }) {
         <${Panel} title=${`${theDevice()}s`} level=1 end=${html`
           <input type="search" aria-label="Find a job, tenant or node" placeholder="Find a job, tenant or node" value=${find} onInput=${(event) => setQuery({ q: event.target.value })} />
           <${Choice} label="Colour by" value=${paint} options=${PAINTS} choose=${(colour) => setQuery({ colour: colour === "job" ? "" : colour })} />`}>
-          ${store.nodes.size ? html`<${GpuMap} store=${store} paint=${paint} find=${find} />` : html`<${Empty} title="No machine is known">The engine has told of none.<//>`}
+          ${store.nodes.size ? html`<${GpuMap} store=${store} paint=${paint} find=${find} />` : html`<${Empty} title="No machines yet">The engine has reported none.<//>`}
           <${Legend} paint=${paint} />
         <//>
         <${Later} title="Stream"><${Stream} route=${route} /><//>
@@ -68,7 +68,7 @@ function Later({ title, children }) {
 const HELD = {
   job: html`<span><i class="held"></i>held, one colour per job</span>`,
   tenant: html`<span><i class="held"></i>held, one colour per tenant</span>`,
-  speed: html`<span>0 % <i class="pace"></i>100 % of its pace alone</span><span><i class="unmeasured"></i>not measured</span>`,
+  speed: html`<span>0 % <i class="pace"></i>100 % of its speed alone</span><span><i class="unmeasured"></i>not measured</span>`,
 };
 const Legend = ({
   paint,

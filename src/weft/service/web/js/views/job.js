@@ -65,7 +65,7 @@ export function JobView({ route, me }) {
   const { job, row, error } = useJob(id);
   if (error && !job)
     return html`<${Trouble} error=${error} /><p><a href=${link("jobs")}>All jobs</a></p>`;
-  if (!job) return html`<${Loading} what="Asking for the job" />`;
+  if (!job) return html`<${Loading} what="Loading the job" />`;
   return html`
     <div class="head"><h1>${job.name}</h1><${State} state=${job.state} /><span class="dim mono small">${job.id}</span>
       <div class="end"><${Actions} job=${job} me=${me} /></div></div>
@@ -80,7 +80,7 @@ export function JobView({ route, me }) {
     <${History} job=${job} row=${row} />`;
 }
 
-const HIDDEN = "********"; // a value that stays as it was, for whoever chose it
+const HIDDEN = "********"; // a value that stays as it was, for the user who set it
 
 function Actions({ job, me }) {
   const file = () =>
@@ -94,8 +94,8 @@ function Actions({ job, me }) {
     const names = Object.keys(found.job.env || {});
     const values = await confirm(`Submit ${job.name} again?`, {
       detail: names.length
-        ? "A new job with the same file, behind those that wait. Secrets are not copied: bring your own. What you leave empty stays as it was if you chose it."
-        : "A new job with the same file, behind those that wait.",
+        ? "A new job with the same file, at the end of the queue. Secrets are not copied: enter them again. A field you leave empty keeps its value if you set it before."
+        : "A new job with the same file, at the end of the queue.",
       action: "Submit again",
       values: names,
     });
@@ -112,7 +112,7 @@ function Actions({ job, me }) {
     if (!found) return;
     try {
       await navigator.clipboard.writeText(found.yaml);
-      toast("the job file is in the clipboard");
+      toast("job file copied");
     } catch {
       saveText(`${job.name}.yaml`, found.yaml);
     }
@@ -203,8 +203,8 @@ function Inside({ job }) {
   const commands = [`weft shell ${job.id}`, `weft forward ${job.id} 6006`];
   const copy = (text) =>
     navigator.clipboard.writeText(text).then(
-      () => toast("it is in the clipboard"),
-      () => toast("the browser does not let it be copied", true),
+      () => toast("copied"),
+      () => toast("the browser does not allow copying", true),
     );
   return html`<div class="row small">${commands.map((text) => html`<button key=${text} class="quiet" title="Copy; run it in a terminal" onClick=${() => copy(text)}><code>${text}</code></button>`)}</div>`;
 }
@@ -246,7 +246,7 @@ function Why({ job, me }) {
     <${Trouble} error=${error} again=${again} />
     ${
       data &&
-      html`<p>${waits ? job.reason : data.reason}${job.suspended_by ? "; Resume lets it go on" : ""}</p>
+      html`<p>${waits ? job.reason : data.reason}${job.suspended_by ? "; Resume lets it continue" : ""}</p>
       ${waits && html`<${When} start=${data.start} />`}
       ${!waits && !job.suspended_by && html`<${Speeds} job=${job} numbers=${data.numbers} />`}
       ${data.cheapest_change && html`<${Cheapest} job=${job} change=${data.cheapest_change} me=${me} />`}
@@ -298,7 +298,7 @@ function When({ start }) {
   if (!start) return html`<p class="dim">Its start is too far away to be simulated.</p>`;
   const by = start.simulations
     ? `8 in 10 of ${start.simulations} simulations`
-    : "counted from what is in front";
+    : "estimated from the jobs ahead";
   return html`<div><span class="when">${start.p50 == null ? "not in sight" : startsIn(start.p50)}</span>
     <span class="dim"> expected start · ${by}: ${start.p10 == null ? "never" : duration(start.p10)} to ${start.p90 == null ? "no end in sight" : duration(start.p90)}</span></div>`;
 }
@@ -311,11 +311,11 @@ function Cheapest({ job, change, me }) {
   const inPlace = Object.keys(change.fields).join() === "priority";
   const apply = async () => {
     if (inPlace) {
-      const detail = "As things are, it starts at once.";
+      const detail = "With this change it starts at once.";
       if (await confirm(`Start now: ${change.text}?`, { detail, action: "Change and start" }))
         await attempt(() => put(at("jobs", job.id, "priority"), change.fields));
     } else if (own) {
-      const detail = `${job.name} leaves the queue and is submitted anew with this change. As things are, it starts at once.`;
+      const detail = `${job.name} leaves the queue and is submitted again with this change. It then starts at once.`;
       if (!(await confirm(`Start now: ${change.text}?`, { detail, action: "Change and start" })))
         return;
       const made = await attempt(
@@ -323,7 +323,10 @@ function Cheapest({ job, change, me }) {
         (told) => `submitted as ${told.id}`,
       );
       if (made) go("job", [made.id]);
-    } else if (node && (await confirm(`Use node ${node} again?`, { action: "Use it again" }))) {
+    } else if (
+      node &&
+      (await confirm(`Put node ${node} back into service?`, { action: "Put back into service" }))
+    ) {
       attempt(() => post(at("nodes", node, "undrain")));
     }
   };
@@ -342,6 +345,6 @@ function Ahead({ ahead }) {
         (one, i) =>
           html`<li key=${i}>${one.id ? html`<a href=${link("job", [one.id])}>${one.name}</a>` : html`<span class="dim">${one.name}</span>`}<span class="dim">${count(one.gpus, theDevice())}</span></li>`,
       );
-  return html`<div class="halves">${waiting.length > 0 && html`<div><h3>In front of it</h3><ul class="why-list">${list(waiting)}</ul></div>`}
-    ${running.length > 0 && html`<div><h3>Running on what it could use</h3><ul class="why-list">${list(running)}</ul></div>`}</div>`;
+  return html`<div class="halves">${waiting.length > 0 && html`<div><h3>Ahead of it</h3><ul class="why-list">${list(waiting)}</ul></div>`}
+    ${running.length > 0 && html`<div><h3>Running on devices it could use</h3><ul class="why-list">${list(running)}</ul></div>`}</div>`;
 }

@@ -124,7 +124,7 @@ function Allocations({ job, spans }) {
         )}</tbody></table></div>`
         : spans.loading
           ? html`<${Loading} />`
-          : html`<p class="dim">It has held nothing yet.</p>`
+          : html`<p class="dim">It has not held any devices yet.</p>`
     }<//>`;
 }
 
@@ -158,24 +158,24 @@ function Measures({ events }) {
         .map(([label], i) => ({ label: ofDevice(label), i }))
         .filter(({ i }) => data[i + 1].some((value) => value != null))
     : [];
-  return html`<${Panel} title="What it measured" end=${known.length > 1 ? html`<${Choice} label="Measure" value=${chosen.key} options=${known.map((one) => [one.key, ofDevice(one.label)])} choose=${(measure) => setQuery({ measure })} />` : null}>
+  return html`<${Panel} title="Measurements" end=${known.length > 1 ? html`<${Choice} label="Measure" value=${chosen.key} options=${known.map((one) => [one.key, ofDevice(one.label)])} choose=${(measure) => setQuery({ measure })} />` : null}>
     ${
       chosen
         ? html`<${Chart} key=${chosen.key} data=${[data[0], ...drawn.map(({ i }) => data[i + 1])]} series=${drawn.map(({ label }) => ({ label, span: true }))} height=${220} zero=${true} describe=${`${ofDevice(chosen.label)} over time, ${count(reports.length, "report")}`} />
-      <p class="dim small">${ofDevice(chosen.label)}${chosen.unit ? `, ${chosen.unit}` : ""}; as the job reported it</p>`
+      <p class="dim small">${ofDevice(chosen.label)}${chosen.unit ? `, ${chosen.unit}` : ""}; as reported by the job</p>`
         : events.loading
           ? html`<${Loading} />`
-          : html`<${Empty} title="It has reported nothing">Jobs that use <code>weft.train</code> report batch, goodput, loss and stage times.<//>`
+          : html`<${Empty} title="No reports yet">Jobs that use <code>weft.train</code> report batch, goodput, loss and stage times.<//>`
     }<//>`;
 }
 
 const TELL = {
   Submitted: () => "submitted",
   Started: (one) => `attempt ${one.attempt} runs`,
-  Stopped: (one) => `attempt ${one.attempt} has left its devices`,
+  Stopped: (one) => `attempt ${one.attempt} left its devices`,
   Finished: () => "finished",
   Failed: (one) =>
-    `attempt ${one.attempt} failed: ${one.reason || "no reason"}${one.retry ? "; it is tried again" : ""}`,
+    `attempt ${one.attempt} failed: ${one.reason || "no reason"}${one.retry ? "; it will be retried" : ""}`,
   StartFailed: (one) => `could not start: ${one.reason || ""}`,
   Cancelled: (one) => `cancelled${one.reason ? `: ${one.reason}` : ""}`,
   Suspended: (one) => `suspended by ${one.by || "its owner"}`,
@@ -230,6 +230,6 @@ function Events({ events }) {
         ? html`<div class="events scroll" tabindex="0" role="region" aria-label="Events of the job"><table><tbody>${told.map(([seq, when, text]) => html`<tr key=${seq}><td class="nowrap dim">${clock(when)}</td><td class="wrap">${text}</td></tr>`)}</tbody></table></div>`
         : events.loading
           ? html`<${Loading} />`
-          : html`<${Empty} title="No events">The log holds none of it.<//>`
+          : html`<${Empty} title="No events">The log has no events of this job.<//>`
     }<//>`;
 }

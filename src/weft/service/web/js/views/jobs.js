@@ -220,8 +220,8 @@ function Older({ state }) {
   };
   useEffect(() => setAfter(""), [state]);
   if (after === null)
-    return html`<div class="chosen"><span class="dim">All there are.</span></div>`;
-  return html`<div class="chosen"><span class="dim">The last that ended.</span><button disabled=${busy} onClick=${load}>${busy ? "Reading …" : "Read older ones"}</button></div>`;
+    return html`<div class="chosen"><span class="dim">All jobs are shown.</span></div>`;
+  return html`<div class="chosen"><span class="dim">The most recently ended jobs.</span><button disabled=${busy} onClick=${load}>${busy ? "Reading …" : "Load older jobs"}</button></div>`;
 }
 
 /** Who starts when, as the service simulates it from now on. */
@@ -298,7 +298,7 @@ function Table({ jobs, line, chosen, setChosen, query, viewer }) {
   const sort = (key) =>
     setQuery({ sort: query.sort === key ? `-${key}` : query.sort === `-${key}` ? "" : key });
   if (!jobs.length)
-    return html`<div class="jobs-view" ref=${box}><${Empty} title=${Object.keys(query).length ? "No jobs match this filter" : "Nothing has been submitted yet"}>${Object.keys(query).length ? "Change the filter, or choose all states." : html`Submit one here, or with <code>weft submit job.yaml</code>.`}<//></div>`;
+    return html`<div class="jobs-view" ref=${box}><${Empty} title=${Object.keys(query).length ? "No jobs match this filter" : "No jobs have been submitted yet"}>${Object.keys(query).length ? "Change the filter, or choose all states." : html`Submit one here, or with <code>weft submit job.yaml</code>.`}<//></div>`;
   return html`<div class="jobs-view" ref=${box} onScroll=${look} tabindex="0" role="region" aria-label="Table of jobs">
     <table aria-rowcount=${jobs.length + 1}>
       <thead><tr>${!viewer && html`<th class="c-pick" scope="col"><input type="checkbox" aria-label="Choose all" checked=${all} onChange=${(event) => setChosen(event.target.checked ? new Set(jobs.map((job) => job.id)) : new Set())} /></th>`}

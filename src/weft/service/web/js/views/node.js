@@ -30,7 +30,7 @@ export function NodeView({ route, me }) {
     { every: AGAIN_MS },
   );
   if (!node)
-    return html`<${Empty} title="There is no such node"><a href=${link("cluster")}>All nodes</a><//>`;
+    return html`<${Empty} title="No such node"><a href=${link("cluster")}>All nodes</a><//>`;
   const gpusHere = (job) =>
     job.on.filter((part) => part.node === node.id).flatMap((part) => part.gpus);
   const here = [...store.jobs.values()]
@@ -40,12 +40,12 @@ export function NodeView({ route, me }) {
   const turn = async () => {
     const detail = drained
       ? "Jobs may start on it again."
-      : "Jobs on it move or stop, and none starts.";
+      : "Jobs on it move or stop, and no new ones start.";
     const word = drained ? "undrain" : "drain";
     if (
       await confirm(`${drained ? "Use" : "Drain"} ${node.id}?`, {
         detail,
-        action: drained ? "Use it again" : "Drain it",
+        action: drained ? "Put back into service" : "Drain it",
       })
     )
       await attempt(
@@ -56,7 +56,7 @@ export function NodeView({ route, me }) {
   const device = deviceWord([node.kind]);
   return html`<div class="head"><h1>${node.id}</h1><span class="badge">${node.state}</span>
       <span class="dim">${node.kind === "cpu" ? count(node.gpus, device) : `${count(node.gpus, device)} of kind ${node.kind}`}${node.links ? `, ${node.links}` : ""}${node.cpus ? `, ${count(node.cpus, "CPU")}` : ""}</span>
-      <div class="end">${me.role === "admin" && html`<button onClick=${turn}>${drained ? "Use it again …" : "Drain …"}</button>`}</div></div>
+      <div class="end">${me.role === "admin" && html`<button onClick=${turn}>${drained ? "Put back into service …" : "Drain …"}</button>`}</div></div>
     ${node.reason && html`<div class="note">${node.reason}</div>`}
     ${(node.health || [])
       .filter((gpu) => gpu.fault || gpu.aside)
@@ -65,14 +65,14 @@ export function NodeView({ route, me }) {
           html`<div class="note" key=${gpu.gpu}>GPU ${gpu.gpu} ${gpu.aside ? "is set aside" : "has a fault"}: ${gpu.fault}</div>`,
       )}
     <${Panel} title=${`Its ${device}s in the last ${HOURS} hours`}><${Trouble} error=${spans.error} /><${Held} node=${node} spans=${spans.data?.spans || []} since=${since} /><//>
-    <${Panel} title="On it now" flush=${true}>${
+    <${Panel} title="Jobs here now" flush=${true}>${
       here.length
         ? html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs on it"><table><thead><tr><th scope="col">${device}</th><th scope="col">Job</th><th scope="col">State</th><th class="roomy" scope="col">Tenant</th><th class="num" scope="col">For</th></tr></thead>
       <tbody>${here.map(
         (job) =>
           html`<tr key=${job.id}><td>${ranges(gpusHere(job))}</td><td class="wrap"><a href=${link("job", [job.id])}>${job.name}</a></td><td><${State} state=${job.state} /></td><td class="roomy">${job.tenant}</td><td class="num">${job.started ? duration(clusterNow() - job.started) : ""}</td></tr>`,
       )}</tbody></table></div>`
-        : html`<p class="dim lonely">Nobody is on it.</p>`
+        : html`<p class="dim lonely">No jobs run here.</p>`
     }<//>
     <${Devices} node=${node} since=${since} jobs=${here.filter((job) => job.state === "running").slice(0, 8)} />`;
 }

@@ -29,15 +29,15 @@ export function PoliciesView({ route, me }) {
     <${Panel} title="Policies" level=1 flush=${true} end=${html`<input type="search" aria-label="Find a policy" placeholder="Find: fair, sharing …" value=${route.query.q || ""} onInput=${(event) => setQuery({ q: event.target.value })} />`}>
       ${loading && !data ? html`<${Loading} />` : null}<${Trouble} error=${error} again=${again} />
       ${me.role === "admin" && html`<${Switch} active=${active} known=${data?.policies || []} />`}
-      <div class="policies" tabindex="0" role="region" aria-label="Policies there are">${data && [...shown].sort((a, b) => (b.name === name) - (a.name === name)).map((one) => html`<${Card} key=${one.name} policy=${one} active=${one.name === name} admin=${me.role === "admin"} />`)}</div>
-      ${data && !shown.length && html`<${Empty} title="No policy is like that">Search for fewer words.<//>`}<//>
+      <div class="policies" tabindex="0" role="region" aria-label="All policies">${data && [...shown].sort((a, b) => (b.name === name) - (a.name === name)).map((one) => html`<${Card} key=${one.name} policy=${one} active=${one.name === name} admin=${me.role === "admin"} />`)}</div>
+      ${data && !shown.length && html`<${Empty} title="No policies match">Search for fewer words.<//>`}<//>
     <${Decisions} decisions=${store.cluster.decisions} /></div>`;
 }
 
 async function use(policy, detail) {
   if (
-    !(await confirm(`Decide by ${policy} from now on?`, {
-      detail: detail || "What runs stays until the new policy says otherwise.",
+    !(await confirm(`Switch to ${policy} now?`, {
+      detail: detail || "Running jobs keep their GPUs until the new policy decides otherwise.",
       action: "Switch the policy",
     }))
   )
@@ -82,7 +82,7 @@ function Decisions({ decisions }) {
     <${Trouble} error=${error} />
     ${loading && !data ? html`<${Loading} />` : null}
     ${data && data.part_read < 0.999 && html`<p class="loading" role="status">Reading the log: ${percent(data.part_read)}</p>`}
-    ${data && !data.decisions.length && html`<${Empty} title="Nothing is decided yet">Decisions that change something appear here.<//>`}
+    ${data && !data.decisions.length && html`<${Empty} title="No decisions yet">Decisions that change something appear here.<//>`}
     ${data?.decisions.length > 0 && html`<div class="decisions" tabindex="0" role="region" aria-label="Last decisions">${data.decisions.map((one) => html`<${DecisionCard} key=${one.number} decision=${one} />`)}</div>`}<//>`;
 }
 
@@ -93,7 +93,7 @@ function DecisionCard({ decision }) {
   return html`<article class="policy-card">
     <div class="line"><h3>Decision ${number(decision.number)}</h3><span class="dim small">${clock(decision.at)}</span>
       ${decision.took_s != null && html`<span class="dim small">took ${duration(decision.took_s)}</span>`}
-      ${gap != null && html`<span class="dim small">at most ${percent(gap < 5e-4 ? 0 : gap)} from the best</span>`}
+      ${gap != null && html`<span class="dim small">at most ${percent(gap < 5e-4 ? 0 : gap)} below the optimum</span>`}
       ${decision.by && html`<span class="badge failed">decided by ${decision.by} instead</span>`}</div>
     ${prices.length > 0 && html`<details class="small dim"><summary>numbers of the policy</summary>a ${theDevice()} is worth ${prices.map(([key, value]) => `${number(value)} (${key.slice(6)})`).join(", ")}</details>`}
     <ul class="small">${decision.moves.slice(0, 12).map((move) => html`<li key=${move.job}><a href=${link("job", [move.job])}>${move.name}</a> ${startsLike(move) ? move.why : html`${tell(move)}${move.why ? html`<span class="dim"> – ${move.why}</span>` : ""}`}</li>`)}</ul>
@@ -108,7 +108,7 @@ function tell(move) {
   const [from, to] = [number(move.before_gpus), number(move.after_gpus)];
   if (!move.before_gpus) return `starts on ${count(move.after_gpus, theDevice())}`;
   if (!move.after_gpus) return `gives ${count(move.before_gpus, theDevice())} back`;
-  if (move.adjusted) return `stays on ${to} ${theDevice()}s, on other terms`;
+  if (move.adjusted) return `stays on ${to} ${theDevice()}s, with other settings`;
   return from === to
     ? `moves, with ${to} ${theDevice()}s`
     : `goes from ${from} to ${to} ${theDevice()}s`;

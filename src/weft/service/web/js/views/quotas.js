@@ -7,7 +7,7 @@ import { attempt, confirm, Field, Panel } from "../ui.js";
 const RULES = [
   ["limits", `${theDevice()}s at most`, "no limit"],
   ["weights", "Weight", "1"],
-  ["own", `${theDevice()}s of its own`, "none"],
+  ["own", `${theDevice()}s it owns`, "none"],
   ["guaranteed", `${theDevice()}s for guaranteed jobs`, "none"],
 ];
 const KEPT = ["limits", "weights", "guaranteed", "own", "parents", "half_life_s", "min_run_s"];
@@ -37,7 +37,7 @@ export function Quotas({ quotas, tenants, chosen, saved }) {
       .join("; ");
     if (
       !(await confirm(`Change the quota of ${name}?`, {
-        detail: `${told}. Limits take nothing from what runs; owners take back their own.`,
+        detail: `${told}. Limits do not stop running jobs; owners take back their own GPUs.`,
         action: "Change the quota",
       }))
     )
@@ -64,5 +64,5 @@ export function Quotas({ quotas, tenants, chosen, saved }) {
       <datalist id="tenant-names">${tenants.map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>
       ${RULES.map(([rule, label, none]) => html`<${Field} key=${rule} label=${label}><input type="number" min="0" step="any" placeholder=${none} value=${typed[rule]} onInput=${(event) => setTyped((was) => ({ ...was, [rule]: event.target.value }))} /><//>`)}</div>
     <div class="row"><button class="main" disabled=${!name || !changes.length}>Change …</button>
-      <span class="dim small">Left empty there is no rule. Limits of one kind of GPU, groups and lending: <code>weft quota</code>.</span></div></form><//>`;
+      <span class="dim small">An empty field means no rule. For limits per kind of GPU, groups and lending, use <code>weft quota</code>.</span></div></form><//>`;
 }

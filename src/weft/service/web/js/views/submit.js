@@ -40,7 +40,10 @@ export function words(line) {
 export function inWordsOf(way, error) {
   const advice = "write the line as a script: `run: |`";
   if (way !== "form" || !error?.message.includes(advice)) return error;
-  return { ...error, message: error.message.replace(advice, "tick “it is a script” below it") };
+  return {
+    ...error,
+    message: error.message.replace(advice, "tick “it is a script” below the field"),
+  };
 }
 
 export function bodyOf(form) {
@@ -112,7 +115,7 @@ export function SubmitView({ route, me }) {
     return () => clearTimeout(timer);
   }, [way, text]);
   if (me.role === "viewer")
-    return html`<${Trouble} error=${{ message: "a viewer may only look", hint: "sign in with a token of role user to submit jobs" }} />`;
+    return html`<${Trouble} error=${{ message: "viewers cannot submit jobs", hint: "sign in with a token of role user to submit jobs" }} />`;
   const send = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -142,7 +145,7 @@ export function SubmitView({ route, me }) {
             ? html`<${Form} form=${form} set=${set} kinds=${kinds} me=${me} />`
             : html`
           <${Field} label="A job file, YAML or JSON"><textarea rows="16" spellcheck="false" value=${text} onInput=${(event) => setText(event.target.value)}></textarea><//>
-          <${Field} label="Or one of this machine"><input type="file" accept=".yaml,.yml,.json" onChange=${upload} /><//>
+          <${Field} label="Or a file on this machine"><input type="file" accept=".yaml,.yml,.json" onChange=${upload} /><//>
           <${Trouble} error=${file.error} />`
         }
         <${Trouble} error=${inWordsOf(way, error)} />

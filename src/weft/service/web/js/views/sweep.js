@@ -27,7 +27,7 @@ export function SweepView({ route }) {
   const found = useMemo(() => (data ? compare(data) : null), [data]);
   if (loading && !data) return html`<${Loading} />`;
   if (!data || !data.jobs.length)
-    return html`<${Trouble} error=${error} /><${Empty} title="There is no such sweep"><a href=${link("jobs")}>All jobs</a><//>`;
+    return html`<${Trouble} error=${error} /><${Empty} title="No such sweep"><a href=${link("jobs")}>All jobs</a><//>`;
   const { jobs } = data;
   const known = found.last.some((loss) => loss != null);
   const steps = jobs.some((job) => job.measured?.steps != null);

@@ -25,10 +25,10 @@ export function TenantsView({ route, me }) {
   const tenants = shares.data?.tenants || [];
   const chosen = tenants.find((one) => one.tenant === route.query.tenant) || null;
   return html`
-    <${Panel} title="Share received against entitlement" level=1 end=${tenants.length > 1 ? html`<${Choice} label="Tenant" value=${chosen ? chosen.tenant : ""} options=${[["", "all"], ...tenants.slice(0, 12).map((one) => [one.tenant, one.tenant])]} choose=${(tenant) => setQuery({ tenant })} />` : null}>
+    <${Panel} title="Share received and entitlement" level=1 end=${tenants.length > 1 ? html`<${Choice} label="Tenant" value=${chosen ? chosen.tenant : ""} options=${[["", "all"], ...tenants.slice(0, 12).map((one) => [one.tenant, one.tenant])]} choose=${(tenant) => setQuery({ tenant })} />` : null}>
       <${Trouble} error=${shares.error} />
       ${shares.loading && !shares.data ? html`<${Loading} />` : null}
-      ${tenants.length ? html`<${Shares} shares=${shares.data} chosen=${chosen} />` : shares.data ? html`<${Empty} title="Nobody has used anything yet">The chart begins with the first job.<//>` : null}<//>
+      ${tenants.length ? html`<${Shares} shares=${shares.data} chosen=${chosen} />` : shares.data ? html`<${Empty} title="No tenant has used any GPU time yet">The chart begins with the first job.<//>` : null}<//>
     <${Table} accounts=${accounts} quotas=${quotas.data} edit=${(tenant) => {
       setEdited(tenant);
       document.getElementById("quota")?.scrollIntoView({ block: "nearest" });
@@ -74,7 +74,7 @@ function Table({ accounts, quotas, edit }) {
   const { data, error, loading } = accounts;
   return html`<${Panel} title="Accounting" flush=${true} end=${html`${data?.jain != null ? html`<span class="dim small" title="1: all received the same part of what was due to them">Jain's index ${data.jain.toFixed(2)}</span>` : null}<${Csv} />`}>
     <${Trouble} error=${error} />${loading && !data ? html`<${Loading} />` : null}
-    ${data && !data.tenants.length && html`<${Empty} title="No tenant has used anything">The accounts begin with the first job.<//>`}
+    ${data && !data.tenants.length && html`<${Empty} title="No tenant has used any GPU time">The accounts begin with the first job.<//>`}
     ${
       data?.tenants.length > 0 &&
       html`<div class="scroll" tabindex="0" role="region" aria-label="Accounting by tenant"><table><thead><tr><th scope="col">Tenant</th><th class="num roomy" scope="col">Jobs</th><th class="num" scope="col">Used</th><th class="num" scope="col">Entitled to</th><th class="num" scope="col">Received</th><th class="num roomy" scope="col">Weight</th>

@@ -95,7 +95,7 @@ export function WhatIfView({ me }) {
       setFound(readResult(JSON.parse(await file.text()), file.name));
     } catch (problem) {
       setError(
-        Object.assign(new Error(`${file.name} is no result of weft compare`), {
+        Object.assign(new Error(`${file.name} is not a result of weft compare`), {
           hint: `${problem.message}; \`weft compare … --json --per-job > result.json\` writes one`,
         }),
       );
@@ -106,7 +106,7 @@ export function WhatIfView({ me }) {
     <${Panel} title="What if" level=1>
       <form class="form" onSubmit=${run}>
         <div class="row"><${Choice} label="From" value=${form.start} options=${[...(me.everywhere ? [["history", "Replay the past"]] : []), ["now", "From now on"]]} choose=${(start) => setForm((was) => ({ ...was, start }))} />
-          <span class="dim small">${form.start === "history" ? "The log's jobs, simulated as they were decided and with the change." : "Everything that runs and waits now, simulated to its end both ways."}</span></div>
+          <span class="dim small">${form.start === "history" ? "Simulates the log's jobs as they were scheduled and with the change." : "Simulates all running and waiting jobs to their end, both ways."}</span></div>
         <div class="fields">
           <${Field} label="Another policy"><select value=${form.policy} onChange=${set("policy")}><option value="">${store.cluster.policy}, as it is</option>
             ${(policies.data?.policies || []).map((one) => html`<option key=${one.name} value=${one.name} title=${one.summary}>${one.name}</option>`)}</select><//>
@@ -115,7 +115,7 @@ export function WhatIfView({ me }) {
           <${Field} label="Other limits of tenants"><input list="limits" placeholder="vision=8, nlp=4" value=${form.limits} onInput=${set("limits")} /><//>
           <${Field} label="Other weights of tenants"><input placeholder="vision=2" value=${form.weights} onInput=${set("weights")} /><//>
           ${form.start === "history" && html`<${Field} label="Only the last hours"><input type="number" min="0.1" step="any" placeholder="all" value=${form.hours} onInput=${set("hours")} /><//>`}
-          <${Field} label="CPU seconds it may take"><input type="number" min="1" max="100" placeholder="20" value=${form.cpu} onInput=${set("cpu")} /><//>
+          <${Field} label="CPU seconds to spend"><input type="number" min="1" max="100" placeholder="20" value=${form.cpu} onInput=${set("cpu")} /><//>
           <datalist id="machines">${machinesLike(store).map((one) => html`<option key=${one} value=${one} />`)}</datalist>
           <datalist id="limits">${tenantsOf(store).map((one) => html`<option key=${one} value=${`${one}=8`} />`)}</datalist>
         </div>
@@ -125,7 +125,7 @@ export function WhatIfView({ me }) {
         ${progress && html`<div class="stack" role="status" aria-label="Progress">${Object.keys(progress).length ? Object.entries(progress).map(([label, part]) => html`<div key=${label}><div class="small">${label} · ${percent(part)}</div><${Bar} part=${part} label=${`${label}: ${percent(part)}`} /></div>`) : html`<p class="dim">It waits for its turn to be simulated.</p>`}</div>`}
         <${Trouble} error=${error} />
       </form><//>
-    ${found ? html`<${Result} found=${found} />` : !progress && html`<${Empty} title="Nothing is simulated yet">Name what should be different; both sides appear here, as a table, as distributions and as streams.<//>`}`;
+    ${found ? html`<${Result} found=${found} />` : !progress && html`<${Empty} title="Nothing has been simulated yet">Choose what to change; both results appear here, as a table, as distributions and as streams.<//>`}`;
 }
 
 /** What `weft compare --json` wrote, as this view shows it. */
@@ -254,7 +254,7 @@ function Distributions({ found, labels }) {
     ${
       data[0].length > 1
         ? html`<${Chart} key=${what} data=${data} series=${labels.map((label, i) => ({ label, colour: lineColour(i), span: true }))} time=${false} xLabel=${`${unit} ${what === "jct_h" ? "to completion" : "of waiting"}`} height=${280} format=${(value) => number(value, 2)} range=${[0, 1]} describe=${`Part of the jobs done within so many ${unit}, for ${labels.join(" and ")}`} />`
-        : html`<p class="dim">The result does not tell of single jobs.</p>`
+        : html`<p class="dim">The result has no data on single jobs.</p>`
     }<//>`;
 }
 

@@ -77,7 +77,7 @@ class GangMember:
         spec = self._spec
         if not spec.part:
             return spec.master_addr, spec.master_port or find_free_port()
-        if spec.join:  # its ranks are told where the others are when they have come so far
+        if spec.join:  # its ranks learn where the others are when they have come so far
             return spec.master_addr, 0
         meeting = self._folder.parent / MASTER
         if spec.common:

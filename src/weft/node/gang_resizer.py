@@ -75,7 +75,7 @@ class GangResizer:
             self.members = []
 
     def join_variables(self, number: int) -> dict[str, str]:
-        """What a process of ours is told of its place; nothing for those that begin together."""
+        """The place of a process, as variables; none for those that begin together."""
         if not self._spec.join:
             return {}
         return {

@@ -137,7 +137,7 @@ async def _begin_on(it: Session, job: Job, on: Allocation) -> Job:
 async def _stop(it: Session, job: Job) -> None:
     await it.engine.stop(job.id, 1, 30.0)
     while not isinstance(event := await it.next(), Stopped):
-        assert event == Started(job.id, 1), f"{event} was told of a job that was asked to stop"
+        assert event == Started(job.id, 1), f"{event} was reported of a job that was asked to stop"
     _check_steps(read_all(it.engine, job.id))
 
 

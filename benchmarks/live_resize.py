@@ -1,13 +1,15 @@
 """What it costs a real PyTorch job to change its ranks: live, and through a checkpoint.
 
-    python -m benchmarks.live_resize [--quick] [--device cuda]
+    python -m benchmarks.live_resize [--quick] [--device cuda] [--engine slurm [--spread]]
 
 A job on the warm local engine goes from 1 to 2, 4, 2 and 1 ranks, once as it trains and once by a
 stop and a start from its checkpoint, with states of 10, 100 and 500 MB. A pause is from the end of
 the last step before to the beginning of the first one after, on the last rank to begin. Reported
 beside it: steps that were done while new ranks got ready, and how far the losses are from those of
 a run that nobody disturbed. Both ways share one run, so that the machine's load is in both. With
-`--device cuda` a job of one rank moves from process to process on the first GPU.
+`--device cuda` a job of one rank moves from process to process on the first GPU. `--engine` takes a
+throw-away cluster of `tests.clusters.testbed` instead; with `--spread` the ranks are in turn on two
+of its nodes. `--live` leaves the restarts and the undisturbed run out.
 """
 
 from __future__ import annotations
@@ -18,12 +20,17 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+from tests.clusters.testbed import TESTBEDS
+
 from benchmarks.live_resize_job import Row, layers_of, losses_of, read_rows
+from weft.app.engine import build_engine
 from weft.core.errors import EngineError
 from weft.core.events.event import (
     Event,
@@ -36,9 +43,11 @@ from weft.core.events.event import (
 )
 from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
 from weft.core.model.launch import Launch, Processes
+from weft.core.protocols import Engine
 from weft.engines.local import LocalEngine
 
 Slots = tuple[int, ...]
+Begin = Callable[[Path], Awaitable[Engine]]
 # The slots of a job, one after the other. On a GPU they are of the machine's CPUs still: all that
 # computes is the one GPU, and another slot is nothing but another process there.
 PLACES: dict[str, tuple[Slots, ...]] = {
@@ -82,9 +91,16 @@ class Trial:
     """One job on one engine."""
 
     def __init__(
-        self, engine: LocalEngine, folder: Path, name: str, state_mb: float, device: str = "cpu"
+        self,
+        engine: Engine,
+        folder: Path,
+        name: str,
+        state_mb: float,
+        device: str = "cpu",
+        *,
+        spread: bool = False,
     ) -> None:
-        self.name = JobId(name)
+        self.name, self._spread = JobId(name), spread
         self._engine, self.noted = engine, folder / f"{name}-steps"
         self.noted.mkdir()
         script = str(Path(__file__).with_name("live_resize_job.py"))
@@ -143,8 +159,12 @@ class Trial:
         return max(read_rows(self.noted), default=0)
 
     async def _on(self, slots: tuple[int, ...]) -> Allocation:
-        node = (await self._engine.nodes())[0]
-        return Allocation((Slice(node.id, slots),))
+        nodes = await self._engine.nodes()
+        if not self._spread:
+            return Allocation((Slice(nodes[0].id, slots),))
+        same = [node for node in nodes if node.kind == nodes[0].kind]
+        parts = [Slice(node.id, slots[at::2]) for at, node in enumerate(same[:2])]
+        return Allocation(tuple(part for part in parts if part.gpus))
 
 
 def find_pause(rows: dict[int, list[Row]], after: float, to: Slots) -> tuple[float, int, float]:
@@ -170,14 +190,27 @@ async def open_engine(folder: Path) -> LocalEngine:
     return engine
 
 
-async def measure(folder: Path, state_mb: float, device: str) -> tuple[list[Change], float]:
+async def open_fleet(folder: Path, text: str) -> Engine:
+    """The engine of a cluster that is up."""
+    engine = build_engine(text, state=folder / "state")
+    await engine.nodes()
+    await engine.adopt(())
+    return engine
+
+
+async def measure(
+    folder: Path, state_mb: float, device: str, begin: Begin, *, spread: bool, live_alone: bool
+) -> tuple[list[Change], float]:
     """Every change both ways, and the largest relative difference of a loss."""
-    engine = await open_engine(folder)
+    engine = await begin(folder)
 
     def make(name: str) -> Trial:
-        return Trial(engine, folder, name, state_mb, device)
+        return Trial(engine, folder, name, state_mb, device, spread=spread)
 
     live = await _change_live(make("live"), state_mb, PLACES[device])
+    if live_alone:
+        await engine.close()
+        return live, float("nan")
     changes = await _restart(make("restarted"), live)
     count = max(read_rows(folder / "live-steps"))
     calm = make("calm")
@@ -225,15 +258,25 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="10 MB alone")
     parser.add_argument("--device", choices=[*PLACES], default="cpu")
     parser.add_argument("--states", default="", help="MB of state, for example 10,100")
+    parser.add_argument("--engine", choices=[*TESTBEDS], default="local")
+    parser.add_argument("--spread", action="store_true", help="ranks on two nodes in turn")
+    parser.add_argument("--live", action="store_true", help="no restarts to compare with")
     parser.add_argument("--json", type=Path, default=None, help="write the rows here too")
     asked = parser.parse_args()
     states = tuple(float(word) for word in asked.states.split(",") if word)
     usual = STATES_MB[asked.device]
     states = states or (usual[:1] if asked.quick else usual)
     rows: list[Change] = []
+    here = asked.engine == "local"
     for state_mb in states:
-        with tempfile.TemporaryDirectory(prefix="weft-live-") as folder:
-            changes, apart = asyncio.run(measure(Path(folder), state_mb, asked.device))
+        with (
+            nullcontext() if here else TESTBEDS[asked.engine]() as bed,
+            tempfile.TemporaryDirectory(prefix="weft-live-", ignore_cleanup_errors=True) as folder,
+        ):
+            begin = open_engine if bed is None else partial(open_fleet, text=bed.engine)
+            how = {"spread": asked.spread, "live_alone": asked.live}
+            run = measure(Path(folder), state_mb, asked.device, begin, **how)
+            changes, apart = asyncio.run(run)
         rows += changes
         for change in changes:
             print(
@@ -246,7 +289,7 @@ def main() -> int:
         print(f"{state_mb:4.0f} MB  losses differ by at most {apart:.1e} of their size", flush=True)
     if asked.json is not None:
         asked.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
-    large = [row for row in rows if row.state_mb >= 100.0]
+    large = [row for row in rows if row.state_mb >= 100.0 and not asked.live]
     return int(any(one.restart_s < 10.0 * one.live_s for one in large))
 
 

@@ -55,7 +55,7 @@ def main() -> int:
         print("the public research data is not here; set WEFT_DATA to its folder")
         return 0
     wrong = 0
-    print(f"{'trace':12}{'policy':20}{'avg JCT h':>11}{'p99':>8}{'makespan h':>12}", end="")
+    print(f"{'trace':14}{'policy':20}{'avg JCT h':>11}{'p99':>8}{'makespan h':>12}", end="")
     print(f"{'of first':>10}{'restarts':>10}{'done':>9}  verify")
     for case in read_cases(data, args.traces, args.jobs or None):
         first = 0.0
@@ -71,7 +71,7 @@ def main() -> int:
             ]
             wrong += len(bad)
             print(
-                f"{case.name:12}{name:20}{metrics['avg_jct_h']:11.3f}{metrics['p99_jct_h']:8.2f}"
+                f"{case.name:14}{name:20}{metrics['avg_jct_h']:11.3f}{metrics['p99_jct_h']:8.2f}"
                 f"{metrics['makespan_h']:12.2f}{metrics['avg_jct_h'] / first:10.3f}"
                 f"{metrics['restarts_per_job']:10.2f}{metrics['finished']:5.0f}/{metrics['jobs']:<4.0f}"
                 f"{'; '.join(one.text for one in bad) or 'nothing wrong'}",

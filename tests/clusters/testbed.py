@@ -44,7 +44,7 @@ def local() -> Iterator[Testbed]:
 @contextmanager
 def processes() -> Iterator[Testbed]:
     """Two nodes that are processes of this machine."""
-    yield Testbed("processes:nodes=2,slots=2")
+    yield Testbed("processes:nodes=2,slots=4")
 
 
 @contextmanager
@@ -106,10 +106,10 @@ def slurm(mode: str) -> Iterator[Testbed]:
 
 @contextmanager
 def ray() -> Iterator[Testbed]:
-    """Two nodes of two GPUs and a head without jobs; its controller stands still when stopped."""
+    """Two nodes of four GPUs and a head without jobs; its controller stands still when stopped."""
     if why := why_not():
         raise InvalidConfig("there can be no Ray here", hint=why)
-    with throw_away_ray("a1:a100:2", "a2:a100:2") as cluster:
+    with throw_away_ray("a1:a100:4", "a2:a100:4") as cluster:
         yield Testbed(
             cluster.engine,
             cluster.kill,

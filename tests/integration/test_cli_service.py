@@ -141,7 +141,7 @@ def test_an_unknown_field_is_answered_with_file_and_closest(known: Client) -> No
 def test_a_job_that_can_never_run_is_refused_with_a_hint(known: Client) -> None:
     ran = weft("run", "--gpus", "64", "--", "true", code=2)
 
-    assert "64 GPUs" in ran.stderr
+    assert "64 CPU slots" in ran.stderr
     assert "ask for at most 2" in ran.stderr
 
 

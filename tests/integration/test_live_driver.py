@@ -355,7 +355,7 @@ def test_a_policy_that_asks_too_much_of_the_engine_is_refused(tmp_path: Path) ->
 def test_jobs_that_can_never_run_are_refused_at_once(tmp_path: Path) -> None:
     async def run() -> None:
         async with driving(local(tmp_path), MemoryStore()) as driver:
-            with pytest.raises(InvalidConfig, match="asks for 9 GPUs of one kind; there are 4"):
+            with pytest.raises(InvalidConfig, match="asks for 9 CPU slots; there are 4"):
                 await driver.submit(shell("big", "true", gpus=9))
             with pytest.raises(InvalidConfig, match="has no command"):
                 await driver.submit(passing("nothing", 1.0))

@@ -282,6 +282,7 @@ class Scheduler:
             plan.blockers,
             live := state.live.pick(plan.changes, state.table, plan.restarts),
             self._stops.choose(state, self.knowledge, now, plan, live),
+            tuple(sorted(plan.promised)),
         )
         if self._journal is not None:
             self._journal(now, decided)

@@ -27,6 +27,7 @@ from weft.node.asleep.sleeper import Sleeper
 from weft.node.attempt_log import Journal, audit
 from weft.node.errors import FULL
 from weft.node.gang_member import GangMember
+from weft.node.gang_resizer import make_resizer
 from weft.node.guard.enclosure import Enclosure
 from weft.node.guard.identity import hand_over
 from weft.node.guard.locks import claim_attempt, hold_all
@@ -38,7 +39,6 @@ from weft.node.ranks.frozen import FrozenRanks
 from weft.node.ranks.logs import RankLog
 from weft.node.ranks.process import Home, start_process
 from weft.node.ranks.rank import Rank, pids_of
-from weft.node.resizer import Resizer
 from weft.node.sessions.conversations import Conversations
 from weft.node.sessions.shells import Shells
 from weft.node.sessions.terminal import Terminal
@@ -100,7 +100,7 @@ class Agent:
         self._adjusted: Any = None
         self._kill_at, self._setting_up, self._port = float("inf"), False, 0
         self._why, self._socket, self._held, self._places = "", "", list[int](), dict[int, int]()
-        self._resizer = Resizer(folder, self.spec, self.journal, self._ranks, self)
+        self._resizer = make_resizer(folder, self.spec, self.journal, self._ranks, self)
         self._time = TimeLimit(self._member.kept_in, spec.time_limit_s, spec.warn_s)
         self._terminal = Terminal(folder, self._select, spec.idle_s)
         self._shells = Shells(folder, self.spec, self._select, self._enclosure)
@@ -132,7 +132,8 @@ class Agent:
         self._measurer.end()
         self._why = self._why or self._enclosure.memory_excess()
         asked, first = self._stop is not None, self._resizer.first
-        outcome, reason = verdict(self._codes, self._left, asked, self._why, first)
+        found = verdict(self._codes, self._left, asked, self._why, first)
+        outcome, reason = self._resizer.released or found
         last = self._logs[min(self._codes)].last_line() if self._codes else ""
         self._end(outcome, f"{reason}: {last}" if outcome == "failed" and last else reason)
 
@@ -225,12 +226,13 @@ class Agent:
         """One process: of those for each device, or the one that has them all."""
         spec = spec or self.spec
         number = spec.first_rank + local if number is None else number
+        more = more or self._resizer.join_variables(number)
         if number not in self._logs:
             self._logs[number] = RankLog(self.folder / f"rank-{number}.log", spec.log_bytes)
         pty = spec.pty and not self._setting_up and local == 0
         home = Home(self.folder, self._socket, self._port, self._held, self._enclosure.ranks_group)
         run = self._run_script if plan.warm else None
-        rank = start_process(home, spec, number, local, plan, run, pty=pty, more=more or {})
+        rank = start_process(home, spec, number, local, plan, run, pty=pty, more=more)
         self._ranks[number] = rank
         os.set_blocking(rank.output, False)
         self._watch(rank.output, partial(self._read, rank))
@@ -246,8 +248,7 @@ class Agent:
         look_s = BLIND_S if blind or self._sleeper.helpers else LOOK_S
         pause = min(look_s, max(0.0, self._kill_at - time.monotonic()))
         for key, _ in self._select.select(pause):
-            # One that came before it in the same turn may have closed it.
-            if self._select.get_map().get(key.fd) is key:
+            if self._select.get_map().get(key.fd) is key:  # unless one before it has closed it
                 key.data()
         for rank in blind:
             if start_time(rank.pid) is None:

@@ -58,8 +58,10 @@ class GangMember:
             return spec
         if spec.learnt:
             spec = replace(spec, visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
-        if spec.first_rank == 0 and os.environ.get(ADDRESS):
-            spec = replace(spec, master_addr=os.environ[ADDRESS])
+        if os.environ.get(ADDRESS):
+            spec = replace(spec, address=os.environ[ADDRESS])
+            if spec.first_rank == 0:
+                spec = replace(spec, master_addr=os.environ[ADDRESS])
         self._spec = replace(spec, cores=self.own_cores(spec.cores))
         return self._spec
 
@@ -75,6 +77,8 @@ class GangMember:
         spec = self._spec
         if not spec.part:
             return spec.master_addr, spec.master_port or find_free_port()
+        if spec.join:  # its ranks learn where the others are when they have come so far
+            return spec.master_addr, 0
         meeting = self._folder.parent / MASTER
         if spec.common:
             meeting = Path(spec.common, f"{spec.attempt}.{MASTER}")

@@ -87,7 +87,7 @@ class Resizer:
         self.members: list[int] = []
         self._device_of: dict[int, int] = {}
         self._next_number = 0
-        self._able = False
+        self._able = self._several = False
         self._seen = 0
         self._asked: tuple[int, AttemptSpec] | None = None
         self._now: _Change | None = None
@@ -110,6 +110,12 @@ class Resizer:
         """Whether ranks of two epochs are there."""
         return self._now is not None
 
+    released: tuple[str, str] | None = None  # the last rank is always one of the attempt's
+
+    def join_variables(self, number: int) -> dict[str, str]:  # noqa: ARG002 - `_plan` tells them
+        """Nothing for the ranks that begin together."""
+        return {}
+
     def rank_of(self, number: int) -> int:
         """What rank a process is now; its number if it is none."""
         return self.members.index(number) if number in self.members else number
@@ -126,9 +132,9 @@ class Resizer:
             return False
         change = self._now
         match message:
-            case CanResize(state_gb):
+            case CanResize(state_gb, several):
                 if not self._able and self._device_of:
-                    self._able = True
+                    self._able, self._several = True, several
                     self._journal.write("resizable", state_gb=state_gb)
             case Built(epoch) if change is not None and epoch == change.epoch:
                 change.built.add(number)
@@ -225,7 +231,7 @@ class Resizer:
     def _find_obstacle(self, spec: AttemptSpec) -> str:
         if not self._able:
             return "its ranks cannot change as they train"
-        if self._spec.visible is not None and max(len(self.members), len(spec.devices)) > 1:
+        if not self._several and max(len(self.members), len(spec.devices)) > 1:
             return "only a single rank is moved live on GPUs"
         if [*spec.devices] == [self._device_of[number] for number in self.members]:
             return "it has these devices already"

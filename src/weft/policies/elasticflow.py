@@ -86,6 +86,7 @@ class ElasticFlow:
             wake_at=book.due(),
             reasons=book.warned,
             memory=book.memory(),
+            promised=book.promised(),
         )
 
     def _grow(self, view: View, book: Book) -> dict[int, Config]:

@@ -15,6 +15,7 @@ from math import inf, isfinite
 from weft.core.errors import InvalidConfig
 from weft.frozen import frozen
 from weft.plural import say_gpus
+from weft.report.inferred_costs import SLACK_S, Rows, infer
 
 EPS = 1e-6
 TRUTH = ("oracle", "truth", "durations", "future")
@@ -87,7 +88,7 @@ def verify(runs: Sequence[SimRun]) -> list[Finding]:
     for run in runs:
         findings += [_numbers(run), _capacity(run), _twice(run), _times(run), _counted(run)]
         findings += [_mean(run), _future(run), _seeds(run)]
-    findings += [_same_jobs(runs), _costs(runs)]
+    findings += [_same_jobs(runs), _costs(runs), _charged(runs)]
     return findings
 
 
@@ -295,6 +296,42 @@ def _costs(runs: Sequence[SimRun]) -> Finding:
             unlike |= max(known.values()) > 1.5 * min(known.values()) + 1.0
             words.append(f"{kind} {', '.join(f'{n} {m:.1f} s' for n, m in known.items())}")
     return Finding("costs", Level.WRONG if unlike else Level.OK, "; ".join(words))
+
+
+def _charged(runs: Sequence[SimRun]) -> Finding:
+    """What starts cost by the times that jobs took, against each other and what is said."""
+    inferred = infer({run.name: _finished(run) for run in runs})
+    if not inferred.starts:
+        text = "too little to compare: jobs that keep their GPUs, and take as long under two runs"
+        return Finding("charged", Level.UNKNOWN, text)
+    unlike = {name: cost for name, cost in inferred.starts.items() if abs(cost) > 2.0 * SLACK_S}
+    words = [
+        f"a start costs {cost:+.1f} s under {name}, against {inferred.beside}"
+        for name, cost in unlike.items()
+    ] or [f"starts cost as much as under {inferred.beside}"]
+    wrong, alike = bool(unlike), dict[str, list[str]]()
+    most = max(inferred.restarts.values(), default=0.0)
+    for name, cost in inferred.restarts.items():
+        said = _mean_cost([(name, *change) for change in _said(runs, name)], name, RESTARTS)
+        unpaid = said is not None and said > 1.5 * max(cost, 0.0) + SLACK_S
+        wrong |= unpaid or (most > 10.0 * SLACK_S and cost < SLACK_S)
+        claim = f", is said to cost {said:.1f} s," if unpaid else ""
+        alike.setdefault(f"a restart costs {cost:.1f} s{claim} under", []).append(name)
+    words += [f"{text} {_some(names)}" for text, names in alike.items()]
+    return Finding("charged", Level.WRONG if wrong else Level.OK, "; ".join(words))
+
+
+def _finished(run: SimRun) -> dict[str, Rows]:
+    ended = {name: job.held for name, job in run.jobs.items() if job.end is not None}
+    return {n: [(s.start, s.end, s.gpus) for s in held] for n, held in ended.items()}
+
+
+def _said(runs: Sequence[SimRun], name: str) -> Iterator[tuple[str, str, float]]:
+    """Changes of a run that says what each costs."""
+    for run in runs:
+        told = [stretch.startup_s for job in run.jobs.values() for stretch in job.held]
+        if run.name == name and None not in told:
+            yield from _changes(run)
 
 
 def _changes(run: SimRun) -> Iterator[tuple[str, str, float]]:

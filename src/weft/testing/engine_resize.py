@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 
 from weft.core.events.event import Resizable, Resized, ResizeFailed, Started, Stopped
-from weft.core.model.job import Demand, Job
+from weft.core.model.job import Allocation, Demand, Job
 from weft.core.plan.about import Controls
 from weft.testing.engine_subject import ENDS, Script, Session, Subject, by_script, read_all, session
 
@@ -61,12 +61,94 @@ async def a_training_is_resized(subject: Subject, script: Script) -> None:
         _check_steps(read_all(it.engine, job.id))
 
 
+@by_script
+async def a_training_moves_to_another_node(subject: Subject, script: Script) -> None:
+    """It grows onto a second node, leaves the first one with its rank 0, and grows back onto it."""
+    async with session(subject) as it:
+        if not await _has_nodes(it, 2):
+            return
+        both = await it.over(1, 1)
+        first, second = (replace(both, slices=(part,)) for part in both.slices)
+        job = await _begin_on(it, script("wanders", 1, TRAIN), first)
+        for epoch, to in ((1, both), (2, second), (4, both)):
+            answer = await _ask(it, job, to, epoch)
+            assert isinstance(answer, Resized), f"a change to {to} was answered by {answer}"
+            await _trains_on(it, job, to.gpus)
+        await _stop(it, job)
+
+
+@by_script
+async def a_change_survives_the_service(subject: Subject, script: Script) -> None:
+    """A service that dies as ranks get ready is followed by one that hears what became of them."""
+    async with session(subject) as it:
+        if Controls.RESIZE not in it.engine.supports:
+            return
+        job = await _begin_on(it, script("survives", 1, TRAIN), await it.on(1))
+        to = await it.on(2)
+        await it.engine.resize(job, to, 1, 1)
+    async with session(subject, frozenset({(job.id, 1)})) as it:
+        await it.engine.resize(job, to, 1, 1)  # as a service does that has heard no answer
+        answer = await it.told((Resized, ResizeFailed, *ENDS))
+        assert isinstance(answer, Resized), f"after a restart it was answered by {answer}"
+        await _trains_on(it, job, 2)
+        again = await _ask(it, job, await it.on(1), 2)
+        assert isinstance(again, Resized), f"the next change was answered by {again}"
+        await _trains_on(it, job, 1)
+        await _stop(it, job)
+
+
+@by_script
+async def a_node_lost_in_a_change_is_no_loss(subject: Subject, script: Script) -> None:
+    """New ranks that die with their node leave the others as they were."""
+    async with session(subject) as it:
+        if subject.kill_node is None or subject.restore_node is None or not await _has_nodes(it, 2):
+            return
+        both = await it.over(1, 1)
+        first, lost = replace(both, slices=both.slices[:1]), both.slices[1].node
+        job = await _begin_on(it, script("left", 1, TRAIN), first)
+        await it.engine.resize(job, both, 1, 1)
+        subject.kill_node(lost)
+        try:
+            answer = await _answer(it, job, 1)
+            assert isinstance(answer, ResizeFailed), f"its node was lost, answered by {answer}"
+            await _trains_on(it, job, 1)
+            await _stop(it, job)
+        finally:
+            subject.restore_node(lost)
+
+
+async def _has_nodes(it: Session, count: int) -> bool:
+    """Whether changes are made live here, and there are so many nodes of the last kind."""
+    nodes = await it.engine.nodes()
+    same = [node for node in nodes if node.kind == nodes[-1].kind]
+    return Controls.RESIZE in it.engine.supports and len(same) >= count
+
+
+async def _begin_on(it: Session, job: Job, on: Allocation) -> Job:
+    """A job that may have two devices, once it trains on its first."""
+    job = replace(job, demand=Demand(1, min=1, max=2))
+    await it.engine.start(job, on, 1)
+    assert await it.next() == Started(job.id, 1)
+    await it.told(Resizable)
+    await _trains_on(it, job, 1)
+    return job
+
+
+async def _stop(it: Session, job: Job) -> None:
+    await it.engine.stop(job.id, 1, 30.0)
+    while not isinstance(event := await it.next(), Stopped):
+        assert event == Started(job.id, 1), f"{event} was reported of a job that was asked to stop"
+    _check_steps(read_all(it.engine, job.id))
+
+
 async def _change(it: Session, job: Job, gpus: int, epoch: int) -> None:
     """To so many devices, as it trains."""
     before = it.engine.pids(job.id, 1)
-    answer = await _ask(it, job, gpus, epoch)
+    answer = await _ask(it, job, await it.on(gpus), epoch)
     assert isinstance(answer, Resized), f"a change to {gpus} devices was answered by {answer}"
     after = it.engine.pids(job.id, 1)
+    if not before and not after:
+        return  # their numbers mean nothing here; who printed each step is looked at in the end
     assert len(after) == gpus, f"Resized was reported, and there are {len(after)} ranks on {gpus}"
     stayed = {*before.values()} & {*after.values()}
     assert len(stayed) == min(len(before), gpus), "ranks that could stay were started anew"
@@ -74,15 +156,19 @@ async def _change(it: Session, job: Job, gpus: int, epoch: int) -> None:
 
 async def _fail(it: Session, job: Job) -> None:
     before = it.engine.pids(job.id, 1)
-    answer = await _ask(it, job, 2, DOOMED)
+    answer = await _ask(it, job, await it.on(2), DOOMED)
     assert isinstance(answer, ResizeFailed), f"a new rank died, which was answered by {answer}"
     assert answer.reason
     assert it.engine.pids(job.id, 1) == before, "the ranks are others after a change that failed"
 
 
-async def _ask(it: Session, job: Job, gpus: int, epoch: int) -> object:
+async def _ask(it: Session, job: Job, to: Allocation, epoch: int) -> object:
     """What answers a change, or ends the attempt instead."""
-    await it.engine.resize(job, await it.on(gpus), 1, epoch)
+    await it.engine.resize(job, to, 1, epoch)
+    return await _answer(it, job, epoch)
+
+
+async def _answer(it: Session, job: Job, epoch: int) -> object:
     answer = await it.told((Resized, ResizeFailed, Started, *ENDS))
     assert (answer.job, answer.attempt) == (job.id, 1)
     if isinstance(answer, (Resized, ResizeFailed)):
@@ -116,4 +202,9 @@ def _check_steps(printed: dict[int, str]) -> None:
     assert not [step for step in torn if step < last], f"steps {torn[:5]} were not done by all"
 
 
-RESIZES = (a_training_is_resized,)
+RESIZES = (
+    a_training_is_resized,
+    a_training_moves_to_another_node,
+    a_change_survives_the_service,
+    a_node_lost_in_a_change_is_no_loss,
+)

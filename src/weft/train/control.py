@@ -134,7 +134,7 @@ class Control:
 
     def resize(self, ranks: int) -> None:
         """Go on with other ranks, and the same samples in a step where they allow it."""
-        self.tuner.ranks = ranks
+        self.tuner.ranks, self.tuner.nodes = ranks, self._gang.nodes
         self.batch = self.tuner.fit_total(self.batch.total)
         self._chosen, self._sizes = None, None
         self._steps, self._rest, self._next = 0, 1, 1

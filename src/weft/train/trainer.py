@@ -312,7 +312,7 @@ class Job:
         report = {
             **values.describe_steps(self._watch, self._step, self.batch, self._noise),
             **values.count_progress(*place, self._loader, done=done),
-            "nodes": float(self._env.nodes),
+            "nodes": float(self._gang.nodes),
             "lr_factor": self.lr_factor,
             "samples": float(self.samples),
             "steps": float(self.steps),

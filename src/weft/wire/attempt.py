@@ -25,6 +25,8 @@ from weft.wire.regular_files import given_to, read_regular
 SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
 STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
 RESIZE = "resize.json"
+JOINED = "+"  # between a node and the change that its part joined with; never in a node's name
+CHANGE = "change.json"  # the same for one part of several, step by step
 MEASURED = "measured.json"  # what the agent saw of the attempt in the last minutes
 MASTER, BEAT, CURRENT = "master.json", "beat", "CURRENT"  # of attempts on several nodes
 ADDRESS = "WEFT_NODE_ADDRESS"  # how other nodes reach this one, where only it knows
@@ -65,7 +67,9 @@ class AttemptSpec:
     `watch` puts the watcher into its Python processes. `objects` is where its checkpoints are if
     not in a folder: an address in an object store, which the job alone reads and writes. `common`
     is a folder that the agents of all its attempts may write in, empty where they may write in
-    those of the job and of its attempts.
+    those of the job and of its attempts. `join` is the change of an attempt's ranks that a part is
+    started for, 0 for those it begins with, and `members` are the numbers of all ranks by rank,
+    where these differ. `address` is how others reach this node.
     """
 
     job: str
@@ -123,6 +127,9 @@ class AttemptSpec:
     watch: bool = False
     objects: str = ""
     common: str = ""
+    join: int = 0
+    members: tuple[int, ...] = ()
+    address: str = ""
 
     def write(self, folder: Path) -> None:
         """Into the attempt's folder."""
@@ -147,7 +154,8 @@ class AttemptSpec:
         try:
             for name in ("command", "devices"):
                 body[name] = tuple(body[name])
-            body["suspender"] = tuple(body.get("suspender", ()))
+            for name in ("suspender", "members"):
+                body[name] = tuple(body.get(name, ()))
             for name in ("cores", "notices"):
                 body[name] = tuple(tuple(row) for row in body.get(name, ()))
             for name in ("batch", "time_shift"):
@@ -171,10 +179,14 @@ def job_folder(root: Path, job: str) -> Path:
     return root / "jobs" / name
 
 
-def part_folder(attempt: Path, node: str) -> Path:
-    """Where the part of an attempt on `node` lives; host names stand for themselves."""
+def part_folder(attempt: Path, node: str, epoch: int = 0) -> Path:
+    """Where the part of an attempt on `node` lives; host names stand for themselves.
+
+    A part that joins the others with a change of the ranks has its `epoch` behind the name.
+    """
     name = quote(node, safe="")
-    return attempt / (name if name.strip(".") else name.replace(".", "%2E"))
+    plain = name if name.strip(".") else name.replace(".", "%2E")
+    return attempt / (f"{plain}{JOINED}{epoch}" if epoch else plain)
 
 
 def short_path(path: Path) -> str:

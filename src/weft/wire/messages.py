@@ -114,9 +114,13 @@ class Notice:
 
 @frozen
 class CanResize:
-    """Rank 0 to agent: ranks may come and go as we train; a new one is sent `state_gb`."""
+    """Rank 0 to agent: ranks may come and go as we train; a new one is sent `state_gb`.
+
+    Not `several`: a single one may only move to another device.
+    """
 
     state_gb: float
+    several: bool = True
 
 
 @frozen
@@ -215,7 +219,8 @@ class Form:
     """Agent to old and new ranks: form the groups of `epoch`, and switch when all old ones have.
 
     `members` are the numbers of its ranks in order; the `new` ones among them are sent the state by
-    the `sources`, in turn. They meet in the file `store`.
+    the `sources`, in turn. They meet in the file `store`, or where the rank with the number `host`
+    listens if that is a `tcp://` address, as on several `nodes`.
     """
 
     epoch: int
@@ -223,6 +228,8 @@ class Form:
     new: tuple[int, ...]
     sources: tuple[int, ...]
     store: str
+    host: int = -1
+    nodes: int = 1
 
 
 @frozen

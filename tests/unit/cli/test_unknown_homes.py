@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import weft
 from weft.cli.main import cli
 
-SRC = Path(__file__).resolve().parents[3] / "src" / "weft"
+SRC = Path(weft.__file__).parent  # as it is installed, which need not be a checkout
 OF_NOBODY = "~no-such-user-here/file"
 SIMULATE = ("simulate", "tiny-20", "--jobs", "5")
 

@@ -175,7 +175,7 @@ def test_a_file_that_no_agent_wrote_fails_its_attempt_alone(tmp_path: Path) -> N
 
 def test_parts_that_no_agent_took_have_stopped(tmp_path: Path) -> None:
     run = run_of(tmp_path, "a")
-    run.watch.revoke(NodeId("a"))
+    run.watch.revoke(tmp_path / "a")
 
     assert run.watch.verdict(asked=True) == [Stopped(JOB, 1)]
 

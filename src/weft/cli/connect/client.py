@@ -64,6 +64,7 @@ class Client:
     def __init__(self, url: str = "", token: str | None = None) -> None:
         self.url = check_address(url or os.environ.get("WEFT_URL") or DEFAULT_URL)
         self._token = os.environ.get("WEFT_TOKEN", "") if token is None else token
+        self._answered = False  # one that did and is away now is told of, not waited for
         self._trust = (
             load_certificates(os.environ.get("WEFT_CA", "")) if self.url[:5] == "https" else None
         )
@@ -142,7 +143,8 @@ class Client:
                     raise
             except Unreachable as error:
                 wait_s = LOOK_S
-                if not error.nobody or time.monotonic() > until or not is_starting(self.url):
+                first = error.nobody and not self._answered
+                if not first or time.monotonic() > until or not is_starting(self.url):
                     raise
             time.sleep(wait_s)
 
@@ -179,6 +181,7 @@ class Client:
             with urllib.request.urlopen(  # noqa: S310
                 request, timeout=patience_s, context=self._trust
             ) as answer:
+                self._answered = True
                 yield answer
         except urllib.error.HTTPError as error:
             with error:

@@ -324,6 +324,7 @@ class Decided:
     `by` is who decided where the policy could not: the safe order that stands in for it.
     `blockers` are `reasons` in a word each. `live` names those of the changes that jobs make while
     they train, without a stop. `sleeps` names those that go to sleep where they are, and how.
+    `promised` names jobs that were promised their deadline.
     """
 
     number: int
@@ -335,6 +336,7 @@ class Decided:
     blockers: Mapping[JobId, Blocker] = field(default_factory=dict)
     live: tuple[JobId, ...] = ()
     sleeps: Mapping[JobId, Rung] = field(default_factory=dict)
+    promised: tuple[JobId, ...] = ()
 
 
 OfJob = (

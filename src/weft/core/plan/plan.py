@@ -34,7 +34,8 @@ class Plan:
     what was said before. `blockers` are the same in a word. `memory` comes back in the next view.
     `numbers` tell people how good the plan is, such as a `gap` or the `price` of a kind. `restarts`
     are changes that go through a checkpoint although the jobs could make them as they train, so
-    that what they hold is free at once.
+    that what they hold is free at once. `promised` are jobs that were promised their deadline now:
+    that lasts whatever becomes of the memory.
     """
 
     changes: Mapping[JobId, Allocation | None] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class Plan:
     blockers: Mapping[JobId, Blocker] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)
     restarts: frozenset[JobId] = frozenset()
+    promised: frozenset[JobId] = frozenset()
 
     def explained(self, why: Mapping[JobId, Reason], cleared: Iterable[JobId] = ()) -> Plan:
         """The same, with reasons for these jobs; the reasons of `cleared` no longer hold."""
@@ -63,7 +65,8 @@ class Plan:
         mine = {job: text for job, text in self.reasons.items() if job not in more.changes}
         theirs = {job: text for job, text in more.reasons.items() if job in more.changes}
         changes = {**self.changes, **more.changes}
-        return replace(self, changes=changes, reasons={**mine, **theirs})
+        promised = self.promised | more.promised
+        return replace(self, changes=changes, reasons={**mine, **theirs}, promised=promised)
 
     @classmethod
     def target(cls, view: Holdings, everything: Mapping[JobId, Allocation]) -> Plan:
@@ -86,6 +89,7 @@ def merge(plans: Iterable[Plan]) -> Plan:
     blockers: dict[JobId, Blocker] = {}
     wakes: list[float] = []
     memories: list[object] = []
+    promised: frozenset[JobId] = frozenset()
     for plan in plans:
         if twice := changes.keys() & plan.changes.keys():
             raise PlanError(f"two plans change {', '.join(sorted(twice))}")
@@ -95,4 +99,7 @@ def merge(plans: Iterable[Plan]) -> Plan:
         blockers.update(plan.blockers)
         wakes += [plan.wake_at] if plan.wake_at is not None else []
         memories.append(plan.memory)
-    return Plan(changes, rejected, min(wakes, default=None), reasons, tuple(memories), blockers)
+        promised |= plan.promised
+    wake = min(wakes, default=None)
+    memory = tuple(memories)
+    return Plan(changes, rejected, wake, reasons, memory, blockers, promised=promised)

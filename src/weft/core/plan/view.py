@@ -50,6 +50,15 @@ class OutOfSight:
                 yield job, self.cluster.kind_of(on), on
 
 
+@frozen
+class PromiseTerms:
+    """How deadlines are promised: see `weft.pieces.wrap.promise`."""
+
+    slot_s: float = 60.0
+    quantile: float = 0.9
+    restarts: int = 2
+
+
 @dataclass(frozen=True)
 class View:
     """The cluster at one instant; valid during one decision.
@@ -62,7 +71,7 @@ class View:
     about the jobs of `asked`: a plan may give reasons for them although nothing changes. A part of
     a view knows who is `out_of_sight`: they hold devices, and count for their tenants. Jobs
     that are `asleep` wait like others, and go on at once where they sleep; `savers` have
-    checkpoints.
+    checkpoints. `promises` tells a policy that must be shown everybody to promise deadlines itself.
     """
 
     now: float
@@ -80,6 +89,7 @@ class View:
     out_of_sight: tuple[OutOfSight, ...] = ()
     asleep: Mapping[JobId, Sleeping] = field(default_factory=dict)
     savers: Container[JobId] = frozenset()
+    promises: PromiseTerms | None = None
 
     @cached_property
     def rng(self) -> np.random.Generator:

@@ -80,6 +80,7 @@ def save_state(state: State) -> SavedState:
         "wake_at": state.wake_at,
         "recalled": state.recalled,
         "suspended": sorted(table.suspended),
+        "promised": sorted(table.promised),
         "stops": state.asleep.save(),
         "not_resized": [job for job in state.live.under_way if releasing.holds(job)],
     }
@@ -126,6 +127,7 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
     state.wake_at = numbers["wake_at"]
     state.recalled = numbers.get("recalled", 0)
     state.table.suspended = set(map(JobId, numbers.get("suspended", ())))
+    state.table.promised = set(map(JobId, numbers.get("promised", ())))
     for job in state.table.jobs:
         if job.conditional:
             state.dependencies.add(job, state.table, ())

@@ -224,8 +224,8 @@ class State:
         return self._take_away(job, rung)
 
     def _decided(self, now: float, decided: Decided) -> list[Action]:
-        self.decisions = decided.number
-        self.wake_at = decided.wake_at
+        self.decisions, self.wake_at = decided.number, decided.wake_at
+        self.table.promised.update(decided.promised)
         actions: list[Action] = []
         keep: list[tuple[int, Allocation]] = []
         begin: list[tuple[JobId, Allocation]] = []

@@ -76,6 +76,7 @@ class Table:
         "allocations",
         "conditional",
         "jobs",
+        "promised",
         "size",
         "suspended",
     )
@@ -88,6 +89,7 @@ class Table:
         self.size = 0
         self.conditional = 0  # rows whose jobs may be kept back by more than devices
         self.suspended: set[JobId] = set()  # whom no policy is asked about
+        self.promised: set[JobId] = set()  # whose deadlines were promised
         self.jobs: list[Job] = []
         self.allocations: list[Allocation | None] = []
 
@@ -225,6 +227,7 @@ class Table:
             _move(cells, slice(row, n - 1), slice(row + 1, n))
         job = self.jobs[row]
         self.suspended.discard(job.id)
+        self.promised.discard(job.id)
         if self.conditional:
             self.conditional -= job.conditional
         self._waiting_seqs.discard(self._seq_of.pop(job.id))
@@ -319,6 +322,8 @@ class Table:
         part.allocations = list(compress(self.allocations, kept))
         if self.suspended:
             part.suspended = {job.id for job in part.jobs if job.id in self.suspended}
+        if self.promised:
+            part.promised = {job.id for job in part.jobs if job.id in self.promised}
         part._row_of_seq = part.seq.astype(np.int64).tolist()
         part._known = part._waiting = None  # most parts are never asked for a job by name
         return part

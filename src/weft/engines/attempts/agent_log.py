@@ -146,7 +146,7 @@ def read_end(job: JobId, attempt: int, line: Line) -> Finished | Stopped | Faile
     """How an attempt ended."""
     if line["outcome"] == "finished":
         return Finished(job, attempt)
-    if line["outcome"] == "stopped":
+    if line["outcome"] in ("stopped", "released"):
         return Stopped(job, attempt)
     code = line.get("code")
     return Failed(

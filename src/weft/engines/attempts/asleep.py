@@ -25,7 +25,7 @@ from weft.engines.attempts.rounds import AttemptLoop, Key
 from weft.engines.attempts.watch import nudge
 from weft.engines.machine.devices import Machine
 from weft.frozen import frozen
-from weft.wire.attempt import SPEC, AttemptSpec
+from weft.wire.attempt import CHANGE, RESIZE, SPEC, AttemptSpec, read_json
 from weft.wire.errors import WireError
 from weft.wire.sleep import (
     AWAKE,
@@ -106,13 +106,23 @@ class SleepsByAgent(ABC):
         raise NotRunningError(f"attempt {attempt} of job {job!r} does not run")
 
 
+def count_ranks(folder: Path, spec: AttemptSpec) -> int:
+    """How many ranks an attempt may have now, be they those it began with or came later."""
+    alone, one_of_several = read_json(folder / RESIZE) or {}, read_json(folder / CHANGE) or {}
+    try:
+        later = len(one_of_several.get("form", {}).get("members", ()))
+        return max(spec.world_size, later, int(alone.get("spec", {}).get("world_size", 0)))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise WireError(f"a request in {folder} is not ours: {error!r}") from error
+
+
 def find_air_s(folder: Path) -> float:
     """How long the ranks of an attempt may stand still: half of their collectives' timeout.
 
     0 for any time, of an attempt that has one rank. Its environment may say how long they wait.
     """
     spec = AttemptSpec.read(folder / SPEC)
-    if spec.world_size <= 1:
+    if count_ranks(folder, spec) <= 1:
         return 0.0
     timeouts = [COLLECTIVE_S]
     for name, unit in TIMEOUTS.items():

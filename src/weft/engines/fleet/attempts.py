@@ -7,15 +7,17 @@ decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from math import inf
+from types import MappingProxyType
 
 from weft.core.events.event import Event
 from weft.engines.attempts.agent_log import LONGEST_TEXT
 from weft.engines.attempts.health_board import AgentHealth
-from weft.engines.fleet.gang import GangWatch
-from weft.engines.fleet.port import Key, Observation, Phase
+from weft.engines.fleet.changing import Changing
+from weft.engines.fleet.gang import GangWatch, PartWatch
+from weft.engines.fleet.port import Gang, Key, Observation, Phase
 from weft.frozen import frozen
 
 PEERS_GRACE_S = 5.0  # what the others get to leave when one part has failed or is lost
@@ -33,6 +35,8 @@ class Run:
 
     `submitted` is when the manager took it, None before that. `asked` says that it is to stop;
     `deadline` is when processes that have not left are ended. `silent` is for an attempt of no job.
+    `joined` is when the manager took the parts that came later, by what they were submitted as;
+    `changing` is the change of its ranks that is under way.
     """
 
     watch: GangWatch
@@ -43,15 +47,22 @@ class Run:
     silent: bool = False
     waiting: str = ""
     pending: str = ""
+    joined: dict[Key, float] = field(default_factory=dict)
+    changing: Changing | None = None
     _cancelled: float = -inf
-    _gone: float = inf
-    _ran: float = inf
+    _gone: dict[Key, float] = field(default_factory=dict)
+    _ran: dict[Key, float] = field(default_factory=dict)
     _over: float = inf
 
     @property
     def key(self) -> Key:
         """What it is known by."""
         return self.watch.gang.key
+
+    @property
+    def gangs(self) -> tuple[Gang, ...]:
+        """All that its manager may have of it."""
+        return self.watch.roster.every_gang
 
     @property
     def health(self) -> list[AgentHealth]:
@@ -85,13 +96,22 @@ class Step:
     hurry: bool = False
 
 
-def next_step(run: Run, seen: Observation | None, *, heard: bool, now: float) -> Step:
+Seen = Mapping[Key, Observation | None]
+NOTHING: Seen = MappingProxyType({})
+
+
+def next_step(
+    run: Run, seen: Observation | None, *, heard: bool, now: float, more: Seen = NOTHING
+) -> Step:
     """What to do about an attempt. `heard`: the manager was asked since it took the attempt.
 
-    `seen` None: it was asked and does not know it.
+    `seen` None: it was asked and does not know it. `more` is the same for what joined later, as
+    far as the manager was asked since.
     """
     watch = run.watch
-    gone = _weigh(run, seen, now) if heard and run.submitted is not None else False
+    said = {**more, **({run.key: seen} if heard and run.submitted is not None else {})}
+    words = [gang.key in said and _weigh(run, gang, said[gang.key], now) for gang in run.gangs]
+    gone = all(words)
     ask = watch.broken and run.deadline == inf
     if ask:
         watch.note_failure()
@@ -111,40 +131,39 @@ def next_step(run: Run, seen: Observation | None, *, heard: bool, now: float) ->
     )
 
 
-def _weigh(run: Run, seen: Observation | None, now: float) -> bool:
-    """Take in what the manager says; whether nothing of the attempt is left."""
-    watch = run.watch
+def _weigh(run: Run, gang: Gang, seen: Observation | None, now: float) -> bool:
+    """Take in what the manager says; whether nothing of a gang is left."""
+    watch, key = run.watch, gang.key
     if seen is not None and seen.phase is Phase.LOST:
-        nodes = seen.nodes or tuple(watched.part.node for watched in watch.parts)
-        watch.lose(nodes, seen.reason or f"{', '.join(nodes)} went down")
+        nodes = seen.nodes or tuple(watched.part.node for watched in watch.of_gang(gang))
+        watch.lose(nodes, seen.reason or f"{', '.join(nodes)} went down", of=gang)
     if seen is None or seen.phase in (Phase.ENDED, Phase.LOST):
-        run._gone = min(run._gone, now)
-        if now - run._gone > LAG_S:
-            _give_up_silent(run, seen)
+        if now - run._gone.setdefault(key, now) > LAG_S:
+            _give_up_silent(watch.of_gang(gang), seen)
         return True
-    run._gone = inf
-    run.waiting = seen.reason if seen.phase is Phase.PENDING else ""
+    run._gone.pop(key, None)
+    if key == run.key:
+        run.waiting = seen.reason if seen.phase is Phase.PENDING else ""
     if seen.nodes:
         watch.lose(seen.nodes, seen.reason or f"{', '.join(seen.nodes)} went down")
     if seen.phase is Phase.RUNNING:
-        run._ran = min(run._ran, now)
-        _look_for_signs(run, now)
+        _look_for_signs(watch.of_gang(gang), now, run._ran.setdefault(key, now))
     return False
 
 
-def _give_up_silent(run: Run, seen: Observation | None) -> None:
+def _give_up_silent(parts: Iterable[PartWatch], seen: Observation | None) -> None:
     """Parts that the manager says are gone, and that have not said their last word."""
     why = f": {seen.reason}" if seen is not None and seen.reason else ""
     if seen is not None and seen.code:
         why += f" (exit code {seen.code})" if seen.code > 0 else f" (signal {-seen.code})"
-    for watched in run.watch.parts:
+    for watched in parts:
         what = "died" if watched.claimed else "did not come up"
         watched.lose(f"its agent on {watched.part.node} {what}{why}"[:LONGEST_TEXT])
 
 
-def _look_for_signs(run: Run, now: float) -> None:
-    for watched in run.watch.parts:
-        if not watched.claimed and now - run._ran > CLAIM_S:
+def _look_for_signs(parts: Iterable[PartWatch], now: float, ran: float) -> None:
+    for watched in parts:
+        if not watched.claimed and now - ran > CLAIM_S:
             watched.lose(f"its agent on {watched.part.node} did not come up within {CLAIM_S:g} s")
         elif watched.claimed and now - watched.heard > SILENT_S:
             watched.lose(f"no heartbeat from its agent on {watched.part.node} for {SILENT_S:g} s")

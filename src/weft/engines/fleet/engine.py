@@ -14,7 +14,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from weft.core.engine_bases import NoLiveResize
 from weft.core.errors import EngineError, WeftError
 from weft.core.events.event import Event, StartFailed, Stopped
 from weft.core.job_objects import JobObjects
@@ -25,6 +24,7 @@ from weft.core.plan.about import Controls, Wants
 from weft.core.protocols import DeviceSharing, EngineHealth
 from weft.engines.attempts.job_folders import mark_of, take_up
 from weft.engines.attempts.request import check_launch
+from weft.engines.attempts.watch import rank_logs
 from weft.engines.fleet.asleep import SleepsOnNodes
 from weft.engines.fleet.attempts import Run
 from weft.engines.fleet.core_pools import CorePools
@@ -33,10 +33,12 @@ from weft.engines.fleet.folders import ask_to_stop, find_owner, open_gang, prepa
 from weft.engines.fleet.gang import GangWatch
 from weft.engines.fleet.port import Away, Channel, Gang, Key, Manager, SharedFolder
 from weft.engines.fleet.requests import Site, make_gang, make_specs
+from weft.engines.fleet.resizing import GangChanges
+from weft.engines.fleet.roster import load_roster
 from weft.engines.fleet.sessions import FleetSessions
 from weft.engines.machine.containers import refuse_named_volumes
 from weft.engines.machine.users import user_of
-from weft.wire.attempt import folder_of
+from weft.wire.attempt import SPEC, folder_of
 from weft.wire.errors import WireError
 from weft.wire.identity import Identity
 
@@ -47,7 +49,7 @@ PATIENCE_S = 60.0  # for a controller that is away when the service begins
 SUBMITTING = 8  # requests at once
 
 
-class FleetEngine(NoLiveResize, SleepsOnNodes):
+class FleetEngine(SleepsOnNodes):
     """What `weft.core.protocols.Engine` asks for, on whatever `manager` runs agents with.
 
     `what` is the controller in words for people. With `users` ranks run as their tenants' users,
@@ -77,6 +79,10 @@ class FleetEngine(NoLiveResize, SleepsOnNodes):
             self.state, self._queue.put_nowait, self._cores.give, manager, self._channel, what
         )
         self._sessions = FleetSessions(self._loop)
+        self._changes = GangChanges(
+            self._loop, self._cores, self._site, lambda job: user_of(self._users, job)
+        )
+        self._loop.bring_on = self._changes.bring_on
         self._asleep = set()
 
     # ---- what it is
@@ -147,8 +153,15 @@ class FleetEngine(NoLiveResize, SleepsOnNodes):
 
     def _part_folders(self, key: Key) -> Sequence[Path]:
         run = self._loop.watched.get(key)
+        if run is not None and run.watch.folders:
+            return run.watch.folders
         gang = open_gang(folder_of(self.state, *key)) if run is None else run.watch.gang
         return [part.folder for part in gang.parts] if gang is not None else []
+
+    def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
+        """Each rank's file, also of those that have left."""
+        parts = sorted(folder_of(self.state, job, attempt).glob(f"*/{SPEC}"))
+        return dict(sorted(line for spec in parts for line in rank_logs(spec.parent).items()))
 
     def _read_key(self, folder: Path) -> Key | None:
         gang = open_gang(folder)
@@ -160,6 +173,8 @@ class FleetEngine(NoLiveResize, SleepsOnNodes):
         known = await self._loop.run(
             lambda: take_up(self.state, attempts, self._resume, self._end_stranger)
         )
+        for run in self._loop.watched.values():
+            self._changes.resume(run)
         self._loop.begin({"keep attempts asleep": self._renew_sleepers})
         return known
 
@@ -179,16 +194,25 @@ class FleetEngine(NoLiveResize, SleepsOnNodes):
             run.asked = run.silent = True
             run.ask(0.0, time.monotonic())
             try:
-                ask_to_stop(gang, 0.0)
+                ask_to_stop(run.watch.gang, 0.0)
             except (OSError, WireError) as error:  # the manager ends it when its time is over
                 log.warning("attempt=%s cannot be asked to leave: %s", folder, error)
         return gang is not None
 
     def _watch(self, gang: Gang, *, again: bool = False) -> Run:
         """An attempt from before a restart, which the manager may or may not have been given."""
-        run = self._loop.watched[gang.key] = Run(GangWatch(gang, again=again), time.monotonic())
+        now, folder = time.monotonic(), folder_of(self.state, *gang.key)
         try:
-            self._cores.recall(gang, self._site())
+            watch = GangWatch(gang, again=again, roster=load_roster(folder, gang))
+        except WireError as error:
+            log.warning("job=%s attempt=%d has lost track of its ranks: %s", *gang.key, error)
+            watch = GangWatch(gang, again=again)
+        watch.watch_extension(again=again)
+        run = self._loop.watched[gang.key] = Run(watch, now)
+        run.joined = {one.key: now for one in run.gangs if one.key != gang.key}
+        try:
+            for one in run.gangs:
+                self._cores.recall(one, self._site())
         except (OSError, WireError) as error:
             log.warning("job=%s attempt=%d has lost its description: %s", *gang.key, error)
         return run
@@ -275,11 +299,20 @@ class FleetEngine(NoLiveResize, SleepsOnNodes):
             return
         site, gang = self._site(), run.watch.gang
         try:
-            cores = {} if site.abilities.limits_host else self._cores.change(gang, to, site)
+            ours = site.abilities.limits_host or run.watch.roster.answer  # these keep their cores
+            cores = {} if ours else self._cores.change(gang, to, site)
             files = await asyncio.to_thread(write_terms, gang, to, cores, site)
         except OSError as error:
             raise EngineError(f"cannot write for {job!r}: {error.strerror}") from error
         await self._channel.send(files)
+
+    async def resize(self, job: Job, to: Allocation, attempt: int, epoch: int) -> None:
+        """Have ranks on the new devices started as a gang of their own, which joins the others."""
+        run = self._loop.watched.get((job.id, attempt))
+        if run is None:
+            raise EngineError(f"attempt {attempt} of job {job.id!r} does not run")
+        await self._changes.ask(run, job, to, epoch)
+        self._loop.poke()
 
     def _site(self) -> Site:
         return Site(self.state, self._loop.machines, self._manager.abilities)

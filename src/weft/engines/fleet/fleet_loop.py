@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from weft.engines.fleet.port import (
     Away,
     Channel,
     Closing,
+    Gang,
     Health,
     Key,
     Machine,
@@ -46,12 +47,16 @@ HURRY_S = 0.25  # the same while only its word is missing
 
 @dataclass
 class FleetLoop(AttemptLoop[Run]):
-    """Those that `manager` runs; `what` is the controller in words for people."""
+    """Those that `manager` runs; `what` is the controller in words for people.
+
+    `bring_on` is called for every attempt that goes on, after its agents were heard.
+    """
 
     manager: Manager
     channel: Channel
     what: str
     machines: dict[NodeId, Machine] = field(default_factory=dict)
+    bring_on: Callable[[Run, float], Awaitable[None]] | None = None
     _seen: Mapping[Key, Observation] = field(default_factory=dict)
     _asked: float = -1.0  # when the question began that `_seen` answers
     _away: tuple[float, str] | None = None
@@ -131,7 +136,12 @@ class FleetLoop(AttemptLoop[Run]):
             raise error
         run, key = attempt, attempt.key
         heard = run.submitted is not None and self._asked > run.submitted and self._away is None
-        step = next_step(run, self._seen.get(key), heard=heard, now=now)
+        more = {
+            other: self._seen.get(other)
+            for other, since in run.joined.items()
+            if self._asked > since and self._away is None
+        }
+        step = next_step(run, self._seen.get(key), heard=heard, now=now, more=more)
         if step.ask:
             await self.ask(run, PEERS_GRACE_S)
         if step.cancel:
@@ -140,31 +150,50 @@ class FleetLoop(AttemptLoop[Run]):
             self._hurry.set()
         if step.tell:
             self.end(run, run.watch.verdict(asked=run.asked))
-        elif run.waiting and run.waiting != run.pending and not run.silent:
+            return
+        if self.bring_on is not None:
+            await self.bring_on(run, now)
+        if run.waiting and run.waiting != run.pending and not run.silent:
             run.pending = run.waiting
             self.told(Noticed(*key, "info", f"{self.what} has not started it yet: {run.waiting}"))
 
     async def ask(self, run: Run, grace_s: float) -> None:
         """Leave a request to leave for its agents."""
         gang = run.watch.gang
+        if await self.ask_parts(run, gang, grace_s):
+            await self.cancel(run)
+        self._poke.set()
+
+    async def ask_parts(self, run: Run, gang: Gang, grace_s: float) -> bool:
+        """The same for some of its parts; whether none of these has an agent, or ever will."""
         try:
             asked = await asyncio.to_thread(ask_to_stop, gang, grace_s)
             await self.channel.send(asked.files)
         except (OSError, WireError) as error:
             raise EngineError(f"{gang.job}@{gang.attempt} cannot be asked: {error}") from error
-        for node in asked.unclaimed:  # no agent will come: there is nobody to leave with grace
-            run.watch.revoke(node)
-        if len(asked.unclaimed) == len(gang.parts):
-            await self.cancel(run)
-        self._poke.set()
+        for folder in asked.unclaimed:  # no agent will come: there is nobody to leave with grace
+            run.watch.revoke(folder)
+        return len(asked.unclaimed) == len(gang.parts)
 
     async def cancel(self, run: Run) -> None:
         """Have the manager end it; one that is away is asked again."""
+        for gang in run.gangs:
+            await self.cancel_gang(gang.key)
+
+    async def cancel_gang(self, key: Key) -> None:
+        """The same for what was submitted together."""
         try:
-            await self.manager.cancel(run.key)
+            await self.manager.cancel(key)
         except Away as error:
-            log.warning("job=%s attempt=%d is not ended yet: %s", *run.key, error.what)
+            log.warning("job=%s attempt=%d is not ended yet: %s", *key, error.what)
         self._hurry.set()
+
+    def is_gone(self, key: Key, since: float | None) -> bool:
+        """Whether the manager has nothing of a gang, asked after `since`, when it took it."""
+        if since is None or self._away is not None or self._asked <= since:
+            return False
+        seen = self._seen.get(key)
+        return seen is None or seen.phase in (Phase.ENDED, Phase.LOST)
 
     def end(self, run: Run, events: Sequence[Event]) -> None:
         """It is over: nothing more is reported of it."""
@@ -173,6 +202,8 @@ class FleetLoop(AttemptLoop[Run]):
             return
         del self.watched[key]
         mark_of(self.root, folder_of(self.root, *key)).unlink(missing_ok=True)
+        for gang in run.gangs:
+            self.left(gang.key)
         self.left(key)
         if not run.silent:
             for event in events:
@@ -203,8 +234,9 @@ class FleetLoop(AttemptLoop[Run]):
         self.note_machines(machines)
         self._seen, self._asked = seen, began
         self._poke.set()
+        ours = {gang.key for run in self.watched.values() for gang in run.gangs} | {*self.watched}
         for key, observation in seen.items():
-            if key not in self.watched and observation.phase in (Phase.PENDING, Phase.RUNNING):
+            if key not in ours and observation.phase in (Phase.PENDING, Phase.RUNNING):
                 await self._end_stranger(key)
 
     async def _end_stranger(self, key: Key) -> None:

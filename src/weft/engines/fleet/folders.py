@@ -13,7 +13,7 @@ from weft.engines.attempts.job_folders import mark_of
 from weft.engines.attempts.request import adjustment
 from weft.engines.attempts.watch import ask_to_stop as ask_agent_to_stop
 from weft.engines.attempts.watch import nudge
-from weft.engines.fleet.port import Gang
+from weft.engines.fleet.port import Gang, Part
 from weft.engines.fleet.requests import Cores, Site, coordinator_of, read_gang, write_gang
 from weft.engines.machine.users import give_folder, make_folder
 from weft.frozen import frozen
@@ -39,10 +39,10 @@ OWNER = "owner"  # in the state folder: what everything of this service is tagge
 
 @frozen
 class AskedToStop:
-    """Files that were written, and nodes on which no agent has come or will come."""
+    """Files that were written, and folders of parts that no agent has or will have."""
 
     files: tuple[Path, ...]
-    unclaimed: tuple[NodeId, ...]
+    unclaimed: tuple[Path, ...]
 
 
 def find_owner(root: Path) -> str:
@@ -67,15 +67,7 @@ def prepare(
     whole = folder_of(root, gang.job, gang.attempt)
     written = []
     for part, spec in zip(gang.parts, specs, strict=True):
-        part.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if spec.user is not None:
-            for folder in (whole, part.folder):
-                make_folder(folder, root, gang.job, Path(spec.checkpoints), spec.user)
-        if spec.user is not None and as_users:
-            _give_folders(root, gang, part.folder, spec.user)
-            common = str(job_folder(root, gang.job) / COMMON)
-            spec = replace(spec, user=None, audit="", common=common)
-        spec.write(part.folder)
+        spec = make_part(root, gang, part, spec, as_users=as_users)
         if spec.coordinator:
             want_coordinator(root, part.node, Discipline(spec.discipline))
         written.append(part.folder / SPEC)
@@ -87,6 +79,22 @@ def prepare(
     mark_of(root, whole).touch()
     write_whole(whole / GANG, write_gang(gang))
     return [*written, current, whole / GANG]
+
+
+def make_part(
+    root: Path, gang: Gang, part: Part, spec: AttemptSpec, *, as_users: bool
+) -> AttemptSpec:
+    """The folder of a part with its agent's description, which is returned."""
+    part.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if spec.user is not None:
+        for folder in (part.folder.parent, part.folder):
+            make_folder(folder, root, gang.job, Path(spec.checkpoints), spec.user)
+    if spec.user is not None and as_users:
+        _give_folders(root, gang, part.folder, spec.user)
+        common = str(job_folder(root, gang.job) / COMMON)
+        spec = replace(spec, user=None, audit="", common=common)
+    spec.write(part.folder)
+    return spec
 
 
 def _give_folders(root: Path, gang: Gang, part: Path, user: Identity) -> None:
@@ -108,7 +116,7 @@ def ask_to_stop(gang: Gang, grace_s: float) -> AskedToStop:
     files, unclaimed = [], []
     for part in gang.parts:
         if ask_agent_to_stop(part.folder, grace_s):
-            unclaimed.append(part.node)
+            unclaimed.append(part.folder)
         files.append(part.folder / STOP)
     return AskedToStop(tuple(files), tuple(unclaimed))
 

@@ -17,10 +17,19 @@ from typing import Any
 
 from weft.core.events.event import Event, Failed, Finished, Started, StartFailed, Stopped
 from weft.core.model.job import NodeId
-from weft.engines.attempts.agent_log import AgentLog, read_end, read_line
+from weft.engines.attempts.agent_log import (
+    LONGEST_TEXT,
+    AgentLog,
+    Line,
+    read_end,
+    read_line,
+    read_resize,
+)
 from weft.engines.attempts.health_board import AgentHealth, read_health
 from weft.engines.attempts.rounds import EVERYBODYS as OF_THIS_MACHINE
 from weft.engines.fleet.port import Gang, Part
+from weft.engines.fleet.roster import Roster, begin_roster
+from weft.frozen import frozen
 from weft.wire.attempt import BEAT, CLAIM
 from weft.wire.errors import WireError
 from weft.wire.regular_files import open_regular
@@ -28,7 +37,29 @@ from weft.wire.regular_files import open_regular
 # Not the doing of one attempt: of a shared file system, its server's absence as well.
 EVERYBODYS = OF_THIS_MACHINE | {errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN}
 LONGEST_BEAT = 40
+RELEASED = "released"  # how a part ends whose ranks are none of the attempt's any more
 End = Finished | Stopped | Failed
+
+
+@frozen
+class Note:
+    """What an agent wrote of a change of ranks; see `weft.node.gang_resizer`."""
+
+    event: str
+    epoch: int = 0
+    number: int = -1
+    code: int = 0
+    pause_s: float = 0.0
+    text: str = ""
+
+
+def read_note(line: Line) -> Note:
+    """From a line of an agent's log; `text` is a reason, or the address where ranks can meet."""
+    text = str(line.get("reason", ""))[:LONGEST_TEXT]
+    if line["event"] == "meeting":
+        text = f"tcp://{line['address']}:{int(line['port'])}"
+    numbers = (int(line.get("epoch", 0)), int(line.get("number", -1)), int(line.get("code", 0)))
+    return Note(line["event"], *numbers, float(line.get("pause_s", 0.0)), text)
 
 
 @dataclass(slots=True)
@@ -36,7 +67,8 @@ class PartWatch:
     """One part: what its agent said, and when it last gave a sign of life.
 
     `again` is for one that was watched before a restart. `lost` is why no word of it is expected
-    any more; `node_lost` that its node is gone with it.
+    any more; `node_lost` that its node is gone with it. A part that is `joining` has no rank of
+    the attempt yet, and one that was `released` has none any more.
     """
 
     part: Part
@@ -48,6 +80,8 @@ class PartWatch:
     ended_at: float = 0.0
     lost: str = ""
     node_lost: bool = False
+    joining: bool = False
+    released: bool = False
     heard: float = 0.0
     _beat: bytes = b""
 
@@ -84,17 +118,70 @@ class GangWatch:
     """An attempt whose end has not been reported yet.
 
     `again` is for one that was watched before a restart: only the last of its reports and of its
-    checkpoints is reported.
+    checkpoints is reported. `notes` are what agents said of a change of their ranks and the engine
+    has not read yet; `several` says that more than one rank may change during training.
     """
 
-    def __init__(self, gang: Gang, *, again: bool = False) -> None:
-        self.gang = gang
-        self.parts = [PartWatch(part, again) for part in gang.parts]
+    def __init__(self, gang: Gang, *, again: bool = False, roster: Roster | None = None) -> None:
+        self._first = gang
+        self.roster = roster or begin_roster(gang)
+        self.parts = [PartWatch(part, again) for part in self.roster.parts]
+        self.notes: list[Note] = []
+        self.several = self.roster.several
         self.started = False  # told
         self.health: list[AgentHealth] = []
         self._unsaid: list[Event] = []  # read, and not told because another part was not
         self._failed_first = False
         self._went_down = ""  # why nodes under it did, whatever its parts had said by then
+
+    @property
+    def gang(self) -> Gang:
+        """As it is now: with all parts that have agents, the one with rank 0 first."""
+        return replace(self._first, parts=tuple(watch.part for watch in self.parts))
+
+    @property
+    def members(self) -> list[PartWatch]:
+        """The parts whose ranks are those of the attempt."""
+        return [watch for watch in self.parts if not watch.joining and not watch.released]
+
+    @property
+    def joiners(self) -> list[PartWatch]:
+        """Those that are to become members."""
+        return [watch for watch in self.parts if watch.joining]
+
+    def watch_extension(self, *, again: bool = False) -> None:
+        """Listen to the parts that join."""
+        change = self.roster.change
+        for part in change.extension.parts if change is not None and change.extension else ():
+            self.parts.append(PartWatch(part, again, joining=True))
+
+    def commit(self) -> None:
+        """The ranks have changed: who joined is a member, and parts that no rank stays in are not.
+
+        A new rank that died between the agreement and its first word is a member that failed.
+        """
+        change, leaving = self.roster.change, self.roster.leaving
+        stay = {part.folder for part in change.parts} if change is not None else set()
+        for watch in self.parts:
+            if watch.joining and watch.released:
+                why = "a new rank died as it joined"
+                watch.released, watch.end = False, Failed(*self.gang.key, why, lost=True)
+            watch.joining = False
+            if leaving and watch.part.folder not in stay:
+                watch.released = True
+
+    def settle(self, roster: Roster) -> None:
+        """Go on with the parts of a change that was answered."""
+        self.roster = roster
+        by_folder = {watch.part.folder: watch for watch in self.parts}
+        self.parts = [by_folder[part.folder] for part in roster.parts]
+        for watch, part in zip(self.parts, roster.parts, strict=True):
+            watch.part = part
+
+    def of_gang(self, gang: Gang) -> list[PartWatch]:
+        """The parts that were submitted together."""
+        own = {part.folder for part in gang.parts}
+        return [watch for watch in self.parts if watch.part.folder in own]
 
     @property
     def folders(self) -> list[Path]:
@@ -110,13 +197,13 @@ class GangWatch:
     def broken(self) -> bool:
         """Whether one part has failed or is lost while others go on."""
         return not self.over and any(
-            watch.lost or isinstance(watch.end, (Failed, Stopped)) for watch in self.parts
+            watch.lost or isinstance(watch.end, (Failed, Stopped)) for watch in self.members
         )
 
     @property
     def node_lost(self) -> bool:
         """Whether a node went down under it."""
-        return any(watch.node_lost for watch in self.parts)
+        return any(watch.node_lost for watch in self.members)
 
     # ---- news
 
@@ -136,7 +223,7 @@ class GangWatch:
         return [*self._begin(), *events]
 
     def _begin(self) -> list[Event]:
-        if self.started or not all(watch.started for watch in self.parts):
+        if self.started or not all(watch.started for watch in self.members):
             return []
         self.started = True
         return [Started(self.gang.job, self.gang.attempt)]
@@ -147,7 +234,13 @@ class GangWatch:
             case "started":
                 watch.started = True
             case "ended":
+                watch.released = line["outcome"] == RELEASED
                 watch.end, watch.ended_at = read_end(job, attempt, line), float(line["at"])
+            case "resizable":
+                self.several = bool(line["several"])
+                yield read_resize(job, attempt, line)
+            case "meeting" | "built" | "adopted" | "dropped" | "gone":
+                self.notes.append(read_note(line))
             case "health":
                 self.health.append(replace(read_health(line), node=watch.part.node))
             case _:
@@ -155,17 +248,18 @@ class GangWatch:
 
     # ---- its end
 
-    def lose(self, nodes: Collection[NodeId], why: str) -> None:
-        """These nodes are gone, and the parts on them."""
-        for watch in self.parts:
+    def lose(self, nodes: Collection[NodeId], why: str, of: Gang | None = None) -> None:
+        """These nodes are gone, and the parts on them; only those of a gang where one is given."""
+        for watch in self.parts if of is None else self.of_gang(of):
             if watch.part.node in nodes:
-                self._went_down = self._went_down or why
+                if not watch.joining:
+                    self._went_down = self._went_down or why
                 watch.lose(why, node_lost=True)
 
-    def revoke(self, node: NodeId) -> None:
-        """No agent ever took the part on this node, nor will: it has stopped there."""
+    def revoke(self, folder: Path) -> None:
+        """No agent ever took the part in this folder, nor will: it has stopped there."""
         for watch in self.parts:
-            if watch.part.node == node and watch.end is None:
+            if watch.part.folder == folder and watch.end is None:
                 watch.end = Stopped(self.gang.job, self.gang.attempt)
 
     def note_failure(self) -> None:
@@ -177,21 +271,21 @@ class GangWatch:
         job, attempt = self.gang.key
         if asked and not self._failed_first:
             return [Finished(job, attempt) if self._is_done() else Stopped(job, attempt)]
-        lost = next((watch for watch in self.parts if watch.lost), None)
+        lost = next((watch for watch in self.members if watch.lost), None)
         if lost is not None:
             return [self._end_lost(lost.lost, agent_died=not lost.node_lost)]
-        failures = [watch for watch in self.parts if isinstance(watch.end, Failed)]
+        failures = [watch for watch in self.members if isinstance(watch.end, Failed)]
         if failures and self._went_down and all(map(_was_ended, failures)):
             return [self._end_lost(self._went_down, agent_died=False)]
         if failures:
             return self._failed(failures)
-        if all(isinstance(watch.end, Finished) for watch in self.parts):
+        if all(isinstance(watch.end, Finished) for watch in self.members):
             return [Finished(job, attempt)]
         return [Stopped(job, attempt)]
 
     def _is_done(self) -> bool:
         """Whether it had ended by itself when it was asked to stop, as rank 0 reports."""
-        first, *others = self.parts
+        first, *others = self.members or self.parts
         return isinstance(first.end, Finished) and not any(
             watch.lost or isinstance(watch.end, Failed) for watch in others
         )

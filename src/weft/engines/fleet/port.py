@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from weft.core.errors import WeftError
 from weft.core.model.cluster import Node
@@ -33,7 +33,8 @@ class Part:
 
     `gpus` are device numbers where the manager takes them exactly, else only their number counts.
     `cpus` and `mem_gb` are 0 where nobody asked. `device` is what its GPUs are called there, where
-    that differs between nodes.
+    that differs between nodes. `numbers` are what its agent knows the ranks on these devices by;
+    none: counted from the first part on.
     """
 
     node: NodeId
@@ -42,6 +43,7 @@ class Part:
     mem_gb: float
     folder: Path
     device: str = ""
+    numbers: tuple[int, ...] = ()
 
 
 @frozen
@@ -140,7 +142,8 @@ class Abilities:
     `tokens` says that it runs a coordinator of stage tokens on a node for every file in the folder
     `tokens/NODE` of the state, which is named by a discipline. `sleeps` says that devices of a
     frozen attempt can be given to another one. `as_users` says that agents themselves run as their
-    job's user, where it has one.
+    job's user, where it has one. `frees` is the least of an attempt that gives its devices back
+    while the rest goes on: a single device, a part, or only all that was submitted together.
     """
 
     controls: Controls
@@ -152,6 +155,20 @@ class Abilities:
     tokens: bool = False
     sleeps: bool = False
     as_users: bool = False
+    frees: Literal["device", "part", "gang"] = "gang"
+
+
+def name_extension(job: JobId, epoch: int) -> JobId:
+    """What parts that join a running attempt are submitted as: a gang of their own.
+
+    No job is called so: its id would have a space.
+    """
+    return JobId(f"{job} +{epoch}")
+
+
+def name_job(gang: JobId) -> JobId:
+    """The job that a gang belongs to, be it an extension or not."""
+    return JobId(gang.partition(" +")[0])
 
 
 class Manager(Protocol):

@@ -26,13 +26,20 @@ from weft.wire.processes import alive, descendants, find_tagged, kill_all, start
 
 AWAY = "AWAY"
 Agent = tuple[int, int | None, str]  # pid, start time, folder of its part
-CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT | Controls.PLAN
+CONTROLS = (
+    Controls.BATCH
+    | Controls.HOST
+    | Controls.COUNT
+    | Controls.SHIFT
+    | Controls.PLAN
+    | Controls.RESIZE
+)
 
 
 class ProcessManager:
     """`nodes` nodes of `slots` CPU slots each; what was started is written down in `folder`."""
 
-    abilities = Abilities(CONTROLS, sleeps=True)
+    abilities = Abilities(CONTROLS, sleeps=True, frees="device")
 
     def __init__(self, folder: Path, nodes: int, slots: int, pass_env: tuple[str, ...]) -> None:
         self._folder, self._pass_env = folder, pass_env

@@ -12,6 +12,7 @@ from weft.core.model.cluster import CPU
 from weft.core.model.job import Allocation, Discipline, Job, JobId, NodeId, Slice
 from weft.core.model.launch import SoftwareKind
 from weft.core.model.priorities import priority_word
+from weft.core.plan.about import Controls
 from weft.engines.attempts.request import common_spec
 from weft.engines.fleet.port import Abilities, Gang, Machine, Part
 from weft.engines.machine.host_part import Asked, HostPart, host_part, read_asked
@@ -20,6 +21,7 @@ from weft.wire.attempt import AttemptSpec, folder_of, part_folder, token_socket
 
 Cores = tuple[tuple[int, ...], ...]
 ASKS = "SBATCH_"  # how variables begin that a manager reads as requests
+RESIZE_LIMIT_S = 180.0  # for new ranks to be ready, their place in a queue included
 SLACK_S = 60.0  # beyond a job's own time limit, before a manager may end it
 
 
@@ -38,16 +40,18 @@ class Site:
         return self.machines[node]
 
 
-def make_gang(job: Job, on: Allocation, attempt: int, site: Site) -> Gang:
-    """What the manager is asked to start."""
+def make_gang(
+    job: Job, on: Allocation, attempt: int, site: Site, added: Sequence[Slice] = (), epoch: int = 0
+) -> Gang:
+    """What the manager is asked to start: all, or what is `added` to it in `epoch`."""
     launch = job.launch
     if launch is None:
         raise InvalidConfig(f"job {job.id!r} has no command")
     whole = folder_of(site.root, job.id, attempt)
     parts = []
-    for some in on.slices:
+    for some in added or on.slices:
         host = part_of_host(read_asked(job), on, some, site)
-        folder = part_folder(whole, some.node)
+        folder = part_folder(whole, some.node, epoch)
         parts.append(Part(some.node, some.gpus, host.cpus, host.mem_gb, folder))
     software = launch.software
     image = software if software and software.kind is SoftwareKind.IMAGE else None
@@ -80,6 +84,7 @@ def make_specs(
     """The request for each part's agent, in the order of the parts."""
     common = common_spec(job, on, gang.attempt, site.root, inside=site.abilities.images)
     specs, rank = [], 0
+    resizes = Controls.RESIZE in site.abilities.controls
     for at, part in enumerate(gang.parts):
         node = site.machine(part.node).node
         real = bool(part.gpus) and node.kind != CPU
@@ -106,6 +111,9 @@ def make_specs(
                 audit=common.audit if site.abilities.sees_state else "",
                 part=True,
                 learnt=real and not exact,
+                address=site.machine(part.node).address,
+                most_ranks=max(job.demand.max, 1) if resizes else 0,
+                resize_limit_s=RESIZE_LIMIT_S,
             )
         )
         rank += len(part.gpus)
@@ -125,23 +133,29 @@ def coordinator_of(on: Allocation, node: NodeId, site: Site) -> str:
 
 def write_gang(gang: Gang) -> dict[str, Any]:
     """As it is kept in the attempt's folder, for the service that adopts it."""
-    body = asdict(gang)
-    body["parts"] = [{**part, "folder": str(part["folder"])} for part in body["parts"]]
-    return body
+    return {**asdict(gang), "parts": [write_part(part) for part in gang.parts]}
+
+
+def write_part(part: Part) -> dict[str, Any]:
+    """One part of a gang, in the same way."""
+    return {**asdict(part), "folder": str(part.folder)}
+
+
+def read_part(part: Mapping[str, Any]) -> Part:
+    """What `write_part` wrote."""
+    return Part(
+        NodeId(part["node"]),
+        tuple(part["gpus"]),
+        float(part["cpus"]),
+        float(part["mem_gb"]),
+        Path(part["folder"]),
+        numbers=tuple(part.get("numbers", ())),
+    )
 
 
 def read_gang(body: Mapping[str, Any]) -> Gang:
     """What `write_gang` wrote."""
-    parts = tuple(
-        Part(
-            NodeId(part["node"]),
-            tuple(part["gpus"]),
-            float(part["cpus"]),
-            float(part["mem_gb"]),
-            Path(part["folder"]),
-        )
-        for part in body["parts"]
-    )
+    parts = tuple(map(read_part, body["parts"]))
     rest = {name: value for name, value in body.items() if name not in ("parts", "job", "volumes")}
     volumes = tuple(body.get("volumes", ()))
     return Gang(job=JobId(body["job"]), parts=parts, volumes=volumes, **rest)

@@ -50,7 +50,14 @@ SETTLE_S = 45.0
 OTHERS = "default"  # the tenant of a namespace that is no tenant's own
 TOUCH_S = 5.0  # how often the server is asked where the watch has nothing to tell
 
-CONTROLS = Controls.HOST | Controls.COUNT | Controls.BATCH | Controls.SHIFT | Controls.PLAN
+CONTROLS = (
+    Controls.BATCH
+    | Controls.HOST
+    | Controls.COUNT
+    | Controls.SHIFT
+    | Controls.PLAN
+    | Controls.RESIZE
+)
 
 
 @frozen
@@ -101,7 +108,7 @@ class KubernetesCluster:
     @property
     def abilities(self) -> Abilities:
         """Devices are the plug-in's to number; agents bind ranks to cores, pods limit memory."""
-        return Abilities(controls=CONTROLS, exact_devices=False, images=True, sees_state=False)
+        return Abilities(CONTROLS, images=True, sees_state=False, frees="part")
 
     @property
     def job_objects(self) -> WeftJobs | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from weft.core.errors import EngineError
 from weft.core.model.job import JobId
-from weft.engines.fleet.port import Gang, Key
+from weft.engines.fleet.port import Gang, Key, name_job
 from weft.engines.kubernetes.api import CONFLICT, FORBIDDEN, MISSING, Api, ApiError, Object
 from weft.engines.kubernetes.events import event_on, events_path
 from weft.engines.kubernetes.pod_watch import Watching
@@ -81,7 +81,7 @@ class Namespace:
     def submit(self, gang: Gang) -> None:
         """Ask the server whether it would take all pods, then create them."""
         pods = pods_of(gang, self.site)
-        if owner := self._owner(gang.job):
+        if owner := self._owner(name_job(gang.job)):
             for pod in pods:
                 pod["metadata"]["ownerReferences"] = [owner]
         try:

@@ -23,14 +23,20 @@ from weft.engines.ray.head import Head, need_head
 from weft.engines.ray.labels import name_nodes, read_machine
 from weft.engines.ray.runner import MARK
 from weft.engines.ray.starting import NodeSetup, ray_environment
-from weft.wire.attempt import SPEC, AttemptSpec, part_folder
+from weft.wire.attempt import JOINED, SPEC, AttemptSpec, part_folder
 
 log = logging.getLogger(__name__)
 
 ABILITIES = Abilities(
-    Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT | Controls.PLAN,
+    Controls.BATCH
+    | Controls.HOST
+    | Controls.COUNT
+    | Controls.SHIFT
+    | Controls.PLAN
+    | Controls.RESIZE,
     exact_devices=True,
     sleeps=True,
+    frees="device",
 )
 FIRST_S = 90.0  # for the first runner to come up: a worker of Ray takes seconds to start
 PAUSE_S = 0.5
@@ -131,7 +137,10 @@ class RayManager:
         return [
             ray
             for name, ray in self._ids.items()
-            if (folder is None or part_folder(folder.parent, name) == folder)
+            if (
+                folder is None
+                or part_folder(folder.parent, name).name == folder.name.partition(JOINED)[0]
+            )
             and not self._reports.get(ray, {}).get("shared", True)
         ]
 

@@ -13,14 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from weft.frozen import frozen
-from weft.wire.attempt import SPEC
+from weft.wire.attempt import CHANGE, SPEC
 from weft.wire.doors import REQUEST
 from weft.wire.sleep import SLEEP
 
 MOST = 4 << 20  # bytes of one file in one answer
 WHOLE = 64 << 10  # files up to this size are sent whole when they change
 GROWING = (".jsonl", ".log")
-NOT_TOLD = {SPEC, SLEEP, REQUEST}  # written by the service alone: what is here is never older
+NOT_TOLD = {
+    SPEC,
+    CHANGE,
+    SLEEP,
+    REQUEST,
+}  # written by the service alone: what is here is never older
 
 
 @frozen

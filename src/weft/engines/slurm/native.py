@@ -46,7 +46,14 @@ log = logging.getLogger(__name__)
 
 ASK_S = 60.0  # between two questions who may use which account
 PATIENCE_S = 10.0  # with a job that waits for GPUs that others have
-CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT | Controls.PLAN
+CONTROLS = (
+    Controls.BATCH
+    | Controls.HOST
+    | Controls.COUNT
+    | Controls.SHIFT
+    | Controls.PLAN
+    | Controls.RESIZE
+)
 
 
 class NativeSlurm:

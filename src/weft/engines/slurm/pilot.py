@@ -65,7 +65,9 @@ class PilotSlurm:
         self._asked: dict[NodeId, float] = {}
         self._steps: dict[Key, list[str]] = {}
         self._children: set[int] = set()
-        self.abilities = Abilities(CONTROLS, exact_devices=True, tokens=True, sleeps=True)
+        self.abilities = Abilities(
+            CONTROLS, exact_devices=True, tokens=True, sleeps=True, frees="device"
+        )
 
     async def open(self, owner: str) -> None:
         """Find the pilots of before, and ask for those that are missing."""

@@ -14,7 +14,7 @@ from weft.engines.fleet.port import Gang, Part
 from weft.engines.fleet.requests import agent_command
 from weft.engines.slurm.answers import SlurmNode, write_tag
 from weft.frozen import frozen
-from weft.wire.attempt import AGENT_LOG, CLAIM, token_socket
+from weft.wire.attempt import AGENT_LOG, CLAIM, JOINED, token_socket
 
 EPS = 1e-6
 # A controller that was just restarted refuses steps for seconds: they are asked for until an agent
@@ -110,10 +110,10 @@ def _body(gang: Gang, groups: Sequence[tuple[Part, ...]], wishes: SbatchOptions)
         agent = _words(agent_command(wishes.python, str(folder)))
         return [f"exec {agent} >> {quote(str(folder / AGENT_LOG))} 2>&1"]
     root = quote(str(gang.parts[0].folder.parent))
-    agent = _words(agent_command(wishes.python, "FOLDER")).replace(
-        "FOLDER", '"$0/$SLURMD_NODENAME"'
-    )
-    inside = quote(f'exec {agent} >> "$0/$SLURMD_NODENAME/{AGENT_LOG}" 2>&1')
+    joined = "".join(gang.parts[0].folder.name.partition(JOINED)[1:])
+    own = f"$0/$SLURMD_NODENAME{joined}"
+    agent = _words(agent_command(wishes.python, "FOLDER")).replace("FOLDER", f'"{own}"')
+    inside = quote(f'exec {agent} >> "{own}/{AGENT_LOG}" 2>&1')
     steps = [
         f"--het-group={at} --ntasks={len(group)} --nodes={len(group)} "
         f"--cpus-per-task={_cpus(group[0])} bash -c {inside} {root}"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, JobId
+from weft.engines.fleet.port import name_job
 from weft.engines.machine.users import user_of
 from weft.engines.slurm.answers import SlurmJob
 from weft.wire.attempt import USER, job_folder, read_json
@@ -46,6 +47,7 @@ class Submitters:
         """Who submits this job; None for the service."""
         if not self.users:
             return None
+        job = name_job(job)
         self._uids.pop(job, None)  # a name may be another tenant's job by now
         uid = self._uid(job)
         for user in self.users.values():
@@ -64,7 +66,7 @@ class Submitters:
     def submitted(self, job: JobId, batch: SlurmJob) -> bool:
         """Whether a batch job with this job's tag can be ours."""
         own = os.geteuid()
-        return batch.uid in (own, self._uid(job) if self.users else own)
+        return batch.uid in (own, self._uid(name_job(job)) if self.users else own)
 
     def _uid(self, job: JobId) -> int:
         if job not in self._uids:

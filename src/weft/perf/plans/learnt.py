@@ -145,6 +145,7 @@ SIZE = 1e9  # parameters of a model that nobody told: only its times are fitted
 SIZES = 3  # different numbers of GPUs, below which nothing tells what grows with them
 STEPS, STEP = 40, 1e-4  # of the fit, and of its slopes
 ENOUGH, HOPELESS = 1e-6, 1e6  # squared errors gained by a step, and damping: it ends there
+FAR = 0.1  # an error, of a logarithm, from which on it counts little more
 PULL = 1e-3  # to the start, of what reports do not tell
 # The times of `_law` as parts of the shortest step that was seen, `backward` and `overlap` as are.
 START = {
@@ -236,7 +237,7 @@ def _fit(rows: tuple[Seen, ...], batch: int) -> PlanLaw:
 
     def errors(at: Floats) -> Floats:
         law = _law(dict(zip(names, np.exp(at).tolist(), strict=True)), batch)
-        off = np.log([step_ms(law, row.plan) for row in rows]) - told
+        off = _bounded(np.log([step_ms(law, row.plan) for row in rows]) - told)
         return np.concatenate((off, PULL * (at - start)))
 
     at, damping, off = start, 1e-2, errors(start)
@@ -253,6 +254,15 @@ def _fit(rows: tuple[Seen, ...], batch: int) -> PlanLaw:
         if 0.0 <= gain < ENOUGH or damping > HOPELESS:
             break
     return _law(dict(zip(names, np.exp(at).tolist(), strict=True)), batch)
+
+
+def _bounded(off: Floats) -> Floats:
+    """Errors with those far off counting little more (Cauchy's loss): a size may be of its own.
+
+    A program that puts all it can on one GPU takes as long on two; no law says so.
+    """
+    bounded: Floats = np.sign(off) * FAR * np.sqrt(np.log1p((off / FAR) ** 2))
+    return bounded
 
 
 def _law(p: Mapping[str, float], batch: int) -> PlanLaw:

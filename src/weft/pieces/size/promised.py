@@ -8,7 +8,7 @@ within. Restarts are planned for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from math import ceil, inf, isfinite
 
@@ -91,13 +91,15 @@ class Book:
                 self.refused.add(job)  # broken: it goes on with what the others leave
             else:
                 rows[row] = promise
-        self.room = _room(view, rows)
+        lost = [row for row in self._forgotten() if row not in rows]
+        self.room = _room(view, {*rows, *lost})
         held = {job.id for job, _, _ in view.held_out_of_sight()}  # what they hold is not in `room`
         self._reserved = [promise for job, promise in self.away.items() if job not in held]
         for kind in view.cluster.kinds:
             self._keep(
                 kind, {row: promise for row, promise in rows.items() if promise.kind == kind}
             )
+        self._recover(lost)
 
     def admit(self, rows: Iterable[int]) -> None:
         """Promise the deadlines of those who came, the earliest first, or say what is possible."""
@@ -112,6 +114,11 @@ class Book:
                 self.warned[job.id] = text
             else:
                 self.declined[job.id] = text
+
+    def promised(self) -> frozenset[JobId]:
+        """Who is promised a deadline that was not before."""
+        jobs = self.view.table.jobs
+        return frozenset(jobs[row].id for row in self.kept) - self.view.table.promised
 
     def due(self) -> float | None:
         """When the first schedule changes."""
@@ -145,6 +152,34 @@ class Book:
             inner,
         )
 
+    def _forgotten(self) -> list[int]:
+        """Rows that were promised their deadline, whatever is remembered of it.
+
+        A service that starts again, or a policy that is new, remembers nothing.
+        """
+        view, rows = self.view, []
+        for job in sorted(view.table.promised):
+            row = view.table.row(job)
+            if (view.job(row).deadline or inf) <= view.now:
+                self.refused.add(job)  # broken before
+            elif job not in self.refused:
+                rows.append(row)
+        return rows
+
+    def _recover(self, rows: Iterable[int]) -> None:
+        """Plan anew for who was promised its deadline; what cannot be met gets all there is."""
+        jobs = self.view.table.jobs
+        for row in sorted(rows, key=lambda row: (jobs[row].deadline or inf, row)):
+            kinds = self._kinds(row)
+            if on := self.view.allocation(row):
+                held = self.view.cluster.kind_of(on)
+                kinds = [held, *(kind for kind in kinds if kind != held)]
+            if kinds and not any(self._try(row, kind, reserve=0) for kind in kinds):
+                table = self.tables[kinds[0]]
+                best = table.fill(self.asks.of(row, kinds[0], self.room[kinds[0]]))
+                table.add(best)
+                self.kept[row] = Promise(kinds[0], best)
+
     def _keep(self, kind: str, rows: Mapping[int, Promise]) -> None:
         """Fill anew by what is left; where that would break a promise, go on as promised."""
         table = self._table(kind)
@@ -172,10 +207,12 @@ class Book:
                 table.add(shift(promise.schedule, self.view.now))
         return table
 
-    def _try(self, row: int, kind: str) -> bool:
+    def _try(self, row: int, kind: str, reserve: int | None = None) -> bool:
+        """Whether a deadline can be promised with so many restarts more than planned."""
         room = self.room[kind]
         new = self.asks.of(row, kind, room)
-        reserve_s = self.terms.restarts * self.asks.restart_s(row)
+        restarts = self.terms.restarts if reserve is None else reserve
+        reserve_s = restarts * self.asks.restart_s(row)
         tight = replace(new, deadline=new.deadline - reserve_s)
         others = [r for r, promise in self.kept.items() if promise.kind == kind]
         table = self._table(kind)
@@ -253,6 +290,8 @@ class Asks:
         levels = (held,) if fixed else levels_of(job.demand, view.cluster, kind, room)
         if not (fixed or self._sized):
             levels = (job.demand.gpus,)
+        elif not fixed and job.plans:  # what a promise starts runs by the job's own plan
+            levels = tuple(n for n in levels if job.plans[0].on(n)) or (job.demand.gpus,)
         asked = max(job.demand.gpus, 1)
         rates = _rates(view, row, kind, (*levels, asked))
         speeds = _rising(levels, rates[:-1])
@@ -325,7 +364,7 @@ def _hidden(view: View, job: JobId) -> bool:
     return any(job in part.table for part in view.out_of_sight)
 
 
-def _room(view: View, rows: Mapping[int, Promise]) -> dict[str, int]:
+def _room(view: View, rows: Container[int]) -> dict[str, int]:
     """Devices of each kind that promises can be made of: idle, or held by who may be stopped."""
     room = dict(zip(view.free.kinds, view.free.idle_by_kind(), strict=True))
     seen: set[tuple[str, int]] = set()

@@ -3,7 +3,8 @@
 A job that says `deadline: {by: 8h, or: decline}` is admitted only if it and all jobs that were
 promised theirs can end in time (`weft.pieces.size.promised`); with `or: warn` it runs all the same.
 A job that must run now to keep a promise does, and takes the places of jobs that may be stopped;
-the inner policy decides about all others, including promised jobs that could begin later.
+the inner policy decides about all others, including promised jobs that could begin later. A policy
+that must be shown every job promises deadlines itself, where it knows what it can keep.
 """
 
 from __future__ import annotations
@@ -13,20 +14,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.model.job import Allocation, Job, JobId, Or
+from weft.core.model.job import Allocation, Job, JobId, Or, Tier
 from weft.core.plan.about import About, Controls, Needs, may_idle
 from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
 from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, declare
-from weft.core.plan.view import View
+from weft.core.plan.view import PromiseTerms, View
 from weft.core.state.table import Bools, Column
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.size.promised import Book, PromiseMemory, Terms, check_terms
+from weft.pieces.wrap.fits import devices_of
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
 
 Changes = dict[JobId, Allocation | None]
+SHARED = Controls.SHARE | Controls.TIER
 
 
 @frozen
@@ -58,10 +62,13 @@ class KeepPromises(Wrapper):
         """Who must run runs; the rest is the inner policy's."""
         kept = view.memory if isinstance(view.memory, PromiseMemory) else None
         memory = kept or PromiseMemory(inner=view.memory)
-        inner = replace(view, memory=memory.inner)
+        inner = replace(view, memory=memory.inner, promises=None)
+        if self.inner.about.whole:
+            terms = PromiseTerms(self.slot, self.quantile, self.restarts)
+            return ask(self.inner, replace(inner, promises=terms))
         firm = any(job.deadline_or is not Or.UNSAID for job in view.table.jobs)
         firm = firm or bool(memory.promises or memory.refused)
-        if not firm or self.inner.about.whole or view.knowledge.predictor is None:
+        if not firm or view.knowledge.predictor is None:
             return ask(self.inner, inner)
         sized = Controls.COUNT in self.inner.about.controls
         book = Book(view, memory, Terms(self.slot, self.quantile, self.restarts, sized=sized))
@@ -70,7 +77,8 @@ class KeepPromises(Wrapper):
         mark = view.free.mark()
         try:
             first, hidden = _hold(view, book)
-            plan = decide_among(self.inner, _rest(inner, first, hidden))
+            shown = _alone(inner, book) if SHARED & self.inner.about.controls else inner
+            plan = decide_among(self.inner, _rest(shown, first, hidden))
         finally:
             view.free.rollback(mark)
         wakes = [at for at in (book.due(), plan.wake_at) if at is not None]
@@ -82,7 +90,24 @@ class KeepPromises(Wrapper):
             reasons={**plan.reasons, **book.warned},
             wake_at=min(wakes, default=None),
             memory=book.memory(plan.memory),
+            promised=plan.promised | book.promised(),
         )
+
+
+def keep_promises(policy: Policy, view: View) -> Policy:
+    """The policy with the promises that a view asks for; itself where it asks for none."""
+    terms = view.promises
+    if terms is None:
+        return policy
+    return KeepPromises(policy, terms.slot_s, terms.quantile, terms.restarts)
+
+
+def _alone(view: View, book: Book) -> View:
+    """The same with nobody beside a job that was promised something: it would be slower."""
+    table = view.table.pick(np.ones(len(view.table), dtype=bool))
+    for row in book.kept:
+        table.keep_alone(row)
+    return replace(view, table=table)
 
 
 def _unpromised(rejected: Mapping[JobId, str], book: Book) -> dict[JobId, str]:
@@ -109,12 +134,26 @@ def _hold(view: View, book: Book) -> tuple[Changes, Bools]:
         if on is not None:
             view.free.give(on)
         demand = replace(job.demand, gpus=size, min=size, max=size, kinds=(due[row].kind,))
-        to = _make_room(view, replace(job, demand=demand), victims, changes)
+        to = _make_room(view, replace(job, demand=demand, plans=()), victims, changes)
         to = on if to is None else to
         if to is not None:
             view.free.take(to)
             changes[job.id] = to
+            _send_away(view, to, victims, changes)
     return changes, hidden
+
+
+def _send_away(view: View, to: Allocation, victims: list[int], changes: Changes) -> None:
+    """Stop opportunistic jobs on these devices: they need no room, and would slow it down."""
+    taken = devices_of([to])
+    for row in list(victims):
+        on = view.allocation(row)
+        assert on is not None
+        loose = on.sharing.tier is Tier.OPPORTUNISTIC
+        if loose and not taken.isdisjoint(devices_of([on])):
+            view.free.give(on)
+            changes[view.job(row).id] = None
+            victims.remove(row)
 
 
 def _make_room(view: View, job: Job, victims: list[int], changes: Changes) -> Allocation | None:

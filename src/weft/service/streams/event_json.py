@@ -86,4 +86,5 @@ def _part(driver: Driver, who: Caller, event: facts.Decided) -> facts.Decided:
         blockers=own(event.blockers),
         live=tuple(own(dict.fromkeys(event.live))),
         sleeps=own(event.sleeps),
+        promised=tuple(own(dict.fromkeys(event.promised))),
     )

@@ -7,9 +7,11 @@ with; scripts on any other are restarted to change their ranks.
 from __future__ import annotations
 
 import datetime as dt
+import socket
 import threading
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 import torch.distributed as dist
@@ -18,6 +20,7 @@ from torch.distributed import distributed_c10d as c10d
 
 TRIED = ("2.13",)
 TRIED_ALONE = ("2.11", *TRIED)  # for a rank without peers: it needs lines, and no groups
+LOOPBACK = "127.0.0.1"
 RETIRE_S = 0.3  # until a group that nobody uses is closed: that takes up to 0.1 s, beside training
 
 
@@ -31,6 +34,9 @@ def is_tried(device: torch.device) -> bool:
 def connect(store: Any, name: str, rank: int, size: int, timeout_s: float) -> Any:
     """Lines between `size` ranks that meet in `store`, which torch knows nothing of."""
     gloo: Any = dist.ProcessGroupGloo
+    if isinstance(store, core.TCPStore):  # other machines: by the interface of the first group
+        met = core.PrefixStore(name, store)
+        return gloo(met, rank, size, timeout=dt.timedelta(seconds=timeout_s))
     options = gloo._Options()
     options._devices = [gloo.create_device(hostname="127.0.0.1", lazy_init=False)]
     options._threads = 2
@@ -62,11 +68,34 @@ def form_alone(name: str, timeout_s: float = 60.0) -> Any:
     return form(open_store_alone(), name, 0, 1, timeout_s)
 
 
-def open_store(path: str, timeout_s: float) -> Any:
-    """Where ranks on one machine meet: a file, so that nobody's end takes it away."""
-    store = core.FileStore(path, -1)
-    store.set_timeout(dt.timedelta(seconds=timeout_s))
+def open_store(place: str, timeout_s: float, *, host: bool = False) -> Any:
+    """Where ranks meet: on one machine a file, so that nobody's end takes it away.
+
+    A `tcp://` place is for ranks on several; the one that is its `host` listens there.
+    """
+    limit = dt.timedelta(seconds=timeout_s)
+    if is_far(place):
+        return _open_far(place, limit, host=host)
+    store = core.FileStore(place, -1)
+    store.set_timeout(limit)
     return store
+
+
+def is_far(place: str) -> bool:
+    """Whether those who meet there may be on several machines."""
+    return place.startswith("tcp://")
+
+
+def _open_far(place: str, limit: dt.timedelta, *, host: bool) -> Any:
+    where = urlsplit(place)
+    name, port = str(where.hostname), int(where.port or 0)
+    if not host:
+        return core.TCPStore(name, port, None, False, limit, False)
+    with socket.socket() as door:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind((name if name == LOOPBACK else "", port))
+        door.listen(128)
+        return core.TCPStore(name, port, None, True, limit, False, master_listen_fd=door.detach())
 
 
 def make_default(group: Any) -> None:

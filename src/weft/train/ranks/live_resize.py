@@ -48,8 +48,12 @@ class Resizable(Protocol):
 
 @dataclass(slots=True)
 class _Formed:
-    """The groups of an epoch; `transfer` is of the sources and the new ranks, in this order."""
+    """The groups of an epoch; `transfer` is of the sources and the new ranks, in this order.
 
+    `store` is where others may still be about to meet.
+    """
+
+    store: Any = None
     data: Any = None
     control: Any = None
     transfer: Any = None
@@ -66,7 +70,6 @@ class LiveResize:
         self._gang, self._reports = gang, reports
         self.wanted = (
             bool(env.most_ranks and env.agent)
-            and env.nodes == 1
             and not env.coordinator
             and groups.is_tried(gang.device)
         )
@@ -91,7 +94,8 @@ class LiveResize:
         """Training begins: ranks may come and go."""
         self._patience_s = SEND_S + SEND_GB_S * state_gb
         if self.wanted and self._gang.rank == 0:
-            self._reports.say(CanResize(state_gb))
+            several = self._gang.device.type == "cpu"  # see `wraps`
+            self._reports.say(CanResize(state_gb, several))
 
     def hear(self, message: Form | Drop) -> None:
         """What the agent says of the next epoch."""
@@ -138,18 +142,25 @@ class LiveResize:
         groups.retire([group for group in (formed.data, formed.control, formed.transfer) if group])
 
     def _meet(self, plan: Form, formed: _Formed, patience_s: float) -> None:
-        store = groups.open_store(plan.store, FORM_S)
         me, members, both = self._me, plan.members, (*plan.sources, *plan.new)
+        meets = (me in members and len(members) > 1) or (plan.new and me in both)
+        if not meets and plan.host != me:
+            self._form_alone(plan, formed)
+            return
+        store = formed.store = groups.open_store(plan.store, FORM_S, host=plan.host == me)
         name = f"weft-{plan.epoch}"
         if me in members and len(members) > 1:
             rank, size = members.index(me), len(members)
             formed.data = groups.form(store, f"{name}-data", rank, size, GANG_S)
             formed.control = groups.form(store, f"{name}-control", rank, size, GANG_S)
-        elif me in members and self.wraps:
-            formed.data = groups.form_alone(f"{name}-alone")
+        self._form_alone(plan, formed)
         if plan.new and me in both:
             at = both.index(me)
             formed.transfer = groups.connect(store, f"{name}-state", at, len(both), patience_s)
+
+    def _form_alone(self, plan: Form, formed: _Formed) -> None:
+        if plan.members == (self._me,) and self.wraps:
+            formed.data = groups.form_alone(f"weft-{plan.epoch}-alone")
 
     # ---- the switch
 
@@ -200,6 +211,7 @@ class LiveResize:
             message = {
                 "state": job.collect_state(),
                 "ended": ended,
+                "clock": time.time() - time.monotonic(),
                 "random": rng_state.capture(self._gang.device),
                 "place": (self._gang.rank, self._gang.size),
             }
@@ -225,6 +237,7 @@ class LiveResize:
     def _adopt(self, plan: Form, formed: _Formed, ended: float, step: int) -> None:
         rank, size = plan.members.index(self._me), len(plan.members)
         gone = self._gang.adopt(rank, size, formed.data, formed.control, plan.epoch)
+        self._gang.nodes = plan.nodes
         if formed.transfer is not None:
             gone.append(formed.transfer)
         formed.data = formed.control = formed.transfer = None
@@ -263,7 +276,10 @@ class LiveResize:
         with self._lock:
             self._plan, self._formed = None, None
         steps = int(message["state"]["counts"]["steps"])
-        self._adopt(plan, formed, message["ended"], steps)
+        ended = message["ended"]
+        if groups.is_far(plan.store):  # its source may count from the start of another machine
+            ended += message["clock"] - (time.time() - time.monotonic())
+        self._adopt(plan, formed, min(ended, time.monotonic()), steps)
         return steps
 
     def _await_form(self) -> Form:

@@ -147,6 +147,7 @@ SAMPLES: tuple[facts.Event, ...] = (
         by=PartSpec("fifo", {"backfill": True}),
         live=(A,),
         sleeps={A: Rung.FREEZE},
+        promised=(A,),
     ),
 )
 

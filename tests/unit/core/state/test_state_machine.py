@@ -13,6 +13,7 @@ from weft.core.events.report import Report
 from weft.core.model import job as model
 from weft.core.model.cluster import Cluster, parse_cluster
 from weft.core.state.capacity import Capacity
+from weft.core.state.saved_state import load_state, save_state
 from weft.core.state.state import State
 from weft.core.state.table import Column
 
@@ -734,3 +735,15 @@ def test_commands_to_a_job_that_is_gone_change_nothing() -> None:
         assert world.tell(event) == []
 
     assert world.state.table.suspended == set()
+
+
+def test_a_promised_deadline_is_kept_with_the_state_and_ends_with_the_job() -> None:
+    state = State(parse_cluster("2x4:v100"))
+    for job in (A, B):
+        state.fold(0.0, facts.Submitted(JOBS[job]))
+    state.fold(1.0, facts.Decided(1, promised=(A, B)))
+    state.fold(2.0, facts.Cancelled(B))
+
+    again = load_state(save_state(state), JOBS)
+
+    assert state.table.promised == again.table.promised == {A}

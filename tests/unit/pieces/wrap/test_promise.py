@@ -11,15 +11,19 @@ import pytest
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Started, Submitted
 from weft.core.knowledge.knowledge import Knowledge
-from weft.core.model.job import Allocation, Demand, Job, JobId, Or
+from weft.core.knowledge.profile import Profile
+from weft.core.model.execution import read_execution
+from weft.core.model.job import Allocation, Demand, Discipline, Job, JobId, Or, Sharing, Slice, Tier
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.spec.registry import build
 from weft.core.state.state import State
 from weft.perf.linear import LinearBeliefs
+from weft.perf.sharing.colocation import Colocated
 from weft.pieces.size.promised import PromiseMemory
 from weft.pieces.wrap.promise import KeepPromises
-from weft.pieces.wrap.tenants.quota import Quota
+from weft.pieces.wrap.tenants.quota import Quota, Shape
+from weft.policies.antman.policy import Antman
 from weft.policies.elasticflow import ElasticFlow
 from weft.policies.fifo import Fifo
 from weft.policies.las import Las
@@ -289,3 +293,111 @@ def test_a_policy_that_is_not_shown_all_cannot_decline_what_was_promised() -> No
 
     assert gpus_after(view, plan) == {"soon": 8}
     assert not plan.rejected
+
+
+def forgotten(view: View, now: float) -> View:
+    """What a service is shown that has started again: who was promised something, and no more."""
+    view.table.promised.add(DUE)
+    return replace(view, now=now, memory=None)
+
+
+@pytest.mark.parametrize("spec", ["promise|fifo", "elasticflow", "lend:own=a=8|promise|fifo"])
+def test_a_decision_names_whom_it_promised_something(spec: str) -> None:
+    plan = build("policy", spec).decide(view_of(8, due_job(600.0, 2000.0, Demand(8))))
+
+    assert plan.promised == {DUE}
+
+
+def test_who_was_promised_a_deadline_is_not_declined_by_who_forgot_it() -> None:
+    # 940 s and time for two restarts are too much at 1,100 for a deadline at 2,050.
+    view = beside(("first", 8, 1.0), due=due_job(940.0, 2050.0, Demand(8)))
+    keeps = KeepPromises(Fifo())
+    assert DUE in keeps.decide(replace(view, now=1100.0)).rejected
+
+    plan = keeps.decide(forgotten(view, 1100.0))
+
+    assert not plan.rejected
+    assert not plan.promised
+    assert gpus_after(view, plan) == {"due": 8}
+
+
+def test_who_comes_later_is_not_promised_what_somebody_had_before() -> None:
+    soon = replace(due_job(940.0, 1500.0, Demand(8)), id=JobId("soon"))
+    view = beside(("first", 8, 1.0), due=due_job(940.0, 2050.0, Demand(8)), others=[soon])
+
+    plan = KeepPromises(Fifo()).decide(forgotten(view, 200.0))
+
+    assert plan.rejected.keys() == {"soon"}
+
+
+def test_a_promise_that_was_forgotten_and_cannot_be_met_gets_all_there_is() -> None:
+    view = beside(("first", 8, 1.0), due=due_job(940.0, 2050.0, Demand(8)))
+
+    late = KeepPromises(Fifo()).decide(forgotten(view, 1500.0))
+    too_late = KeepPromises(Fifo()).decide(forgotten(view, 2100.0))
+
+    assert gpus_after(view, late) == {"due": 8}
+    assert not late.rejected
+    assert not too_late.rejected
+    assert gpus_after(view, too_late) == {"first": 8}
+
+
+def profile_of(_job: Job) -> Profile:
+    return Profile(gpu_use=0.5, mem_gb=1.0)
+
+
+@pytest.mark.parametrize("by", [1100.0, 9e4])  # it must run now, or may begin later
+def test_nobody_is_put_beside_a_job_that_was_promised_a_deadline(by: float) -> None:
+    hints = {"duration_s": 1e4}
+    loose = Job(JobId("loose"), priority=-1.0, tier=Tier.OPPORTUNISTIC, hints=hints)
+
+    ran = {}
+    for firm, policy in ((Or.UNSAID, Antman()), (Or.DECLINE, KeepPromises(Antman()))):
+        view = beside(due=due_job(840.0, by, Demand(8), firm), others=[loose])
+        known = replace(view.knowledge, colocation=Colocated(profile_of))
+        ran[firm] = {*view.after(policy.decide(replace(view, knowledge=known)))}
+
+    assert ran == {Or.UNSAID: {"due", "loose"}, Or.DECLINE: {"due"}}
+
+
+def test_opportunistic_jobs_leave_the_devices_of_who_must_run_now() -> None:
+    loose = Job(JobId("loose"), demand=Demand(1), priority=-1.0, tier=Tier.OPPORTUNISTIC)
+    state = State(cluster_of(8))
+    sharing = Sharing(0.05, Tier.OPPORTUNISTIC, discipline=Discipline.PACED)
+    on = Allocation((Slice(state.cluster.nodes[0].id, (0,)),), sharing)
+    state.fold(0.0, Submitted(loose))
+    state.fold(0.0, Decided(1, {loose.id: on}))
+    state.fold(0.0, Started(loose.id, 1))
+    state.fold(NOW, Submitted(due_job(940.0, 1100.0, Demand(8))))
+    known = Knowledge(Told([1e4, 940.0]), LinearBeliefs(), Colocated(profile_of))
+    view = View(NOW, state.table, state.cluster, state.free, known)
+
+    plan = KeepPromises(Antman(), restarts=0).decide(view)
+
+    assert gpus_after(view, plan) == {"due": 8}
+
+
+@pytest.mark.parametrize(
+    ("plans", "most", "left"), [(("pp2-ga4",), 4, ("pp2-ga4",)), (("dp", "pp2-ga4"), 1, ("dp",))]
+)
+def test_a_rule_narrows_a_job_to_sizes_at_which_one_of_its_plans_runs(
+    plans: tuple[str, ...], most: int, left: tuple[str, ...]
+) -> None:
+    able = tuple(map(read_execution, plans))
+    view = view_of(8, Job(DUE, demand=Demand(2, 1, 4), plans=able))
+
+    job = Shape(np.zeros(1, dtype=bool), {0: 1}).view(view, None, Plan()).job(0)
+
+    assert job.demand.max == most
+    assert job.plans == tuple(map(read_execution, left))
+
+
+def test_a_deadline_is_promised_by_sizes_that_the_jobs_own_plan_runs_on() -> None:
+    # 600 s on two GPUs are 1,200 s on one, where its plan does not run.
+    own = (read_execution("pp2-ga4"), read_execution("dp"))
+    job = replace(due_job(600.0, 9000.0, Demand(2, 1, 4)), plans=own)
+
+    view = view_of(8, job)
+    plan = build("policy", "promise:restarts=0|sia").decide(view)
+
+    assert gpus_after(view, plan) == {"due": 2}

@@ -41,7 +41,7 @@ from weft.pieces.wrap.gfs.quota import FORECASTERS, HOUR_S, adjust, spot_quota
 from weft.pieces.wrap.gfs.room import SLACK, Room
 from weft.pieces.wrap.gfs.victims import Guest, eviction_score
 from weft.pieces.wrap.priority import Priority, find_started, give_way
-from weft.pieces.wrap.promise import KeepPromises
+from weft.pieces.wrap.promise import keep_promises
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.pieces.wrap.tenants.quota import Shape
@@ -95,7 +95,7 @@ class Gfs(Wrapper):
         spot = np.array([job.spot for job in view.table.jobs], dtype=bool)
         own = Controls.TIER in self.inner.about.controls or self.inner.about.whole
         if own or not (spot.any() or known.runs):
-            plan = ask(KeepPromises(self.inner if own else Priority(self.inner)), inner)
+            plan = ask(keep_promises(self.inner if own else Priority(self.inner), view), inner)
             kept = replace(known.note(view, plan, set()), inner=plan.memory)
             return replace(plan, memory=kept, numbers={**plan.numbers, **kept.numbers()})
         turn = Turn(self, inner, known, spot)
@@ -135,7 +135,7 @@ class Turn:
         self._rules, self._view, self._spot = rules, view, spot
         # What stands around other policies leaves this one alone, which must be shown everybody.
         self._policy = Priority(rules.inner)
-        self._firm = KeepPromises(self._policy)
+        self._firm = keep_promises(self._policy, view)
         filler = (view.table.column(Column.TIER) == float(Tier.OPPORTUNISTIC)) & ~spot
         self._late: Bools = spot | (filler & view.preemptible() & view.waiting())
         self.known = self._look(known)

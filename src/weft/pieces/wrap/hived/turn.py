@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.core.errors import PlanError
 from weft.core.model.gang_nodes import keeps_nodes
-from weft.core.model.job import Allocation, Job, JobId, Tier
+from weft.core.model.job import Allocation, Job, JobId, Or, Tier
 from weft.core.plan.about import Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
@@ -22,6 +22,7 @@ from weft.core.state.table import Bools, Column
 from weft.pieces.wrap.hived.assignment import Layout
 from weft.pieces.wrap.hived.bindings import Bindings, Device, read_place, write_places
 from weft.pieces.wrap.hived.virtual import Occupancy, VirtualCluster
+from weft.pieces.wrap.promise import keep_promises
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
 
@@ -50,6 +51,7 @@ class Turn:
         self._said: dict[JobId, str] = {}
         self._words: dict[JobId, Blocker] = {}
         self._rejected: dict[JobId, str] = {}
+        self._promised: frozenset[JobId] = frozenset()
         self._wake = inf
         self._tenants = layout.by_tenant
         self._held = Occupancy(view, layout)
@@ -163,10 +165,12 @@ class Turn:
             if rows.any() and self._is_due(tenant, rows):
                 self._decide(tenant, rows)
         others = ~firm & self._may_borrow()
+        self._decline(others)
         if others.any():
             self._lend(others)
         wake = None if self._wake == inf else self._wake
-        return Plan(self._changes, self._rejected, wake, self._said, None, self._words)
+        plan = Plan(self._changes, self._rejected, wake, self._said, None, self._words)
+        return replace(plan, promised=self._promised)
 
     def _may_borrow(self) -> Bools:
         """Rows of jobs that may be stopped: nobody else is let into others' cells."""
@@ -232,7 +236,7 @@ class Turn:
         for _ in range(len(self._bindings.of(tenant)) + 1):
             own = VirtualCluster(tenant, self._view, self._bindings, self._held.hosts, lost)
             part = own.show(rows, self._held.blocked, memory)
-            plan = ask(self._policy, part)
+            plan = ask(keep_promises(self._policy, self._view), part)
             missing = [cell for cell in own.used_by(plan) if not self._bindings.bind(cell)]
             if not missing:
                 break
@@ -295,6 +299,7 @@ class Turn:
         if plan.wake_at is not None:
             self._wake = min(self._wake, plan.wake_at)
         self._rejected |= dict(plan.rejected)
+        self._promised |= plan.promised
         self._said |= dict(plan.reasons)
         self._words |= dict(plan.blockers)
 
@@ -331,6 +336,16 @@ class Turn:
 
     # ---- who takes what is idle
 
+    def _decline(self, rows: Bools) -> None:
+        """Guests that ask for a promise: owners may take back what they run on at any time."""
+        view = self._view
+        new = rows & view.waiting() & (view.ran() == 0.0)
+        for row in np.flatnonzero(new).tolist() if view.promises else ():
+            job = view.job(row)
+            if job.deadline_or is Or.DECLINE:
+                self._rejected[job.id] = self._no_promise(job)
+                rows[row] = False
+
     def _lend(self, rows: Bools) -> None:
         view = self._view
         table = view.table.pick(rows)
@@ -345,7 +360,15 @@ class Turn:
             self.reasons.pop(job, None)
         self._adopt_plan(plan)
         for row, borrower in enumerate(table.jobs):
+            starts = table.allocations[row] is None and plan.changes.get(borrower.id) is not None
+            if view.promises and starts and borrower.deadline_or is not Or.UNSAID:
+                self._said[borrower.id] = self._no_promise(borrower)
             waits = table.allocations[row] is None and plan.changes.get(borrower.id) is None
             if waits and borrower.id not in self._said:
                 why = Reason(Blocker.IDLE_CELLS, {"asks": self._asks(borrower)})
                 self.reasons.setdefault(borrower.id, why)
+
+    def _no_promise(self, job: Job) -> str:
+        own = job.tenant in self._tenants
+        why = "it is opportunistic" if own else f"tenant {job.tenant!r} has no cells of its own"
+        return f"no deadline can be promised: {why}"

@@ -121,7 +121,7 @@ class _Turn:
         self._needs = [(ask.min if sized else ask.gpus) * ask.share for ask in demands]
         self._changes, self._stopped = dict[JobId, Allocation | None](), dict[JobId, Allocation]()
         self._promised: set[tuple[str, int]] = set()
-        self._wake = inf
+        self._wake, self._admitted = inf, frozenset[JobId]()
         self._rejected, self._said = dict[JobId, str](), dict[JobId, str]()
         self._words = dict[JobId, Blocker]()
         self.memory: object = view.memory
@@ -148,8 +148,8 @@ class _Turn:
         if self._promised:
             self._tell_waiting(self._open() & ~self._entitled_at_all())
         wake = None if self._wake == inf else self._wake
-        reasons, words = self._said, self._words
-        return Plan(self._all_changes(), self._rejected, wake, reasons, self.memory, words)
+        plan = Plan(self._all_changes(), self._rejected, wake, self._said, self.memory, self._words)
+        return replace(plan, promised=self._admitted)
 
     def _all_changes(self) -> dict[JobId, Allocation | None]:
         """What was decided, and a stop for who gave way and found no other place."""
@@ -222,8 +222,8 @@ class _Turn:
         self._changes |= dict(plan.changes)
         if self.memory is view.memory and plan.memory is not None:
             self.memory = plan.memory
-        if plan.wake_at is not None:
-            self._wake = min(self._wake, plan.wake_at)
+        self._wake = min(self._wake, inf if plan.wake_at is None else plan.wake_at)
+        self._admitted |= plan.promised
         self._rejected |= dict(plan.rejected)
         self._said |= dict(plan.reasons)
         self._words |= dict(plan.blockers)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from weft.core.model.execution import Execution
 from weft.core.model.job import Allocation, Job
 from weft.core.plan.about import About, Controls, may_idle
 from weft.core.plan.memory import recall
@@ -61,14 +62,24 @@ class Shape:
                 kinds = demand.kinds or view.cluster.kinds
                 left = tuple(kind for kind in kinds if kind not in self.barred[row])
                 demand = replace(demand, kinds=left)
+            plans = job.plans
             if row in self.sizes:
                 most = self.sizes[row]
+                plans = _runnable(job, most)
+                if job.plans and not plans:
+                    continue  # as it is, and refused if it goes too far
                 demand = replace(demand, max=most, gpus=min(demand.gpus, most))
                 table.set(at, Column.MAX, most)
                 table.set(at, Column.GPUS, demand.gpus)
                 table.set(at, Column.NEED, demand.gpus * demand.share)
-            table.jobs[at] = replace(job, demand=demand)
+            table.jobs[at] = replace(job, demand=demand, plans=plans)
         return replace(part, memory=memory)
+
+
+def _runnable(job: Job, most: int) -> tuple[Execution, ...]:
+    """The execution plans of a job that run on at most so many GPUs."""
+    sizes = range(max(job.demand.min, 1), most + 1)
+    return tuple(plan for plan in job.plans if any(plan.on(gpus) for gpus in sizes))
 
 
 @frozen

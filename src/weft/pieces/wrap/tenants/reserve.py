@@ -322,4 +322,5 @@ def _merge(first: Plan, more: Plan) -> Plan:
         reasons={**first.reasons, **more.reasons},
         blockers={**first.blockers, **more.blockers},
         wake_at=min(wakes, default=None),
+        promised=first.promised | more.promised,
     )

@@ -1,0 +1,348 @@
+"""Changes the ranks of attempts as they train, over all nodes of a fleet.
+
+New ranks are parts of their own: a gang that the manager is given beside the one that runs. All
+that must not be lost is in the attempt's folder (`roster`) and in what agents write, so that the
+next service goes on where this one was killed. A change that cannot be made is answered as failed
+once nothing of it is left; the job then goes through a checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from weft.core.errors import EngineError, WeftError
+from weft.core.events.event import Resized, ResizeFailed
+from weft.core.model.job import Allocation, Job
+from weft.engines.attempts.request import adjustment
+from weft.engines.attempts.watch import nudge
+from weft.engines.fleet.attempts import Run
+from weft.engines.fleet.changing import Changing, Move
+from weft.engines.fleet.core_pools import CorePools
+from weft.engines.fleet.fleet_loop import FleetLoop
+from weft.engines.fleet.folders import make_part
+from weft.engines.fleet.port import Away, Gang, Key, Part, name_extension
+from weft.engines.fleet.requests import RESIZE_LIMIT_S, Site, make_gang, make_specs
+from weft.engines.fleet.roster import (
+    Change,
+    Roster,
+    find_added,
+    keep_parts,
+    make_form,
+    number_parts,
+    numbers_of,
+    save_roster,
+)
+from weft.wire.attempt import ADJUST, CHANGE, SPEC, AttemptSpec, folder_of, read_json, write_whole
+from weft.wire.errors import WireError
+from weft.wire.identity import Identity
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 5.0  # until those that do not leave are ended by the manager
+TRY_S = 1.0  # between two tries to reach it
+
+
+@dataclass
+class GangChanges:
+    """The changes of all attempts that `loop` watches; `user` is whom a job runs as."""
+
+    loop: FleetLoop
+    cores: CorePools
+    site: Callable[[], Site]
+    user: Callable[[Job], Identity | None]
+    _next: dict[Key, tuple[Job, Allocation, int]] = field(default_factory=dict)
+
+    # ---- requests
+
+    async def ask(self, run: Run, job: Job, to: Allocation, epoch: int) -> None:
+        """Begin a change, or have it take the place of the one that is under way."""
+        answer = run.watch.roster.answer
+        if run.changing is not None:
+            if run.changing.change.epoch != epoch:
+                self._next[run.key] = (job, to, epoch)
+                run.changing.superseded = True
+        elif answer.get("epoch") == epoch:
+            self._tell(run, answer)
+        else:
+            await self._begin(run, job, to, epoch)
+
+    def resume(self, run: Run) -> None:
+        """Go on with a change from before a restart: agents' logs say how far it has come."""
+        roster, now = run.watch.roster, time.monotonic()
+        if roster.change is None:
+            return
+        request = read_json(roster.parts[0].folder / CHANGE) or {}
+        told = request if request.get("epoch") == roster.change.epoch else {}
+        run.changing = Changing(roster.change, RESIZE_LIMIT_S, now)
+        run.changing.asked = now if "form" in told or "drop" in told else 0.0
+        run.changing.dropping = "drop" in told
+        run.changing.refused = run.asked
+        self.loop.spawn(self._submit(run, run.changing))
+
+    async def _begin(self, run: Run, job: Job, to: Allocation, epoch: int) -> None:
+        watch, site = run.watch, self.site()
+        if run.asked or watch.broken or not watch.started:
+            raise EngineError(f"attempt {run.key[1]} of job {job.id!r} is not running")
+        before = watch.roster
+        kept = keep_parts(before, to, site.abilities)
+        added = find_added(kept, to)
+        _check(before, kept, to, job, several=watch.several)
+        change = _plan(before, kept, job, to, run.key[1], epoch, site, added)
+        specs = self._specs(job, to, change, site)
+        count = before.next_number + len(change.new)
+        watch.roster = replace(before, next_number=count, change=change, several=watch.several)
+        run.changing = changing = Changing(change, RESIZE_LIMIT_S, time.monotonic())
+        watch.watch_extension()
+        try:
+            files = await asyncio.to_thread(self._write, run, specs)
+            await self._tell_parts(before.parts[:1], {"epoch": epoch, "meet": True})
+            await self.loop.channel.send(files)
+        except (OSError, EngineError) as error:
+            changing.failed, changing.refused = f"it cannot be written: {error}", True
+        self.loop.spawn(self._submit(run, changing))
+
+    def _specs(
+        self, job: Job, to: Allocation, change: Change, site: Site
+    ) -> list[tuple[Part, AttemptSpec]]:
+        gang = change.extension
+        if gang is None:
+            return []
+        cores = {} if site.abilities.limits_host else self.cores.take(gang, site)
+        at = len(change.parts) - len(gang.parts)
+        same: dict[str, Any] = {
+            "nodes": len({part.node for part in change.parts}),
+            "join": change.epoch,
+            "members": numbers_of(change.parts),
+            "user": self.user(job),
+            "job": job.id,
+            "pty": False,
+        }
+        return [
+            (part, replace(spec, node_rank=at + i, first_rank=part.numbers[0], **same))
+            for i, (part, spec) in enumerate(
+                zip(gang.parts, make_specs(job, to, gang, site, cores), strict=True)
+            )
+        ]
+
+    def _write(self, run: Run, specs: Sequence[tuple[Part, AttemptSpec]]) -> list[Path]:
+        as_users = self.site().abilities.as_users
+        for part, spec in specs:
+            make_part(self.loop.root, run.watch.gang, part, spec, as_users=as_users)
+        save_roster(folder_of(self.loop.root, *run.key), run.watch.roster)
+        return [part.folder / SPEC for part, _ in specs]
+
+    async def _submit(self, run: Run, changing: Changing) -> None:
+        """Until the manager has those that join, refuses them, or nobody wants them any more."""
+        gang = changing.change.extension
+        while gang is not None and run.changing is changing and not changing.refused:
+            if changing.failed or changing.superseded:
+                changing.refused = True
+                return
+            try:
+                await self.loop.manager.submit(gang)
+            except Away as error:
+                log.warning("job=%s attempt=%d cannot grow yet: %s", *run.key, error.what)
+                await asyncio.sleep(TRY_S)
+            except WeftError as error:
+                changing.failed, changing.refused = str(error), True
+            else:
+                run.joined[gang.key] = time.monotonic()
+                break
+        self.loop.hurry()
+
+    # ---- what follows
+
+    async def bring_on(self, run: Run, now: float) -> None:
+        """Do what the change of an attempt needs next, if there is one."""
+        changing, watch = run.changing, run.watch
+        notes, watch.notes = watch.notes, []
+        if changing is None:
+            return
+        for note in notes:
+            changing.hear(note)
+        if changing.adopted:
+            watch.commit()
+        ending = run.asked or watch.broken or all(part.over for part in watch.members)
+        move = changing.next_move(
+            watch.joiners,
+            now,
+            ending=ending,
+            joiners_gone=self._joiners_gone(run, changing),
+            leavers_gone=changing.adopted and self._leavers_gone(run, changing),
+        )
+        match move:
+            case Move.FORM:
+                form = make_form(watch.roster, changing.change, changing.store)
+                request = {"epoch": form.epoch, "form": asdict(form)}
+                await self._tell_parts(watch.gang.parts, request)
+                changing.asked = now
+            case Move.DROP:
+                why = changing.failed or "another change is wanted"
+                parts = [member.part for member in watch.members]
+                await self._tell_parts(parts, {"epoch": changing.change.epoch, "drop": why})
+                changing.dropping = True
+            case Move.END:
+                await self._end_joiners(run, changing, now)
+            case Move.FAIL:
+                await self._fail(run, changing, tell=not ending)
+            case Move.FINISH:
+                await self._finish(run, changing)
+            case Move.WAIT if changing.adopted:
+                await self._end_leavers(run, changing, now)
+
+    def _joiners_gone(self, run: Run, changing: Changing) -> bool:
+        gang = changing.change.extension
+        if gang is None or (changing.refused and gang.key not in run.joined):
+            return True
+        return self.loop.is_gone(gang.key, run.joined.get(gang.key))
+
+    def _leavers_gone(self, run: Run, changing: Changing) -> bool:
+        """Whether no process is left of those that leave, and their managers' parts are free."""
+        roster = run.watch.roster
+        over = {watch.part.folder for watch in run.watch.parts if watch.over}
+        left = roster.leaving.items()
+        if not all(number in changing.gone or part.folder in over for number, part in left):
+            return False
+        return all(self.loop.is_gone(gang.key, self._since(run, gang)) for gang in _emptied(roster))
+
+    def _since(self, run: Run, gang: Gang) -> float | None:
+        return run.submitted if gang.key == run.key else run.joined.get(gang.key)
+
+    async def _end_joiners(self, run: Run, changing: Changing, now: float) -> None:
+        gang = changing.change.extension
+        if gang is None or now - changing.ended < AGAIN_S:
+            return
+        first, changing.ended = changing.ended == float("-inf"), now
+        if await self.loop.ask_parts(run, gang, 0.0) or not first:
+            await self.loop.cancel_gang(gang.key)
+        self.loop.hurry()
+
+    async def _end_leavers(self, run: Run, changing: Changing, now: float) -> None:
+        """Those that a manager still has though they ended a while ago."""
+        if changing.ended == float("-inf"):
+            changing.ended = now
+        self.loop.hurry()
+        if now - changing.ended > 2 * AGAIN_S:
+            changing.ended = now
+            for gang in _emptied(run.watch.roster):
+                await self.loop.cancel_gang(gang.key)
+
+    async def _fail(self, run: Run, changing: Changing, *, tell: bool) -> None:
+        change = changing.change
+        answer = {"epoch": change.epoch, "failed": changing.failed}
+        roster = replace(run.watch.roster, change=None, answer=answer)
+        if change.extension is not None:
+            self.cores.give(change.extension.key)
+            run.joined.pop(change.extension.key, None)
+        await self._close(run, roster, answer if tell and not changing.superseded else {})
+
+    async def _finish(self, run: Run, changing: Changing) -> None:
+        """The devices that were left are free, and the new ones are the attempt's."""
+        change = changing.change
+        ready_s = max(changing.asked - changing.began, 0.0) if change.new else 0.0
+        answer = {"epoch": change.epoch, "pause_s": changing.pause_s, "prepare_s": ready_s}
+        gone = _emptied(run.watch.roster)
+        try:
+            await self._send_terms(change)
+        except EngineError as error:
+            log.warning("job=%s attempt=%d is not told its new terms: %s", *run.key, error)
+        for gang in gone:
+            self.cores.give(gang.key)
+            run.joined.pop(gang.key, None)
+        roster = run.watch.roster.finish(answer)
+        await self._close(run, roster, {} if changing.superseded else answer)
+
+    async def _close(self, run: Run, roster: Roster, answer: Mapping[str, Any]) -> None:
+        folder = folder_of(self.loop.root, *run.key)
+        await asyncio.to_thread(save_roster, folder, roster)
+        run.watch.settle(roster)
+        run.changing = None
+        if answer:
+            self._tell(run, answer)
+        if run.key in self._next:
+            job, to, epoch = self._next.pop(run.key)
+            try:
+                await self._begin(run, job, to, epoch)
+            except EngineError as error:
+                self.loop.told(ResizeFailed(*run.key, epoch, str(error)))
+
+    def _tell(self, run: Run, answer: Mapping[str, Any]) -> None:
+        epoch = int(answer["epoch"])
+        if "failed" in answer:
+            self.loop.told(ResizeFailed(*run.key, epoch, str(answer["failed"])))
+        else:
+            took = (float(answer["pause_s"]), float(answer["prepare_s"]))
+            self.loop.told(Resized(*run.key, epoch, *took))
+
+    # ---- to the agents
+
+    async def _send_terms(self, change: Change) -> None:
+        def write() -> list[Path]:
+            for part in change.parts:
+                cores = AttemptSpec.read(part.folder / SPEC).cores
+                write_whole(part.folder / ADJUST, {**change.terms, "cores": cores})
+                nudge(part.folder)
+            return [part.folder / ADJUST for part in change.parts]
+
+        await self._send(write)
+
+    async def _tell_parts(self, parts: Sequence[Part], request: Mapping[str, Any]) -> None:
+        def write() -> list[Path]:
+            for part in parts:
+                write_whole(part.folder / CHANGE, dict(request))
+                nudge(part.folder)
+            return [part.folder / CHANGE for part in parts]
+
+        await self._send(write)
+
+    async def _send(self, write: Callable[[], list[Path]]) -> None:
+        try:
+            files = await asyncio.to_thread(write)
+        except (OSError, WireError) as error:
+            raise EngineError(f"a change cannot be sent to agents: {error}") from error
+        await self.loop.channel.send(files)
+
+
+def _plan(
+    before: Roster,
+    kept: tuple[Part, ...],
+    job: Job,
+    to: Allocation,
+    attempt: int,
+    epoch: int,
+    site: Site,
+    added: Sequence[Any],
+) -> Change:
+    terms = adjustment(to, "none", "")
+    if not added:
+        return Change(epoch, None, kept, terms)
+    gang = make_gang(job, to, attempt, site, added, epoch)
+    named = replace(gang, job=name_extension(job.id, epoch), name=f"{gang.name}+{epoch}")
+    extension = number_parts(named, before.next_number)
+    return Change(epoch, extension, (*kept, *extension.parts), terms)
+
+
+def _check(
+    before: Roster, kept: Sequence[Part], to: Allocation, job: Job, *, several: bool
+) -> None:
+    """EngineError for a change that is none, or that these ranks cannot make."""
+    old = numbers_of(before.parts)
+    if numbers_of(kept) == old and to.gpus == len(old):
+        raise EngineError("it has these devices already")
+    if not several and max(len(old), to.gpus) > 1:
+        raise EngineError("only a single rank is moved live on GPUs")
+    limited = job.launch is not None and job.launch.time_limit_s
+    if limited and (not kept or kept[0].folder != before.parts[0].folder):
+        raise EngineError("its time limit is counted on the node that it would leave")
+
+
+def _emptied(roster: Roster) -> list[Gang]:
+    """What was submitted together and has no part left after the change."""
+    stay = {part.folder for part in roster.change.parts} if roster.change is not None else set()
+    return [gang for gang in roster.gangs if not stay & {part.folder for part in gang.parts}]

@@ -1,0 +1,203 @@
+"""Whose ranks an attempt's are while they come and go: planned without I/O, kept in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Any
+
+from weft.core.errors import EngineError
+from weft.core.model.job import Allocation, Slice
+from weft.engines.fleet.port import Abilities, Gang, Part
+from weft.engines.fleet.requests import read_gang, read_part, write_gang, write_part
+from weft.frozen import frozen
+from weft.wire.attempt import read_json, write_whole
+from weft.wire.errors import WireError
+from weft.wire.messages import Form
+
+RANKS = "ranks.json"  # in an attempt's folder, once its ranks have changed
+
+
+@frozen
+class Change:
+    """The change `epoch` of an attempt, not answered yet.
+
+    `extension` are the parts that join, None if none does; `parts` all that there are afterwards,
+    in the order of their ranks. `terms` are sent to agents when it is made.
+    """
+
+    epoch: int
+    extension: Gang | None
+    parts: tuple[Part, ...]
+    terms: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def new(self) -> tuple[int, ...]:
+        """The ranks that join, by number."""
+        return () if self.extension is None else numbers_of(self.extension.parts)
+
+
+@frozen
+class Roster:
+    """All gangs that a manager may have of an attempt, and the parts that its ranks are in.
+
+    `answer` is what was said of the last change: nothing is asked for twice. `several` ranks may
+    change as they train, or only a single one.
+    """
+
+    gangs: tuple[Gang, ...]
+    parts: tuple[Part, ...]
+    next_number: int
+    change: Change | None = None
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    several: bool = False
+
+    @property
+    def every_gang(self) -> tuple[Gang, ...]:
+        """With those that join."""
+        joins = None if self.change is None else self.change.extension
+        return self.gangs if joins is None else (*self.gangs, joins)
+
+    @property
+    def leaving(self) -> dict[int, Part]:
+        """The parts of ranks that the change lets go, by number."""
+        if self.change is None:
+            return {}
+        stay = {*numbers_of(self.change.parts)}
+        return {n: part for part in self.parts for n in part.numbers if n not in stay}
+
+    def finish(self, answer: Mapping[str, Any]) -> Roster:
+        """After a change was made."""
+        assert self.change is not None
+        held = {part.folder for part in self.change.parts}
+        gangs = (gang for gang in self.every_gang if held & {part.folder for part in gang.parts})
+        parts = self.change.parts
+        return replace(self, gangs=tuple(gangs), parts=parts, change=None, answer=answer)
+
+
+def begin_roster(gang: Gang) -> Roster:
+    """Of an attempt as it was started."""
+    parts, number = [], 0
+    for part in gang.parts:
+        count = max(len(part.gpus), 1)
+        parts.append(replace(part, numbers=tuple(range(number, number + count))))
+        number += count
+    return Roster((gang,), tuple(parts), number)
+
+
+def numbers_of(parts: Sequence[Part]) -> tuple[int, ...]:
+    """The ranks in these parts, in their order."""
+    return tuple(number for part in parts for number in part.numbers)
+
+
+def keep_parts(roster: Roster, to: Allocation, abilities: Abilities) -> tuple[Part, ...]:
+    """What stays of the parts on the devices `to`; EngineError if the rest cannot be given back."""
+    wanted = {(some.node, gpu) for some in to.slices for gpu in some.gpus}
+    kept = {part.folder: _cut(part, wanted) for part in roster.parts}
+    stay = {folder for folder, part in kept.items() if part.gpus}
+    for part in roster.parts:
+        if part.folder in stay and kept[part.folder] != part and abilities.frees != "device":
+            raise EngineError(f"one device of {part.node} cannot be given back without the others")
+    for gang in roster.gangs if abilities.frees == "gang" else ():
+        own = {part.folder for part in gang.parts} & kept.keys()
+        if own & stay and not own <= stay:
+            raise EngineError("nodes that were given together cannot be given back one by one")
+    return tuple(kept[part.folder] for part in roster.parts if part.folder in stay)
+
+
+def find_added(kept: Sequence[Part], to: Allocation) -> list[Slice]:
+    """The devices of `to` that no part has."""
+    have = {(part.node, gpu) for part in kept for gpu in part.gpus}
+    some = (
+        Slice(one.node, tuple(gpu for gpu in one.gpus if (one.node, gpu) not in have))
+        for one in to.slices
+    )
+    return [one for one in some if one.gpus]
+
+
+def number_parts(gang: Gang, first: int) -> Gang:
+    """With a number for each of its ranks, from `first` on."""
+    parts = []
+    for part in gang.parts:
+        parts.append(replace(part, numbers=tuple(range(first, first + len(part.gpus)))))
+        first += len(part.gpus)
+    return replace(gang, parts=tuple(parts))
+
+
+def make_form(roster: Roster, change: Change, store: str) -> Form:
+    """The message to old and new ranks; the first of the old ones listens at `store`."""
+    before, after = numbers_of(roster.parts), numbers_of(change.parts)
+    kept = tuple(number for number in before if number in after)
+    sources = (kept or before) if change.new else ()
+    nodes = len({part.node for part in change.parts})
+    return Form(change.epoch, after, change.new, sources, store, before[0], nodes)
+
+
+def _cut(part: Part, wanted: set[tuple[Any, int]]) -> Part:
+    both = zip(part.gpus, part.numbers, strict=False)
+    stay = [(gpu, number) for gpu, number in both if (part.node, gpu) in wanted]
+    if len(stay) == len(part.gpus):
+        return part
+    share = len(stay) / len(part.gpus)
+    return replace(
+        part,
+        gpus=tuple(gpu for gpu, _ in stay),
+        numbers=tuple(number for _, number in stay),
+        cpus=part.cpus * share,
+        mem_gb=part.mem_gb * share,
+    )
+
+
+# ---- on disk
+
+
+def save_roster(folder: Path, roster: Roster) -> None:
+    """Into the attempt's folder, whole or not at all."""
+    change = roster.change
+    body = {
+        "gangs": [write_gang(gang) for gang in roster.gangs],
+        "parts": [write_part(part) for part in roster.parts],
+        "next": roster.next_number,
+        "answer": dict(roster.answer),
+        "several": roster.several,
+        "change": None,
+    }
+    if change is not None:
+        body["change"] = {
+            "epoch": change.epoch,
+            "extension": None if change.extension is None else write_gang(change.extension),
+            "parts": [write_part(part) for part in change.parts],
+            "terms": dict(change.terms),
+        }
+    write_whole(folder / RANKS, body)
+
+
+def load_roster(folder: Path, gang: Gang) -> Roster:
+    """What `save_roster` wrote, or the ranks that `gang` began with."""
+    body = read_json(folder / RANKS)
+    if body is None:
+        return begin_roster(gang)
+    try:
+        return Roster(
+            tuple(map(read_gang, body["gangs"])),
+            tuple(map(read_part, body["parts"])),
+            int(body["next"]),
+            _read_change(body["change"]),
+            dict(body["answer"]),
+            bool(body["several"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise WireError(f"{folder / RANKS} is not ours: {error!r}") from error
+
+
+def _read_change(body: Mapping[str, Any] | None) -> Change | None:
+    if body is None:
+        return None
+    extension = body["extension"]
+    return Change(
+        int(body["epoch"]),
+        None if extension is None else read_gang(extension),
+        tuple(map(read_part, body["parts"])),
+        dict(body["terms"]),
+    )

@@ -60,7 +60,9 @@ LAYERS = (
     Layer("backoff", "hides a failed job until its pause is over", (Blocker.FAILED,), Backoff),
     Layer("cpu_jobs", "places jobs without GPUs itself", (Blocker.CPU_JOBS,), CpuJobs),
     Layer("spare", "leaves out jobs that the policy fails with", (Blocker.SPARED,)),
-    Layer("reserve", "keeps reserved devices for the jobs they are reserved for", (Blocker.RESERVED,)),
+    Layer(
+        "reserve", "keeps reserved devices for the jobs they are reserved for", (Blocker.RESERVED,)
+    ),
     Layer(
         "lend",
         "lends a tenant's idle GPUs, and takes them back when needed",

@@ -1,6 +1,6 @@
 """What starts and restarts cost in a comparison, inferred from its rows.
 
-A job that keeps one number of GPUs does the same work whoever schedules it. If it is started once
+A job that keeps one number of GPUs does the same work under every policy. If it is started once
 by two policies, and takes a few seconds longer under one of them however long it is, a start costs
 that much more there; if it is started again, each restart costs what it takes longer by. That holds
 as far as nothing else differs: where times differ by more than such costs (kinds of GPUs, places,

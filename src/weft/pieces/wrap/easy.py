@@ -86,27 +86,43 @@ class Easy(Wrapper):
         return decide_among(self.inner, view.without(hidden | _find_behind(view, kept)))
 
     def _reserve(self, view: View, plan: Plan, late: Bools) -> Reservation | None:
-        """For the first of these that the plan does not start."""
+        """For the first of these that the plan does not start and that preemption cannot start.
+
+        Where only jobs that can be stopped are in its way, whether they are is for the policy to
+        say. Devices kept for it would be idle until then; they are kept once it waits far too long.
+        """
         waiting = np.flatnonzero(late).tolist()
         rows = [row for row in waiting if not plan.changes.get(view.job(row).id)]
-        if not rows:
-            return None
-        job = view.job(rows[0])
-        nodes = sorted(_nodes_for(job, view, self.reserve))
-        largest = max((len(gpus) for *_, gpus in nodes), default=1)
-        chosen = nodes[: max(ceil(job.demand.min / largest), job.demand.nodes)]
-        if sum(len(gpus) for *_, gpus in chosen) < job.demand.min:
-            return None
-        devices = frozenset((name, gpu) for *_, name, gpus in chosen for gpu in gpus)
-        trusted = view.waited()[rows[0]] < TRUSTED * self.patience_s
-        return Reservation(
-            rows[0], devices, max(choice[1] for choice in chosen) if trusted else 0.0
-        )
+        busy_s = _seconds_until_free(view, self.reserve) if rows else {}
+        for row in rows[:TRIES]:
+            nodes = sorted(_nodes_for(view.job(row), view, busy_s))
+            trusted = view.waited()[row] < TRUSTED * self.patience_s
+            kept = _keep(view, row, nodes, trusted=trusted)
+            if kept is None or kept.within_s > 0.0 or not trusted:
+                return kept
+            if all(device not in busy_s for device in kept.devices):
+                return kept
+        return None
 
 
-def _nodes_for(job: Job, view: View, p: float) -> Iterator[tuple[int, float, NodeId, list[int]]]:
+def _keep(
+    view: View, row: int, nodes: list[tuple[int, float, NodeId, list[int]]], *, trusted: bool
+) -> Reservation | None:
+    """The first of these nodes that are enough for a row; None where all are too few."""
+    demand = view.job(row).demand
+    largest = max((len(gpus) for *_, gpus in nodes), default=1)
+    chosen = nodes[: max(ceil(demand.min / largest), demand.nodes)]
+    if sum(len(gpus) for *_, gpus in chosen) < demand.min:
+        return None
+    devices = frozenset((name, gpu) for *_, name, gpus in chosen for gpu in gpus)
+    within_s = max(choice[1] for choice in chosen) if trusted else 0.0
+    return Reservation(row, devices, within_s)
+
+
+def _nodes_for(
+    job: Job, view: View, busy_s: dict[Device, float]
+) -> Iterator[tuple[int, float, NodeId, list[int]]]:
     """Nodes of its kinds: devices for it that are held, seconds until they are free, which."""
-    busy_s = _seconds_until_free(view, p)
     for node in view.cluster.nodes:
         if node.kind not in (job.demand.kinds or view.cluster.kinds) or not node.gpus:
             continue
@@ -118,7 +134,7 @@ def _nodes_for(job: Job, view: View, p: float) -> Iterator[tuple[int, float, Nod
 
 
 def _seconds_until_free(view: View, p: float) -> dict[Device, float]:
-    """Of devices with somebody on them who cannot be stopped; inf of those out of sight."""
+    """Of devices that are held: 0 where all on it can be stopped, inf where a job is not seen."""
     seconds_until_free: dict[Device, float] = {}
     for i, node in enumerate(view.cluster.nodes):
         idle = view.free.idle_mask(i)

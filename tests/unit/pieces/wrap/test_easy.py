@@ -260,3 +260,24 @@ def test_quantiles_that_mean_nothing_are_refused() -> None:
 def test_patience_below_nothing_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="patience_s"):
         Easy(OVERTAKING, patience_s=-1.0)
+
+
+def beside_elastic(*jobs: Job, now: float) -> View:
+    """These wait on a node of 4, one device of which a job has that can be stopped."""
+    state = State(parse_cluster("1x4:v100"))
+    state.fold(0.0, Submitted(Job(JobId("elastic"), 0.0, Demand(1))))
+    state.fold(0.0, Decided(1, {JobId("elastic"): Allocation((state.free.slice_of(0, 0b0001),))}))
+    state.fold(0.0, Started(JobId("elastic"), 1))
+    for job in jobs:
+        state.fold(job.submitted, Submitted(job))
+    return View(now, state.table, state.cluster, state.free, Knowledge(Hinted()))
+
+
+@pytest.mark.parametrize(("now", "starts"), [(700.0, {SMALL}), (3_700.0, set())])
+def test_nothing_is_kept_while_only_jobs_that_can_be_stopped_are_in_the_way(
+    now: float, starts: set[JobId]
+) -> None:
+    """A policy that does not stop them for the large job left the other GPUs idle meanwhile."""
+    view = beside_elastic(plain("large", 4), plain("small", 1, 100.0, 2_000.0), now=now)
+
+    assert started(Easy(OVERTAKING).decide(view)) == starts

@@ -160,16 +160,16 @@ def test_an_admin_drains_a_node_from_its_page_and_uses_it_again(open_page: Open)
 
         page.get_by_role("button", name="Drain …").click()
         expect(page.get_by_role("dialog")).to_contain_text("Jobs on it move or stop")
-        page.get_by_role("button", name="Keep as it is").click()
+        page.get_by_role("button", name="Go back").click()
         assert _state(client, node, admin) == "up"  # asked, and nothing was done
         page.get_by_role("button", name="Drain …").click()
         page.get_by_role("button", name="Drain it").click()
         expect(page.locator("main .badge").first).to_contain_text("drained")
         assert _state(client, node, admin) == "drained"
-        expect(page.get_by_text("Nobody is on it.")).to_be_visible()
+        expect(page.get_by_text("No jobs run here.")).to_be_visible()
 
-        page.get_by_role("button", name="Use it again …").click()
-        page.get_by_role("button", name="Use it again", exact=True).click()
+        page.get_by_role("button", name="Put back into service …").click()
+        page.get_by_role("button", name="Put back into service", exact=True).click()
         expect(page.locator("main .badge").first).to_contain_text("up")
         assert _state(client, node, admin) == "up"
         page.close()

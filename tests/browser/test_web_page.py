@@ -76,7 +76,7 @@ def test_chosen_jobs_are_suspended_resumed_and_given_another_priority(open_page:
         wait_until(lambda: _priorities(client, jobs) == ["opportunistic"] * 2)
 
         page.get_by_role("link", name="right").click()
-        expect(page.get_by_text("lets it go on")).to_be_visible()
+        expect(page.get_by_text("lets it continue")).to_be_visible()
         page.get_by_role("button", name="Resume …").click()
         page.get_by_role("button", name="Resume the job").click()
         expect(page.locator("main .badge").first).to_contain_text("running")

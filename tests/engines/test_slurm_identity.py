@@ -117,7 +117,9 @@ def test_a_job_is_its_persons_in_slurm_and_on_the_nodes(
     uid = system_user("nobody").uid
     for rank in range(sum(gpus)):
         assert (home / f"mine-{rank}").read_text().split() == [str(uid), "0027", "nobody"]
-    assert set(squeue("%u")) == {"nobody"}
+    mine = [line for line in squeue("%j|%u") if line.startswith(f"weft-{job.id}-1|")]
+    assert mine
+    assert all(line.endswith("|nobody") for line in mine)
     assert folder_of(site / "state", job.id, 1).stat().st_uid == 0
 
 

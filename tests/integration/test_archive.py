@@ -193,7 +193,7 @@ def test_a_disk_that_stays_full_while_the_log_is_read_again_is_waited_for(
             await driver._shelf.finish()
             monkeypatch.setattr(store, "append", appended)
             monkeypatch.setattr(store.ended, "reset", dropped)
-            with pytest.raises(EngineError, match="cannot be written"):
+            with pytest.raises(EngineError, match="cannot write its log"):
                 await driver.submit(Job(JobId("refused")))
             async with asyncio.timeout(300.0):
                 while driver._unwritten is not None:

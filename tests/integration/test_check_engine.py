@@ -48,5 +48,5 @@ def test_an_engine_that_declares_live_resize_and_does_not_do_it_fails(tmp_path: 
         make, plain.job, plain.endless, plain.failing, script=run_rank, patience_s=180.0
     )
 
-    with pytest.raises(AssertionError, match="Resized was told, and there are 1 ranks on 2"):
+    with pytest.raises(AssertionError, match="Resized was reported, and there are 1 ranks on 2"):
         asyncio.run(a_training_is_resized(subject))

@@ -223,7 +223,7 @@ def test_ctrl_c_leaves_the_job_alone_where_nobody_can_be_asked(known: Client) ->
     _, said = run.communicate(timeout=30)
 
     assert run.returncode == 130
-    match = re.search(r"(\S+) goes on", said)
+    match = re.search(r"(\S+) keeps running", said)
     assert match, said
     assert told("job", match[1])["state"] == "running"
     weft("cancel", match[1])
@@ -329,7 +329,7 @@ def test_quotas_are_listed_set_and_removed(tmp_path: Path, monkeypatch: pytest.M
         assert "weights.vision" in weft("quota", "set", "vision", "--weight", "0", code=2).stderr
         weft("quota", "remove", "vision")
         assert told("quota", "list")["limits"] == {"vision@a100": 4.0}
-        assert "no rules of 'vision'" in weft("quota", "remove", "vision", code=2).stderr
+        assert "no rules for 'vision'" in weft("quota", "remove", "vision", code=2).stderr
 
 
 def test_webhooks_are_listed_added_and_removed(known: Client) -> None:

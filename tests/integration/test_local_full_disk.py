@@ -121,9 +121,9 @@ def comes_back(disk: Path, tmp_path: Path) -> None:
             answer = client.post(f"{API}/jobs", json=body)
 
         assert answer.status_code == 503
-        assert "cannot be written" in answer.json()["error"]
+        assert "cannot write its log" in answer.json()["error"]
         assert "free space" in answer.json()["hint"]
-        assert "cannot be written" in client.get(f"{API}/cluster").json()["trouble"]
+        assert "cannot write its log" in client.get(f"{API}/cluster").json()["trouble"]
         listed = [job["id"] for job in client.get(f"{API}/jobs").json()["jobs"]]
         assert listed == accepted
         flag.touch()  # it ends while nothing can be written down

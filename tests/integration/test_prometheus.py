@@ -63,9 +63,12 @@ def prometheus(service: str, secret: str, folder: Path) -> Iterator[httpx.Client
 
 def ask(client: httpx.Client, path: str, **query: str) -> Any:
     try:
-        answer = client.get(path, params=query).json()
+        got = client.get(path, params=query)
     except httpx.TransportError:  # it is not up yet
         return None
+    if got.status_code == 503:  # nor ready
+        return None
+    answer = got.json()
     assert answer["status"] == "success", answer
     return answer["data"]
 

@@ -83,7 +83,7 @@ def test_a_log_that_cannot_be_written_makes_it_unready_and_it_comes_back(tmp_pat
 
         assert refused.status_code == 503
         assert unready == 503
-        assert "cannot be written" in said["decisions"]
+        assert "cannot write its log" in said["decisions"]
         assert back
         assert wait_until(lambda: client.get("/health/ready").status_code == 200)
 

@@ -150,7 +150,7 @@ def test_an_explanation_says_what_it_left_out_and_its_figures_only_apart() -> No
 
         assert why["reason"].startswith("waits for 16 GPUs; none is free: ")
         assert why["start"]["p50"] > 0.0
-        assert any("counted" in words for words in why["left_out"])
+        assert any("estimated from the jobs ahead" in words for words in why["left_out"])
 
 
 def test_a_drained_machine_is_the_reason_and_using_it_again_the_cheapest_change() -> None:

@@ -230,7 +230,7 @@ def test_a_running_job_is_told_its_worth_the_price_and_the_runner_up() -> None:
 
     why = explain(Present.of(made, 300.0), JobId("a"))
 
-    assert why.reason == "holds 2 v100 GPUs; it takes 1 to 8"
+    assert why.reason == "holds 2 v100 GPUs; it can use 1 to 8"
     assert "after the price; next" in why.numbers["figures"]
     assert "prices a GPU: v100" in why.numbers["figures"]
 

@@ -52,7 +52,7 @@ SAME = {
 }
 REFUSED = {
     "compose:order=none": "order=none leaves the choice to the size, and size=asked makes none",
-    "compose:order=none,size=sia,admit=preempt": "nobody for admit=preempt to start",
+    "compose:order=none,size=sia,admit=preempt": "so admit=preempt has none to start",
     "compose:order=fifo,size=sia": "size=sia may leave running jobs without GPUs",
     "compose:order=sjf,place=whole-nodes": "place=whole-nodes moves running jobs to make room",
     "compose:order=srtf,size=sia,share=muri": "share=muri needs jobs that keep their size",

@@ -83,9 +83,9 @@ def test_slurm_writes_where_the_attempt_lives_and_runs_nothing_else(
 def test_slurm_gives_a_tag_back_as_it_was_beside_any_other_comment(name: str, attempt: int) -> None:
     key = JobId(name), attempt
     tag = write_tag("0123456789ab", key)
-    strange = f"7|RUNNING|None|a1|N/A|{name}"
+    strange = f"7|RUNNING|None|a1|N/A|1000||{name}"
 
-    rows = read_jobs(f"{strange}\n8|RUNNING|None|a1|N/A|{tag}\n")
+    rows = read_jobs(f"{strange}\n8|RUNNING|None|a1|N/A|1000||{tag}\n")
     steps = read_steps(f"7.0|a1|{name}\n8.0|a1|{tag}\n")
 
     assert read_tag("0123456789ab", rows[-1][0]) == key

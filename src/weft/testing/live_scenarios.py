@@ -311,6 +311,9 @@ BEGAN = 1_800_000_000.0  # a whole hour: rounds follow the wall clock, and tests
 Watched = list[tuple[selectors.SelectorKey, int]]
 
 
+THREAD_S = 10.0  # of the clock on the wall, for a thread to be heard of
+
+
 def run_virtually(main: Callable[[Callable[[], float]], Coroutine[Any, Any, Result]]) -> Result:
     """Run `main` to its end, given the time to pass on as `seconds`.
 
@@ -353,9 +356,10 @@ class _NoWaiting(selectors.DefaultSelector):
         """What is ready now."""
         ready = super().select(0)
         if not ready:
-            if timeout is None:
+            if timeout is not None:
+                self._waited(max(timeout, 0.0))
+            elif not (ready := super().select(THREAD_S)):  # the loop ends its executor in a thread
                 raise RuntimeError("everybody waits for ever")
-            self._waited(max(timeout, 0.0))
         return ready
 
 

@@ -107,3 +107,9 @@ def test_without_a_folder_nothing_is_noted() -> None:
     watched.look(0.0, sm=0.5)
 
     assert watched.read().at == []
+
+
+def test_a_node_that_nobody_looked_at_has_an_empty_history(tmp_path: Path) -> None:
+    found = Watched(tmp_path).read()
+
+    assert (found.at, found.gpus) == ([], {})

@@ -152,7 +152,8 @@ def _joined(many: Sequence[Sequence[float | None]]) -> list[float | None]:
 def _with_gaps(rows: Sequence[Row], looks: int) -> Iterator[Row]:
     """An empty row where nobody looked for long, so that no line is drawn across."""
     longest = GAP_S * max(1, looks // max(len(rows), 1))
-    for row, after in zip(rows, [*rows[1:], None], strict=True):
+    following = [*rows[1:], None][: len(rows)]
+    for row, after in zip(rows, following, strict=True):
         yield row
         if after is not None and after[0] - row[0] > longest:
             yield row[0] + 1.0, {}

@@ -66,14 +66,6 @@ def main(questions: TextIO, answers: TextIO) -> None:
         answers.flush()
 
 
-if __name__ == "__main__":
-    # Whatever prints here, Ray's own processes included, prints to the log instead.
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    main(sys.stdin, out)
-    os._exit(0)  # nothing of Ray's that could wait for a cluster that is gone
-
-
 # ---- Files between the service and nodes that do not share its folder, through their runners
 
 
@@ -180,3 +172,11 @@ def _put(path: Path, offset: int, body: bytes) -> None:
         out.seek(offset)
         out.write(body)
         out.truncate()
+
+
+if __name__ == "__main__":
+    # Whatever prints here, Ray's own processes included, prints to the log instead.
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    main(sys.stdin, out)
+    os._exit(0)  # nothing of Ray's that could wait for a cluster that is gone

@@ -18,7 +18,7 @@ from typing import Any
 from weft.node.attempt_log import Journal
 from weft.node.ranks.command_plan import find_free_port
 from weft.node.ranks.rank import Rank
-from weft.node.resizer import LEAVE_S, AgentPort, ResizeMessage, Resizer
+from weft.node.resizer import LEAVE_S, AgentPort, Members, ResizeMessage, Resizer
 from weft.wire.attempt import CHANGE, AttemptSpec, read_json
 from weft.wire.messages import (
     Adopted,
@@ -44,7 +44,7 @@ def make_resizer(
     return kind(folder, spec, journal, ranks, hands)
 
 
-class GangResizer:
+class GangResizer(Members):
     """The ranks of one part, and those of the whole attempt by number, in the order of ranks."""
 
     changing = False  # ranks of a part come or go, but never both
@@ -57,16 +57,13 @@ class GangResizer:
         ranks: Mapping[int, Rank],
         hands: AgentPort,
     ) -> None:
-        self._folder, self._spec, self._journal = folder, spec, journal
-        self._ranks, self._hands = ranks, hands
+        super().__init__(folder, spec, journal, ranks, hands)
         self._own: list[int] = []
         self._joining = bool(spec.join)
         self.members = [] if spec.join else [*range(max(spec.world_size, 1))]
         self._form: Form | None = None
         self._request: dict[str, Any] | None = None
         self._switched = float("inf")
-        self._able = False
-        self.stopping = False
 
     def begin(self, numbers: list[int]) -> None:
         """The ranks that were started here, one for each device; none where a launcher has them."""
@@ -96,10 +93,6 @@ class GangResizer:
         if self._joining or (self._own and not {*self._own} & {*self.members}):
             return "released", ""
         return None
-
-    def rank_of(self, number: int) -> int:
-        """What rank a process is now; its number if it is none."""
-        return self.members.index(number) if number in self.members else number
 
     def is_member(self, number: int) -> bool:
         """Whether the end of a process is that of the attempt."""

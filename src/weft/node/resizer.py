@@ -71,8 +71,8 @@ class _Change:
     adopted_at: float = 0.0
 
 
-class Resizer:
-    """The ranks of an attempt by number, in the order of their ranks, and the next epoch."""
+class Members:
+    """The ranks of an attempt by number, in the order of their ranks, as one agent knows them."""
 
     def __init__(
         self,
@@ -85,13 +85,32 @@ class Resizer:
         self._folder, self._spec, self._journal = folder, spec, journal
         self._ranks, self._hands = ranks, hands
         self.members: list[int] = []
+        self._able = False
+        self.stopping = False
+
+    def rank_of(self, number: int) -> int:
+        """What rank a process is now; its number if it is none."""
+        return self.members.index(number) if number in self.members else number
+
+
+class Resizer(Members):
+    """The ranks of an attempt that has one agent, and their next epoch."""
+
+    def __init__(
+        self,
+        folder: Path,
+        spec: AttemptSpec,
+        journal: Journal,
+        ranks: Mapping[int, Rank],
+        hands: AgentPort,
+    ) -> None:
+        super().__init__(folder, spec, journal, ranks, hands)
         self._device_of: dict[int, int] = {}
         self._next_number = 0
-        self._able = self._several = False
+        self._several = False
         self._seen = 0
         self._asked: tuple[int, AttemptSpec] | None = None
         self._now: _Change | None = None
-        self.stopping = False
 
     def begin(self, numbers: list[int]) -> None:
         """The first ranks, one for each device."""
@@ -115,10 +134,6 @@ class Resizer:
     def join_variables(self, number: int) -> dict[str, str]:  # noqa: ARG002 - `_plan` tells them
         """Nothing for the ranks that begin together."""
         return {}
-
-    def rank_of(self, number: int) -> int:
-        """What rank a process is now; its number if it is none."""
-        return self.members.index(number) if number in self.members else number
 
     def is_member(self, number: int) -> bool:
         """Whether the end of a process is that of the attempt."""

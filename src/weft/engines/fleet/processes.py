@@ -16,30 +16,32 @@ from pathlib import Path
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import Job, JobId, NodeId
-from weft.core.plan.about import Controls, Wants
+from weft.core.plan.about import Wants
 from weft.engines.attempts.spawn import reap, spawn
 from weft.engines.fleet.engine import FleetEngine
-from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Observation, Phase
+from weft.engines.fleet.port import (
+    AGENT_CONTROLS,
+    Abilities,
+    Away,
+    Gang,
+    Health,
+    Key,
+    Machine,
+    Observation,
+    Phase,
+)
 from weft.engines.machine.job_environment import check_names, filter_environment
 from weft.wire.attempt import AGENT_LOG, TAG, job_folder, read_json, write_whole
 from weft.wire.processes import alive, descendants, find_tagged, kill_all, start_time
 
 AWAY = "AWAY"
 Agent = tuple[int, int | None, str]  # pid, start time, folder of its part
-CONTROLS = (
-    Controls.BATCH
-    | Controls.HOST
-    | Controls.COUNT
-    | Controls.SHIFT
-    | Controls.PLAN
-    | Controls.RESIZE
-)
 
 
 class ProcessManager:
     """`nodes` nodes of `slots` CPU slots each; what was started is written down in `folder`."""
 
-    abilities = Abilities(CONTROLS, sleeps=True, frees="device")
+    abilities = Abilities(AGENT_CONTROLS, sleeps=True, frees="device")
 
     def __init__(self, folder: Path, nodes: int, slots: int, pass_env: tuple[str, ...]) -> None:
         self._folder, self._pass_env = folder, pass_env
@@ -132,7 +134,7 @@ class ProcessEngine(FleetEngine):
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES
-    declares = (("", CONTROLS),)
+    declares = (("", AGENT_CONTROLS),)
 
     def __post_init__(self) -> None:
         check_names(self.pass_env)

@@ -14,8 +14,17 @@ from typing import TypeVar
 
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
-from weft.core.plan.about import Controls
-from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Observation, Phase
+from weft.engines.fleet.port import (
+    AGENT_CONTROLS,
+    Abilities,
+    Away,
+    Gang,
+    Health,
+    Key,
+    Machine,
+    Observation,
+    Phase,
+)
 from weft.engines.kubernetes.api import FORBIDDEN, Api, ApiError, Object, Unreachable
 from weft.engines.kubernetes.namespaces import Namespace
 from weft.engines.kubernetes.nodes import RACK, device_of, machine_of, read_nodes
@@ -49,15 +58,6 @@ STUCK_S = 20.0  # a pod that is there so long after its grace time is on a node 
 SETTLE_S = 45.0
 OTHERS = "default"  # the tenant of a namespace that is no tenant's own
 TOUCH_S = 5.0  # how often the server is asked where the watch has nothing to tell
-
-CONTROLS = (
-    Controls.BATCH
-    | Controls.HOST
-    | Controls.COUNT
-    | Controls.SHIFT
-    | Controls.PLAN
-    | Controls.RESIZE
-)
 
 
 @frozen
@@ -108,7 +108,7 @@ class KubernetesCluster:
     @property
     def abilities(self) -> Abilities:
         """Devices are the plug-in's to number; agents bind ranks to cores, pods limit memory."""
-        return Abilities(CONTROLS, images=True, sees_state=False, frees="part")
+        return Abilities(AGENT_CONTROLS, images=True, sees_state=False, frees="part")
 
     @property
     def job_objects(self) -> WeftJobs | None:

@@ -11,9 +11,10 @@ from weft.core.errors import InvalidConfig
 from weft.core.paths import expand
 from weft.core.plan.about import Wants
 from weft.engines.fleet.engine import FleetEngine
+from weft.engines.fleet.port import AGENT_CONTROLS
 from weft.engines.kubernetes.access import find_access
 from weft.engines.kubernetes.api import Api
-from weft.engines.kubernetes.cluster import CONTROLS, KubernetesCluster, Machines
+from weft.engines.kubernetes.cluster import KubernetesCluster, Machines
 from weft.engines.kubernetes.nodes import DEVICE, RACK, read_devices
 from weft.engines.kubernetes.pods import (
     ADDRESSES,
@@ -77,7 +78,7 @@ class KubernetesEngine(FleetEngine):
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.VARIABLES
-    declares = (("", CONTROLS),)
+    declares = (("", AGENT_CONTROLS),)
 
     def __post_init__(self) -> None:
         self.state = Path(self.state).absolute()

@@ -16,8 +16,17 @@ from uuid import uuid4
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.cluster import Node
 from weft.core.model.job import Job, JobId, NodeId
-from weft.core.plan.about import Controls
-from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Observation, Phase
+from weft.engines.fleet.port import (
+    AGENT_CONTROLS,
+    Abilities,
+    Away,
+    Gang,
+    Health,
+    Key,
+    Machine,
+    Observation,
+    Phase,
+)
 from weft.engines.ray.client import BridgeClient
 from weft.engines.ray.head import Head, need_head
 from weft.engines.ray.labels import name_nodes, read_machine
@@ -28,12 +37,7 @@ from weft.wire.attempt import JOINED, SPEC, AttemptSpec, part_folder
 log = logging.getLogger(__name__)
 
 ABILITIES = Abilities(
-    Controls.BATCH
-    | Controls.HOST
-    | Controls.COUNT
-    | Controls.SHIFT
-    | Controls.PLAN
-    | Controls.RESIZE,
+    AGENT_CONTROLS,
     exact_devices=True,
     sleeps=True,
     frees="device",

@@ -10,11 +10,10 @@ from pathlib import Path
 from weft.core.errors import InvalidConfig
 from weft.core.plan.about import Wants
 from weft.engines.fleet.engine import FleetEngine
-from weft.engines.fleet.port import Manager
+from weft.engines.fleet.port import AGENT_CONTROLS, Manager
 from weft.engines.machine.job_environment import check_names
 from weft.engines.machine.users import check_users
 from weft.engines.slurm.accounts import Charges, read_lists
-from weft.engines.slurm.native import CONTROLS as NATIVE
 from weft.engines.slurm.native import NativeSlurm
 from weft.engines.slurm.pilot import CONTROLS as PILOT
 from weft.engines.slurm.pilot import PilotSlurm
@@ -59,7 +58,7 @@ class SlurmEngine(FleetEngine):
     users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS
-    declares = (("", NATIVE), (":mode=pilot", PILOT))
+    declares = (("", AGENT_CONTROLS), (":mode=pilot", PILOT))
 
     def __post_init__(self) -> None:
         check_names(self.pass_env)

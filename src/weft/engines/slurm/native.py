@@ -11,8 +11,16 @@ from math import inf
 
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
-from weft.core.plan.about import Controls
-from weft.engines.fleet.port import Abilities, Away, Gang, Key, Machine, Observation, Phase
+from weft.engines.fleet.port import (
+    AGENT_CONTROLS,
+    Abilities,
+    Away,
+    Gang,
+    Key,
+    Machine,
+    Observation,
+    Phase,
+)
 from weft.engines.slurm.accounts import Charges
 from weft.engines.slurm.answers import (
     JOBS,
@@ -46,14 +54,6 @@ log = logging.getLogger(__name__)
 
 ASK_S = 60.0  # between two questions who may use which account
 PATIENCE_S = 10.0  # with a job that waits for GPUs that others have
-CONTROLS = (
-    Controls.BATCH
-    | Controls.HOST
-    | Controls.COUNT
-    | Controls.SHIFT
-    | Controls.PLAN
-    | Controls.RESIZE
-)
 
 
 class NativeSlurm:
@@ -84,7 +84,7 @@ class NativeSlurm:
         self._enforced, self._read_at = False, -inf
         self._associations: Associations = {}
         self._seen_taken: dict[NodeId, int] | None = None
-        self.abilities = Abilities(CONTROLS, as_users=bool(submitters.users))
+        self.abilities = Abilities(AGENT_CONTROLS, as_users=bool(submitters.users))
 
     async def open(self, owner: str) -> None:
         """Read how the site divides hosts."""

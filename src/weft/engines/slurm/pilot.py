@@ -21,7 +21,16 @@ from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, JobId, NodeId
 from weft.core.plan.about import Controls
 from weft.engines.attempts.spawn import reap, spawn_command
-from weft.engines.fleet.port import Abilities, Gang, Health, Key, Machine, Observation, Phase
+from weft.engines.fleet.port import (
+    AGENT_CONTROLS,
+    Abilities,
+    Gang,
+    Health,
+    Key,
+    Machine,
+    Observation,
+    Phase,
+)
 from weft.engines.slurm.answers import (
     JOBS,
     NODES,
@@ -37,7 +46,6 @@ from weft.engines.slurm.answers import (
     write_tag,
 )
 from weft.engines.slurm.clients import Clients
-from weft.engines.slurm.native import CONTROLS as NATIVE
 from weft.engines.slurm.reservations import Reservations
 from weft.engines.slurm.script import LOG, SbatchOptions, pilot_script, step_command
 from weft.wire.attempt import job_folder, read_json, write_whole
@@ -45,7 +53,7 @@ from weft.wire.processes import alive, start_time
 
 log = logging.getLogger(__name__)
 
-CONTROLS = NATIVE | Controls.SHARE | Controls.TIER | Controls.PHASE
+CONTROLS = AGENT_CONTROLS | Controls.SHARE | Controls.TIER | Controls.PHASE
 PILOT = JobId("pilot of")  # no job is called so: names with spaces are quoted in tags all the same
 AGAIN_S = 10.0  # until a node is asked for once more
 

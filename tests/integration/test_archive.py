@@ -173,6 +173,27 @@ def test_a_job_that_starts_after_its_cancellation_is_recorded_as_the_log_tells_i
     store.close()
 
 
+def test_a_start_from_a_snapshot_writes_none_before_it_is_due(store: SqliteStore) -> None:
+    """With many jobs that would take longer than the start itself."""
+
+    async def life(count: int) -> tuple[int, int]:
+        before = store.latest()
+        async with opened(store, every=30) as driver:
+            await run_jobs(driver, 100 + store.last(), count)
+            await asyncio.gather(*filter(None, [driver.saver._task]))
+            after = store.latest()
+        assert after is not None
+        return 0 if before is None else before[0], after[0]
+
+    first = asyncio.run(life(20))
+    assert first[0] < first[1]
+    few = asyncio.run(life(1))
+    assert few[0] == few[1]
+    many = asyncio.run(life(20))
+    assert many[0] < many[1]
+    store.close()
+
+
 def test_a_log_without_a_snapshot_is_read_without_holding_all_its_jobs(store: SqliteStore) -> None:
 
     async def life() -> None:

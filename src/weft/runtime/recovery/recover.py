@@ -57,7 +57,7 @@ DEMANDS = (
 
 @dataclass(slots=True)
 class Recovered:
-    """All that the log says, up to event `seq` at time `at`."""
+    """All that the log says, up to event `seq` at time `at`; read from a snapshot of `saved` on."""
 
     scheduler: Scheduler
     ledger: Ledger = field(default_factory=Ledger)
@@ -66,6 +66,7 @@ class Recovered:
     given_up: facts.PolicyChanged | None = None
     seq: int = 0
     at: float = 0.0
+    saved: int = 0
 
     def fold(self, seq: int, at: float, event: facts.Event) -> None:
         """Take in the next event of the log."""
@@ -363,7 +364,9 @@ def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | N
     try:
         thawed = thaw(data)
         if thawed.current:
-            return melt(thawed, seq, make(), ended=store.ended)
+            back = melt(thawed, seq, make(), ended=store.ended)
+            back.saved = seq
+            return back
     except (DamagedSnapshot, KeyError, TypeError, ValueError, WeftError) as error:
         log.warning("snapshot=%d cannot be used (%s); reading the whole log", seq, error)
         return None

@@ -175,10 +175,9 @@ def test_links_in_a_persons_folder_lead_nowhere(site: Path, python: str) -> None
 
 def test_a_person_cannot_have_a_node_set_aside(site: Path, python: str) -> None:
     """It writes into the log of its agent, which is its own, that a GPU has a fault."""
-    forged = {
-        **{"event": "health", "at": 1.0, "node": "a1", "alone": False, "world": 1, "paces": []},
-        "devices": [[gpu, "Xid 79", []] for gpu in range(4)],
-    }
+    devices = [[gpu, "Xid 79", []] for gpu in range(4)]
+    head = {"event": "health", "at": 1.0, "node": "a1", "alone": False, "world": 1}
+    forged = {**head, "devices": devices, "paces": []}
     script = f"echo '{json.dumps(forged)}' >>$WEFT_ATTEMPT_DIR/{EVENTS}; exec sleep 1000"
     ours, theirs = (of(who, shell_job(who, 1, script)) for who in ("nobody", "daemon"))
 
@@ -190,9 +189,9 @@ def test_a_person_cannot_have_a_node_set_aside(site: Path, python: str) -> None:
             await it.engine.start(ours, on, 1)
 
             await it.becomes(lambda: it.engine.health.devices.get(node), "that it has spoken")
-            devices = it.engine.health.devices[node]
-            assert [device.fault for device in devices] == [""] * 4
-            assert all("alone)" in note for device in devices for note in device.notes)
+            seen = it.engine.health.devices[node]
+            assert [device.fault for device in seen] == [""] * 4
+            assert all("alone)" in note for device in seen for note in device.notes)
 
             (there,) = on.slices
             await it.engine.start(theirs, replace(on, slices=(replace(there, gpus=(1,)),)), 1)

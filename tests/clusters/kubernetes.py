@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.clusters.kubelet import processes_of
@@ -38,6 +39,8 @@ NAMESPACE = "weft"
 LOST_S = 6  # a node is lost when its lease was not renewed for so long; elsewhere 40
 CALM_S = 2.0  # what the server takes to see that leases were not renewed while it was away
 PATIENCE_S = 200.0
+NO_PLAIN_PORT = 24  # the release from which on nothing listens without TLS
+EVICTS_APART = 29  # that from which on a controller of its own evicts the pods of lost nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,14 @@ def what_is_missing() -> str:
     if not lacking:
         return ""
     return f"no {', '.join(lacking)}; `sh {BUILD}` installs and builds them"
+
+
+@cache
+def release() -> int:
+    """Which one the API server is, of Kubernetes 1."""
+    command = [str(server_folder() / SERVERS[0]), "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    return int(said.split(".")[1])
 
 
 def why_no_custom_resources() -> str:
@@ -219,17 +230,18 @@ class KubernetesCluster:
         self._kill("server", signal.SIGKILL)
 
     def start_controller(self) -> None:
-        """What marks nodes as lost and evicts their pods."""
+        """What marks nodes as lost, evicts their pods, and counts who may be evicted."""
+        apart = ",taint-eviction-controller" if release() >= EVICTS_APART else ""
         options = {
             "--kubeconfig": str(self.admin_kubeconfig),
-            "--controllers": "nodelifecycle",
+            "--controllers": f"nodelifecycle,disruption{apart}",
             "--leader-elect": "false",
             "--node-monitor-grace-period": f"{LOST_S}s",
             "--node-monitor-period": "1s",
             "--bind-address": "127.0.0.1",
             "--secure-port": str(self._port("controller")),
-            "--port": "0",
             "--cert-dir": str(self.folder / "certs"),
+            **({"--port": "0"} if release() < NO_PLAIN_PORT else {}),
         }
         self._start("controller", [str(server_folder() / SERVERS[1]), *joined(options)])
 

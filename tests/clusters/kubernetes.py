@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +30,7 @@ from tests.clusters.kubelet import processes_of
 from weft.core.errors import WeftError
 from weft.engines.kubernetes.access import read_kubeconfig
 from weft.engines.kubernetes.api import Api, Unreachable
+from weft.engines.kubernetes.nodes import DEVICE
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy" / "kubernetes"
@@ -45,11 +46,12 @@ EVICTS_APART = 29  # that from which on a controller of its own evicts the pods 
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """One node: its name, what its GPUs are called, and how many it has."""
+    """One node: its name, what its GPUs are, how many it has, and the resource that they are."""
 
     name: str
     product: str = "NVIDIA-A100-SXM4-40GB"
     gpus: int = 2
+    device: str = DEVICE
 
 
 THREE = (NodeSpec("a1"), NodeSpec("t1", "Tesla-T4"), NodeSpec("t2", "Tesla-T4"))
@@ -147,6 +149,7 @@ class KubernetesCluster:
             "--node": name,
             "--kind": node.product,
             "--gpus": str(node.gpus),
+            "--device": node.device,
             "--root": str(self.folder / "pods"),
         }
         words = [word for pair in options.items() for word in pair]
@@ -163,6 +166,19 @@ class KubernetesCluster:
             for pid in processes_of(folder.name):
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
+
+    def add_node(self, node: NodeSpec, labels: Mapping[str, str]) -> None:
+        """One more, Ready."""
+        self.nodes[node.name] = node
+        self.start_node(node.name)
+        self.wait_for_nodes()
+        self.api.merge(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": dict(labels)}})
+
+    def remove_node(self, name: str) -> None:
+        """Its machine is gone, and so is its object."""
+        self.kill_node(name)
+        self.api.delete(f"/api/v1/nodes/{name}")
+        del self.nodes[name]
 
     def restore_node(self, name: str) -> None:
         """It is back and Ready; one that never went is left alone."""

@@ -36,11 +36,13 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy" / "kubernetes"
 BUILD = "tests/clusters/build_kubernetes.sh"
 SERVERS = ("kube-apiserver", "kube-controller-manager")
+SCHEDULER = "kube-scheduler"
 NAMESPACE = "weft"
 LOST_S = 6  # a node is lost when its lease was not renewed for so long; elsewhere 40
 CALM_S = 2.0  # what the server takes to see that leases were not renewed while it was away
 PATIENCE_S = 200.0
 NO_PLAIN_PORT = 24  # the release from which on nothing listens without TLS
+CLAIMS = 34  # that from which on devices can be claimed (DRA)
 EVICTS_APART = 29  # that from which on a controller of its own evicts the pods of lost nodes
 
 
@@ -78,6 +80,13 @@ def release() -> int:
     command = [str(server_folder() / SERVERS[0]), "--version"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     return int(said.split(".")[1])
+
+
+def why_no_scheduler() -> str:
+    """Servers that were built before it was wanted do not have it beside them."""
+    if (server_folder() / SCHEDULER).exists():
+        return ""
+    return f"no {SCHEDULER} in {server_folder()}; `sh {BUILD}` builds it"
 
 
 def why_no_custom_resources() -> str:
@@ -119,7 +128,7 @@ class KubernetesCluster:
         for name in self.nodes:
             with suppress(FileNotFoundError):
                 self.kill_node(name)
-        for name in ("controller", "server", "etcd"):
+        for name in ("scheduler", "controller", "server", "etcd"):
             self._kill(name)
         if self._api is not None:
             self._api.close()
@@ -248,6 +257,7 @@ class KubernetesCluster:
     def start_controller(self) -> None:
         """What marks nodes as lost, evicts their pods, and counts who may be evicted."""
         apart = ",taint-eviction-controller" if release() >= EVICTS_APART else ""
+        apart += ",resourceclaim-controller" if release() >= CLAIMS else ""
         options = {
             "--kubeconfig": str(self.admin_kubeconfig),
             "--controllers": f"nodelifecycle,disruption{apart}",
@@ -260,6 +270,22 @@ class KubernetesCluster:
             **({"--port": "0"} if release() < NO_PLAIN_PORT else {}),
         }
         self._start("controller", [str(server_folder() / SERVERS[1]), *joined(options)])
+
+    def start_scheduler(self) -> None:
+        """The cluster's own, for pods that are bound to no node."""
+        options = {
+            "--kubeconfig": str(self.admin_kubeconfig),
+            "--leader-elect": "false",
+            "--bind-address": "127.0.0.1",
+            "--secure-port": str(self._port("scheduler")),
+            "--cert-dir": str(self.folder / "certs"),
+            **({"--port": "0"} if release() < NO_PLAIN_PORT else {}),
+        }
+        self._start("scheduler", [str(server_folder() / SCHEDULER), *joined(options)])
+
+    def stop_scheduler(self) -> None:
+        """Killed, as in a crash."""
+        self._kill("scheduler", signal.SIGKILL)
 
     def stop_controller(self) -> None:
         """Killed, as in a crash."""

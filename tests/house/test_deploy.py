@@ -83,7 +83,8 @@ def test_the_rights_are_those_of_a_namespace_and_to_read_nodes() -> None:
 
     cluster = [one for name, one in there.items() if name.startswith("ClusterRole/")]
 
-    assert [rule["resources"] for one in cluster for rule in one["rules"]] == [["nodes"]]
+    asked = [rule["resources"] for one in cluster for rule in one["rules"]]
+    assert asked == [["nodes"], ["resourceslices"]]
     assert {verb for one in cluster for rule in one["rules"] for verb in rule["verbs"]} == {
         "get",
         "list",

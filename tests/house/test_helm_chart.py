@@ -145,7 +145,8 @@ def test_values_choose_what_there_is(tmp_path: Path) -> None:
     assert budget["metadata"]["namespace"] == "vision"
     assert full["PriorityClass/training"]["value"] == 7
     asked = [rule["resources"][0] for rule in full["Role/weft"]["rules"]]
-    assert asked == ["pods", "services", "events"]  # without WeftJobs no right of theirs
+    assert "weftjobs" not in asked  # without them, no right of theirs
+    assert "events" in asked
     tenants = yaml.safe_load(full["ConfigMap/weft"]["data"]["tenants.yaml"])
     assert set(tenants["vision"]) <= set(KEYS)
     assert full["Deployment/weft"]["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "small"}

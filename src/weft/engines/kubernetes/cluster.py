@@ -25,7 +25,8 @@ from weft.engines.fleet.port import (
     Observation,
     Phase,
 )
-from weft.engines.kubernetes.api import FORBIDDEN, Api, ApiError, Object, Unreachable
+from weft.engines.kubernetes.api import FORBIDDEN, MISSING, Api, ApiError, Object, Unreachable
+from weft.engines.kubernetes.claims import SLICES, class_of, with_slices
 from weft.engines.kubernetes.namespaces import Namespace
 from weft.engines.kubernetes.nodes import RACK, device_of, machine_of, read_nodes
 from weft.engines.kubernetes.pod_watch import Watching
@@ -96,6 +97,7 @@ class KubernetesCluster:
         sites = tenants or {"": site}
         self._spaces = {tenant: Namespace(api, one, tenant) for tenant, one in sites.items()}
         self._nodes: Watching | None = None
+        self._slices: Watching | None = None
         self._listed: Sequence[Object] = ()
         self._submitting: dict[Key, int] = {}
         self._since: dict[str, float] = {}
@@ -133,6 +135,9 @@ class KubernetesCluster:
         for space in self._spaces.values():
             space.open(owner)
         self._touched = time.monotonic()
+        if any(map(class_of, self._machines.devices)):
+            self._slices = Watching(self._api, SLICES)
+            self._start_slices(self._slices)
         if self._machines.file is not None:
             self._listed = read_nodes(self._machines.file)
         else:
@@ -149,12 +154,24 @@ class KubernetesCluster:
                 ) from error
         self._opened = True
 
+    def _start_slices(self, slices: Watching) -> None:
+        try:
+            slices.start()
+        except ApiError as error:
+            if error.code not in (FORBIDDEN, MISSING):
+                raise
+            raise EngineError(
+                f"devices cannot be claimed here: {error.what}",
+                hint="claims need Kubernetes 1.34 or newer, and the right to read resourceslices, "
+                "which deploy/kubernetes/rbac.yaml has; device=nvidia.com/gpu asks a plug-in",
+            ) from error
+
     def _close(self) -> None:
         self._opened = False
         for space in self._spaces.values():
             space.close()
-        if self._nodes is not None:
-            self._nodes.stop()
+        for watching in filter(None, (self._nodes, self._slices)):
+            watching.stop()
         self._api.close()
 
     # ---- what there is
@@ -305,10 +322,13 @@ class KubernetesCluster:
             await self.cancel(key)
 
     def _known_nodes(self) -> Sequence[Object]:
-        if self._nodes is None:
-            return self._listed
-        known = self._away_or(self._nodes.objects)
-        return [known[name] for name in sorted(known)]
+        known = {str(node["metadata"]["name"]): node for node in self._listed}
+        if self._nodes is not None:
+            known = dict(self._away_or(self._nodes.objects))
+        nodes = [known[name] for name in sorted(known)]
+        if self._slices is None:
+            return nodes
+        return with_slices(nodes, self._slices.last().values(), self._machines.devices)
 
     def _away_or(self, look: Callable[[], T]) -> T:
         try:

@@ -48,7 +48,7 @@ def test_slices_and_other_makers_gpus_are_kinds_that_jobs_get(
     async def life() -> None:
         subject = shell_subject(lambda: engine, where="$NODE_NAME", patience_s=400.0)
         async with session(subject) as it:
-            nodes = {node.id: node for node in await it.engine.nodes()}
+            nodes = {str(node.id): node for node in await it.engine.nodes()}
             assert {name: (node.kind, node.gpus) for name, node in nodes.items()} == {
                 "a1": ("a100", 2),
                 "m1": ("a100-1g.5gb", 3),

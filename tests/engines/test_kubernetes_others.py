@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.clusters.kubernetes import KubernetesCluster, release
-from weft.core.events.event import Finished
+from weft.core.events.event import Failed, Finished, StartFailed
+from weft.core.model.job import Allocation, NodeId, Slice
 from weft.engines.kubernetes.api import ApiError, Object
 from weft.engines.kubernetes.engine import KubernetesEngine
 from weft.testing.engine_subject import session, shell_job, shell_subject
@@ -29,6 +30,17 @@ def pod(name: str, labels: dict[str, str] | None = None, **spec: Any) -> Object:
     meta = {"name": name, "labels": labels or {}}
     body = {"containers": [CONTAINER], "restartPolicy": "Never", **spec}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": body}
+
+
+def engine(cluster: KubernetesCluster, state: Path) -> KubernetesEngine:
+    return KubernetesEngine(
+        state,
+        image="none",
+        kubeconfig=str(cluster.kubeconfig),
+        mounts="/",
+        python=sys.executable,
+        address="pod",
+    )
 
 
 @pytest.fixture
@@ -54,17 +66,10 @@ def others(kubernetes: KubernetesCluster) -> Iterator[dict[str, Object]]:
 def test_weft_runs_its_own_pods_and_touches_no_others(
     kubernetes: KubernetesCluster, others: dict[str, Object], tmp_path: Path
 ) -> None:
-    engine = KubernetesEngine(
-        tmp_path / "state",
-        image="none",
-        kubeconfig=str(kubernetes.kubeconfig),
-        mounts="/",
-        python=sys.executable,
-        address="pod",
-    )
+    made = engine(kubernetes, tmp_path / "state")
 
     async def life() -> list[Object]:
-        subject = shell_subject(lambda: engine, where="$NODE_NAME", patience_s=400.0)
+        subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
         async with session(subject) as it:
             await it.engine.start(shell_job("own", 2, "true"), await it.over(1, 1), 1)
             await it.told(Finished)
@@ -82,6 +87,31 @@ def test_weft_runs_its_own_pods_and_touches_no_others(
     for name, before in others.items():
         path = JOBS if before["kind"] == "Job" else PODS
         assert kubernetes.api.get(f"{path}/{name}") == before
+
+
+def test_gpus_that_others_hold_are_taken_once_a_kubelet_has_refused_a_pod(
+    kubernetes: KubernetesCluster, tmp_path: Path
+) -> None:
+    resources = {"limits": {"nvidia.com/gpu": "1"}}
+    container = {"name": "m", "image": "none", "command": ["sleep", "1000"], "resources": resources}
+    kubernetes.api.create(PODS, pod("of-others", nodeName="t1", containers=[container]))
+    made = engine(kubernetes, tmp_path / "state")
+
+    async def life() -> None:
+        subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
+        async with session(subject) as it:
+            assert it.engine.health.taken == {}
+            whole = Allocation((Slice(NodeId("t1"), (0, 1)),))
+            await it.engine.start(shell_job("second", 2, "true"), whole, 1)
+            failed = await it.told((Failed, StartFailed))
+            assert failed.lost
+            assert "nvidia.com/gpu" in failed.reason
+            assert it.engine.health.taken == {"t1": "~t1:1"}
+
+    try:
+        asyncio.run(life())
+    finally:
+        kubernetes.api.delete(f"{PODS}/of-others", grace_s=1)
 
 
 def test_a_pod_of_wefts_that_kueue_would_hold_back_is_refused_and_not_run_unseen(

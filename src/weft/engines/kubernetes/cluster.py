@@ -37,6 +37,7 @@ from weft.engines.kubernetes.pods import (
     key_of,
     request_fairly,
 )
+from weft.engines.kubernetes.refusals import Refusals
 from weft.engines.kubernetes.sightings import (
     created_at,
     ended_at,
@@ -103,6 +104,7 @@ class KubernetesCluster:
         self._since: dict[str, float] = {}
         self._hopeless: dict[Key, str] = {}
         self._well: set[NodeId] = set()
+        self._refusals = Refusals()
         self._devices: dict[str, str] = {}
         self._touched = 0.0
         self._opened = False
@@ -191,7 +193,12 @@ class KubernetesCluster:
         self._devices = {node["metadata"]["name"]: device_of(node, how.devices) for node in known}
         seen = [(node, self._devices[node["metadata"]["name"]]) for node in known]
         readings = [read(node, device=device) for node, device in seen if device]
-        machines = [machine for machine in readings if machine is not None]
+        now = time.monotonic()
+        machines = [
+            replace(machine, taken=self._refusals.taken(machine.node.id, now))
+            for machine in readings
+            if machine is not None
+        ]
         if self._nodes is not None and time.monotonic() - self._nodes.back < SETTLE_S:
             return [self._believe(machine) for machine in machines]
         self._well = {machine.node.id for machine in machines if machine.health is Health.UP}
@@ -233,11 +240,11 @@ class KubernetesCluster:
                 if key is not None:
                     gangs.setdefault(key, []).append(pod)
         self._note_times(gangs)
-        lost = {
-            str(machine.node.id): machine.reason
-            for machine in await self.nodes()
-            if machine.health is Health.DOWN
-        }
+        machines = await self.nodes()
+        lost = {str(one.node.id): one.reason for one in machines if one.health is Health.DOWN}
+        every = [pod for pods in gangs.values() for pod in pods]
+        gpus = {machine.node.id: machine.node.gpus for machine in machines}
+        self._refusals.note(every, gpus, time.monotonic())
         stuck = {name for name, since in self._since.items() if _passed(since, STUCK_S)}
         seen = {key: self._see(key, pods, lost, stuck) for key, pods in gangs.items()}
         for key, parts in self._submitting.items():

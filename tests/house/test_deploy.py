@@ -69,6 +69,7 @@ def test_the_service_in_a_cluster_has_a_valid_configuration_and_mounts_what_pods
     pod = there["Deployment/weft"]["spec"]["template"]["spec"]
 
     assert defaults["engine"].startswith("kubernetes:image=")
+    assert "policy" not in defaults  # the service's own default
     (default,) = read_mounts("", Path(defaults["state"]))
     claims = {volume["name"]: volume.get("persistentVolumeClaim") for volume in pod["volumes"]}
     seen = {

@@ -11,7 +11,7 @@ import pytest
 
 from tests.clusters.kubernetes import CLAIMS, KubernetesCluster, release, why_no_scheduler
 from weft.core.errors import EngineError
-from weft.core.events.event import Finished
+from weft.core.events.event import Started, Stopped
 from weft.engines.kubernetes.api import Object
 from weft.engines.kubernetes.engine import KubernetesEngine
 from weft.testing.engine_subject import session, shell_job, shell_subject
@@ -19,7 +19,9 @@ from weft.testing.engine_subject import session, shell_job, shell_subject
 pytestmark = pytest.mark.slow
 PODS = "/api/v1/namespaces/weft/pods"
 DRA = "/apis/resource.k8s.io/v1"
+CLAIMED = f"{DRA}/namespaces/weft"
 DRIVER = "gpu.nvidia.com"
+Given = dict[str, list[tuple[str, str]]]  # devices by node
 
 
 @pytest.fixture
@@ -68,30 +70,47 @@ def engine(cluster: KubernetesCluster, state: Path, device: str) -> KubernetesEn
     )
 
 
-def run_a_gang(cluster: KubernetesCluster, made: KubernetesEngine) -> list[Object]:
-    """Its pods, once it has ended."""
+def run_a_gang(cluster: KubernetesCluster, made: KubernetesEngine) -> tuple[list[Object], Given]:
+    """Its pods as it runs, and what was allocated to each."""
 
-    async def life() -> list[Object]:
+    async def life() -> tuple[list[Object], Given]:
         subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
         async with session(subject) as it:
-            await it.engine.start(shell_job("net", 3, "true"), await it.over(2, 1), 1)
-            await it.told(Finished)
+            job = shell_job("net", 3, "exec sleep 1000")
+            await it.engine.start(job, await it.over(2, 1), 1)
+            await it.told(Started)
             pods: list[Object] = cluster.api.get(PODS)["items"]
+            given = {pod["spec"]["nodeName"]: allocated(cluster, pod) for pod in pods}
+            await it.engine.stop(job.id, 1, 5.0)
+            await it.told(Stopped)
             for pod in pods:
                 cluster.api.delete(f"{PODS}/{pod['metadata']['name']}", grace_s=0)
-            return pods
+            return pods, given
 
     return asyncio.run(life())
+
+
+def allocated(cluster: KubernetesCluster, pod: Object) -> list[tuple[str, str]]:
+    """Driver and pool of each device that its claims have; none for a pod without claims."""
+    found = []
+    for used in pod["status"].get("resourceClaimStatuses") or ():
+        claim = cluster.api.get(f"{CLAIMED}/resourceclaims/{used['resourceClaimName']}")
+        results = claim["status"]["allocation"]["devices"]["results"]
+        found += [(str(one["driver"]), str(one["pool"])) for one in results]
+    return found
 
 
 def test_the_clusters_scheduler_binds_pods_to_the_nodes_that_weft_chose(
     scheduled: KubernetesCluster, tmp_path: Path
 ) -> None:
-    pods = run_a_gang(scheduled, engine(scheduled, tmp_path / "state", "nvidia.com/gpu"))
+    made = engine(scheduled, tmp_path / "state", "nvidia.com/gpu")
+
+    pods, given = run_a_gang(scheduled, made)
 
     chosen = [pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] for pod in pods]
     assert sorted(chosen) == ["t1", "t2"]
     assert [pod["spec"]["nodeName"] for pod in pods] == chosen
+    assert given == {"t1": [], "t2": []}
 
 
 def test_pods_claim_devices_that_a_driver_published_and_the_scheduler_allocates(
@@ -99,17 +118,11 @@ def test_pods_claim_devices_that_a_driver_published_and_the_scheduler_allocates(
 ) -> None:
     made = engine(published, tmp_path / "state", f"claim/{DRIVER}")
 
-    pods = run_a_gang(published, made)
+    _, given = run_a_gang(published, made)
 
-    templates = published.api.get(f"{DRA}/namespaces/weft/resourceclaimtemplates")["items"]
+    templates = published.api.get(f"{CLAIMED}/resourceclaimtemplates")["items"]
     named = [one["metadata"]["name"] for one in templates]
     assert named == ["weft-gpu-nvidia-com-1", "weft-gpu-nvidia-com-2"]
-    given = {}
-    for pod in pods:
-        (used,) = pod["status"]["resourceClaimStatuses"]
-        path = f"{DRA}/namespaces/weft/resourceclaims/{used['resourceClaimName']}"
-        results = published.api.get(path)["status"]["allocation"]["devices"]["results"]
-        given[pod["spec"]["nodeName"]] = [(one["driver"], one["pool"]) for one in results]
     assert sorted(map(len, given.values())) == [1, 2]
     for node, devices in given.items():
         assert {*devices} == {(DRIVER, node)}

@@ -9,9 +9,9 @@ import pytest
 
 from tests.engines.elastic_scenario import Service
 from tests.waiting import wait_until
+from weft.app.engine import build_engine
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import NodeId
-from weft.engines.slurm.engine import SlurmEngine
 from weft.engines.slurm.pools import read_pools
 from weft.service.responses.answers import Made
 
@@ -68,15 +68,13 @@ def test_nodes_are_held_for_all_or_for_a_tenant() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"held": "vision:a1/nlp:a1"}, "'a1' twice"),
-        ({"held": ":a1"}, "nodes has ':a1'"),
-        ({"held": "vision:a1", "accounts": "nlp:nlp"}, "no pilots of its own"),
-        ({"held": "vision:a1", "accounts": "vision:vis+urgent"}, "several accounts"),
-        ({"held": "vision:a1", "partitions": "vision:all"}, "in one partition"),
+        ("nodes=vision:a1/nlp:a1", "'a1' twice"),
+        ("nodes=:a1", "nodes has ':a1'"),
+        ("nodes=vision:a1,accounts=nlp:nlp", "no pilots of its own"),
+        ("nodes=vision:a1,accounts=vision:vis+urgent", "several accounts"),
+        ("nodes=vision:a1,partitions=vision:all", "in one partition"),
     ],
 )
-def test_pools_that_cannot_be_charged_are_refused(
-    options: dict[str, str], why: str, tmp_path: Path
-) -> None:
+def test_pools_that_cannot_be_charged_are_refused(options: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=why):
-        SlurmEngine(tmp_path / "state", mode="pilot", **options)
+        build_engine(f"slurm:mode=pilot,{options}", state=tmp_path / "state")

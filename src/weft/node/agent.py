@@ -132,8 +132,8 @@ class Agent:
         self._measurer.end()
         self._why = self._why or self._enclosure.memory_excess()
         asked, first = self._stop is not None, self._resizer.first
-        found = verdict(self._codes, self._left, asked, self._why, first)
-        outcome, reason = self._resizer.released or found
+        outcome_and_reason = verdict(self._codes, self._left, asked, self._why, first)
+        outcome, reason = self._resizer.released or outcome_and_reason
         last = self._logs[min(self._codes)].last_line() if self._codes else ""
         self._end(outcome, f"{reason}: {last}" if outcome == "failed" and last else reason)
 

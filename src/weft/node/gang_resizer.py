@@ -113,8 +113,8 @@ class GangResizer(Members):
             case Built(epoch):
                 self._journal.write("built", epoch=epoch, number=number)
             case Adopted(epoch, step, pause_s):
-                told = {"number": number, "step": step, "pause_s": pause_s}
-                self._journal.write("adopted", epoch=epoch, **told)
+                adopted = {"number": number, "step": step, "pause_s": pause_s}
+                self._journal.write("adopted", epoch=epoch, **adopted)
                 if form is not None and epoch == form.epoch:
                     self._switch(form)
             case Leaving("resized"):

@@ -44,7 +44,7 @@ def devices_seen(records: Iterable[DeviceRecord]) -> list[DeviceHealth]:
 
 def read_health(line: dict[str, Any]) -> AgentHealth:
     """What an agent wrote; KeyError, TypeError or ValueError for what none writes."""
-    counters = {int(gpu): _read_counters(told) for gpu, told in line.get("counters", ())}
+    counters = {int(gpu): _read_counters(values) for gpu, values in line.get("counters", ())}
     return AgentHealth(
         NodeId(str(line["node"])),
         bool(line["alone"]),
@@ -62,9 +62,9 @@ def read_health(line: dict[str, Any]) -> AgentHealth:
     )
 
 
-def _read_counters(told: Mapping[str, Any]) -> dict[str, float]:
+def _read_counters(line: Mapping[str, Any]) -> dict[str, float]:
     """Those that are known, with values that can be right."""
-    values = {name: float(told[name]) for name in COUNTERS if name in told}
+    values = {name: float(line[name]) for name in COUNTERS if name in line}
     return {name: value for name, value in values.items() if isfinite(value) and value >= 0.0}
 
 
@@ -82,30 +82,30 @@ class HealthBoard:
 
     def take(self, key: tuple[JobId, int], lines: Iterable[AgentHealth]) -> None:
         """What agents of an attempt told."""
-        for told in lines:
-            if told.devices:
-                devices = self._told.setdefault(told.node, {})
-                devices |= {device.gpu: device for device in told.devices}
-                heard = self._heard.setdefault(told.node, {})
-                heard |= dict.fromkeys((device.gpu for device in told.devices), time.monotonic())
-            if not told.alone:
-                self._whole.add(told.node)
-            paces = (Pace(rank, (told.node, gpu), *rest) for rank, gpu, *rest in told.paces)
-            self._slow.take(*key, tuple(paces), told.ranks)
+        for health in lines:
+            if health.devices:
+                devices = self._told.setdefault(health.node, {})
+                devices |= {device.gpu: device for device in health.devices}
+                heard = self._heard.setdefault(health.node, {})
+                heard |= dict.fromkeys((device.gpu for device in health.devices), time.monotonic())
+            if not health.alone:
+                self._whole.add(health.node)
+            paces = (Pace(rank, (health.node, gpu), *rest) for rank, gpu, *rest in health.paces)
+            self._slow.take(*key, tuple(paces), health.ranks)
 
     def devices(self, node: Node, known: Sequence[DeviceHealth] = ()) -> tuple[DeviceHealth, ...]:
         """Devices of a node with reports; `known` are as another source sees them."""
-        told = {**self._last(node.id), **{device.gpu: device for device in known}}
+        known_now = {**self._last(node.id), **{device.gpu: device for device in known}}
         for (where, gpu), why in self._slow.withdrawn.items():
             if where == node.id:
-                told[gpu] = replace(told.get(gpu, DeviceHealth(gpu)), withdrawn=why)
+                known_now[gpu] = replace(known_now.get(gpu, DeviceHealth(gpu)), withdrawn=why)
         for (where, gpu), why in self._slow.faults.items():
             if where == node.id:
-                device = told.get(gpu, DeviceHealth(gpu))
-                told[gpu] = replace(device, fault="; ".join(filter(None, (device.fault, why))))
+                device = known_now.get(gpu, DeviceHealth(gpu))
+                known_now[gpu] = replace(device, fault="; ".join(filter(None, (device.fault, why))))
         if node.id in self._whole:
-            told = dict(enumerate(_joined(node, told)))
-        return tuple(told[gpu] for gpu in sorted(told) if gpu < node.gpus)
+            known_now = dict(enumerate(_joined(node, known_now)))
+        return tuple(known_now[gpu] for gpu in sorted(known_now) if gpu < node.gpus)
 
     def _last(self, node: NodeId) -> dict[int, DeviceHealth]:
         heard, now = self._heard.get(node, {}), time.monotonic()
@@ -115,10 +115,14 @@ class HealthBoard:
         }
 
 
-def _joined(node: Node, told: dict[int, DeviceHealth]) -> Iterable[DeviceHealth]:
+def _joined(node: Node, by_gpu: dict[int, DeviceHealth]) -> Iterable[DeviceHealth]:
     """All devices of a node alike: a fault of one is a reason not to use any."""
-    faults = [f"GPU {gpu}: {device.fault}" for gpu, device in sorted(told.items()) if device.fault]
-    withdrawn = [f"GPU {gpu}: {one.withdrawn}" for gpu, one in told.items() if one.withdrawn]
+    faults = [
+        f"GPU {gpu}: {device.fault}" for gpu, device in sorted(by_gpu.items()) if device.fault
+    ]
+    withdrawn = [
+        f"GPU {gpu}: {health.withdrawn}" for gpu, health in by_gpu.items() if health.withdrawn
+    ]
     for gpu in range(node.gpus):
-        device = told.get(gpu, DeviceHealth(gpu))
+        device = by_gpu.get(gpu, DeviceHealth(gpu))
         yield replace(device, fault="; ".join(faults), withdrawn="; ".join(withdrawn))

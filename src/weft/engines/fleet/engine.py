@@ -209,10 +209,10 @@ class FleetEngine(SleepsOnNodes):
             watch = GangWatch(gang, again=again)
         watch.watch_extension(again=again)
         run = self._loop.watched[gang.key] = Run(watch, now)
-        run.joined = {one.key: now for one in run.gangs if one.key != gang.key}
+        run.joined = {other.key: now for other in run.gangs if other.key != gang.key}
         try:
-            for one in run.gangs:
-                self._cores.recall(one, self._site())
+            for other in run.gangs:
+                self._cores.recall(other, self._site())
         except (OSError, WireError) as error:
             log.warning("job=%s attempt=%d has lost its description: %s", *gang.key, error)
         return run

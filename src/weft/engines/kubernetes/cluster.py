@@ -94,7 +94,9 @@ class KubernetesCluster:
     ) -> None:
         self._api, self._site, self._machines = api, site, machines
         sites = tenants or {"": site}
-        self._spaces = {tenant: Namespace(api, one, tenant) for tenant, one in sites.items()}
+        self._spaces = {
+            tenant: Namespace(api, own_site, tenant) for tenant, own_site in sites.items()
+        }
         self._nodes: Watching | None = None
         self._listed: Sequence[Object] = ()
         self._submitting: dict[Key, int] = {}

@@ -233,11 +233,11 @@ def _fit(rows: tuple[Seen, ...], batch: int) -> PlanLaw:
     scale = np.array([0.0 if n in BOUNDS else log(t) for n, t in zip(names, times, strict=True)])
     start = scale + np.log([START[n] for n in names])
     low, high = scale + np.log([BOUNDS.get(n, REACH) for n in names]).T
-    told = np.log([row.step_ms for row in rows])
+    measured = np.log([row.step_ms for row in rows])
 
     def errors(at: Floats) -> Floats:
         law = _law(dict(zip(names, np.exp(at).tolist(), strict=True)), batch)
-        off = _bounded(np.log([step_ms(law, row.plan) for row in rows]) - told)
+        off = _bounded(np.log([step_ms(law, row.plan) for row in rows]) - measured)
         return np.concatenate((off, PULL * (at - start)))
 
     at, damping, off = start, 1e-2, errors(start)

@@ -54,8 +54,8 @@ class Messages:
 
     def _sifted(self, event: Event) -> Iterator[Event]:
         match event:
-            case Reported(job, attempt, told):
-                report, wrong = Report.sift(told.values())
+            case Reported(job, attempt, raw):
+                report, wrong = Report.sift(raw.values())
                 yield Reported(job, attempt, report) if wrong else event
                 if wrong:
                     yield from self.leave_out(event, "; ".join(wrong))

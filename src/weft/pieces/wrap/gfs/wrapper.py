@@ -286,7 +286,7 @@ class Turn:
     def _bar(self, shape: Shape, row: int, rooms: Mapping[str, float]) -> None:
         view, demand = self._view, self._view.job(row).demand
         shape.hidden[row] = True
-        kind = max(demand.kinds or view.cluster.kinds, key=lambda one: rooms.get(one, 0.0))
+        kind = max(demand.kinds or view.cluster.kinds, key=lambda name: rooms.get(name, 0.0))
         quota = self.known.quota.get(kind, 0.0)
         numbers = {
             "asks": asks_for(demand.gpus, demand.kinds, demand.share, demand.nodes),
@@ -317,7 +317,7 @@ class Turn:
         view, free = self._view, self._view.free
         kind, now = view.cluster.kind_of(to), view.now
         guests = self.known.spot_gpus()
-        nodes = [i for i, one in enumerate(view.cluster.nodes) if one.kind == kind]
+        nodes = [i for i, machine in enumerate(view.cluster.nodes) if machine.kind == kind]
 
         def rank(node: int) -> tuple[float, float, int]:
             name = view.cluster.nodes[node].id

@@ -126,8 +126,8 @@ def which_policy_html() -> str:
     )
     head = "".join(f"<th>{word}</th>" for word in ("", *QUESTIONS, "may starve"))
     rows = "".join(
-        f'<tr data-tags=" {" ".join(entry.tags)} "><th>{escape(entry.name)}<small>{entry.kind}</small>'
-        "</th>"
+        f'<tr data-tags=" {" ".join(entry.tags)} "><th>{escape(entry.name)}'
+        f"<small>{entry.kind}</small></th>"
         + "".join(f"<td>{escape(entry.words(q))}</td>" for q in QUESTIONS)
         + f"<td>{escape(entry.starves or 'no') if entry.kind == 'policy' else ''}</td></tr>\n"
         for entry in entries

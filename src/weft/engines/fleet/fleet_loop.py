@@ -76,7 +76,7 @@ class FleetLoop(AttemptLoop[Run]):
             for machine in self.machines.values()
             if machine.health is not Health.UP
         ]
-        devices = {name: self.board.devices(one.node) for name, one in self.machines.items()}
+        devices = {name: self.board.devices(at.node) for name, at in self.machines.items()}
         what = (not troubles, "; ".join(troubles), tuple(out_of_use), self._taken())
         seen = {name: some for name, some in devices.items() if some}
         return EngineHealth(*what, seen, self._closings())

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 
 import pytest
-
 from tests.house.sources import SRC
 
 ROOT = SRC.parents[1]

@@ -50,7 +50,7 @@ def known_tags() -> tuple[str, ...]:
 
 
 def check_tags(wanted: Sequence[str], known: Iterable[str]) -> None:
-    """Refuse a word that nobody has."""
+    """Refuse a tag that no policy has."""
     every = tuple(known)
     for word in wanted:
         if word not in every:

@@ -266,7 +266,7 @@ class Engine(Protocol):
         ...
 
     async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
-        """Take back what was asked for `by` somebody; an attempt that nobody wants asleep runs.
+        """Take back what was asked for `by` somebody; an attempt that no one wants asleep runs.
 
         EngineError while it cannot, such as when its devices have no room: it is tried again.
         """

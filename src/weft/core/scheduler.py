@@ -220,7 +220,7 @@ class Scheduler:
         return self.adopt(now, self.propose(now))
 
     def _rest(self, now: float, plan: Plan) -> list[Action]:
-        """Count a decision that stops nobody, made without a view; memory stays as it is."""
+        """Count a decision that stops no job, made without a view; memory stays as it is."""
         state, self._decided_at = self.state, now
         state.decisions += 1
         state.wake_at = plan.wake_at

@@ -127,7 +127,7 @@ class Held:
 
 @frozen
 class Idle:
-    """GPU-seconds that nobody held, and how many of them a typical job could not have used."""
+    """GPU-seconds that no job held, and how many of them a typical job could not have used."""
 
     gpu_s: float = 0.0
     fragmented_gpu_s: float = 0.0

@@ -1,6 +1,6 @@
 """Which nodes sleep and which are woken, as jobs come and go: CES's rule on a cluster that is live.
 
-Nodes that nobody will need are taken out of use, those that were idle for longest first and never
+Nodes that no job will need are taken out of use, those that were idle for longest first and never
 the last of a kind. Somebody who waits wakes as many as it needs and some to spare at once; they are
 there again after their boot time.
 """
@@ -88,7 +88,7 @@ class NodeSleeper:
         return Turn(sleep=self._sleep(now, state, idle))
 
     def _look(self, now: float, state: State) -> tuple[list[Node], int, int]:
-        """Nodes that nobody holds, jobs that wait, and nodes that these lack."""
+        """Idle nodes, jobs that wait, and nodes that these lack."""
         table, held = state.table, set[NodeId]()
         for on in table.allocations:
             held.update(part.node for part in (() if on is None else on.slices))

@@ -69,7 +69,7 @@ class Run:
     `admitted` are there where jobs say what they are worth, `reached` where losses are followed:
     seconds from submission to a part of all that the loss falls. `loaned` is there where machines
     were lent, `nodes_slept` where they could sleep, `deadline` where jobs have
-    any (NaN: none); `spot` are jobs that give way to others. `idle` tells what nobody held, where
+    any (NaN: none); `spot` are jobs that give way to others. `idle` is what no job held, where
     somebody knows which devices were held.
     """
 
@@ -120,7 +120,7 @@ class Run:
 
     @cached_property
     def deadlines(self) -> tuple[int, int, int] | None:
-        """Jobs that ended by their deadline, later, and never; None where nobody has one."""
+        """Jobs that ended by their deadline, later, and never; None where no job has one."""
         firm = np.isfinite(self.deadline)
         if not firm.any():
             return None

@@ -109,7 +109,7 @@ def _find_first(key: Floats, most: int) -> Bools:
 
 
 def backfill(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
-    """Start every waiting job of `order` that fits in what is free; stop nobody."""
+    """Start every waiting job of `order` that fits in what is free; stop no job."""
     draft = Draft(view, place)
     draft.refill(order[view.table.held[order] == 0.0])
     return Plan(draft.changes)
@@ -132,7 +132,7 @@ def _rank(rows: Rows, key: Floats) -> Rows:
 
 
 def in_turn(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
-    """Start waiting jobs of `order` until one does not fit; nobody overtakes it."""
+    """Start waiting jobs of `order` until one does not fit; no job overtakes it."""
     draft, held = Draft(view, place), view.table.held
     for at in range(0, len(order), STRETCH):
         rows = order[at : at + STRETCH]

@@ -83,7 +83,7 @@ class Order(Part, Protocol):
         ...
 
     def settle(self, view: View, place: Placer) -> Plan | None:
-        """The decision where no order matters, for nobody has to wait; None where one does."""
+        """The decision where no order matters, since no job has to wait; None where one does."""
         ...
 
     def rank(self, view: View) -> Ranking:

@@ -97,5 +97,5 @@ class _Search:
         open_ = sorted(open_, key=lambda server: (more[server], server))
         first, rest = open_[0], open_[1:]
         self.branch([*taken, first], lost | self._hosts[first], rest)
-        if more[first]:  # who stops nobody may as well be taken
+        if more[first]:  # a job that stops no other may as well be taken
             self.branch(taken, lost, rest)

@@ -251,7 +251,7 @@ def _address(settings: Settings, listening: socket.socket) -> str:
     return f"{scheme}://{name}:{port}"
 
 
-# Garbage collections that nobody waits for.
+# Garbage collections that no request waits for.
 
 LONG_S = 0.02
 

@@ -14,7 +14,7 @@ from weft.core.model.job import Allocation, Job, JobId
 from weft.core.stops import Rung
 
 LEAST_PART, MOST_PART = 0.1, 0.9  # of a device's memory that a job holds
-UNKNOWN_GB = 32.0  # of a device whose kind nobody knows
+UNKNOWN_GB = 32.0  # of a device of an unknown kind
 
 
 def drawn_gb(job: Job, device_gb: float) -> float:
@@ -63,7 +63,7 @@ class Nights:
         heapq.heappush(self._falling, (now + down_s, self._order, slept))
 
     def deepen(self, now: float, job: Job, attempt: int, rung: Rung, on: Allocation) -> bool:
-        """Somebody who sleeps sleeps deeper; False if nobody does."""
+        """Let a sleeping job sleep deeper; False if none sleeps."""
         if self._asleep.get(job.id, (None,))[0] != attempt:
             return False
         self.lie_down(now, job, attempt, rung, on)

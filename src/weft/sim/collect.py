@@ -155,7 +155,7 @@ def _firm(physics: Physics) -> Bools:
 
 
 def _idle(physics: Physics, cluster: Cluster, submit: Floats, held: Stretches) -> Idle:
-    """GPU time that nobody held; who only fills gaps does not count as holding.
+    """GPU time that no job held; jobs that only fill gaps do not count as holding.
 
     Machines that are lent come and go, and are left out.
     """

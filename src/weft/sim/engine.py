@@ -135,7 +135,7 @@ class SimulatedEngine(NoLiveResize, NoSleep):
 
     @property
     def sessions(self) -> None:
-        """Nobody types into what only passes time."""
+        """No session: a simulated job only passes time."""
         return None
 
     def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:  # noqa: ARG002 - nothing prints

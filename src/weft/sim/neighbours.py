@@ -49,7 +49,7 @@ class Neighbours:
         others: dict[int, None] = {}
         for device in self._where(self._residents[seq]):
             others.update(dict.fromkeys(self._on[device]))
-        others.pop(seq, None)  # one without devices is beside nobody, not even itself
+        others.pop(seq, None)  # one without devices has no neighbours, not even itself
         return [self._residents[other] for other in others]
 
     def changed(self) -> Iterator[tuple[int, float]]:

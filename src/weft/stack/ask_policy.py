@@ -150,7 +150,7 @@ def _find_place(
 
 
 def _place(free: Capacity, job: Job, kind: str, like: Allocation) -> Allocation | None:
-    """The gang on nodes of a kind; it shares with nobody, unless others may push it aside."""
+    """The gang on nodes of a kind; it does not share, unless others may push it aside."""
     sharing = like.sharing
     if sharing.tier is Tier.GUARANTEED:
         sharing = replace(EXCLUSIVE, gpu_mem_gb=sharing.gpu_mem_gb)

@@ -2,7 +2,7 @@
 
 The leader holds an advisory lock of its session, as it would hold the lock on a file, and the
 token of the lease, which every transaction checks. A session that breaks is opened again only
-while nobody else has taken either.
+while no other service has taken either.
 """
 
 from __future__ import annotations
@@ -324,11 +324,11 @@ class PostgresPlace:
         self._session = Session(address)
 
     def is_first(self) -> bool:
-        """Whether nobody waits before us."""
+        """Whether no other standby waits before us."""
         return self._session.lock(WAITS)
 
     def is_free(self) -> bool:
-        """Whether nobody leads."""
+        """Whether no service leads."""
         if free := self._session.lock(LEADS):
             self._session.execute("SELECT pg_advisory_unlock(?)", (LEADS,))
         return free
@@ -345,7 +345,7 @@ class PostgresPlace:
         """Take the token of a leader that stands still, and end its session.
 
         One that stands inside a transaction has its session ended first: that undoes it, and
-        frees the lock, so the token is taken before anybody may think that nobody leads.
+        frees the lock, so the token is taken before any standby can see that no service leads.
         """
         self._session.execute(f"SET lock_timeout = {BUSY_MS}")
         until = time.monotonic() + ENDING_S

@@ -220,7 +220,7 @@ def _check_memory(
 
 
 def _check_apart(held: Mapping[JobId, Allocation], shy: AbstractSet[JobId]) -> None:
-    """Nobody is beside a job whose submitter ruled that out."""
+    """No job is beside one whose submitter ruled that out."""
     residents: dict[tuple[NodeId, int], list[JobId]] = {}
     for job, on in held.items():
         for part in on.slices:

@@ -107,7 +107,7 @@ async def running_jobs_are_adopted(subject: Subject) -> None:
 
 
 async def what_ended_meanwhile_is_told(subject: Subject) -> None:
-    """A job that finished while nobody listened is not lost."""
+    """A job that finished while no service listened is not lost."""
     job = subject.job("meanwhile", 1)
     async with session(subject) as it:
         await it.begin(job)

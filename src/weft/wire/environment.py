@@ -106,7 +106,7 @@ def _commas(numbers: tuple[int, ...]) -> str:
 class Environment:
     """Who a process is: its job, its place in the gang, and whom it may talk to.
 
-    Paths are empty where there is nobody to talk to.
+    Paths are empty where there is no agent to talk to.
     """
 
     job: str = _variable("WEFT_JOB", "")
@@ -166,7 +166,7 @@ class Environment:
 
     @property
     def device(self) -> int:
-        """The node's number of this rank's device; its local rank if nobody said."""
+        """The node's number of this rank's device; its local rank if not stated."""
         return self.gang_devices[self.local_rank]
 
     @property

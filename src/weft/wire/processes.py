@@ -73,7 +73,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used of processors so far; 0 where nobody can tell."""
+    """What a process has used of processors so far; 0 where that cannot be read."""
     stat = _stat(pid)
     return 0.0 if stat is None else (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -168,7 +168,7 @@ def bind(pid: int, cores: Collection[int]) -> None:
 
 
 def reap_others(spare: Collection[int]) -> None:
-    """Take note of the ends of children that nobody waits for; `spare` are waited for."""
+    """Take note of the ends of children that no code waits for; `spare` are waited for."""
     while True:
         try:
             result = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

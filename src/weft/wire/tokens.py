@@ -42,7 +42,7 @@ class Join:
 class Ask:
     """Rank to coordinator: wait for `tokens`, all at once or none. `stage` numbers the asks.
 
-    A gang's rank 0 asks for the GPUs of all its ranks together: nobody ever holds one GPU while
+    A gang's rank 0 asks for the GPUs of all its ranks together: no gang ever holds one GPU while
     waiting for another, so gangs cannot deadlock.
     """
 

@@ -150,7 +150,7 @@ class Present:
         return replace(self, table=table)
 
     def free(self) -> Capacity:
-        """What nobody has been promised."""
+        """Capacity that is not promised to a job."""
         free = Capacity(self.cluster)
         for on in self.table.allocations:
             if on is not None:
@@ -173,7 +173,7 @@ class Present:
         return self.policy.decide(view)
 
     def starts(self, job: Job) -> bool:
-        """Whether the job, changed or new, would start at once and displace nobody firm."""
+        """Whether the job, changed or new, would start at once and preempt no protected job."""
         return self.with_job(job).decide().changes.get(job.id) is not None
 
     def without_behind(self, job: JobId, ahead: Collection[JobId]) -> Present:

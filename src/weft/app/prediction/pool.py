@@ -1,4 +1,4 @@
-"""The trace on one pool of like nodes, shortest predicted service first, nobody stopped.
+"""The trace on one pool of like nodes, shortest predicted service first, without preemption.
 
 The plainest setting in which predictions decide who waits: a job's key is its predicted length
 times its GPUs, made again every ten minutes; the first that does not fit holds up the rest.
@@ -115,7 +115,7 @@ class Queue:
         return made
 
     def first(self) -> int | None:
-        """Who is to start next; None where nobody waits."""
+        """The job to start next; None where none waits."""
         return self._order[0][1] if self._order else None
 
     def remove_first(self) -> None:

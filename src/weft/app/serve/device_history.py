@@ -155,7 +155,7 @@ def _joined(many: Sequence[Sequence[float | None]]) -> list[float | None]:
 
 
 def _with_gaps(rows: Sequence[Row], looks: int) -> Iterator[Row]:
-    """An empty row where nobody looked for long, so that no line is drawn across."""
+    """An empty row where there was no reading for long, so that no line is drawn across."""
     longest = GAP_S * max(1, looks // max(len(rows), 1))
     following = [*rows[1:], None][: len(rows)]
     for row, after in zip(rows, following, strict=True):

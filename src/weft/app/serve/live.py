@@ -77,7 +77,7 @@ class Settings:
     `engine` and `policy` are names with parameters. `state` is the folder of everything that
     survives; None keeps nothing, for tests. The log is in `database`, the address of a PostgreSQL
     database, if one is named. `policy` None goes on with what decided last; where
-    nobody has decided yet, with `default`, if the engine can do all that it asks for. A policy
+    no policy has decided yet, with `default`, if the engine can do all that it asks for. A policy
     or a quota that was changed live lasts until `policy` or `lending` says something new.
     `slots` is for the local engine: CPU slots where there are no GPUs, 0 for one a core. `pairs`
     is a file of speeds of jobs beside each other, as `weft profile` writes it. `pass_env` names
@@ -329,7 +329,7 @@ class Live:
         return "" if record is None else f"{record.job.tenant}/{record.job.user}"
 
     def _can_spare(self, node: NodeId) -> bool:
-        """Whether another machine is up: without any, nobody could tell whose fault it is."""
+        """Whether another machine is up: without one, the cause could be anywhere."""
         gone = {name.removeprefix(ASIDE) for name in self.quotas.windows}
         up = {other.id for other, word in self.driver.nodes() if word == "up"}
         return node not in gone and bool(up - gone - {node})

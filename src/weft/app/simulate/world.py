@@ -174,7 +174,7 @@ def _bus(setup: Setup) -> MeasuredBus | None:
 def _known(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:
     """Measured tables if some were named; else shipped parameters for what they cover.
 
-    A trace of models that nobody measured is taken at its recorded durations.
+    A trace of models without measurements is taken at its recorded durations.
     """
     if trace.detail:
         truth: PerfModel = Layered(Replay(setup.restart_cost))

@@ -109,7 +109,7 @@ def stop(service: subprocess.Popen[bytes]) -> None:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens there."""
+    """Whether nothing listens there."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -120,7 +120,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Any port that nobody listens on."""
+    """Any port that nothing listens on."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]

@@ -72,7 +72,7 @@ def find_next(
 
 
 def _need_gb(programs: Programs, job: Job, kind: str) -> float | None:
-    """None where nobody knows, or where it must not have company."""
+    """None where unknown, or where it must not have company."""
     alone = programs.must_be_alone(job, kind) or not job.shareable
     return None if alone else programs.need_gb(job, kind)
 

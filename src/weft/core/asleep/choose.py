@@ -23,7 +23,7 @@ from weft.core.stops import Rung
 
 Changes = Mapping[JobId, Allocation | None]
 Device = tuple[str, int]
-RESTART_S = 30.0  # what a restart is taken to cost where nobody measures it
+RESTART_S = 30.0  # what a restart is taken to cost where it is not measured
 MARGIN = 0.95  # of a device's memory that jobs may hold together
 
 
@@ -200,7 +200,7 @@ class StopChoice:
     # ---- facts
 
     def _gb(self, job: JobId, on: Allocation) -> float:
-        """GB that a job holds of each of its devices; all of it where nobody knows."""
+        """GB that a job holds of each of its devices; all of it where unknown."""
         if self._rules.memory is not None:
             known = self._rules.memory(self._job(job), on)
         else:

@@ -19,7 +19,7 @@ class Sleeping:
     """An attempt that was put to sleep on `on`, and goes on there.
 
     It is `there` since `since`; before that it was asked to. `device_gb` is what it holds of each
-    of its devices, or held before it was suspended; 0 where nobody knows. `host_gb` is what it
+    of its devices, or held before it was suspended; 0 where unknown. `host_gb` is what it
     holds of the host's memory instead. `was` is how it slept before it was asked to sleep deeper.
     """
 

@@ -27,7 +27,7 @@ class Submitted:
 
 @frozen
 class Cancelled:
-    """Somebody withdrew a job; `reason` is why, where it was nobody's choice."""
+    """Somebody withdrew a job; `reason` is why, where no person chose it."""
 
     job: JobId
     reason: str = ""
@@ -308,7 +308,7 @@ class PolicyChanged:
 
     `policy` is its name, parameters and wrappers; logs of old versions hold its short form. Also
     said when a service begins or begins again: a log then holds all that its decisions followed
-    from. `instead_of` is a policy that failed too often, and `reason` how: nobody chose the one
+    from. `instead_of` is a policy that failed too often, and `reason` how: no person chose the one
     that decides now.
     """
 

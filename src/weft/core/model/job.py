@@ -243,7 +243,7 @@ class Sharing:
 
     `share` is its claim: the claims of guaranteed jobs on one device sum to at most 1.
     `phase` in [0, 1) places it inside a common period. `gpu_mem_gb` is its claim on the memory
-    of each device, None where nobody counts. `discipline` is the order kept among neighbours.
+    of each device, None where it is not counted. `discipline` is the order kept among neighbours.
     """
 
     share: float = 1.0

@@ -89,7 +89,7 @@ class Fairness(Flag):
     NONE = 0
     JOBS = auto()
     USERS = auto()  # users or tenants, by weight
-    FINISH_TIME = auto()  # nobody ends later than on a part of his own
+    FINISH_TIME = auto()  # no job ends later than on its own share of the cluster
 
 
 class Preemption(Flag):

@@ -150,7 +150,7 @@ class View:
 
     @property
     def pooled(self) -> Pooled | None:
-        """What all jobs of a model reported together; None where nobody keeps it."""
+        """What all jobs of a model reported together; None where that is not kept."""
         return self.knowledge.pooled
 
     def sharing(self) -> Colocation:
@@ -166,7 +166,7 @@ class View:
 
     @property
     def bus(self) -> BusSharing | None:
-        """What is known of jobs that share a socket; None where nobody measured any."""
+        """What is known of jobs that share a socket; None without measurements."""
         return self.knowledge.bus
 
     def preemptible(self) -> Bools:

@@ -29,7 +29,7 @@ class StateParts(Protocol):
 
     @property
     def free(self) -> Capacity:
-        """What nobody was promised."""
+        """Capacity that is not promised to a job."""
         ...
 
     def end_attempts(self, job: JobId) -> list[Action]:

@@ -280,7 +280,7 @@ class Table:
         self.set(row, Column.FAILED, now)
 
     def keep_alone(self, row: int) -> Job:
-        """Let a job share its devices with nobody from now on; the job as it is then."""
+        """Stop a job from sharing its devices from now on; the job as it is then."""
         self.jobs[row] = job = replace(self.jobs[row], shareable=False)
         return job
 

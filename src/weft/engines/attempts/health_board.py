@@ -22,7 +22,7 @@ COUNTERS = ("sm", "held_gb", "power_w", "temp_c", "errors")
 
 @frozen
 class AgentHealth:
-    """One line of an agent; without `alone` nobody can say which device the next job gets.
+    """One line of an agent; without `alone` it is unknown which device the next job gets.
 
     Then a node is used or not, and `devices` are numbered as the driver of its GPUs does.
     """
@@ -72,7 +72,7 @@ def _read_counters(line: Mapping[str, Any]) -> dict[str, float]:
 class HealthBoard:
     """The last report about each device; it stays when the reporting job has left.
 
-    Counters do not: where nobody has told anything lately, nobody knows what they are now.
+    Counters do not: without a recent report their values are unknown.
     """
 
     _heard: dict[NodeId, dict[int, float]] = field(default_factory=dict)

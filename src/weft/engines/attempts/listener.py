@@ -104,7 +104,7 @@ class Listener(AttemptLoop[Watched]):
         self._end(watched, watched.failure(f"quarantined: {why}"), aside=True)
 
     def end_stranger(self, folder: Path, groups: Path | None) -> bool:
-        """End an attempt that is marked as running and nobody's; False if it never began."""
+        """End an attempt that is marked as running that no job owns; False if it never began."""
         name = folder.parent.name
         group = None if groups is None else groups / f"{name}@{folder.name}"
         if _never_began(folder, group):

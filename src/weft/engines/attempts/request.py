@@ -220,7 +220,7 @@ def memory_cap(job: Job, on: Allocation) -> float:
 
     What its owner declared is taken at his word. What a policy claims for a known model counts its
     tensors alone, so the process gets room for its context and its allocator on top: too small a
-    limit would kill a job that harms nobody. A job with a device to itself needs no limit.
+    limit would kill a job that harms no other. A job with a device to itself needs no limit.
     """
     claim_gb = on.sharing.gpu_mem_gb
     if claim_gb is None:

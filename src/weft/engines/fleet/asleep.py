@@ -46,7 +46,7 @@ class SleepsOnNodes(AgentEngine):
         self._asleep.add((job, attempt))
 
     def _take_up_sleeper(self, gang: Gang) -> None:
-        """An attempt from before a restart may sleep; nobody probes it any more."""
+        """An attempt from before a restart may sleep; it is no longer probed."""
         for part in gang.parts:
             try:
                 if end_probes(part.folder):

@@ -30,8 +30,8 @@ class Changing:
     """A change under way; times are of this machine's own clock.
 
     `refused` says that the manager will not have those that join. `store` is where ranks can meet,
-    `asked` when they were asked to. `failed` is why it cannot be, `superseded` that nobody wants it
-    any more.
+    `asked` when they were asked to. `failed` is why it cannot be, `superseded` that it is not
+    wanted any more.
     """
 
     change: Change

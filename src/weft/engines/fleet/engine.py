@@ -187,7 +187,7 @@ class FleetEngine(SleepsOnNodes):
         return gang is not None
 
     def _end_stranger(self, folder: Path) -> bool:
-        """Have an attempt of nobody ended; False if it never was prepared."""
+        """End an attempt that no job owns; False if it never was prepared."""
         gang = open_gang(folder)
         if gang is not None:
             run = self._watch(gang)
@@ -261,7 +261,7 @@ class FleetEngine(SleepsOnNodes):
         return gang
 
     async def _submit(self, run: Run) -> None:
-        """Until the manager has taken it, refused it, or nobody wants it any more."""
+        """Until the manager has taken it, refused it, or it is no longer wanted."""
         gang = run.watch.gang
         while self._loop.watched.get(gang.key) is run and not run.asked:
             try:

@@ -171,7 +171,7 @@ class FleetLoop(AttemptLoop[Run]):
             await self.channel.send(asked.files)
         except (OSError, WireError) as error:
             raise EngineError(f"{gang.job}@{gang.attempt} cannot be asked: {error}") from error
-        for folder in asked.unclaimed:  # no agent will come: there is nobody to leave with grace
+        for folder in asked.unclaimed:  # no agent will come, so there is nothing to stop gracefully
             run.watch.revoke(folder)
         return len(asked.unclaimed) == len(gang.parts)
 

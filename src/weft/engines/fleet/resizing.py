@@ -138,7 +138,7 @@ class GangChanges:
         return [part.folder / SPEC for part, _ in specs]
 
     async def _submit(self, run: Run, changing: Changing) -> None:
-        """Until the manager has those that join, refuses them, or nobody wants them any more."""
+        """Until the manager has those that join, refuses them, or they are no longer wanted."""
         gang = changing.change.extension
         while gang is not None and run.changing is changing and not changing.refused:
             if changing.failed or changing.superseded:

@@ -114,7 +114,7 @@ class KubernetesCluster:
 
     @property
     def job_objects(self) -> WeftJobs | None:
-        """Jobs that are applied to its namespaces; None where nobody looks at them."""
+        """Jobs that are applied to its namespaces; None where they are not watched."""
         return WeftJobs(self._spaces.values(), OTHERS) if self._site.weft_jobs else None
 
     # ---- life
@@ -183,12 +183,12 @@ class KubernetesCluster:
         return machines
 
     def _believe(self, machine: Machine) -> Machine:
-        """A node that was well before the server was away, and that nobody has heard of since."""
+        """A node that was well before the server was away, and has not been seen since."""
         silent = machine.health is Health.DOWN and machine.node.id in self._well
         return replace(machine, health=Health.UP, reason="") if silent else machine
 
     def check(self, job: Job) -> None:
-        """Refuse a job of nobody's namespace, and one whose folder pods do not see."""
+        """Refuse a job whose tenant has no namespace, and one whose folder pods do not see."""
         space = self._space_of(job.tenant)
         mounts, launch = space.site.mounts, job.launch
         if launch is None:

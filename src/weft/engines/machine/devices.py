@@ -43,7 +43,7 @@ class Machine:
 def find_machine(name: str, slots: int, *, cpu: bool, slot_gb: float = 0.0) -> Machine:
     """What is here: GPUs and how they are joined, or CPU slots; `cpu` leaves GPUs alone.
 
-    `slot_gb` is the memory of a slot; 0 where nobody counts it.
+    `slot_gb` is the memory of a slot; 0 where it is not counted.
     """
     gpus = () if cpu else find_gpus()
     links = find_links(kind_of(gpus[0].name), [gpu.index for gpu in gpus]) if gpus else None

@@ -1,4 +1,4 @@
-"""Slurm's reservations: nodes that are kept for others, or for nobody, from one time to another.
+"""Slurm's reservations: nodes that are kept for others, or for no one, from one time to another.
 
 Slurm starts no job there that might still run when one begins, and none without a time limit at
 all. So jobs get a time limit that ends before, and Weft keeps its plans off these nodes in time.

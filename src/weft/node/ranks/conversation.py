@@ -73,7 +73,7 @@ class Line:
         return heard
 
     def send(self, message: FromAgent) -> None:
-        """Say something; messages are small, so a full buffer means nobody reads any more."""
+        """Say something; messages are small, so a full buffer means that the reader is gone."""
         try:
             self.socket.sendall(FROM_AGENT.encode(message))
         except OSError:

@@ -116,7 +116,7 @@ class Terminal:
         return ""
 
     def stand(self, *, still: bool) -> None:
-        """Whether its process is asleep: nobody can use it then."""
+        """Whether its process is asleep: it cannot be used then."""
         if still:
             self._note_use()
 

@@ -193,7 +193,7 @@ class Lockstep:
     """A slot begins when everybody waits, and ends when all who were let in are done.
 
     Those that want the same token get it one after the other in the order of their phases, which is
-    that of joining where nobody gave them any, and begin again with the first. A member that says
+    that of joining where none was assigned, and begin again with the first. A member that says
     nothing for `patience_s` (it evaluates, or saves) is not waited for.
     """
 
@@ -215,7 +215,7 @@ class Lockstep:
         return 1
 
     def recalls(self, _now: float, _book: TokenState) -> Iterable[Key]:
-        """Nobody: no lease covers more than one stage."""
+        """None: no lease covers more than one stage."""
         return []
 
     def wake_at(self, now: float, book: TokenState) -> float:
@@ -261,7 +261,7 @@ class Free:
         return 0
 
     def recalls(self, _now: float, _book: TokenState) -> Iterable[Key]:
-        """Nobody."""
+        """None."""
         return []
 
     def wake_at(self, _now: float, _book: TokenState) -> float:

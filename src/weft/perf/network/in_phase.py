@@ -181,7 +181,7 @@ def _run(jobs: list[_Running], gbps: Sequence[float], count: int) -> None:
 
 
 def _share(sending: list[_Running], gbps: Sequence[float]) -> None:
-    """Max-min fair rates: the narrowest link first, nobody more than it wants."""
+    """Max-min fair rates: the narrowest link first, no job more than it wants."""
     for job in sending:
         job.rate = job.want
     room = dict.fromkeys((link for job in sending for link in job.sender.links), 0.0)

@@ -39,7 +39,7 @@ class Starting:
 
 @frozen
 class InTurn(Starting):
-    """Strictly in order: a job that does not fit holds up everyone behind it; nobody is stopped."""
+    """Strictly in order: a job that does not fit holds up all jobs behind it; no job is stopped."""
 
     about = About("in-turn", "baseline", taxonomy=NEVER, idles=BEHIND)
     overtakes = False

@@ -53,7 +53,7 @@ class AttainedService:
             raise InvalidConfig(f"las: quantum={self.quantum:g} must be above 0 seconds")
 
     def settle(self, view: View, place: Placer) -> Plan | None:
-        """Nothing to do where nobody waits; with queues, where all fit beside each other."""
+        """Nothing to do where no job waits; with queues, where all fit beside each other."""
         if self.thresholds:
             return settle_queues(view, self._queues, place)
         plan = start_newcomer(view, place)
@@ -106,7 +106,7 @@ class QueuedService:
             )
 
     def settle(self, view: View, place: Placer) -> Plan | None:
-        """Nobody is ranked where all fit beside each other."""
+        """No job is ranked where all fit beside each other."""
         return settle_queues(view, self._queues, place)
 
     def rank(self, view: View) -> Ranking:
@@ -164,7 +164,7 @@ class GittinsIndex(Resting):
             raise InvalidConfig(f"gittins: quantum={self.quantum:g} must be above 0 GPU-seconds")
 
     def settle(self, view: View, _place: Placer) -> Plan | None:
-        """Only the past is followed where nobody waits."""
+        """Only the past is followed where no job waits."""
         return None if view.table.waiting else Plan(memory=self._past(view))
 
     def rank(self, view: View) -> Ranking:

@@ -22,7 +22,7 @@ MINUTE = 60.0
 
 
 class SecondsLeft(NamedTuple):
-    """Of each row, and whether that is `guessed` from the past: nobody knows its work."""
+    """Of each row, and whether that is `guessed` from the past: its work is unknown."""
 
     seconds: Floats
     guessed: Bools

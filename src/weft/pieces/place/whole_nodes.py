@@ -90,7 +90,7 @@ def place_configs(
 
 
 def _stay(view: View, rows: Iterable[int]) -> dict[int, Allocation]:
-    """What those of the rows hold that nobody takes it from; they take it in the ledger."""
+    """What the rows that cannot be preempted hold; they take it in the ledger."""
     stays: dict[int, Allocation] = {}
     for row in rows:
         on = view.allocation(row)

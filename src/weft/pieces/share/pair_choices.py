@@ -127,7 +127,7 @@ class _Search:
         able = speeds.able.tolist()
         both = [(host, guest) for host, guest in now.second.items() if able[host] and able[guest]]
         self._pairs_now = np.array(both, dtype=np.intp).reshape(-1, 2)
-        self._new: Bools = speeds.able & ~self._hosts  # nobody's guests
+        self._new: Bools = speeds.able & ~self._hosts  # not yet guests
         self._new[self._pairs_now[:, 1]] = False
         self._now = self._see(worth)
 

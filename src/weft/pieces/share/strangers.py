@@ -31,7 +31,7 @@ RESIDENTS = 16  # on one device
 KEPT_FREE = 0.03  # of a device's memory: contexts, fragments, what the driver takes
 LEAST_TRIAL = 1 / 16  # of a device's memory: with less, a program never seen is not started
 AGAIN_S = 1.0  # until a place is looked for, for who had to leave
-PATIENCE_S = 300.0  # of who fits nowhere: then nobody who came later joins in front of it
+PATIENCE_S = 300.0  # of a job that fits nowhere: then no later job joins in front of it
 
 Device = tuple[NodeId, int]
 
@@ -102,7 +102,7 @@ class _Search:
         self._devices = self._find_devices(together)
         self._kinds = {device.kind: device.room_gb for device in self._devices.values()}
         self._full: dict[tuple[str, ...], float] = {}  # needs for which there is no room
-        self._unpromised: set[int] = set()  # rows whose promise nobody knows how to keep
+        self._unpromised: set[int] = set()  # rows whose promise cannot be judged
 
     def run(self) -> Plan:
         """The plan with those who join, and everybody's part of their devices put right."""
@@ -280,7 +280,7 @@ class _Search:
         return self._least_need(job) >= self._full.get(job.demand.kinds, inf)
 
     def _least_need(self, job: Job) -> float:
-        """Memory without which it joins nobody, on the kind where that is least."""
+        """Memory without which it joins no other job, on the kind where that is least."""
         least = inf
         for kind, room_gb in self._kinds.items():
             need_gb = self._programs.need_gb(job, kind)

@@ -1,7 +1,7 @@
 """The least GPUs over time that meet a deadline, by progressive filling (ElasticFlow, ASPLOS 2023).
 
-`Promises` is how many GPUs of one kind nobody was promised, from now on. A job gets the smallest
-of its levels that ends in time, begun as late as possible, with one level less before.
+`Promises` is how many GPUs of one kind are not promised to a job, from now on. A job gets the
+smallest of its levels that ends in time, begun as late as possible, with one level less before.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Schedule:
 
 
 class Promises:
-    """GPUs that nobody was promised: `free[i]` from `times[i]` to the next time, for good last."""
+    """GPUs not promised to any job: `free[i]` from `times[i]` to the next time, for good last."""
 
     def __init__(self, now: float, gpus: int, slot_s: float = 60.0) -> None:
         self.now, self.slot_s = now, slot_s
@@ -225,8 +225,8 @@ def grow_shares(
     """Schedules with what is spare now given to who needs the fewest GPU-seconds more for it.
 
     Who has none comes first. With `worst_first` the order is the published code's: the most
-    GPU-seconds first. Nobody is grown who would miss the deadline that it met; who has no deadline
-    is promised nothing.
+    GPU-seconds first. No job is grown that would then miss a deadline that it met; one without a
+    deadline is promised nothing.
     """
     schedules = list(schedules)
     while promises.free[0] > 0:

@@ -1,4 +1,4 @@
-"""Sizes that nobody computes: as many GPUs as were asked for, the fewest, or an equal part."""
+"""Sizes that need no computation: as many GPUs as were asked for, the fewest, or an equal part."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ class _Search:
         return sorted(rows, key=lambda row: (float(self._restart[row]), row))
 
     def _keep(self, node: int) -> Allocation | None:
-        """Take what is idle on the nodes to be cleared, so that nobody is moved there."""
+        """Take what is idle on the nodes to be cleared, so that no job is moved there."""
         view, slices = self._view, []
         for at in sorted({node, *self._targets}):
             if view.free.on(at):
@@ -301,7 +301,7 @@ class _Search:
         free.take(Allocation((free.slice(node, size),)))
 
     def _wait_s(self, kind: str) -> float:
-        """Seconds until the gang could start if nobody is moved: nodes empty as their jobs end."""
+        """Seconds until the gang could start if no job is moved: nodes empty as their jobs end."""
         sizes = self._sizes(kind)
         times = sorted(
             self._free_after(node, max(sizes))

@@ -30,7 +30,7 @@ from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
 
 TRIES = 4
-TRUSTED = 6.0  # times the patience: after that nobody starts on what is kept, however short
+TRUSTED = 6.0  # times the patience: after that no job, however short, starts on what is kept
 Device = tuple[str, int]
 
 

@@ -81,7 +81,7 @@ class Priority(Wrapper):
         return replace(plan, changes=instead.changes)
 
     def _instead(self, view: View, lower: Bools, filler: Bools) -> Plan | None:
-        """The highest class where fillers give way to it; None if that starts nobody."""
+        """The highest class where fillers give way to it; None if that starts no job."""
         if not filler.any():
             return None
         mark = view.free.mark()

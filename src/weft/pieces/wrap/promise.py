@@ -103,7 +103,7 @@ def keep_promises(policy: Policy, view: View) -> Policy:
 
 
 def _alone(view: View, book: Book) -> View:
-    """The same with nobody beside a job that was promised something: it would be slower."""
+    """The same with no job beside one that was promised something: it would be slower."""
     table = view.table.pick(np.ones(len(view.table), dtype=bool))
     for row in book.kept:
         table.keep_alone(row)

@@ -100,7 +100,7 @@ class Steady(Wrapper):
         return self._wrapped(view, plan, self._held_back(view, plan, wished), since, kept)
 
     def _settle(self, view: View, fresh: Fresh) -> tuple[Plan, Plan]:
-        """Ask until nobody who is to be left alone is touched; the plan, and the first one."""
+        """Ask until no job is touched that is to be left alone; the plan, and the first one."""
         mark = view.free.mark()
         plan = first = ask(self.inner, view)
         view.free.rollback(mark)
@@ -136,7 +136,7 @@ class Steady(Wrapper):
         return mask
 
     def _held_back(self, view: View, plan: Plan, wished: Plan) -> dict[JobId, Reason]:
-        """Waiting jobs that would start if nobody had to be left alone."""
+        """Waiting jobs that would start if no job had to be left alone."""
         reasons = {}
         for name, to in wished.changes.items():
             if to is None or view.holds(name) is not None or plan.changes.get(name) is not None:

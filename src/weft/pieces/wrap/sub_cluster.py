@@ -47,7 +47,7 @@ def decide_among(policy: Policy, part: View) -> Plan:
 
 
 def cut_out(part: View, *, host: bool = False) -> Cut:
-    """The same rows on nodes of only those devices that they hold or nobody does.
+    """The same rows on nodes that have only the devices that they hold or that are free.
 
     A row that shares a device with somebody who is not shown stays as it is, out of sight. With
     `host` CPUs and memory are what is left of them, else each device's equal part.
@@ -169,7 +169,7 @@ def _devices(part: View) -> dict[int, int]:
 
 
 def _host(part: View, node: int) -> tuple[float, float]:
-    """CPUs and memory of a node that rows hold or nobody does."""
+    """CPUs and memory of a node that these rows hold or that are free."""
     cpus, mem = part.free.host(node)
     name = part.cluster.nodes[node].id
     for on in part.table.allocations:

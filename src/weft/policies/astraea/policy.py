@@ -112,7 +112,7 @@ class Astraea:
         """The first time to look from `at` on."""
         return ceil(at / self.check - EPS) * self.check
 
-    # Ties between tenants go to the first; a look follows although nobody waits; the hour that has
+    # Ties between tenants go to the first; a look follows although no job waits; the hour that has
     # not ended counts; who places the jobs of a tenant.
     _in_order = _always_looks = False
     _counts_open_hour = True
@@ -168,7 +168,7 @@ class Astraea:
         return (floor(now / self.check + EPS) + 1) * self.check
 
     def _next_look(self, view: View, rows: Rows, rejected: Mapping[JobId, str]) -> float | None:
-        """When somebody who waits may get a place although nothing happens; None if nobody does."""
+        """When a waiting job may get a place although nothing happens; None if none can."""
         waiting = ~rows.running
         waiting[[view.table.row(job) for job in rejected]] = False
         follows = self._follows(view.now)

@@ -25,7 +25,7 @@ class Joined:
     share: Share
     about: About
     sized: bool  # sizes and places are chosen for all together
-    chooses_by_size: bool  # nobody goes first
+    chooses_by_size: bool  # no order
     shares: bool
 
 
@@ -110,7 +110,7 @@ def _about(order: Order, size: Size, place: Place, admit: Admit, share: Share) -
 
 
 def _starves(order: Order, size: Size, place: Place, admit: Admit) -> str:
-    """The first reason why a job may wait for ever; in turn, nobody does."""
+    """The first reason why a job may wait for ever; with turns, none does."""
     if not admit.overtakes:
         return ""
     reasons = (order.about.starves, admit.about.starves, place.about.starves, size.about.starves)

@@ -95,7 +95,7 @@ class Occupancy:
         return self._loads[node]
 
     def free(self, node: NodeId) -> int:
-        """GPUs nobody needs; negative where jobs take turns."""
+        """GPUs that no job needs; negative where jobs take turns."""
         return self.nodes[node].gpus - self.load(node)
 
     def height(self, node: NodeId) -> int:

@@ -149,7 +149,7 @@ class Gandiva:
         new = {job for pair in book.trials for job in pair}
         order = sorted(before.order, key=lambda unit: unit not in new)
         if not before.inside:
-            # Those who run go first: nobody is suspended in the middle of a quantum.
+            # Running jobs go first: none is suspended in the middle of a quantum.
             order = order if over else sorted(order, key=lambda unit: unit not in book.held)
         elif not over:
             return fill_slice(before, sizes, gpus)
@@ -264,7 +264,7 @@ def defragment(book: Occupancy, threshold: float) -> None:
 
 
 def grow(book: Occupancy) -> None:
-    """Double elastic jobs into GPUs of their node that nobody needs."""
+    """Double elastic jobs into GPUs of their node that no other job needs."""
     for node in book.nodes:
         for job in book.units(node):
             if not _single(book, job) or not book.jobs[job].preemptible:

@@ -68,7 +68,7 @@ def free_one(
 ) -> JobId | None:
     """Let the sleeper begin anew that lowers the load of its server's busiest GPU most.
 
-    It loses nothing by it that waiting would not cost; None if nobody gains `least_gain`.
+    It loses nothing by it that waiting would not cost; None if no job gains `least_gain`.
     """
     best: tuple[float, JobId] | None = None
     for job, sleeping in view.asleep.items():

@@ -26,7 +26,7 @@ class Trade:
 def trade(
     slow: dict[str, float], fast: dict[str, float], speedup: Mapping[str, float]
 ) -> list[Trade]:
-    """Trade until nobody gains; the holdings are changed in place."""
+    """Trade until no user gains; the holdings are changed in place."""
     trades: list[Trade] = []
     users = sorted(speedup, key=lambda user: speedup[user])
     while True:

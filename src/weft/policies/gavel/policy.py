@@ -280,7 +280,7 @@ def all_at_once(priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, i
 def choose_turns(
     book: Accounts, gangs: Floats, runs: Bools, gpus: Floats, queue: Iterable[tuple[int, int]]
 ) -> list[Turn]:
-    """Take from the queue whatever finds room; nobody twice. `gangs` is by unit."""
+    """Take from the queue whatever finds room; no job twice. `gangs` is by unit."""
     row = {unit[0]: i for i, unit in enumerate(book.units) if len(unit) == 1}
     room = gpus.tolist()
     taken: set[str] = set()

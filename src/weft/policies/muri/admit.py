@@ -108,7 +108,7 @@ class Queue:
         return self.view.job(row)
 
     def most(self, row: int) -> int:
-        """Jobs on a device at most: a part of a device is nobody else's, nor is a shy job's."""
+        """Most jobs on a device; one where a job asked for a part of it or does not share."""
         job = self.job(row)
         return self.size if job.shareable and job.demand.share >= 1.0 else 1
 

@@ -168,7 +168,7 @@ class Placement:
         return Plan.target(self._view, {**self._keep_fixed(), **placed, **kept})
 
     def _keep_undisturbed(self, placed: Mapping[JobId, Allocation]) -> dict[JobId, Allocation]:
-        """Jobs that were not chosen and whose devices nobody got: the chosen stayed elsewhere."""
+        """Jobs that were not chosen and whose devices no job got: the chosen stayed elsewhere."""
         kept: dict[JobId, Allocation] = {}
         for row in self._queue.order:
             job, held = self._queue.job(row).id, self._view.allocation(row)
@@ -209,7 +209,7 @@ class Placement:
         return self._share([g for g in by_size if id(g) in kept], kept)
 
     def _find_held(self, group: Group) -> Allocation | None:
-        """Whole devices that a member holds and nobody has taken yet."""
+        """Whole devices that a member holds and that no job has taken yet."""
         for row in group.rows:
             held = self._view.allocation(row)
             if held is None:

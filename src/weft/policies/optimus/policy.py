@@ -160,7 +160,7 @@ def _bound(view: View) -> Bools:
 
 
 def _left(view: View) -> Floats:
-    """Seconds left of each row; what nobody knows is taken for the longest there is."""
+    """Seconds left of each row; an unknown time is taken to be the longest known."""
     left = np.array(view.remaining())
     if view.training is not None:
         for row, job in enumerate(view.table.jobs):

@@ -102,7 +102,7 @@ class _Deal:
         return self.sizes[claim.row][1] if claim.row in self.sizes else 0
 
     def hand_out(self, claims: Sequence[Claim], law: Iteration) -> None:
-        """The next larger size to whom it helps most for each device, until nobody can use more."""
+        """Grow the job that gains most per device by its next size, until none can use more."""
         heap = [offer for claim in claims for offer in self._offer(claim, law)]
         heapq.heapify(heap)
         by_row = {claim.row: claim for claim in claims}

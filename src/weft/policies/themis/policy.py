@@ -218,7 +218,7 @@ def _hand_out(
     won: Mapping[JobId, Allocation],
     held: Mapping[JobId, Allocation],
 ) -> dict[JobId, Allocation]:
-    """What nobody bought, one gang at a time to each app in turn."""
+    """GPUs that no app bought, one gang at a time to each app in turn."""
     more: dict[JobId, Allocation] = {}
     if view.free.room() < 1.0 - EPS:
         return more
@@ -270,7 +270,7 @@ def _add_one(
 #
 # Partial allocation (Cole, Gkatzelis and Goel, EC 2013) gives every bidder a part of its share
 # of the proportionally fair division; the rest is withheld, as the price of what its presence
-# costs the others, so that nobody gains by bidding untruthfully.
+# costs the others, so that no app gains by bidding untruthfully.
 
 
 NOTHING = 1e-9  # what no GPU at all is worth: the product of values must not vanish

@@ -71,7 +71,7 @@ class LastDecision:
     """Prices of the last decision by kind, how long jobs keep what they get, and who waits.
 
     Who waits is known by its number in the order of submission. With sharing, `alone` are the
-    prices if nobody shared. There are no prices before the first program. `estimates` are of the
+    prices if no jobs shared. There are no prices before the first program. `estimates` are of the
     time left of plain jobs.
     """
 

@@ -24,7 +24,7 @@ GAP = 1e-3  # from the best program that is good enough
 
 @frozen
 class Start:
-    """Prices to start the program from: with pairs, and if nobody shared; None for none."""
+    """Prices to start the program from: with pairs, and if no jobs shared; None for none."""
 
     shared: Floats | None = None
     alone: Floats | None = None
@@ -34,7 +34,7 @@ class Start:
 class Choice:
     """The program's answer and what it means for devices, row by row.
 
-    `pairs` share devices; `alone` are the prices if nobody did, where pairs were looked for.
+    `pairs` share devices; `alone` are the prices if none did, where pairs were looked for.
     """
 
     worth: Worth

@@ -65,7 +65,7 @@ class Values:
 def find_goodputs(view: View, configs: tuple[Config, ...], *, pooled: bool, shape: float) -> Floats:
     """Beliefs where there are any, else what the size that was asked for lets expect.
 
-    Of jobs that nobody reported of, speed grows with the power `shape` of GPUs.
+    Of jobs without reports, speed grows with the power `shape` of GPUs.
     """
     believed = view.believed(pooled=pooled)
     kinds = view.cluster.kinds

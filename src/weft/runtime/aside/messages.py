@@ -46,7 +46,7 @@ class Done:
 class _Yielding(pickle.Pickler):
     """Calls back for every object, so that other threads have their turn meanwhile.
 
-    Without it nobody else runs while a value is packed: half a second for 15,000 jobs.
+    Without it no other thread runs while a value is packed: half a second for 15,000 jobs.
     """
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ARG002 - all are packed as usual

@@ -77,7 +77,7 @@ class Decisions:
         self.policy = policy
         self.trouble = ""
         self.given_up = ""
-        self.undecided = ""  # why nobody decides
+        self.undecided = ""  # why no policy decides
         self.asking = False  # a decision is being made
         self.doubted: frozenset[JobId] = frozenset()  # who could start, whatever was said of them
         self.failures = 0
@@ -119,7 +119,7 @@ class Decisions:
         return True
 
     async def ask(self, scheduler: Scheduler, now: float) -> Verdict | None:
-        """What to do now; None where nobody can say: nothing changes until it is asked again."""
+        """What to do now; None if no policy can decide: nothing changes until it is asked again."""
         self.asking = True
         try:
             with self.took.measured():
@@ -149,7 +149,7 @@ class Decisions:
         return actions
 
     def _log_left_out(self, state: State, plan: Plan) -> None:
-        """Say once of each job that the policy fails with it: a bug that nobody else would see."""
+        """Report once for each job that the policy fails with it: else the bug goes unseen."""
         failing = {job for job, why in plan.blockers.items() if why is Blocker.SPARED}
         for job in sorted(failing - self._left_out):
             log.error("decision=%d job=%s %s", state.decisions, job, plan.reasons[job])
@@ -248,7 +248,7 @@ def trace_decision(
 
 @cache
 def find_tracer() -> Any:
-    """That of the process; None where nobody wishes for spans, or the package is not there."""
+    """That of the process; None where spans are not wanted, or the package is not there."""
     if not any(os.environ.get(name) for name in WISHES):
         return None
     try:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from weft.runtime.loop.driver import Driver
 
 DOWN = "down"
-SOON_S = 2.0  # until the policy is asked again: nobody is kept back for that
+SOON_S = 2.0  # until the policy is asked again: no job is held back for that
 DECIDING = "the decision that is being made"
 FITS = (Blocker.TURN, Blocker.ROUND, Blocker.FALLBACK)  # said of jobs that what is free is for
 
@@ -65,11 +65,11 @@ class Waits:
     """One instant: the machines there are, what is free, who decides and when.
 
     `nodes` are all machines, those that are away too, and `words` what is the matter with those.
-    `trouble` is why nobody decides, empty if somebody does; `failing` what is wrong with the
+    `trouble` is why no policy decides, empty if one does; `failing` what is wrong with the
     policy while a safe order stands in for it. `kept_back` are jobs
     that no policy is asked about yet, `doubted` those who could start whatever was said of them,
     and `first` is who came first of those that wait with the highest priority. `windows` are
-    devices that are kept for somebody or for nobody. `idles` is why the policy itself, without
+    devices that are kept for a tenant or for no one. `idles` is why the policy itself, without
     the rules around it, may leave devices idle.
     """
 

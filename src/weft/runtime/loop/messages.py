@@ -1,4 +1,4 @@
-"""What running jobs say, checked where it enters: one job's nonsense is nobody else's trouble.
+"""What running jobs say, checked where it enters: one job's nonsense does not affect other jobs.
 
 A message that cannot be right is left out as far as it is wrong, counted, and said once in the
 notes of the attempt.
@@ -120,7 +120,7 @@ def _short(value: object) -> str:
 
 # Messages and requests that a driver has not handled yet.
 
-# Each event, with who waits for it to be on disk; nobody waits for what engines tell.
+# Each event, with the callers that wait for it to be on disk; none waits for events of engines.
 Asked = deque[tuple[Event, asyncio.Future[None] | None]]
 
 

@@ -47,7 +47,7 @@ class AheadStarts(Repeated):
                 await self._freeze(sleeper)
         rules = rules_of(driver.engine.stops)
         if rules is None or driver.seq == self._seen:
-            return  # nothing has happened since nobody could be started
+            return  # nothing has changed since no job could be started
         self._seen = driver.seq
         start = find_next(state, driver.scheduler.knowledge, rules, driver.now, self._allows)
         if start is not None:

@@ -37,12 +37,12 @@ SILENT_S = 3.0  # without a step: it is starved, not slow to report
 class FirmPromises:
     """How many seconds each holder of a firm promise is behind what it was promised.
 
-    Nobody gets ahead of it: what a job has had is no reason to slow it later.
+    No job gets ahead of it: what a job has had is no reason to slow it later.
     """
 
     _behind_s: dict[JobId, float] = field(default_factory=dict)
     _counted: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # until when, steps
-    _all_ran: frozenset[JobId] = frozenset()  # who, if nobody waited since the last time
+    _all_ran: frozenset[JobId] = frozenset()  # all jobs, if none waited since the last time
     _beside: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # done, passed: s
     _there: frozenset[JobId] = frozenset()
 
@@ -248,7 +248,7 @@ class DeviceControl:
         return waiting
 
     def _is_free(self, working: Mapping[JobId, Resident]) -> bool:
-        """Whether nobody was promised anything: turns would break it."""
+        """Whether no job was promised anything: turns would break it."""
         return not firm_of(working)
 
     def _find_probed(self, now: float, working: Mapping[JobId, Resident]) -> JobId | None:

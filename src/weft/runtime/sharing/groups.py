@@ -1,4 +1,4 @@
-"""Who runs at once so that nobody who runs is slower than it was promised for long.
+"""Chooses the jobs that run at once, so that none is slower than promised for long.
 
 Everybody runs until that is known to have cost somebody a few seconds of its promise. From then on
 it is protected: it runs only beside others that were not seen to slow it by more, and the others
@@ -114,7 +114,7 @@ def is_worth(group: frozenset[JobId], working: Mapping[JobId, Resident], speeds:
     at_once = [speeds.pace_in(everybody, job) for job in everybody]
     known = [pace for pace in at_once if pace is not None]
     if len(known) < len(at_once):
-        return False  # nobody knows what that would cost
+        return False  # what that would cost is unknown
     paces = [speeds.pace_in(group, job) for job in group]
     return sum(1.0 if pace is None else pace for pace in paces) >= KEPT * sum(known)
 
@@ -125,7 +125,7 @@ def can_run(
     speeds: Speeds,
     protected: Protected,
 ) -> bool | None:
-    """Whether its protected members keep what they were promised; None if nobody knows.
+    """Whether its protected members keep what they were promised; None if unknown.
 
     Nor does a group run that was seen to do no more together than one after the other.
     """

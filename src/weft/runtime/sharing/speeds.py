@@ -16,7 +16,7 @@ BRISK_S = 1.0  # after its first step the speed of a job means something
 TOGETHER_S = 2.0  # the least to tell how fast jobs are together
 TRIED_S = 1.2  # the least to tell whether a group keeps what was promised
 LONGEST_S = 10.0  # of a window
-UNSEEN_S = 60.0  # of running without a step: it is one whose steps nobody can count
+UNSEEN_S = 60.0  # of running without a step: its steps cannot be counted
 NEW = 0.5  # weight of the last measurement of a speed alone
 
 # The part of its speed alone that a job keeps beside others, by what is remembered of programs.

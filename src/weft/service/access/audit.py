@@ -59,7 +59,7 @@ class Wanted:
 class AuditLog:
     """The entries in the file `path`, and of what was refused in one beside it.
 
-    So nobody who is refused, however often, puts out what was done. None keeps the last in memory.
+    So refused requests, however many, do not push out what was done. None keeps the last in memory.
     """
 
     def __init__(self, path: Path | None, longest: int = LONGEST, kept: int = KEPT) -> None:

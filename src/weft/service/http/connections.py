@@ -40,7 +40,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen 
     """One connection; it ends if it asks for nothing in time, or its header does not end.
 
     Where there are too many, the one that has been silent longest makes room: who holds
-    connections open and asks for nothing keeps nobody out.
+    connections open and asks for nothing keeps no one out.
     """
 
     most: ClassVar[int] = MANY

@@ -1,7 +1,7 @@
 """Watching the cluster: what changed since the last look, described once for all who look.
 
 Events come as they happen; watching clients get the resulting changes, at most twice a second, and
-what jobs report of themselves less often. Nothing is done while nobody watches.
+what jobs report of themselves less often. Nothing is done while no client watches.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class LiveUpdates:
         self._watchers += 1
         if self._watchers == 1:
             self._looks.clear()
-            self._number += 1  # nobody noted what happened until now
+            self._number += 1  # changes until now were not noted
             self._noted, self._reasons, self._rows, self._nodes = Noted(), Reasons(), {}, {}
             self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._run())]
 

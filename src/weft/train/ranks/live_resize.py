@@ -251,7 +251,7 @@ class LiveResize:
 
         SystemExit if they train on without this rank.
         """
-        gc.collect()  # now, when nobody waits for it
+        gc.collect()  # now, when nothing waits for it
         self._reports.say(Built(self._gang.joining))
         plan = self._await_form()
         with self._lock:

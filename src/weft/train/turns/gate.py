@@ -147,7 +147,7 @@ class Tokens:
         return self._line is not None
 
     def acquire(self, *tokens: str) -> float:
-        """Wait for the tokens; the seconds that took. Nobody to ask is no wait."""
+        """Wait for the tokens; the seconds that took. Without a coordinator there is no wait."""
         if not self._path:
             return 0.0
         began = time.monotonic()
@@ -295,7 +295,7 @@ class Tokens:
             lease.recalled = True
             if isinstance(message, Expired):
                 del self._leases[tokens]
-            elif lease.flying == 0:  # nobody uses it: we may be waiting for what its waiter holds
+            elif lease.flying == 0:  # it is unused: we may be waiting for what its waiter holds
                 self._give_back(tokens, lease)
 
     def _send(self, message: FromMember) -> None:

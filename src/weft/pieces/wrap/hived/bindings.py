@@ -80,7 +80,7 @@ class Bindings:
         return True
 
     def doom(self, tenant: str) -> None:
-        """Bind cells that only bad hardware is left for to that, so that nobody plans with them.
+        """Bind cells that only bad hardware is left for to that, so that no plan counts on them.
 
         As many as a virtual cluster could ask for beyond what is healthy.
         """

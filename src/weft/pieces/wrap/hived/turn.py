@@ -173,7 +173,7 @@ class Turn:
         return replace(plan, promised=self._promised)
 
     def _may_borrow(self) -> Bools:
-        """Rows of jobs that may be stopped: nobody else is let into others' cells."""
+        """Rows of jobs that may be stopped: no other jobs are let into others' cells."""
         return self._view.preemptible()
 
     def _reject(self, tenant: str, rows: Bools) -> None:

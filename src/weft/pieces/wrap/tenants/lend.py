@@ -129,7 +129,7 @@ class _Turn:
         self.gave_way: dict[JobId, Reason] = {}
 
     def whole(self) -> Plan:
-        """Everybody in turn; nobody gets what somebody more entitled is about to start on."""
+        """All tenants in turn; none gets devices that a more entitled one is about to use."""
         first = True
         for level in range(self._tree.depth):
             rows = self._entitled(level)
@@ -191,7 +191,7 @@ class _Turn:
         self._adopt(decide_among(self._rule.inner, replace(part, memory=memory)))
 
     def _on_loan(self, level: int) -> Bools:
-        """Running rows of tenants beyond what is theirs up to a level; nobody else's are changed.
+        """Running rows of tenants beyond what is theirs up to a level; no others are changed.
 
         Among them it is the policy who says who gives way to whom.
         """
@@ -382,7 +382,7 @@ class _Turn:
             self._offer(rows, lent, None)
 
     def _is_over(self, lent: Bools) -> bool:
-        """Whether nobody who waits can start, so that it does not matter who is asked first."""
+        """Whether no waiting job can start, so that the order of asking does not matter."""
         if Controls.TIER in self._controls or lent.any():
             return False
         least = min(self._needs[row] for row in np.flatnonzero(self._open()).tolist())

@@ -88,7 +88,7 @@ class Quota(Wrapper):
 
     `limits` are `tenant=8` and `tenant@kind=4`, `weights` are `tenant=2`, joined by `/`. A
     tenant below its share may start one gang across it, so that large gangs are not shut out;
-    what nobody below their share can use goes to anybody. A policy that divides by weights itself
+    what no tenant below its share can use goes to anybody. A policy that divides by weights itself
     is shown them, and left to it.
     """
 
@@ -128,9 +128,9 @@ class Quota(Wrapper):
         return any(check.has_room(row) for row in shape.reasons)
 
     def _leftovers(self, view: View, rules: Rules, plan: Plan, memory: object) -> Plan:
-        """With what nobody below their share can use given to the others.
+        """With what no tenant below its share can use given to the others.
 
-        They come beside all that runs and all that was decided, in nobody's place.
+        They come beside all that runs and all that was decided, and replace none of it.
         """
         mark = view.free.mark()
         beside = view.running()

@@ -186,9 +186,9 @@ class _Turn:
     def _ask(self, shown: Bools, barred: Names, memory: object) -> Plan:
         """What the policy says about these rows beside what was decided, with windows kept.
 
-        Nobody is given what is kept from it: not by a move, and not in the place of who may stay
+        No job is given what is kept from it: not by a move, and not in the place of who may stay
         there. Where the policy would, fewer are in its sight the next time: those who may use the
-        same alone, and where none of these starts so, nobody on what is kept from anybody.
+        same alone, and where none of these starts so, no job on what is kept from any job.
         """
         view, now = self._view, self._view.now
         for job in self._changes:

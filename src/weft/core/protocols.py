@@ -257,7 +257,7 @@ class Engine(Protocol):
         """Let no process of a started attempt run; what it holds on its devices it keeps.
 
         On return it is so; EngineError if it could not be done, and then they run. It stays so
-        until everybody (`by`) who asked has called `thaw`. Again changes nothing.
+        until every caller (`by`) that asked has called `thaw`. Again changes nothing.
         """
         ...
 

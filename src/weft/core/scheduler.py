@@ -266,7 +266,7 @@ class Scheduler:
     def adopt(self, now: float, plan: Plan, by: PartSpec | None = None) -> list[Action]:
         """Make a checked plan a fact, and return what follows.
 
-        `by` names who made it where that was not the policy, whose memory then stays as it is.
+        `by` names what made it where that was not the policy, whose memory then stays as it is.
         """
         state = self.state
         self._decided_at = now

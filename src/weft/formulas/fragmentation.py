@@ -104,7 +104,7 @@ def classes_on(classes: Iterable[JobClass], kind: str, size: int) -> list[JobCla
 
 @dataclass(frozen=True)
 class Held:
-    """Who held which devices when: rows of (node, start, end, how many, share of each, which)."""
+    """Devices held by jobs: rows of (node, start, end, how many, share of each, which)."""
 
     node: Rows
     start: Floats

@@ -64,7 +64,7 @@ class Loaned:
 class Run:
     """What happened to each job of a run, in order of submission; NaN where it never did.
 
-    `held` is who held how many GPUs when; `owners` and `tenants` say whose jobs they were,
+    `held` is which job held how many GPUs when; `owners` and `tenants` say whose jobs they were,
     `weights` what users and tenants are entitled to, 1 where none is named. `utility` and
     `admitted` are there where jobs say what they are worth, `reached` where losses are followed:
     seconds from submission to a part of all that the loss falls. `loaned` is there where machines

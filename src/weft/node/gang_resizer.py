@@ -2,8 +2,8 @@
 
 The engine brings a change on (`weft.engines.fleet.resizing`): it has agents started for new ranks,
 tells all agents in `change.json` what to tell their ranks, and reads in their logs what these
-answered. So a change survives the service. The agent keeps who is a rank of the attempt: only the
-end of such a process is that of the attempt.
+answered. So a change survives the service. The agent keeps the list of the attempt's ranks: only
+the end of such a process is that of the attempt.
 """
 
 from __future__ import annotations

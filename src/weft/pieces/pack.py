@@ -31,10 +31,10 @@ def pack(
 ) -> Plan:
     """Run the first of `order` that fit together; stop running jobs that stand in their way.
 
-    Who holds more than it asks for, since another policy let it grow, makes room and goes on with
-    what it asks for. Parts of devices may be free all over while no whole ones are: for rows that
-    are `late` jobs behind them are stopped even though all would fit by number. `chosen` are those
-    that fit, where that was found out before.
+    A job that holds more than it asks for, since another policy let it grow, makes room and goes on
+    with what it asks for. Parts of devices may be free all over while no whole ones are: for rows
+    that are `late` jobs behind them are stopped even though all would fit by number. `chosen` are
+    those that fit, where that was found out before.
     """
     held = view.table.held[order]
     if held.all():
@@ -60,7 +60,7 @@ def pack(
 
 
 def pack_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
-    """The same in order of `key`; where many wait, only those are ranked who may get a turn."""
+    """The same in order of `key`; where many wait, only those that may get a turn are ranked."""
     one_kind = len(view.cluster.kinds) <= 1
     if one_kind and (plan := start_all(view, place, key)) is not None:
         return plan
@@ -87,7 +87,7 @@ def pack_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
 def _choose_first(
     view: View, key: Floats, running: Bools, room: float, most: int
 ) -> tuple[Rows, Bools]:
-    """Rows in order of `key` and which of them run: the first `most`, then who fits beside them.
+    """Rows in order of `key` and which of them run: the first `most`, then those that still fit.
 
     Those that are left out wait and go on waiting.
     """

@@ -69,7 +69,7 @@ def empty_exactly(hosts: Hosts, first: list[int], budget: int = BUDGET) -> list[
 
 
 def jobs_lost(hosts: Hosts, chosen: list[int]) -> set[int]:
-    """Whom the loss of these machines stops."""
+    """The jobs that the loss of these machines stops."""
     return set().union(*(hosts[server] for server in chosen))
 
 

@@ -33,7 +33,7 @@ def drawn_gb(job: Job, device_gb: float) -> float:
 
 @dataclass(slots=True)
 class Nights:
-    """Who sleeps, and who is about to.
+    """The jobs that sleep, and those about to.
 
     `gb` is what each job holds of a device.
     """
@@ -70,7 +70,7 @@ class Nights:
         return True
 
     def take_asleep(self, now: float) -> list[Slept]:
-        """Who is asleep by now."""
+        """The jobs that are asleep by now."""
         asleep = []
         while self._falling and self._falling[0][0] <= now:
             slept = heapq.heappop(self._falling)[2]

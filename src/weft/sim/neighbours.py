@@ -1,4 +1,4 @@
-"""Who shares devices or links with whom, and whose speed must be asked again when that changes."""
+"""Which jobs share devices or links, and whose speed must be asked again when that changes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Neighbours:
         del self._speed[seq]
 
     def beside(self, seq: int) -> Sequence[Resident]:
-        """Who shares a device, or another place, with a job, in the order they came."""
+        """The jobs that share a device, or another place, with a job, in order of arrival."""
         others: dict[int, None] = {}
         for device in self._where(self._residents[seq]):
             others.update(dict.fromkeys(self._on[device]))

@@ -2,7 +2,7 @@
 
 Policies whose placers look at `Demand.nodes` are never overruled. Others count devices alone: where
 such a plan puts a gang on other nodes than it asked for, it is placed anew beside the rest of the
-plan. Who finds no place is left out of sight while the policy decides again, so that somebody
+plan. A job without a place is hidden while the policy decides again, so that another
 else gets what it would have held.
 """
 

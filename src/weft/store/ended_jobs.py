@@ -49,7 +49,7 @@ Transaction = Callable[[str], AbstractContextManager[None]]
 
 
 class Asking(Protocol):
-    """Questions beside who writes."""
+    """Questions beside the writer."""
 
     def ask(self, words: str, values: Any = ()) -> list[Any]:
         """All rows of the answer."""

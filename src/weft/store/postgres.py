@@ -334,7 +334,7 @@ class PostgresPlace:
         return free
 
     def read(self) -> Lease:
-        """Who leads; the empty lease where there is no log yet."""
+        """The leader; the empty lease where there is no log yet."""
         try:
             row = self._session.execute("SELECT token, beat, holder FROM lease").fetchone()
         except psycopg.errors.UndefinedTable:

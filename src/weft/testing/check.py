@@ -71,7 +71,7 @@ def check_policy(
 
 
 def check_about(policy: Policy) -> None:
-    """The policy is a frozen dataclass that says who it is."""
+    """The policy is a frozen dataclass with a name."""
     assert is_dataclass(policy), f"{policy!r} is not a dataclass: parameters are fields"
     assert policy.__dataclass_params__.frozen, f"{policy!r} is not frozen"
     assert isinstance(policy.about, About), f"{policy!r}.about is not an About"

@@ -47,7 +47,7 @@ async def a_stop_is_obeyed(subject: Subject) -> None:
 
 
 async def a_stop_is_enforced(subject: Subject) -> None:
-    """Who does not leave within the grace time is ended."""
+    """A job that does not exit within the grace time is ended."""
     if subject.stubborn is None:
         return
     job = subject.stubborn("stubborn", 2)

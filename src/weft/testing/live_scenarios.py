@@ -159,7 +159,7 @@ class _Play:
         return None
 
     def _idle(self, driver: Driver) -> str:
-        """Who holds less than it can use beside idle GPUs, where the policy allows no such thing.
+        """A job with less than it can use beside idle GPUs, where the policy does not allow that.
 
         It is wrong only if it lasts: policies with rounds grow no job between them.
         """
@@ -224,7 +224,7 @@ def _true(driver: Driver, record: JobRecord, why: Reason) -> bool:
         Blocker.FAILED: record.starts > 0,
         Blocker.RESERVED: not fits
         or (job.demand.share < 1.0 and not any(map(state.free.idle, kinds))),
-        Blocker.SAID: sized,  # who chooses sizes may say what one would be worth
+        Blocker.SAID: sized,  # a policy that chooses sizes may say what one would be worth
     }
     return holds.get(why.blocker, True)
 

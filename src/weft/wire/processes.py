@@ -12,7 +12,7 @@ from pathlib import Path
 from stat import S_IWUSR
 
 PROC = Path("/proc")
-# We could not look, which says nothing of who was looked at.
+# We could not look, which says nothing of the process itself.
 CANNOT_LOOK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 STOP_BIT = 1 << (signal.SIGSTOP - 1)
 LISTENING = "0A"  # as /proc/net/tcp says it
@@ -104,7 +104,7 @@ def descendants(pid: int) -> list[int]:
 def find_holding(path: Path, *, writing: bool = False) -> list[int]:
     """Processes that have the file `path` open: open files are inherited, environments are not.
 
-    With `writing` those that may write to it, not who reads.
+    With `writing` those that may write to it, not those that read.
     """
     try:
         wanted = path.stat()

@@ -102,7 +102,7 @@ class Alive:
 
 @frozen
 class Seen:
-    """Coordinator to who looked: a member's counts.
+    """Coordinator to a client that looked: a member's counts.
 
     waited_s, grants and expired are of the member; `used_s.TOKEN` and `held_s.TOKEN` are the
     seconds it worked with and held a token. The last one has an empty job and, in `values`,

@@ -53,7 +53,7 @@ class IdleBeside(Repeated):
     _asked: set[JobId] = field(default_factory=set)
 
     async def look(self) -> bool:
-        """Count who waits beside idle devices, and have somebody decide again where it may help."""
+        """Count jobs that wait beside idle devices, and decide again where it may help."""
         again = await self.count()
         if again:
             self.driver.scheduler.put_off(self.driver.now)
@@ -61,7 +61,7 @@ class IdleBeside(Repeated):
         return again
 
     async def count(self) -> bool:
-        """Count who waits beside idle devices; whether to decide again for somebody."""
+        """Count jobs that wait beside idle devices; whether to decide again for one."""
         driver, beside = self.driver, dict[JobId, Blocker]()
         jobs = [*driver.scheduler.state.table.jobs]
         for start in range(0, len(jobs), AT_ONCE):

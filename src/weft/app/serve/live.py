@@ -84,7 +84,7 @@ class Settings:
     variables of the service's environment that jobs get beside the usual ones. `users` is a file
     or table that says which users of this machine tenants' jobs run as. `tls_cert` and
     `tls_key` are PEM files; with them the service speaks HTTPS. `smtp` is the address of a
-    mail server and `mail_from` that of who sends. With `end_unknown` running jobs that the log
+    mail server and `mail_from` the sender's. With `end_unknown` running jobs that the log
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
     how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
     those on disk. `slowdown` is promised to jobs that ask for none while they run, None promises
@@ -320,7 +320,7 @@ class Live:
                     await self._set_aside(node)
 
     def _allow(self, job: Job, device: Device, beside: Job) -> bool:
-        """Whether rules let a job have a device in the place of who runs there."""
+        """Whether rules let a job have a device in the place of the job that runs there."""
         return self.quotas.allow(job, device, beside, self.driver.scheduler.state, self.driver.now)
 
     def _owner_of(self, job: JobId) -> str:
@@ -343,7 +343,7 @@ class Live:
 def _first_policy(described: Described | tuple[Described, ...], engine: Engine) -> PartSpec | None:
     """What is decided by before anybody says; None where the engine cannot do that.
 
-    Sharing needs an engine that sees the memory of devices, and can freeze who is on them.
+    Sharing needs an engine that sees the memory of devices, and can freeze the jobs on them.
     """
     supports = engine.supports
     if Sees.DEVICE not in engine.sees or Rung.FREEZE not in engine.stops:

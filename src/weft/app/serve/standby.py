@@ -78,7 +78,7 @@ class FilePlace:
         self._line = os.open(state / LINE, os.O_RDWR | os.O_CREAT, 0o600)
 
     def is_first(self) -> bool:
-        """Whether the lock of who waits can be had, which is then ours."""
+        """Whether the standby's lock can be had, which is then ours."""
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(self._line, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True

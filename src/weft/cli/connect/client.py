@@ -214,7 +214,7 @@ class Client:
 
 
 def load_certificates(authority: str) -> ssl.SSLContext:
-    """Whom to believe: the certificates of the system, or those in a file."""
+    """What to trust: the certificates of the system, or those in a file."""
     try:
         return ssl.create_default_context(cafile=authority or None)
     except (OSError, ssl.SSLError) as error:

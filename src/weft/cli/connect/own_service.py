@@ -23,7 +23,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass
 class Stay:
-    """Whether a service outlives who started it; `pid` is its process."""
+    """Whether a service outlives the process that started it; `pid` is its process."""
 
     wanted: bool = False
     pid: int = 0

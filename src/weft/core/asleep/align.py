@@ -24,7 +24,7 @@ Device = tuple[str, int]
 
 
 Changes = dict[JobId, Allocation | None]
-Held = dict[Device, list[JobId]]  # who holds each device
+Held = dict[Device, list[JobId]]  # the jobs on each device
 
 
 def align(view: View, plan: Plan, about: About) -> Plan:
@@ -127,7 +127,7 @@ def _misplaced(view: View, plan: Plan) -> dict[JobId, Sleeping]:
 
 
 def _held_after(view: View, changes: Mapping[JobId, Allocation | None]) -> Held:
-    """Who holds each device once these changes are made."""
+    """The jobs on each device once these changes are made."""
     held: Held = {}
     for job, on in zip(view.table.jobs, view.table.allocations, strict=True):
         to = changes.get(job.id, on)

@@ -1,7 +1,7 @@
 """Which rung of the ladder each job goes down when a plan takes its GPUs away.
 
-The plan says who has what; how somebody is stopped is chosen here, below all policies: the cheapest
-way that frees what the plan gives to others.
+The plan says which job has what; how a job is stopped is chosen here, below all policies: the
+cheapest way that frees what the plan gives to others.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Stops:
         plan: Plan,
         live: Collection[JobId],
     ) -> dict[JobId, Rung]:
-        """How jobs that a plan takes devices from sleep, where they can; not who changes live."""
+        """How jobs that lose their devices sleep, where they can; not ones that change live."""
         if self._rules is None or not (plan.changes or state.asleep):
             return {}
         chosen = StopChoice(self._rules, state, plan.changes, knowledge, now).choose()
@@ -117,7 +117,7 @@ class StopChoice:
     # ---- what fits
 
     def has_room(self, sleeper: Sleeping) -> bool:
-        """Whether a job that holds memory and no time fits beside who has its devices."""
+        """Whether a job that holds memory and no time fits beside the job that has its devices."""
         return self._fits_on_devices(sleeper.job, sleeper)
 
     def _fits_on_devices(self, job: JobId, sleeper: Sleeping) -> bool:
@@ -230,7 +230,7 @@ class StopChoice:
         return cluster.nodes[cluster.index[sleeper.on.slices[0].node]]
 
     def _find_coming(self) -> dict[Device, list[tuple[JobId, Allocation]]]:
-        """Whom devices belong to once the plan is carried out."""
+        """The jobs that hold devices once the plan is carried out."""
         coming: dict[Device, list[tuple[JobId, Allocation]]] = {}
         for job, on in self._after():
             for device in devices_of(on):

@@ -44,11 +44,11 @@ class Sleeping:
 
 
 class Asleep:
-    """Who sleeps, who cannot, and what it takes; a part of the state."""
+    """Which jobs sleep, which cannot, and what it takes; a part of the state."""
 
     def __init__(self) -> None:
         self.sleepers: dict[JobId, Sleeping] = {}
-        self.savers: set[JobId] = set()  # who has written a checkpoint, and loses little by a stop
+        self.savers: set[JobId] = set()  # jobs with a checkpoint, which lose little by a stop
         self.unable: dict[JobId, tuple[Rung, ...]] = {}
         self.times = StopTimes()
 

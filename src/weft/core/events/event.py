@@ -295,7 +295,7 @@ class Woken:
 class Refitted:
     """The predictor's model was fitted again, beside the decisions, to the first `ends` ended jobs.
 
-    `model` is all of it, in plain values: who reads the log takes it from here and fits nothing.
+    `model` is all of it, in plain values: a reader of the log takes it from here and fits nothing.
     """
 
     ends: int
@@ -319,9 +319,9 @@ class PolicyChanged:
 
 @frozen
 class Decided:
-    """The policy decided: what changes, who is rejected, when it wants to be woken.
+    """The policy decided: what changes, which jobs are rejected, when it wants to be woken.
 
-    `by` is who decided where the policy could not: the safe order that stands in for it.
+    `by` is what decided where the policy could not: the safe order that stands in for it.
     `blockers` are `reasons` in a word each. `live` names those of the changes that jobs make while
     they train, without a stop. `sleeps` names those that go to sleep where they are, and how.
     `promised` names jobs that were promised their deadline.

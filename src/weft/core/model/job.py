@@ -57,7 +57,7 @@ class Stage(IntEnum):
 
 
 class Discipline(StrEnum):
-    """Who of several jobs on a device may use what, and when."""
+    """Which of several jobs on a device may use what, and when."""
 
     NONE = "none"  # everybody at once: the driver's time slicing, or MPS
     LOCKSTEP = "lockstep"  # one iteration each in a common period, stages interleaved

@@ -148,7 +148,7 @@ def name_some(jobs: Sequence[str]) -> str:
 def say_held(
     held: Sequence[tuple[str, float]], others: tuple[int, float], *, all_taken: bool
 ) -> str:
-    """`: a (8), b (4) and 3 more jobs (6) hold them`: who has what is not free.
+    """`: a (8), b (4) and 3 more jobs (6) hold them`: the jobs that hold what is not free.
 
     `held` are jobs that may be named with what they hold, `others` how many may not, and what those
     hold together.

@@ -84,7 +84,7 @@ class Topology(Flag):
 
 
 class Fairness(Flag):
-    """Whom it treats equally."""
+    """What it treats equally."""
 
     NONE = 0
     JOBS = auto()

@@ -69,7 +69,7 @@ class View:
     other; who is not named has 1. So many of the loaned nodes as `recalled` are wanted back now:
     those that the plan leaves empty go first, others go with whatever runs on them. Somebody asks
     about the jobs of `asked`: a plan may give reasons for them although nothing changes. A part of
-    a view knows who is `out_of_sight`: they hold devices, and count for their tenants. Jobs
+    a view knows the jobs `out_of_sight`: they hold devices, and count for their tenants. Jobs
     that are `asleep` wait like others, and go on at once where they sleep; `savers` have
     checkpoints. `promises` tells a policy that must be shown everybody to promise deadlines itself.
     """

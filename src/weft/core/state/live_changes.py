@@ -1,4 +1,4 @@
-"""Changes of devices that running jobs make while they train: who can, and which are under way."""
+"""Changes of devices while jobs train: which jobs can make them, and which are under way."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Table:
         self._waiting: set[int] | None = set()
         self.size = 0
         self.conditional = 0  # rows whose jobs may be kept back by more than devices
-        self.suspended: set[JobId] = set()  # whom no policy is asked about
+        self.suspended: set[JobId] = set()  # jobs that no policy is asked about
         self.promised: set[JobId] = set()  # whose deadlines were promised
         self.jobs: list[Job] = []
         self.allocations: list[Allocation | None] = []

@@ -29,7 +29,7 @@ PROCESS_GB = 2.0  # of a device for a context, and what libraries work in
 
 @frozen
 class LocalSite:
-    """Where this engine keeps things, whom its agents poke, and where it makes control groups."""
+    """Where this engine keeps things, what its agents notify, and where it makes control groups."""
 
     root: Path
     notify: str = ""

@@ -37,7 +37,7 @@ class SleepsOnNodes(AgentEngine):
 
     @property
     def stops(self) -> frozenset[Rung]:
-        """Freezing, where others may use the devices of who is frozen."""
+        """Freezing, where others may use the devices of frozen jobs."""
         return frozenset((Rung.FREEZE,) if self._manager.abilities.sleeps else ())
 
     async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:

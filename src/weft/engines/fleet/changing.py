@@ -22,7 +22,7 @@ class Move(StrEnum):
     DROP = "drop"  # tell the old ones that it is not to be
     END = "end"  # end those that were to join
     FAIL = "fail"  # nothing of it is left: say so
-    FINISH = "finish"  # who left is gone: say so
+    FINISH = "finish"  # the ranks that left are gone: report it
 
 
 @dataclass(slots=True)

@@ -156,7 +156,7 @@ class GangWatch:
             self.parts.append(PartWatch(part, again, joining=True))
 
     def commit(self) -> None:
-        """The ranks have changed: who joined is a member, and parts that no rank stays in are not.
+        """The ranks have changed: those that joined are members, and parts without ranks are not.
 
         A new rank that died between the agreement and its first word is a member that failed.
         """

@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 NODES = "/api/v1/nodes"
-ENDED_S = 300.0  # how long pods that have ended stay, for who wants to look at them
+ENDED_S = 300.0  # how long pods that have ended stay, for people who want to look at them
 UNPULLED_S = 300.0  # how long an image may fail to be pulled
 STUCK_S = 20.0  # a pod that is there so long after its grace time is on a node that is gone
 # While the server was away no kubelet could show that it lives: nodes that were well before are not

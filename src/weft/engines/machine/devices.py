@@ -301,7 +301,7 @@ def _ask_nvml(nvml: Any) -> LinkMatrix:
 
 
 def _count_peers(nvml: Any, handle: Any) -> dict[Any, int]:
-    """Active lanes by the bus of whom they lead to; None for NVSwitch."""
+    """Active lanes by the bus that they lead to; None for NVSwitch."""
     counts: dict[Any, int] = {}
     for lane in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:

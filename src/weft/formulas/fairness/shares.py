@@ -1,4 +1,4 @@
-"""Who received how much GPU time, against what each was entitled to, in windows of time.
+"""GPU time that each user received, against what they were entitled to, in windows of time.
 
 The entitlement of a window is the weighted max-min division of its GPU time: everybody gets in
 proportion to a weight, no tenant more than its jobs could have used, and what one leaves the others

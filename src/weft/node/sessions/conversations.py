@@ -1,4 +1,4 @@
-"""The connections to an agent's socket: who said who he is, and what he says."""
+"""The connections to an agent's socket: which rank each one is, and its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terminal of a session: who looks sees what its process prints, and types into it.
+"""The terminal of a session: clients see what its process prints, and type into it.
 
 It lives with the agent, so that a session outlasts the service and its viewers. One that
 comes is shown the last that was printed.
@@ -24,7 +24,7 @@ from weft.wire.attempt import TERMINAL, short_path
 from weft.wire.errors import WireError
 from weft.wire.terminal import DATA, EOF, EXIT, RESIZE, Frames, frame, read_window
 
-KEPT = 1 << 16  # bytes of what was printed, for who comes later
+KEPT = 1 << 16  # bytes of what was printed, for clients that connect later
 FULL = 1 << 20  # bytes that somebody has not read; then nothing more is printed until he has
 PATIENCE_S = 30.0  # with somebody who reads nothing
 WARNING_S = 60.0
@@ -140,7 +140,7 @@ class Terminal:
             self._send(viewer, frame(DATA, self._kept))
 
     def _turn(self, viewer: _Viewer) -> None:
-        """Whatever can be read or written of one who looks."""
+        """Read and write whatever a client's connection allows."""
         self._send(viewer, b"")
         if viewer not in self._viewers:
             return
@@ -216,7 +216,7 @@ class Terminal:
 
 
 class _Viewer:
-    """Somebody who looks at a terminal, with what he has not read."""
+    """A client of a terminal, with output that it has not read."""
 
     def __init__(self, conversation: socket.socket) -> None:
         self.socket = conversation

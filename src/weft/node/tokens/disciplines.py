@@ -1,7 +1,7 @@
-"""Who goes next: small classes, each one answer to the same question.
+"""Which member goes next: small classes, each one answer to the same question.
 
 lockstep         Muri: everybody does one stage, a barrier, then everybody the next
-work-conserving  a free token goes to the one who used it least; nothing idles that is wanted
+work-conserving  a free token goes to the member that used it least; nothing idles that is wanted
 timeslice        Gandiva: one job has everything for a while, then the next
 paced            AntMan: opportunistic jobs use what guaranteed ones leave, up to a duty cycle
 none             no turns at all
@@ -57,7 +57,7 @@ class Discipline(Protocol):
 
 @dataclass(slots=True)
 class WorkConserving:
-    """The one who used a token least goes first, weights considered."""
+    """The member that used a token least goes first, weights considered."""
 
     def next(self, now: float, book: TokenState) -> Request | None:
         """In order of use; a gang that waits for several tokens is not starved by others."""
@@ -190,7 +190,7 @@ class Timeslice:
 
 @dataclass(slots=True)
 class Lockstep:
-    """A slot begins when everybody waits, and ends when all who were let in are done.
+    """A slot begins when all members wait, and ends when all that were let in are done.
 
     Those that want the same token get it one after the other in the order of their phases, which is
     that of joining where none was assigned, and begin again with the first. A member that says
@@ -242,7 +242,7 @@ class Lockstep:
         return chosen
 
     def _order(self, request: Request, book: TokenState) -> tuple[bool, Place]:
-        """Round and round: first who comes after the one that had the token last."""
+        """Round robin: first the member after the one that had the token last."""
         place = _place(book.members[request.key])
         last = self._last.get(request.tokens[0])
         return last is not None and place <= last, place

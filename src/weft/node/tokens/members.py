@@ -1,4 +1,4 @@
-"""Who is there, who waits, who holds what: the facts that disciplines decide on."""
+"""Members, which of them wait, what each holds: the facts that disciplines decide on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """When a job with a time shift waits before its next iteration.
 
-Simulated and real jobs keep to their beat by this one rule (CASSINI, NSDI 2024, section 5): who is
-a little early waits, and who is late by more than a twentieth of an iteration waits for the next
-beat.
+Simulated and real jobs keep to their beat by this one rule (CASSINI, NSDI 2024, section 5): a job
+that is a little early waits, and one that is late by more than a twentieth of an iteration waits
+for the next beat.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Colocated:
         """What its part of the hosts does for a job: a gang waits for its poorest member."""
         known = self.sensitivity(resident.job)
         if known is None or resident.on.sharing.tier is Tier.OPPORTUNISTIC:
-            return 1.0  # who claims no part of the host has what others leave
+            return 1.0  # a job that claims no part of the host has what others leave
         parts = resident.on.slices
         return min(known.at(p.cpus / len(p.gpus), p.mem_gb / len(p.gpus)) for p in parts)
 

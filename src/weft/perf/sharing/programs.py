@@ -34,7 +34,7 @@ class _Running:
 
 @dataclass(slots=True)
 class LearntPrograms:
-    """By program and kind: peaks of memory, who must be alone, and slowdowns beside others.
+    """By program and kind: peaks of memory, which must be alone, and slowdowns beside others.
 
     A slowdown beside several is the sum of what each adds, so that groups tell of pairs and pairs
     of groups. `promised` is the slowdown that jobs may have which ask for none.

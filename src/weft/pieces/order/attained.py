@@ -233,7 +233,7 @@ class PredictedIndex(Resting):
 
 
 def settle_queues(view: View, queues: Queues, place: Placer) -> Plan | None:
-    """Start everybody where all fit: no order matters, who sank is worked out when one does."""
+    """Start all jobs where all fit: no order matters; queues are updated when one does."""
     if queues.promotes or (plan := start_all(view, place)) is None:
         return None
     return Plan(plan.changes, memory=view.memory)

@@ -13,7 +13,7 @@ from weft.core.plan.view import View
 from weft.core.state.table import Floats
 
 HASTE = 4.0  # power of how far a job is beyond the bound
-SOON_S = 600.0  # who has no more than this left is hastened in full
+SOON_S = 600.0  # a job with no more than this left is hastened in full
 
 
 def hasten_late(

@@ -29,7 +29,7 @@ class Resting:
 
 
 class Keyed:
-    """An order by one number that remembers nothing: who fits beside all others is not ranked."""
+    """An order by one number, without memory: jobs that fit beside all others are not ranked."""
 
     __slots__ = ()
 

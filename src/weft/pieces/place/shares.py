@@ -31,7 +31,7 @@ def start_parts(
     changes: Mapping[int, Allocation | None],
     place: Callable[[Job, Capacity], Allocation | None],
 ) -> dict[int, Allocation]:
-    """Who waits for a part of a device and still finds one, by row, once `changes` are made.
+    """Jobs that wait for a part of a device and still find one, by row, after `changes`.
 
     For policies that count whole devices: what the jobs on them leave is of use to others.
     """

@@ -123,7 +123,7 @@ def _shrink(ledger: Capacity, on: Allocation, wanted: Config) -> Allocation | No
 def _build(
     ledger: Capacity, nodes: Nodes, share: float, home: Allocation | None = None
 ) -> Allocation:
-    """Devices of one's own, those of `home` first; a part of one for who asked for no more."""
+    """Devices of its own, those of `home` first; a part of one if it asked for no more."""
     own: dict[int, int] = {}
     for part in () if home is None else home.slices:
         own[ledger.cluster.index[part.node]] = sum(1 << gpu for gpu in part.gpus)

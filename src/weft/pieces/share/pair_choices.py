@@ -42,7 +42,7 @@ class Pair(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """Sizes of all rows, those of pairs included, and who shares."""
+    """Sizes of all rows, those of pairs included, and which jobs share."""
 
     answer: Answer
     pairs: tuple[Pair, ...] = ()
@@ -141,7 +141,7 @@ class _Search:
         return Shared(best.answer, best.pairs.as_pairs())
 
     def _solve(self, offers: _Offers, solve: Solve) -> _Found:
-        """The program with each of these pairs as one job, and who still waits attached."""
+        """The program with each of these pairs as one job, and waiting jobs attached."""
         value = self._alone.value.copy()
         value[offers.leader] = value[offers.follower] = -np.inf
         value[offers.leader, offers.size] = offers.worth
@@ -174,9 +174,9 @@ class _Search:
     # ---- pairs after it
 
     def _attach(self, answer: Answer, pairs: _Offers) -> _Found:
-        """Who waits joins who has devices of its own, where both together make more.
+        """Waiting jobs join jobs with devices of their own, where both together do more.
 
-        Who runs on its own and would be stopped does not join others: it would have to move.
+        A job that runs alone and would be stopped does not join others: it would have to move.
         """
         free = np.ones(len(answer.pick), dtype=bool)
         free[pairs.leader] = free[pairs.follower] = False
@@ -192,7 +192,7 @@ class _Search:
         grid = self._offer(leaders, followers, answer.pick, own, nothing)
         chosen = self._now.pick(NOBODY)
         while len((best := _take_best(_find_nearest(grid).add(offers))).gain):
-            chosen = chosen.add(best)  # who was offered only what others took is asked again
+            chosen = chosen.add(best)  # jobs offered only what others took are asked again
             free[best.leader] = free[best.follower] = False
             grid, offers = _leave(grid, free), offers.pick(NOBODY)
         pick = answer.pick.copy()
@@ -220,7 +220,7 @@ class _Search:
         return _Offers(gain, worth, wide[0], wide[1], wide[2], speeds)
 
     def _see(self, worth: Worth) -> _Offers:
-        """Those who share now, where they are: they need not be started."""
+        """The jobs that share now, where they are: they need not be started."""
         host, guest = self._pairs_now.T
         size = self._held[host]
         speeds = self._check_size(self._find(size, host, guest), host, guest, size)
@@ -291,7 +291,7 @@ def _take_best(offers: _Offers) -> _Offers:
 
 
 def explain_pairs(view: View, pairs: Iterable[Pair], rows: Container[int]) -> dict[JobId, str]:
-    """With whom each of these rows shares, and which speed it was promised."""
+    """The partner of each of these rows, and the speed that it was promised."""
     reasons = {}
     for pair in pairs:
         both = ((pair.leader, pair.follower), (pair.follower, pair.leader))

@@ -177,7 +177,7 @@ class Promises:
 
     @staticmethod
     def _whole_seconds(start: float, end: float) -> float:
-        # Never nothing: who is about to end holds its GPUs until then.
+        # Never nothing: a job that is about to end holds its GPUs until then.
         return start + max(ceil(end - start - 1e-6), 1)
 
     def _align(self, time: float) -> float:
@@ -197,7 +197,7 @@ class Promises:
 def fill_all(promises: Promises, asks: Sequence[Ask], *, late_last: bool = True) -> list[Schedule]:
     """Schedules of all, earliest deadline first; they are promised.
 
-    Who cannot end in time gets what the others leave; without `late_last` it takes its turn.
+    A job that cannot end in time gets what the others leave; without `late_last` it takes its turn.
     """
     schedules: dict[int, Schedule] = {}
     order = sorted(range(len(asks)), key=lambda i: asks[i].deadline)
@@ -222,9 +222,9 @@ def grow_shares(
     *,
     worst_first: bool = False,
 ) -> list[Schedule]:
-    """Schedules with what is spare now given to who needs the fewest GPU-seconds more for it.
+    """Schedules with spare GPUs given to the jobs that need the fewest more GPU-seconds for it.
 
-    Who has none comes first. With `worst_first` the order is the published code's: the most
+    Jobs without any come first. With `worst_first` the order is the published code's: the most
     GPU-seconds first. No job is grown that would then miss a deadline that it met; one without a
     deadline is promised nothing.
     """

@@ -205,7 +205,7 @@ class _Search:
         return moves
 
     def _clear(self, kind: str, size: int, most: int) -> tuple[int, list[Move]] | None:
-        """The node on which `size` devices come free at the least loss, and who leaves it."""
+        """The node where `size` devices come free at the least loss, and the jobs that leave it."""
         best: tuple[float, int, list[Move]] | None = None
         for node in self._emptiest(kind, size):
             mark = self._view.free.mark()
@@ -231,7 +231,7 @@ class _Search:
         return sorted(emptiest, key=lambda node: (-free.on(node), node))[:LOOKED_AT]
 
     def _empty(self, node: int, size: int, most: int) -> list[Move] | None:
-        """Who leaves a node for others so that `size` devices are free; the ledger follows."""
+        """The jobs that leave a node so that `size` devices are free; the ledger follows."""
         free = self._view.free
         moves: list[Move] = []
         for row in self._movable(node):

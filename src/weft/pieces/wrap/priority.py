@@ -55,7 +55,7 @@ class Priority(Wrapper):
         return self._rest(view, plan, lower & fillers if blocked.any() else lower)
 
     def _blocked(self, view: View, plan: Plan, first: Bools) -> Bools:
-        """Those who choose first and wait for what others hold; not for what is not there."""
+        """The jobs that choose first and wait for what others hold; not for what is not there."""
         rows: Bools = first & ~find_started(view, plan)
         if rows.any():
             room = _usable(view)
@@ -98,7 +98,7 @@ class Priority(Wrapper):
         return give_way(view, plan, held)
 
     def _rest(self, view: View, plan: Plan, rows: Bools) -> Plan:
-        """What is left offered to these and to who gave way, beside all that was decided."""
+        """Offer what is left to these and to jobs that gave way, beside all that was decided."""
         mark = view.free.mark()
         shown = rows.copy()
         for job in plan.changes:

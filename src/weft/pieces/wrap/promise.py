@@ -59,7 +59,7 @@ class KeepPromises(Wrapper):
         return replace(about, needs=about.needs | Needs.REMAINING)
 
     def decide(self, view: View) -> Plan:
-        """Who must run runs; the rest is the inner policy's."""
+        """Jobs that must run do; the inner policy decides the rest."""
         kept = view.memory if isinstance(view.memory, PromiseMemory) else None
         memory = kept or PromiseMemory(inner=view.memory)
         inner = replace(view, memory=memory.inner, promises=None)
@@ -183,7 +183,7 @@ def _make_room(view: View, job: Job, victims: list[int], changes: Changes) -> Al
 
 
 def _victims(view: View, hidden: Bools) -> list[int]:
-    """Running rows that may be stopped: of low priority first, then who has done least."""
+    """Running rows that may be stopped: of low priority first, then those that have done least."""
     rows = np.flatnonzero(view.running() & view.preemptible() & ~hidden)
     keys = view.table.column(Column.PRIORITY)[rows], view.service()[rows]
     order = np.lexsort(keys[::-1])

@@ -44,7 +44,7 @@ class SteadyMemory(WrapperMemory):
 
 @frozen
 class Fresh:
-    """Who started or changed too lately to be stopped, and who to be changed as it trains.
+    """Jobs that started or changed too lately to be stopped, or to be changed as they train.
 
     `live_s` are seconds that a live change takes each row.
     """
@@ -78,7 +78,7 @@ class Steady(Wrapper):
             )
 
     def decide(self, view: View) -> Plan:
-        """The inner policy's decision, with those left alone who were changed too lately."""
+        """The inner policy's decision, with jobs left alone that were changed too lately."""
         about = self.about
         kept = recall(view, SteadyMemory)
         if Controls.COUNT not in about.controls:

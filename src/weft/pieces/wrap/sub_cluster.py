@@ -118,7 +118,7 @@ class Cut:
     def _like(
         self, part: Slice, gpus: tuple[int, ...], sharing: Sharing, here: Capacity, there: Capacity
     ) -> Slice:
-        """A slice with other numbers; who has the host's usual part has it there as well."""
+        """A slice with other numbers; a slice with the host's usual part has it there as well."""
         if not self.host and part == _usual(here, part.node, part.gpus, sharing):
             return _usual(there, part.node, gpus, sharing)
         return replace(part, gpus=gpus)

@@ -113,7 +113,7 @@ class Astraea:
         return ceil(at / self.check - EPS) * self.check
 
     # Ties between tenants go to the first; a look follows although no job waits; the hour that has
-    # not ended counts; who places the jobs of a tenant.
+    # not ended counts; how the jobs of a tenant are placed.
     _in_order = _always_looks = False
     _counts_open_hour = True
     _turn = Turn
@@ -209,7 +209,7 @@ class Astraea:
         lengths: Lengths,
         rejected: Mapping[JobId, str],
     ) -> Leases:
-        """Whose lease is over, who is early in one, and in which order jobs wait."""
+        """Jobs whose lease is over, jobs early in one, and the order in which jobs wait."""
         table, in_lease = view.table, rows.ran - rows.leased
         free_to_go = rows.running & view.preemptible()
         ended = self._ended(view, rows)
@@ -240,7 +240,7 @@ class Astraea:
         rows: Rows,  # noqa: ARG002
         early: list[int],
     ) -> list[int]:
-        """Rows early in a lease, who is displaced first first."""
+        """Rows early in a lease, in the order in which they are displaced."""
         return early
 
     def _tenants(

@@ -1,4 +1,4 @@
-"""Astraea's second phase: who starts within what its tenant was granted, and who makes way."""
+"""Astraea's second phase: which jobs start within their tenants' grants, and which make way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.policies.astraea.tenants import SLACK
 
 @frozen
 class Leases:
-    """Rows whose lease is over, time in leases, who starves, and rows in the order to choose.
+    """Rows whose lease is over, time in leases, starving jobs, and rows in the order to choose.
 
     `early` are rows that may be displaced, the best served first.
     """

@@ -1,4 +1,4 @@
-"""Who lives on which node: what Gandiva remembers, and the working copy of one decision."""
+"""Which jobs live on which node: what Gandiva remembers, and the working copy of one decision."""
 
 from __future__ import annotations
 

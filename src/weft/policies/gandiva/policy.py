@@ -177,7 +177,7 @@ class Gandiva:
 
 
 def _changes(book: Occupancy, running: Iterable[JobId]) -> dict[JobId, Allocation | None]:
-    """From units and homes to devices: who stays keeps them, newcomers take what is left."""
+    """From units and homes to devices: jobs that stay keep them, newcomers take what is left."""
     free, held = book.view.free, book.held
     wanted: dict[JobId, Allocation] = {}
     fresh: list[JobId] = []

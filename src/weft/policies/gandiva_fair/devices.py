@@ -53,7 +53,7 @@ class Bindings:
 
 
 def find_bindings(view: View, homes: Homes) -> Bindings:
-    """Who goes on where."""
+    """Which jobs go on where."""
     bindings, held = Bindings({}, {}), view.held()
     for job, home in homes.home.items():
         sleeping = view.asleep.get(job)

@@ -111,7 +111,7 @@ class GandivaFair:
         )
 
     def decide(self, view: View) -> Plan:
-        """Charge the past, entitle users, find homes, balance them, choose who runs."""
+        """Charge the past, entitle users, find homes, balance them, choose the jobs that run."""
         kept = recall(view, GandivaFairMemory)
         jobs = {job.id: job for job in view.table.jobs}
         if not jobs or not view.cluster.nodes:

@@ -1,6 +1,6 @@
 """Trading: users who gain much from fast GPUs buy them with slow ones from those who gain little.
 
-The price of a fast GPU, in slow ones, is the largest speed-up among the others who could buy (a
+The price of a fast GPU, in slow ones, is the largest speed-up among the others that could buy (a
 second-price auction), so it lies between the seller's and the buyer's own and neither is worse off.
 """
 

@@ -206,7 +206,7 @@ class Gavel:
         return [turn for turn in turns if solved.issuperset(book.units[turn.unit])]
 
     def _queue(self, book: Accounts, problem: Problem, view: View) -> Iterable[tuple[int, int]]:
-        """Units and kinds, who is served first first."""
+        """Units and kinds, in the order in which they are served."""
         _, runs = units_of(book, problem)
         priority = rank_units(book, runs)
         order = self._order(view, problem)
@@ -231,7 +231,7 @@ class Gavel:
         return replace(plan, memory=replace(book, on=on, round_at=view.now))
 
 
-# ---- The mechanism: who runs on which kind this round, so that time received approaches the
+# ---- The mechanism: which jobs run on which kind this round, so that time received approaches the
 # shares
 #
 # Paper section 5. Every unit has a priority on every kind, its share over the fraction of the
@@ -319,7 +319,7 @@ def fill_turns(
     queue: Iterable[tuple[int, int]],
     given: dict[Turn, dict[JobId, Allocation]],
 ) -> None:
-    """Who finds devices among those that gangs without a place leave; `given` grows."""
+    """The jobs that find devices among those that gangs without a place leave; `given` grows."""
     row = {unit[0]: i for i, unit in enumerate(book.units) if len(unit) == 1}
     taken: set[str] = {job for part in given.values() for job in part}
     for unit, kind in queue:

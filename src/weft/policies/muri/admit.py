@@ -114,7 +114,7 @@ class Queue:
 
 
 class Admitted(NamedTuple):
-    """Who is grouped and placed: the queue, how members of a group take turns, and their types."""
+    """Jobs to group and place: the queue, how members of a group take turns, and their types."""
 
     queue: Queue
     discipline: Discipline

@@ -88,7 +88,7 @@ class Optimus:
         return merge([others, Plan(resize_served(view, served, self.node_gbps))])
 
     def _grow_whole(self, view: View) -> Plan:
-        """Jobs that reduce among themselves; who changes size goes on the fewest nodes."""
+        """Jobs that reduce among themselves; jobs that change size go on the fewest nodes."""
         changes = assign_each(view, self.choose_sizes(view).wanted, fewest_nodes)
         return Plan({view.job(row).id: on for row, on in changes.items()})
 
@@ -121,7 +121,7 @@ class Speeds:
 
 
 def least_sizes(view: View, room: dict[str, int], speeds: Speeds) -> dict[int, tuple[str, int]]:
-    """Kind and size of the rows that get anything, in queue order; who may not stop goes first."""
+    """Kind and size of the rows that get any, in queue order; jobs that must not stop first."""
     left, sizes = dict(room), {}
     bound = _bound(view)
     for row in np.argsort(~bound, kind="stable").tolist():

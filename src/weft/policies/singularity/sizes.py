@@ -56,7 +56,7 @@ def choose_sizes(claims: Sequence[Claim], room: dict[str, int], law: Iteration) 
     rest = [claim for claim in claims if not claim.firm]
     for tier in (Tier.PREMIUM, Tier.STANDARD):
         urgent = _ranked(claim for claim in rest if claim.tier is tier and claim.urgent)
-        # Who runs at full size stays there: too few devices for all should not fail everybody.
+        # Jobs at full size stay there: too few devices for all should not fail all.
         urgent.sort(key=lambda claim: -claim.held / claim.sizes[-1])
         deal.each(urgent, lambda claim: claim.sizes[0])
         deal.each(urgent, lambda claim: claim.sizes[-1])

@@ -1,4 +1,4 @@
-"""The servers of one kind during one decision: who has how much of which host."""
+"""The servers of one kind during one decision: which job has how much of which host."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def greedy(allotment: Allotment) -> None:
 
 
 def tune(allotment: Allotment) -> None:
-    """All it wants, else its share in proportion; who has more gives way for that.
+    """All it wants, else its share in proportion; jobs with more give way for that.
 
     Large gangs come first: they find it hardest to fit.
     """

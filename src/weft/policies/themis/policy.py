@@ -292,7 +292,7 @@ def divide(offer: int, bids: Sequence[Bids]) -> tuple[list[int], list[float]]:
     behind = _stack(tables[::-1], offer)[::-1]
     sizes = _trace(tables, before, offer)
     logs = [table[size] for table, size in zip(tables, sizes, strict=True)]
-    # The best sums of all others, who share the offer: those before each bidder and behind it.
+    # The best sums of all others, which share the offer: those before each bidder and behind it.
     without = (before[:-1] + behind[1:, ::-1]).max(axis=1).tolist()
     whole = sum(logs)
     parts = [

@@ -90,7 +90,7 @@ class Topology:
 
 
 class _Draft:
-    """A plan in the making: who would be where."""
+    """A plan in the making: which job would be where."""
 
     def __init__(self, view: View, place: Place, mapper: Mapper) -> None:
         self.changes: dict[JobId, Allocation | None] = {}

@@ -1,4 +1,4 @@
-"""Who gets what: one size a job within the GPUs of each kind, the worth of all together highest."""
+"""What each job gets: one size per job within the GPUs of each kind, of the highest total worth."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Choice:
 def choose_alone(values: Values, held: Floats, start: Start) -> Choice:
     """Every job on devices of its own.
 
-    Who waits and finds no place for its size, since what is free is in pieces, gives it up, and so
+    A waiting job without a place for its size, since what is free is in pieces, gives it up, and so
     does everybody who waits without a place: they would be tried in turn and find none either, or
     elastic jobs would fill the pieces that a plain job waits for.
     """

@@ -1,4 +1,4 @@
-"""Who asks the policy: the service itself, or a process that may be ended."""
+"""Asks the policy: in the service itself, or in a process that may be ended."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""When to ask the policy, and who decides if it fails.
+"""When to ask the policy, and what decides if it fails.
 
 News that comes faster than decisions can be made is decided together: after a decision there is a
 pause in proportion to what it took. A cheap policy on a quiet cluster decides at every event; an
-expensive one under load takes a bounded part of the process, and who submits is answered meanwhile.
+expensive one under load takes a bounded part of the process, and requests are answered meanwhile.
 
 A policy that fails must not stop the service. A safe order under the same rules decides in its
 place, the policy is asked again after a while, and after some failures in a row not any more, until
@@ -54,7 +54,7 @@ class Worked:
 
 @frozen
 class Verdict:
-    """A plan and who made it, None for the policy itself.
+    """A plan and the policy that made it, None for the configured one.
 
     `given_up` says that the policy is not asked any more.
     """
@@ -79,7 +79,7 @@ class Decisions:
         self.given_up = ""
         self.undecided = ""  # why no policy decides
         self.asking = False  # a decision is being made
-        self.doubted: frozenset[JobId] = frozenset()  # who could start, whatever was said of them
+        self.doubted: frozenset[JobId] = frozenset()  # could start, despite their reason
         self.failures = 0
         self.took = Latency()
         self.recent: dict[int, Worked] = {}  # by number, those of this process
@@ -87,7 +87,7 @@ class Decisions:
         self._decider = decider or InProcess()
         self._not_before = float("-inf")
         self._second_look = SecondLook()
-        self._left_out: set[JobId] = set()  # with whom the policy fails, as far as was logged
+        self._left_out: set[JobId] = set()  # jobs that the policy fails with, as far as was logged
         self._in_a_row = 0
         self._again_at = float("-inf")
 

@@ -1,6 +1,6 @@
-"""A second look at who waits, soon after a decision took something away.
+"""A second look at waiting jobs, soon after a decision took something away.
 
-What somebody leaves may be of use to others, or to the one who left it: policies and rules
+What a job leaves may be of use to others, or to the job that left it: policies and rules
 that go through jobs one after the other see that only when they are asked again. A policy that
 takes something away each time is asked less and less often.
 """

@@ -101,7 +101,7 @@ class Ledger:
                 self._not_resized(at, job, attempt, epoch)
             case facts.PolicyChanged():
                 for record in [record for record in self.jobs.live.values() if record.said]:
-                    self._set(record.job.id, said="")  # who decides now has its own reasons
+                    self._set(record.job.id, said="")  # the new policy has its own reasons
             case (
                 facts.NodeUp()
                 | facts.LoanRecalled()

@@ -18,7 +18,7 @@ from weft.runtime.sharing.speeds import Resident, Speeds
 
 TURN_S = 4.0
 PROTECTED_S = 2.5  # of a broken promise: from then on it is kept
-PATIENCE_S = 120.0  # of who is frozen: then it goes first
+PATIENCE_S = 120.0  # of a frozen job: then it goes first
 SHORT_S = 16.0  # shorter ones count as alike
 AIM = 0.96  # of a promised slowdown: speeds go up and down
 WORTH = 1.05  # what a group must do together; one after the other it is 1
@@ -43,7 +43,7 @@ class Groups:
         speeds: Speeds,
         broken_s: Mapping[JobId, float],
     ) -> frozenset[JobId]:
-        """Who runs now; `broken_s` are seconds in which each was slower than it was promised."""
+        """The jobs that run now; `broken_s` are seconds in which each was slower than promised."""
         self._ran = {job: self._ran.get(job, now) for job in working}
         protected = {job for job in working if broken_s.get(job, 0.0) >= PROTECTED_S}
         if not self._goes_on(now, working, speeds, protected):
@@ -94,9 +94,9 @@ class Groups:
         )
 
     def _rank(self, now: float, resident: Resident, speeds: Speeds) -> tuple[int, float, str]:
-        """Who has waited for long, then the shortest.
+        """Jobs that have waited for long, then the shortest.
 
-        Of about the same length, within a factor of two, who came first.
+        Of about the same length, within a factor of two, the oldest.
         """
         alone = speeds.alone.get(resident.job)
         if now - self._ran[resident.job] > PATIENCE_S:

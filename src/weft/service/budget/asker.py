@@ -1,4 +1,4 @@
-"""Whom a request is counted for, looked up once and before its body is read."""
+"""The caller that a request is counted for, looked up once and before its body is read."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Undone:
 
 @frozen
 class Moment:
-    """Who runs where and who waits, in order of submission; `sized` if the policy chooses sizes.
+    """Jobs that run or wait, in order of submission; `sized` if the policy chooses sizes.
 
     `whole` if it gives gangs one node.
     """
@@ -164,7 +164,7 @@ class Moment:
         return any(_has(window, device) and not window.admits(job, self.now) for window in windows)
 
     def _is_behind(self, job: Job) -> bool:
-        """Whether somebody more important, or who has waited for long, is kept a place."""
+        """Whether a place is kept for a job that is more important or has waited for long."""
         filler = job.preemptible and job.tier is Tier.OPPORTUNISTIC
         for other in self.waiting:
             higher = other.priority > job.priority and not filler
@@ -197,7 +197,7 @@ class Moment:
     def _borrowed(self, job: Job, *, aged: bool) -> frozenset[JobId]:
         """Jobs that have to give way to one: each of a tenant beyond its own.
 
-        Who is on devices that are kept from that one is left alone.
+        Jobs on devices that are kept from that one are left alone.
         """
         over = {
             tenant: self._held_by(tenant) - self._quota(tenant)

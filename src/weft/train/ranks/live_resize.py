@@ -303,7 +303,7 @@ class LiveResize:
 
 
 def _pairs(plan: Form) -> list[tuple[int, int]]:
-    """Who sends the state to whom."""
+    """Which rank sends the state to which."""
     return [(plan.sources[at % len(plan.sources)], new) for at, new in enumerate(plan.new)]
 
 

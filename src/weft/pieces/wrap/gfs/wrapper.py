@@ -129,7 +129,7 @@ class Gfs(Wrapper):
 
 
 class Turn:
-    """One decision: who starts, who gives way, and why others wait."""
+    """One decision: which jobs start, which give way, and why others wait."""
 
     def __init__(self, rules: Gfs, view: View, known: GfsMemory, spot: Bools) -> None:
         self._rules, self._view, self._spot = rules, view, spot
@@ -297,7 +297,7 @@ class Turn:
         self.reasons[view.job(row).id] = Reason(Blocker.SPOT, numbers)
 
     def _victims(self, plan: Plan, blocked: Bools) -> dict[JobId, Allocation]:
-        """Spot jobs that would make room for who waits, the costliest first."""
+        """Spot jobs that would make room for waiting jobs, the costliest first."""
         view = self._view
         mark = view.free.mark()
         room = Room(view, self._spot, self.known) if carry_out(view, plan) else None

@@ -190,7 +190,7 @@ def _usual(free: Capacity, node: NodeId, gpus: tuple[int, ...], on: Allocation) 
     return free.slice_of(free.cluster.index[node], mask, on.sharing.share)
 
 
-# ---- Who holds which devices as a decision begins, in the numbers of cells
+# ---- Which jobs hold which devices as a decision begins, in the numbers of cells
 
 
 class Occupancy:

@@ -243,7 +243,7 @@ class Check:
         self._used[tenant, kind] += gpus
 
     def _in_turn(self) -> Iterator[tuple[int, Allocation]]:
-        """Who would hold what: those that stay as they are first, then who runs, then who starts.
+        """What jobs would hold: first unchanged ones, then other running ones, then new ones.
 
         Each in the plan's order.
         """

@@ -1,4 +1,4 @@
-"""Tenants and their groups: what each has of its own, and who is within it."""
+"""Tenants and their groups: what each has of its own, and which jobs are within it."""
 
 from __future__ import annotations
 

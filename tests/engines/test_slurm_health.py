@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,12 @@ def where(client: httpx.Client, job: str) -> set[tuple[str, int]]:
     return {(part["node"], gpu) for part in answer["allocation"] for gpu in part["gpus"]}
 
 
+def moved(client: httpx.Client, job: str, away_from: Iterable[tuple[str, int]]) -> bool:
+    """Whether it runs without these devices, by one answer: between two it may have stopped."""
+    now = where(client, job)
+    return bool(now) and not now & {*away_from}
+
+
 def end(client: httpx.Client, job: str) -> None:
     assert client.delete(f"/api/v1/jobs/{job}").status_code == 202
     wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "cancelled")
@@ -143,7 +149,7 @@ def test_a_device_with_an_xid_is_set_aside_and_its_job_moves(
         else:  # Slurm chooses devices, and cannot be asked to leave one out
             why = f"GPU {gpu}: Xid 79: it has fallen off the bus"
             assert faults == {(node, at): why for at in range(4)}
-        wait_until(lambda: where(client, job) and not where(client, job) & {*faults}, "it moves")
+        wait_until(lambda: moved(client, job, faults), "it moves")
         assert get(client, f"/jobs/{job}")["attempt"] == 2
         assert client.post(f"/api/v1/nodes/{node}/undrain").status_code == 200
         assert aside(client) == {}
@@ -176,5 +182,5 @@ def test_the_device_of_a_rank_that_is_always_last_is_set_aside(
         assert {node for node, _ in faults} == {"a1"}
         assert len(faults) == (1 if mode == "pilot" else 4)
         assert all("slow: rank 1 of" in why and "times as long" in why for why in faults.values())
-        wait_until(lambda: where(client, job) and not where(client, job) & {*faults}, "it moves")
+        wait_until(lambda: moved(client, job, faults), "it moves")
         end(client, job)

@@ -242,7 +242,9 @@ class GangWatch:
             case "meeting" | "built" | "adopted" | "dropped" | "gone":
                 self.notes.append(read_note(line))
             case "health":
-                self.health.append(replace(read_health(line), node=watch.part.node))
+                health, owner = read_health(line), watch.part.folder.stat().st_uid
+                witness = None if owner == os.geteuid() else owner
+                self.health.append(replace(health, node=watch.part.node, witness=witness))
             case _:
                 yield from read_line(job, attempt, line)
 

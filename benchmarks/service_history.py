@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import multiprocessing
 import os
 import statistics
@@ -99,7 +100,9 @@ class Times:
     refused: int = 0
 
     def quantile_ms(self, percent: int) -> float:
-        """So many of a hundred took less."""
+        """So many of a hundred took less; nan where none was answered."""
+        if len(self.seconds) < 2:
+            return 1e3 * self.seconds[0] if self.seconds else math.nan
         return 1e3 * statistics.quantiles(self.seconds, n=100)[percent - 1]
 
     def __str__(self) -> str:

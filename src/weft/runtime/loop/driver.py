@@ -360,6 +360,7 @@ class Driver:
         for seq, (at, event) in enumerate(noted, start=last - len(noted) + 1):
             self._known.note(seq, at, event)
             self._tail.add(seq, at, event)
+        self._known.settle()
         self.saver.look(self._known, self.broken)
         self._shelf.look(self.ledger.jobs, self.broken)
         self._announce()

@@ -44,7 +44,7 @@ def read_entries(kind: str) -> tuple[Entry, ...]:
 
 @cache
 def known_tags() -> tuple[str, ...]:
-    """Every word that somebody can be found by."""
+    """Every tag that a policy can be found by."""
     tags = {tag for kind in KINDS for entry in read_entries(kind) for tag in entry.tags}
     return tuple(sorted(tags))
 

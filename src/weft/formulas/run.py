@@ -70,7 +70,7 @@ class Run:
     seconds from submission to a part of all that the loss falls. `loaned` is there where machines
     were lent, `nodes_slept` where they could sleep, `deadline` where jobs have
     any (NaN: none); `spot` are jobs that give way to others. `idle` is what no job held, where
-    somebody knows which devices were held.
+    it is known which devices were held.
     """
 
     submitted: Floats

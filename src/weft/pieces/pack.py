@@ -165,9 +165,9 @@ def welcome(job: Job, free: Capacity, place: Placer = fewest_nodes) -> Plan | No
 
 
 def start_all(view: View, place: Placer = fewest_nodes, key: Floats | None = None) -> Plan | None:
-    """Start every waiting job beside those that run; None if somebody would have to wait.
+    """Start every waiting job beside those that run; None if one would have to wait.
 
-    In order of `key`, of which only that of those who wait is looked at; else as they came.
+    In order of `key`, looked at only for waiting jobs; else as they came.
     """
     if not view.table.waiting:
         return Plan()

@@ -59,7 +59,7 @@ class Ranking:
 
 @frozen
 class Sizes:
-    """Kind and number of GPUs by row, for those who get any; and what to remember."""
+    """Kind and number of GPUs by row, for those that get any; and what to remember."""
 
     wanted: Mapping[int, Config] = field(default_factory=dict)
     memory: object = None
@@ -135,7 +135,7 @@ class Admit(Part, Protocol):
 
     @property
     def stops(self) -> bool:
-        """Whether anybody who runs may be stopped."""
+        """Whether a running job may be stopped."""
         ...
 
     @property

@@ -47,7 +47,7 @@ class Nights:
 
     @property
     def next_at(self) -> float:
-        """When somebody is asleep next."""
+        """When the next job is asleep."""
         return self._falling[0][0] if self._falling else float("inf")
 
     def lie_down(self, now: float, job: Job, attempt: int, rung: Rung, on: Allocation) -> None:

@@ -257,7 +257,7 @@ class SimulatedEngine(NoLiveResize, NoSleep):
         return now
 
     def _repace(self, now: float) -> None:
-        """Let everybody go on at the speed that its neighbours leave it."""
+        """Let each job go on at the speed that its neighbours leave it."""
         if self._neighbours is None:
             return
         for number, speed in self._neighbours.changed():

@@ -44,7 +44,7 @@ class Resizing:
 
 @dataclass(slots=True)
 class Suspension:
-    """Where every job ran last, by submission number, and which devices anybody used."""
+    """Where every job ran last, by submission number, and which devices were used."""
 
     resume_s: float
     _last: dict[int, frozenset[NodeId]] = field(default_factory=dict)

@@ -74,7 +74,7 @@ def _narrow_kinds(view: View) -> View:
 
 
 def _decide(policy: Policy, view: View) -> tuple[Plan, list[JobId]]:
-    """A plan put right, in which those who find no place hold nothing; and who they are."""
+    """A plan put right, in which jobs without a place hold nothing; and which these are."""
     mark = view.free.mark()
     try:
         plan = policy.decide(view)

@@ -1,4 +1,4 @@
-"""The contract of a policy in executable form: run it on anybody's policy.
+"""The contract of a policy in executable form: run it on any policy.
 
 Pure and deterministic; nothing promised twice; gangs whole, on kinds they accept and on as many
 nodes as they ask for; the view left as it was; memory and plan survive JSON; empty cluster, empty

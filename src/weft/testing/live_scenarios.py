@@ -59,7 +59,7 @@ class _Play:
         self._drained: dict[str, str] = {}  # windows of single devices
 
     async def whole(self) -> Problem | None:
-        """Play every step, let everybody go, and wait for the end."""
+        """Play every step, let all jobs end, and wait for the end."""
         driver = self._live.driver
         await self._live.open()
         try:

@@ -90,7 +90,7 @@ class Recall:
 
 @frozen
 class Expired:
-    """Coordinator to rank: the lease was held too long and is somebody else's now."""
+    """Coordinator to rank: the lease was held too long and is another member's now."""
 
     stage: int
 

@@ -377,7 +377,7 @@ def _blocks(present: Present, idle: Mapping[str, int]) -> dict[str, int]:
 
 
 def _find_moved(present: Present, decided: Plan) -> tuple[tuple[Job, str], ...]:
-    """Jobs that a plan moves so that somebody can start, with the price."""
+    """Jobs that a plan moves so that a job can start, with the price."""
     table = present.table
     return tuple(
         (table.jobs[table.row(job)], decided.reasons[job])

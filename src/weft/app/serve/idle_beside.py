@@ -26,7 +26,7 @@ from weft.stack.windows import Window, kept_away, read_window
 log = logging.getLogger(__name__)
 
 AT_ONCE = 1_000  # jobs looked at before others are let in
-AGAIN_S, LATE_S = 30.0, 60.0  # until somebody decides again, and until it is counted
+AGAIN_S, LATE_S = 30.0, 60.0  # until a policy decides again, and until it is counted
 # What can be checked; other reasons are the policy's own.
 CHECKED = (
     *(Blocker.GPUS, Blocker.NODES, Blocker.AWAY, Blocker.RESERVED, Blocker.QUOTA),
@@ -38,7 +38,7 @@ CHECKED = (
 class IdleBeside(Repeated):
     """Since when jobs of a driver have waited beside what they could use.
 
-    `counts` are those beyond a minute, by their reason; `looks` how often somebody was asked
+    `counts` are those beyond a minute, by their reason; `looks` how often a policy was asked
     to decide again.
     """
 

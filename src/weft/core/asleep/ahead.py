@@ -1,6 +1,6 @@
 """Which job is started before its turn: the next in line, beside a job whose devices it may get.
 
-What takes long is done while somebody else still has the devices: imports, a context, the first
+What takes long is done while another job still has the devices: imports, a context, the first
 batch. The job sleeps from its first step on. It must be a program that was seen before, so that its
 memory is known, and that fits beside what is there.
 """

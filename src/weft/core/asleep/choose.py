@@ -77,7 +77,7 @@ class StopChoice:
         self._coming = self._find_coming()
 
     def choose(self) -> dict[JobId, Rung]:
-        """How those who lose their devices sleep, and who of those asleep must sleep deeper.
+        """How jobs that lose their devices sleep, and which of those asleep must sleep deeper.
 
         Jobs that it does not name are stopped, as they would be without a ladder.
         """

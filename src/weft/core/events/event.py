@@ -27,7 +27,7 @@ class Submitted:
 
 @frozen
 class Cancelled:
-    """Somebody withdrew a job; `reason` is why, where no person chose it."""
+    """A job was cancelled; `reason` is why, where no person chose it."""
 
     job: JobId
     reason: str = ""

@@ -32,7 +32,7 @@ from weft.frozen import frozen
 
 @dataclass(slots=True)
 class Knowledge:
-    """All that is known of jobs; a part that is None is not known to anybody.
+    """All that is known of jobs; a part that is None is unknown.
 
     It changes by `observe`, `learn` and `forget` alone, so that the same events lead to the same
     knowledge. `save` gives plain values that `load` takes up again, in one of the same parts. `bus`

@@ -38,7 +38,7 @@ class Blocker(StrEnum):
     SPOT = "spot"  # spot jobs hold all that they may
     GAVE_WAY = "gave_way"  # it was stopped for others; why it waits after that is looked at anew
     NO_ROOM = "no_room"  # it may share a GPU, and none that is shared has room for it
-    MOVED = "moved"  # it runs elsewhere than before, so that somebody could start
+    MOVED = "moved"  # it runs elsewhere than before, so that another could start
     FAILED = "failed"  # it failed, and is tried again after a pause
     SPARED = "spared"  # the policy fails with it
     STEADY = "steady"  # running jobs would have to change, and were changed a moment ago

@@ -25,9 +25,9 @@ class Objective(Flag):
     QUALITY = auto()  # losses, or what results are worth
     DEADLINES = auto()
     COST = auto()
-    FEEDBACK = auto()  # everybody sees first results early
+    FEEDBACK = auto()  # all jobs show first results early
     UTILIZATION = auto()
-    GUARANTEES = auto()  # what somebody was promised
+    GUARANTEES = auto()  # what jobs were promised
 
 
 class Knowledge(Flag):

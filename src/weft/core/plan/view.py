@@ -71,7 +71,7 @@ class View:
     about the jobs of `asked`: a plan may give reasons for them although nothing changes. A part of
     a view knows the jobs `out_of_sight`: they hold devices, and count for their tenants. Jobs
     that are `asleep` wait like others, and go on at once where they sleep; `savers` have
-    checkpoints. `promises` tells a policy that must be shown everybody to promise deadlines itself.
+    checkpoints. `promises` tells a policy that must be shown all jobs to promise deadlines itself.
     """
 
     now: float

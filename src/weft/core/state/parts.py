@@ -1,4 +1,4 @@
-"""What a state consists of, for those who fold events into a part of it."""
+"""What a state consists of, for code that folds events into a part of it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 One task looks at every attempt in turn, in threads of its own. An attempt whose files are not what
 an agent writes is put in quarantine: its processes are ended, its folder is set aside, its job is
-told failed. What hits everybody, such as a full disk or too many open files, is tried again.
+told failed. What affects all jobs, such as a full disk or too many open files, is tried again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """GPU time that each user received, against what they were entitled to, in windows of time.
 
-The entitlement of a window is the weighted max-min division of its GPU time: everybody gets in
+The entitlement of a window is the weighted max-min division of its GPU time: each gets in
 proportion to a weight, no tenant more than its jobs could have used, and what one leaves the others
 divide.
 """
@@ -83,7 +83,7 @@ def fill_windows(room: Floats, weights: Floats, demands: Floats) -> Floats:
     sorted_weight = weights[order]
     before = np.cumsum(sorted_demand, axis=0) - sorted_demand
     behind = np.cumsum(sorted_weight[::-1], axis=0)[::-1]
-    level = (room[None, :] - before) / behind  # if everybody from here on were unsatisfied
+    level = (room[None, :] - before) / behind  # if all from here on were unsatisfied
     met = np.take_along_axis(ratio, order, axis=0) <= level + 1e-12
     # The first that cannot be met sets the level of all behind it; none: all are met.
     first = np.argmin(met, axis=0)

@@ -123,7 +123,7 @@ def conserving_speeds(
     """Each member's speed as a part of its speed alone.
 
     `alone_s` are iteration times alone, `stages` the seconds of each resource in an iteration,
-    `floor_s` the period in which lock step would do one iteration of everybody.
+    `floor_s` the period in which lock step would do one iteration of all.
     """
     alone = np.asarray(alone_s, dtype=float)
     # Resource x member: the part of a resource that a member would take at full speed; more

@@ -44,7 +44,7 @@ class Budget:
 
 
 class Line:
-    """A connection of somebody who says he is a rank; `rank` is known after his hello."""
+    """A connection from a process that claims to be a rank; `rank` is known after its hello."""
 
     def __init__(self, conversation: socket.socket) -> None:
         conversation.setblocking(False)

@@ -25,15 +25,15 @@ from weft.wire.errors import WireError
 from weft.wire.terminal import DATA, EOF, EXIT, RESIZE, Frames, frame, read_window
 
 KEPT = 1 << 16  # bytes of what was printed, for clients that connect later
-FULL = 1 << 20  # bytes that somebody has not read; then nothing more is printed until he has
-PATIENCE_S = 30.0  # with somebody who reads nothing
+FULL = 1 << 20  # bytes that a client has not read; then nothing more is printed until it has
+PATIENCE_S = 30.0  # with a client that reads nothing
 WARNING_S = 60.0
 END_OF_INPUT = b"\x04"
 AGAIN_S = 0.5  # a shell that was about to set its terminal up loses an end that came before
 
 
 class Terminal:
-    """A pseudo-terminal's master side and those who look; nothing until it is opened."""
+    """A pseudo-terminal's master side and its clients; nothing until it is opened."""
 
     def __init__(self, folder: Path, select: selectors.BaseSelector, idle_s: float) -> None:
         self._folder, self._select, self._idle_s = folder, select, idle_s
@@ -48,7 +48,7 @@ class Terminal:
 
     @property
     def watched(self) -> bool:
-        """Whether anybody looks."""
+        """Whether a client is connected."""
         return bool(self._viewers)
 
     def connect(self, master: int, read: Callable[[], None]) -> None:
@@ -80,7 +80,7 @@ class Terminal:
                 self._select.unregister(self._master)
 
     def end(self, code: int) -> None:
-        """The process has ended: tell those who look, and close."""
+        """The process has ended: notify the clients, and close."""
         if self._master < 0:
             return
         self._master = -1
@@ -131,7 +131,7 @@ class Terminal:
         self.admit(conversation)
 
     def admit(self, conversation: socket.socket) -> None:
-        """Somebody looks from now on."""
+        """A client has connected."""
         conversation.setblocking(False)
         viewer = _Viewer(conversation)
         self._viewers.append(viewer)
@@ -209,7 +209,7 @@ class Terminal:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Read on from the process once everybody has caught up."""
+        """Read on from the process once all clients have caught up."""
         caught_up = all(len(viewer.unread) <= FULL for viewer in self._viewers)
         if caught_up and self._master >= 0 and self._master not in self._select.get_map():
             self._select.register(self._master, selectors.EVENT_READ, self._read)

@@ -54,7 +54,7 @@ class Coordinator:
         return self._turns(now)
 
     def tick(self, now: float) -> Out:
-        """Time has passed: leases end, slices end, those who wait hear that we live."""
+        """Time has passed: leases end, slices end, waiting members hear that we live."""
         out: Out = []
         for grant in [g for g in self.book.grants.values() if g.until <= now]:
             self.book.members[grant.request.key].expired += 1
@@ -142,7 +142,7 @@ class Coordinator:
         ]
 
     def _crossed(self) -> list[Grant]:
-        """What those who wait hold between two stages while others wait for it.
+        """What waiting members hold between two stages while others wait for it.
 
         Two that each want the other's would wait until their leases expire.
         """

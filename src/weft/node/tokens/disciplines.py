@@ -1,6 +1,6 @@
 """Which member goes next: small classes, each one answer to the same question.
 
-lockstep         Muri: everybody does one stage, a barrier, then everybody the next
+lockstep         Muri: all do one stage, a barrier, then all the next
 work-conserving  a free token goes to the member that used it least; nothing idles that is wanted
 timeslice        Gandiva: one job has everything for a while, then the next
 paced            AntMan: opportunistic jobs use what guaranteed ones leave, up to a duty cycle
@@ -250,7 +250,7 @@ class Lockstep:
 
 @dataclass(slots=True)
 class Free:
-    """Everybody goes at once."""
+    """All members go at once."""
 
     def next(self, _now: float, book: TokenState) -> Request | None:
         """Members that wait."""

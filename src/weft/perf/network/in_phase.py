@@ -82,7 +82,7 @@ def _simulate(keys: tuple[Key, ...], gbps: tuple[float, ...]) -> tuple[tuple[flo
 
 JITTER = 0.005  # of a stretch of computation: beats are then lost about every hundredth iteration
 DRAWS, ITERATIONS, SETTLE = 6, 12, 2
-STEADY = 40  # iterations where everybody has a beat, and one beginning is as good as another
+STEADY = 40  # iterations where all jobs have a beat, and one beginning is as good as another
 EPS = 1e-9
 
 

@@ -87,7 +87,7 @@ class LearntPrograms:
         return 0.0 if own is None else own.broken_s
 
     def promise(self, job: Job) -> float | None:
-        """What it asked for, else what everybody is promised."""
+        """What it asked for, else the default promise."""
         return self.promised if job.slowdown is None else job.slowdown
 
     def slowdown(self, job: Job, kind: str, beside: Sequence[Job]) -> float | None:

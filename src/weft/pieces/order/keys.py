@@ -19,7 +19,7 @@ SHORTER = "a stream of shorter jobs"
 
 
 class Resting:
-    """An order that changes nothing while everybody runs."""
+    """An order that changes nothing while all jobs run."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
 """Jobs of one size: what is left of them, and what that makes them weigh.
 
-With all GPUs in use, one more second of a job on `g` GPUs delays everybody behind it: the fewest
+With all GPUs in use, one more second of a job on `g` GPUs delays all jobs behind it: the fewest
 GPU-seconds left go first, and a second of a job is worth its GPUs times its rank from the last.
 """
 

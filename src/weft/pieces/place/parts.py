@@ -199,7 +199,7 @@ class WholeNodes:
     reads_view: ClassVar[bool] = False
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
-        """Alone, without moving anybody."""
+        """Alone, without moving any job."""
         return consolidate(job, free)
 
     def placer(self, view: View) -> Placer:  # noqa: ARG002 - what some places read

@@ -26,7 +26,7 @@ class KindNodes:
     """The nodes of one kind: free devices, and jobs that hold a part of each and may move.
 
     `large` are the nodes of the largest size that no job has whole. They can be cleared; on so many
-    more as `blocked` somebody stays in any case.
+    more as `blocked` a job stays in any case.
     """
 
     size: int

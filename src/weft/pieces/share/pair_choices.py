@@ -2,10 +2,10 @@
 
 At the prices of a program a pair is worth what both make there together, less the one price. Pairs
 that beat what their jobs would have alone are matched, the best first, and the program is solved
-again with each pair as one job; then who would still wait may join who runs. So is the program with
-all pairs as they are now: matching the best first would part some of them for little. The best of
-all answers counts, so that sharing is chosen only where it gains by the program's own measure.
-A running job is joined where it is: it is not moved to share.
+again with each pair as one job; then jobs that would still wait may join running ones. So is the
+program with all pairs as they are now: matching the best first would part some of them for little.
+The best of all answers counts, so that sharing is chosen only where it gains by the program's own
+measure. A running job is joined where it is: it is not moved to share.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class _Search:
         self._now = self._see(worth)
 
     def improve(self, answer: Answer, solve: Solve) -> Shared:
-        """The best of the answer with those who wait attached, and of programs with pairs."""
+        """The best of the answer with waiting jobs attached, and of programs with pairs."""
         shared = [self._attach(answer, self._now.pick(NOBODY))]
         matched = self._match(answer.prices)
         programs = (self._now,) if matched.is_of(self._now) else (self._now, matched)

@@ -3,7 +3,7 @@
 The policy decides as if no jobs shared, over jobs that have devices of their own or wait. A job
 that would still wait then joins a device whose residents leave enough memory. A program's memory is
 what its runs were seen to hold, and a margin. A program that was never seen is given half of what
-is left, and is limited to it; where that is too little, it waits until the memory of those who are
+is left, and is limited to it; where that is too little, it waits until the memory of those that are
 there is known. What residents do to each other's speed is measured as they run: groups that were
 seen to do no more than turns, or to break a promise, are not made again.
 """
@@ -79,7 +79,7 @@ def _find_together(view: View) -> dict[Device, list[int]]:
 
 
 def _is_last(view: View, device: Device, rows: Sequence[int]) -> bool:
-    """Whether one row alone is left of those who shared a device."""
+    """Whether one row alone is left of those that shared a device."""
     on = view.allocation(rows[0])
     claimed = view.free.claimed(view.cluster.index[device[0]], device[1])
     return len(rows) == 1 and on is not None and abs(claimed - on.sharing.share) < 1e-6
@@ -105,7 +105,7 @@ class _Search:
         self._unpromised: set[int] = set()  # rows whose promise cannot be judged
 
     def run(self) -> Plan:
-        """The plan with those who join, and everybody's part of their devices put right."""
+        """The plan with the jobs that join, and all parts of their devices put right."""
         view = self._view
         mark = view.free.mark()
         try:
@@ -141,7 +141,7 @@ class _Search:
     # ---- places
 
     def _find_devices(self, together: Mapping[Device, list[int]]) -> dict[Device, _Residents]:
-        """Devices that somebody may join: all residents are seen, and none of them objects."""
+        """Devices that a job may join: all residents are seen, and none of them objects."""
         rows_on: dict[Device, list[int]] = {}
         for row, on in enumerate(self._after):
             if on is None:
@@ -276,7 +276,7 @@ class _Search:
         return any(self._programs.must_be_alone(job, kind) for kind in self._kinds)
 
     def _is_hopeless(self, job: Job) -> bool:
-        """Whether somebody who needs no more found no room: who joins only takes some."""
+        """Whether a job that needs no more found no room: those that join only take some."""
         return self._least_need(job) >= self._full.get(job.demand.kinds, inf)
 
     def _least_need(self, job: Job) -> float:
@@ -328,7 +328,7 @@ class _Search:
     # ---- afterwards
 
     def _put_right(self) -> dict[JobId, Allocation | None]:
-        """Changes of those who stay: equal parts of a device, all of it for who is alone there."""
+        """Changes of jobs that stay: equal parts of a device, all of it for a job alone there."""
         view, changes = self._view, dict[JobId, Allocation | None]()
         for device, residents in self._devices.items():
             count = len(residents.claims)

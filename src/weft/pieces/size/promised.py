@@ -102,7 +102,7 @@ class Book:
         self._recover(lost)
 
     def admit(self, rows: Iterable[int]) -> None:
-        """Promise the deadlines of those who came, the earliest first, or say what is possible."""
+        """Promise the deadlines of new jobs, the earliest first, or say what is possible."""
         jobs = self.view.table.jobs
         for row in sorted(rows, key=lambda row: (jobs[row].deadline or inf, row)):
             if any(self._try(row, kind) for kind in self._kinds(row)):

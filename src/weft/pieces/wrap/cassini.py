@@ -228,7 +228,7 @@ class _Draw:
             placed[names[i]] = replace(to, slices=slices)
             try:
                 self.view.free.take(placed[names[i]])
-            except PlanError:  # the host part of a node is taken by somebody without devices
+            except PlanError:  # the host part of a node is taken by a job without devices
                 return None
         return {name: placed[name] for name in names}
 

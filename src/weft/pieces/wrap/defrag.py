@@ -137,7 +137,7 @@ class Defrag(Wrapper):
             return None
         touched = {job for job in again.changes if view.holds(job) is not None}
         if not touched <= plan.changes.keys():
-            return None  # somebody else would be stopped for it
+            return None  # another job would be stopped for it
         changes = {**again.changes, **{job: move.to for job, move in moved.items()}}
         return replace(again, changes=changes)
 

@@ -2,7 +2,7 @@
 
 A higher class decides first, as if lower ones did not wait; what it leaves is offered to the
 next. Opportunistic jobs hold devices only until a job of a higher class can start on them.
-A policy that sets tiers itself, or must be shown everybody, is left alone.
+A policy that sets tiers itself, or must be shown all jobs, is left alone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Priority(Wrapper):
         blocked = self._blocked(view, plan, waiting & ~lower)
         if blocked.any() and (more := self._instead(view, lower, filler & (rank < levels[0]))):
             still = self._blocked(view, more, waiting & ~lower)
-            if (blocked & ~still).any():  # it is worth stopping somebody
+            if (blocked & ~still).any():  # it is worth stopping a job
                 plan, blocked = more, still
         fillers = view.preemptible() & (view.table.column(Column.TIER) == FILLER)
         return self._rest(view, plan, lower & fillers if blocked.any() else lower)
@@ -156,7 +156,7 @@ def _stops(view: View, plan: Plan) -> Bools:
 
 
 def give_way(view: View, plan: Plan, held: dict[JobId, Allocation]) -> Plan | None:
-    """The plan with a stop for every filler in whose place it starts somebody."""
+    """The plan with a stop for every filler in whose place it starts a job."""
     mark = view.free.mark()
     changes = dict(plan.changes)
     for on in held.values():

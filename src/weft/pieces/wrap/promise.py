@@ -111,7 +111,7 @@ def _alone(view: View, book: Book) -> View:
 
 
 def _unpromised(rejected: Mapping[JobId, str], book: Book) -> dict[JobId, str]:
-    """Without those who have a promise: a policy inside that is not shown all would decline it."""
+    """Without jobs that have a promise: a policy inside that is not shown all would decline it."""
     promised = {book.view.job(row).id for row in book.kept}
     return {job: why for job, why in rejected.items() if job not in promised}
 

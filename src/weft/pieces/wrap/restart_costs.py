@@ -1,4 +1,4 @@
-"""What changing a running job costs, and how long it would go on: as far as anybody knows."""
+"""What changing a running job costs, and how long it would go on: as far as is known."""
 
 from __future__ import annotations
 

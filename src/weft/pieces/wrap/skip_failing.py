@@ -1,6 +1,6 @@
 """Decisions without the jobs that a policy fails with.
 
-One job whose numbers a policy cannot stand must not keep everybody waiting: it is found by asking
+One job whose numbers a policy cannot stand must not keep all jobs waiting: it is found by asking
 again with fewer jobs, and left as it is until the policy is tried with it again.
 """
 

@@ -58,8 +58,8 @@ class Fresh:
 class Steady(Wrapper):
     """Change a running job at most every `min_run_s` seconds, and only for a gain.
 
-    A job that grows or moves must save `margin` times what the change costs, as far as anybody
-    knows how long it still runs: what is predicted, else as long as it has run. Jobs may still be
+    A job that grows or moves must save `margin` times what the change costs in the time that
+    it still runs: what is predicted, else as long as it has run. Jobs may still be
     made smaller or stopped for others, after `min_run_s`; a policy that lets them take turns
     may suspend them at any time. Where a change is made live, it is ten times what that takes if
     that is less than `min_run_s`. Policies that do not choose sizes are left alone.

@@ -49,7 +49,7 @@ def decide_among(policy: Policy, part: View) -> Plan:
 def cut_out(part: View, *, host: bool = False) -> Cut:
     """The same rows on nodes that have only the devices that they hold or that are free.
 
-    A row that shares a device with somebody who is not shown stays as it is, out of sight. With
+    A row that shares a device with a job that is not shown stays as it is, out of sight. With
     `host` CPUs and memory are what is left of them, else each device's equal part.
     """
     rows = _apart(part)
@@ -129,7 +129,7 @@ def _usual(free: Capacity, node: NodeId, gpus: tuple[int, ...], sharing: Sharing
 
 
 def _apart(part: View) -> Bools:
-    """Rows that hold no device together with somebody who is not among the rows."""
+    """Rows that hold no device together with a job that is not among the rows."""
     claims: dict[Device, float] = {}
     for row in range(len(part.table)):
         for device, share in _claims(part, row):

@@ -174,7 +174,7 @@ class Astraea:
         follows = self._follows(view.now)
         in_lease = (rows.ran - rows.leased)[rows.running & view.preemptible()]
         if (in_lease >= self.lease - EPS).any():
-            return follows  # somebody was passed over
+            return follows  # a job was passed over
         if not waiting.any() and not (self._always_looks and rows.running.any()):
             return None
         until = [self.lease - in_lease]

@@ -68,7 +68,7 @@ class Turn:
     def _seat(
         self, row: int, spare: Sequence[int], used: float, allowed: float
     ) -> tuple[Allocation | None, float]:
-        """A place for a job with which so much is used, and the GPUs of those who made way."""
+        """A place for a job with which so much is used, and the GPUs of jobs that made way."""
         on = self._place(row) if used <= allowed + SLACK else None
         if on is None and self._is_new(row):
             return self._displace(row, spare, used - allowed)

@@ -118,7 +118,7 @@ def _starves(order: Order, size: Size, place: Place, admit: Admit) -> str:
 
 
 def _taxonomy(order: Order, size: Size, place: Place, admit: Admit, share: Share) -> tax.Taxonomy:
-    """Each question is answered by the part that decides it; knowledge is everybody's."""
+    """Each question is answered by the part that decides it; knowledge is shared by all parts."""
     who, how, where = order.about.taxonomy, size.about.taxonomy, place.about.taxonomy
     known, preempts = tax.Knowledge.NOTHING, tax.Preemption.NEVER
     for part in (order, size, place, admit, share):

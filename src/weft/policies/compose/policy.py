@@ -79,7 +79,7 @@ class Compose:
 
 
 def _decide_rigid(view: View, parts: Joined) -> Plan:
-    """Everybody in the size it asks for, one after the other."""
+    """Each job in the size it asks for, one after the other."""
     place = parts.place.placer(view)
     if not parts.shares and (plan := parts.order.settle(view, place)) is not None:
         return plan
@@ -114,7 +114,7 @@ def _decide_sizes(view: View, parts: Joined) -> Plan:
 
 
 def _choose_among(view: View, parts: Joined, chosen: Bools, memory: object) -> Sizes:
-    """Sizes for those who take part, as if the others had left."""
+    """Sizes for the jobs that take part, as if the others had left."""
     mark = view.free.mark()
     for row in np.flatnonzero(~chosen & view.running()).tolist():
         if (on := view.allocation(row)) is not None:

@@ -291,7 +291,7 @@ def _emptiest(book: Occupancy, threshold: float) -> NodeId | None:
 
 
 def _evacuation(book: Occupancy, node: NodeId) -> dict[JobId, NodeId] | None:
-    """Where each job of a node would go, largest first, without oversubscribing anybody."""
+    """Where each job of a node would go, largest first, without oversubscribing any node."""
     units = book.units(node)
     if any(not _single(book, job) or book.pinned(job) for job in units):
         return None

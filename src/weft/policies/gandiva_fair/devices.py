@@ -1,6 +1,6 @@
 """Which of a server's GPUs jobs are bound to: one that sleeps goes on where it sleeps.
 
-Stride divides the time of each GPU among those who sleep on it, so every GPU should carry the same
+Stride divides the time of each GPU among the jobs on it, so every GPU should carry the same
 tickets. New jobs begin where fewest are, and jobs that can leave without a loss move there.
 """
 
@@ -93,7 +93,7 @@ def free_one(
 def allocate(
     view: View, homes: Homes, bound: Bindings, chosen: Sequence[JobId]
 ) -> dict[JobId, Allocation]:
-    """Devices for those who run: where they were, else any of the server's."""
+    """Devices for running jobs: where they were, else any of the server's."""
     held, free, index = view.held(), view.free, view.cluster.index
     for on in held.values():
         free.give(on)

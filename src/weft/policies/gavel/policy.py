@@ -261,7 +261,7 @@ def rank_units(book: Accounts, runs: Bools) -> Floats:
 
 
 def due_first(book: Accounts, priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Every kind to those with a share of it; then what is left to anybody."""
+    """Every kind to those with a share of it; then what is left to any job."""
     queues = [(kind, best_first(book, priority, kind)) for kind in order]
     for kind, queue in queues:
         yield from ((int(u), kind) for u in queue if priority[u, kind] > 0.0)
@@ -300,7 +300,7 @@ def place_turns(
 ) -> dict[Turn, dict[JobId, Allocation]]:
     """Devices for every turn: the same as before where possible, else on the fewest nodes.
 
-    The ledger must have taken back what everybody held.
+    The ledger must have taken back what all jobs held.
     """
     done: dict[Turn, dict[JobId, Allocation]] = {}
     for turn in turns:

@@ -168,7 +168,7 @@ class _Book:
     def _onward(self, device: Device, session: Session) -> None:
         key, now = self._devices.key(device), self._devices.view.now
         stretches = self._stretches(device)
-        if stretches is None:  # somebody has not measured yet
+        if stretches is None:  # a job has not measured yet
             self.sessions[key] = Session(
                 session.jobs,
                 session.asked,

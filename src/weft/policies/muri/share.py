@@ -182,7 +182,7 @@ class Placement:
         return {job: on for job, on in self._view.held().items() if job not in moved}
 
     def _place_groups(self, chosen: Sequence[Group]) -> dict[JobId, Allocation]:
-        """Everybody in place: where a member already is, if that leaves room for all."""
+        """All jobs in place: where a member already is, if that leaves room for all."""
         by_size = sorted(chosen, key=lambda g: -self._queue.job(g.rows[0]).demand.gpus)
         kept: dict[int, Allocation] = {}
         for group in by_size:

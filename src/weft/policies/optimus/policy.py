@@ -68,7 +68,7 @@ class Optimus:
             "optimus", "Peng et al. 2018", self.interval, WHERE, needs=needs, also=also
         )
 
-    stops = False  # the least size goes to everybody first
+    stops = False  # the least size goes to all jobs first
 
     def choose_sizes(self, view: View) -> Sizes:
         """Least sizes and growth, of jobs that reduce among themselves."""
@@ -239,7 +239,7 @@ def _seconds(left: float, asked: int, most: int, speed: Floats) -> Floats:
 # ---- Jobs of workers and parameter servers: one more task, again and again, where it saves
 # most
 #
-# Everybody gets one of each first, in queue order; then the best next task of all jobs, by the
+# Each job gets one of each first, in queue order; then the best next task of all jobs, by the
 # time it saves for what it takes of its dominant resource. Small jobs are placed first, each on
 # the fewest nodes that hold it evenly; one that does not fit whole shrinks to what does.
 

@@ -90,7 +90,7 @@ def _missing(window: Window, counts: Counts) -> Floats:
 
 
 def _exchange(window: Window, runs: Bools, kappa: float, longest: float) -> Bools:
-    """Each round to those who are worth most in it, as long as that helps.
+    """Each round to the jobs that are worth most in it, as long as that helps.
 
     The last rounds change first: early ones are those that come to pass before the next plan.
     """

@@ -13,7 +13,7 @@ EPS = 1e-9
 
 
 def place_rounds(counts: Counts, gangs: Floats, gpus: float, rounds: int, order: Rows) -> Bools:
-    """Jobs x rounds: round by round those who must run in all that is left, then as in `order`.
+    """Jobs x rounds: round by round jobs that must run in all that is left, then as in `order`.
 
     With single GPUs every job gets its count: jobs that must run always fit, for all counts
     together do. Gangs may leave gaps, and a job then gets fewer rounds; fillers take those.

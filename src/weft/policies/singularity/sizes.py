@@ -1,4 +1,4 @@
-"""How many devices every job gets: guarantees first, then everybody's least, then the rest."""
+"""How many devices every job gets: guarantees first, then the least of each, then the rest."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def _place_offers(
 def _something(
     view: View, offered: Found, density: Floats, room: Room
 ) -> dict[JobId, Allocation | None]:
-    """On an idle cluster that holds no size of anybody as a whole: what fits of the best."""
+    """On an idle cluster that holds no whole size of any job: what fits of the best."""
     for i in np.argsort(-density, kind="stable").tolist():
         size = offered.sizes[i]
         if size.tasks is not None:

@@ -88,7 +88,7 @@ class Themis:
             raise InvalidConfig(f"themis: spread={self.spread:g} must be 1 or more")
 
     def decide(self, view: View) -> Plan:
-        """Take back what leases ended on, if anybody else wants it; auction what is free."""
+        """Take back what leases ended on, if another app wants it; auction what is free."""
         kept = recall(view, ThemisMemory)
         names = list(map(name_app, view.table.jobs))
         crowd = kept.crowd.advance(view.now, list(dict.fromkeys(names)))
@@ -266,7 +266,7 @@ def _add_one(
     return place is not None
 
 
-# ---- The arbiter: who sees an offer, and the partial allocation among those who bid
+# ---- The arbiter: which apps see an offer, and the partial allocation among bidders
 #
 # Partial allocation (Cole, Gkatzelis and Goel, EC 2013) gives every bidder a part of its share
 # of the proportionally fair division; the rest is withheld, as the price of what its presence

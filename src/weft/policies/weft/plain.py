@@ -1,7 +1,7 @@
 """Where nothing is elastic: an order decides which jobs run, and no program is needed.
 
 All jobs have one size and there is one kind of GPU. The job that needs the fewest GPU-seconds for
-one more end goes first, a start counted for those who wait; a gang that small ones keep out goes
+one more end goes first, a start counted for waiting jobs; a gang that small ones keep out goes
 before all of them where more jobs end by that. A job that has waited many times as long as it ran
 goes first for a while: predictions err, and a short job that is taken for a long one must not wait
 for all others. All this is looked at again when an estimate turns out wrong.
@@ -42,7 +42,7 @@ def decide_plain(
     """Those that end soonest for the GPUs they take run; jobs that may not be stopped stay.
 
     `explained` are the numbers of jobs that waited before. The plan has no memory; estimates and
-    the numbers of those who wait from now on are to be kept.
+    the numbers of jobs that wait from now on are to be kept.
     """
     if not view.table.waiting:
         return Plan(), before, NOBODY

@@ -48,7 +48,7 @@ def choose_alone(values: Values, held: Floats, start: Start) -> Choice:
     """Every job on devices of its own.
 
     A waiting job without a place for its size, since what is free is in pieces, gives it up, and so
-    does everybody who waits without a place: they would be tried in turn and find none either, or
+    do all jobs that wait without a place: they would be tried in turn and find none either, or
     elastic jobs would fill the pieces that a plain job waits for.
     """
     view, worth = values.view, values.of(held)
@@ -87,7 +87,7 @@ def solve(
 
 
 def find_wanted(configs: tuple[Config, ...], answer: Answer) -> dict[int, Config]:
-    """Sizes by row, of those who get any."""
+    """Sizes by row, of jobs that get any."""
     return {row: configs[size] for row, size in enumerate(answer.pick.tolist()) if size >= 0}
 
 

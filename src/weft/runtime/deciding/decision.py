@@ -41,7 +41,7 @@ PAUSE = 1.0  # times what a decision took: at most half of a processor's time is
 LONGEST_S = 1.0
 AGAIN_S = (5.0, 30.0)  # until a policy that failed is asked again; then it is given up
 RECENT = 1_000  # decisions whose numbers are kept for those who ask
-NOBODY_S = 60.0  # until somebody is asked again where even the safe order failed
+NOBODY_S = 60.0  # until a policy is asked again where even the safe order failed
 
 
 @frozen

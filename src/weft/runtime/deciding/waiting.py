@@ -67,7 +67,7 @@ class Waits:
     `nodes` are all machines, those that are away too, and `words` what is the matter with those.
     `trouble` is why no policy decides, empty if one does; `failing` what is wrong with the
     policy while a safe order stands in for it. `kept_back` are jobs
-    that no policy is asked about yet, `doubted` those who could start whatever was said of them,
+    that no policy is asked about yet, `doubted` those that could start despite their reason,
     and `first` is the oldest of the waiting jobs with the highest priority. `windows` are
     devices that are kept for a tenant or for no one. `idles` is why the policy itself, without
     the rules around it, may leave devices idle.

@@ -125,7 +125,7 @@ Asked = deque[tuple[Event, asyncio.Future[None] | None]]
 
 
 def answer_all(asked: Asked) -> None:
-    """It is on disk: tell those who wait, and forget it."""
+    """It is on disk: notify the callers that wait, and forget it."""
     for _, answer in asked:
         if answer is not None and not answer.done():
             answer.set_result(None)
@@ -133,7 +133,7 @@ def answer_all(asked: Asked) -> None:
 
 
 def fail_all(asked: Asked, error: BaseException) -> None:
-    """Tell those who wait that it is not done."""
+    """Notify the callers that wait that it is not done."""
     for _, answer in asked:
         if answer is not None and not answer.done():
             answer.set_exception(error)

@@ -71,7 +71,7 @@ class FirmPromises:
         return min(done_s / seconds, 1.0) if seconds >= TOLD_S else None
 
     def pause(self) -> None:
-        """Somebody is measured alone: that is not held against anybody."""
+        """A job is measured alone: that does not count against the others."""
         self._counted.clear()
 
     def _count(self, now: float, holders: list[Resident], speeds: Speeds) -> None:
@@ -117,7 +117,7 @@ LONGEST_PROBE_S = 3.0  # where others begin to train meanwhile
 PROBE_PART = 0.02  # of the time
 FIRST_APART_S = 30.0  # between the first two of a job; later they are twice as far apart each time
 AGAIN_S = 5.0  # after one that told nothing
-FIRST_PROBES_S = 4.0  # at once, where somebody was promised something
+FIRST_PROBES_S = 4.0  # at once, where a job was promised something
 WORTH = 1.05  # what residents must do together; with turns it is 1
 TURN_S = 5.0  # at least
 ALONE_S = 1.2  # the least to tell how fast a job is alone

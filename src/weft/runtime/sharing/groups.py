@@ -1,9 +1,9 @@
 """Chooses the jobs that run at once, so that none is slower than promised for long.
 
-Everybody runs until that is known to have cost somebody a few seconds of its promise. From then on
+All jobs run until that is known to have cost one a few seconds of its promise. From then on
 it is protected: it runs only beside others that were not seen to slow it by more, and the others
 wait meanwhile, frozen. The job that needs the device for the shortest time goes first, as far as
-steps tell. Where the device would do less work that way than with everybody at once, all run: a
+steps tell. Where the device would do less work that way than with all at once, all run: a
 promise that makes its holder wait for longer than it slows it is worth nothing to it.
 """
 
@@ -22,7 +22,7 @@ PATIENCE_S = 120.0  # of a frozen job: then it goes first
 SHORT_S = 16.0  # shorter ones count as alike
 AIM = 0.96  # of a promised slowdown: speeds go up and down
 WORTH = 1.05  # what a group must do together; one after the other it is 1
-KEPT = 0.95  # of what everybody does at once: a group that keeps promises does as much
+KEPT = 0.95  # of what all do at once: a group that keeps promises does as much
 
 Protected = Collection[JobId]  # whose promise is kept
 
@@ -109,7 +109,7 @@ class Groups:
 
 
 def is_worth(group: frozenset[JobId], working: Mapping[JobId, Resident], speeds: Speeds) -> bool:
-    """Whether the device does about as much for a group as for everybody at once."""
+    """Whether the device does about as much for a group as for all at once."""
     everybody = frozenset(working)
     at_once = [speeds.pace_in(everybody, job) for job in everybody]
     known = [pace for pace in at_once if pace is not None]

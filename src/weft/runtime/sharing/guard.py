@@ -80,7 +80,7 @@ class SharingGuard(Repeated):
             super().open()
 
     async def close(self) -> None:
-        """Wake everybody and leave."""
+        """Wake all jobs and leave."""
         await super().close()
         for task in self._saying:
             task.cancel()
@@ -136,7 +136,7 @@ class SharingGuard(Repeated):
         await self._apply(frozen, {attempt for rows in there.values() for attempt in rows})
 
     def _describe(self, job: Job, number: int, measured: Measured, age_s: float) -> Resident:
-        """A job with what it asked to be promised, else with what everybody is."""
+        """A job with what it asked to be promised, else with the default."""
         programs = self._driver.scheduler.knowledge.programs
         promise = job.slowdown if programs is None else programs.promise(job)
         firm = job.slowdown is not None

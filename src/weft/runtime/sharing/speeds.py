@@ -10,7 +10,7 @@ from weft.core.knowledge.measured import Measured
 from weft.core.model.job import JobId
 from weft.frozen import frozen
 
-SETTLE_S = 0.3  # after somebody was frozen or woken: kernels in flight end
+SETTLE_S = 0.3  # after a job was frozen or woken: kernels in flight end
 WARM_S = 3.0  # after its first step a job compiles, fills caches, grows its memory
 BRISK_S = 1.0  # after its first step the speed of a job means something
 TOGETHER_S = 2.0  # the least to tell how fast jobs are together

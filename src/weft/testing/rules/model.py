@@ -176,7 +176,7 @@ class Moment:
     # ---- what is one's own
 
     def _owner_is_about_to_start(self, job: Job, kind: str) -> bool:
-        """Whether somebody waits within its own for what others hold, so that no one borrows it."""
+        """Whether a tenant waits within its own for what others hold, so that no one borrows it."""
         for other in self.waiting:
             borrowed = self._borrowed(other, aged=False)
             if other.id == job.id or not self._is_within(other, self._line(other.tenant)):

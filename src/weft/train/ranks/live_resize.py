@@ -167,7 +167,7 @@ class LiveResize:
     def switch(self, job: Resizable, ended: float, step: int) -> bool | None:
         """After a step that all old ranks agreed on: go to the next epoch.
 
-        True if it was adopted, False if everybody trains on as before, None if this rank has left.
+        True if it was adopted, False if all ranks train on as before, None if this rank has left.
         `ended` is when the step was over, by the monotonic clock.
         """
         plan, formed = self._plan, self._formed

@@ -143,7 +143,7 @@ class Tokens:
 
     @property
     def connected(self) -> bool:
-        """Whether somebody hands out tokens."""
+        """Whether there is a coordinator of tokens."""
         return self._line is not None
 
     def acquire(self, *tokens: str) -> float:
@@ -164,7 +164,7 @@ class Tokens:
         return took
 
     def release(self, *tokens: str, used_s: float) -> None:
-        """The stage is over. A lease of several stages is kept unless somebody waits for it."""
+        """The stage is over. A lease of several stages is kept unless another job waits for it."""
         with self._lock:
             lease = self._leases.get(tokens)
             if lease is None:

@@ -84,7 +84,7 @@ class Gfs(Wrapper):
 
     @property
     def about(self) -> About:
-        """The inner policy's; it must be shown everybody."""
+        """The inner policy's; it must be shown all jobs."""
         about = may_idle(self.inner.about, IDLES)
         return replace(about, whole=True, starves=about.starves or "guaranteed jobs without end")
 
@@ -118,7 +118,7 @@ class Gfs(Wrapper):
         )
 
     def _promises(self, view: View, kept: GfsMemory) -> dict[JobId, str]:
-        """What spot jobs that somebody asks about are promised, and how well that was kept."""
+        """What spot jobs that are asked about are promised, and how well that was kept."""
         rows = [view.table.find(job) for job in view.asked]
         jobs = [view.job(row) for row in rows if row is not None and view.job(row).spot]
         hours = kept.total.kept + kept.total.broken
@@ -133,7 +133,7 @@ class Turn:
 
     def __init__(self, rules: Gfs, view: View, known: GfsMemory, spot: Bools) -> None:
         self._rules, self._view, self._spot = rules, view, spot
-        # What stands around other policies leaves this one alone, which must be shown everybody.
+        # What stands around other policies leaves this one alone, which must be shown all jobs.
         self._policy = Priority(rules.inner)
         self._firm = keep_promises(self._policy, view)
         filler = (view.table.column(Column.TIER) == float(Tier.OPPORTUNISTIC)) & ~spot

@@ -150,7 +150,7 @@ class Turn:
     # ---- running jobs
 
     def whole(self) -> Plan:
-        """Every virtual cluster, then everybody who takes what is idle."""
+        """Every virtual cluster, then the jobs that take idle cells."""
         jobs = self._view.table.jobs
         guests = np.zeros(len(jobs), dtype=bool)
         guests[list(self._guests)] = True

@@ -2,8 +2,8 @@
 
 Every tenant has GPUs of its own, and so may groups of tenants. Jobs within their tenant's own start
 first, taking back what others run on beyond theirs; then jobs within their group's; what is
-left is lent to anybody, first to the tenant that has used least for its weight of late. A job that
-was started is left alone for a while before it has to give way.
+left is lent to any tenant, first to the tenant that has used least for its weight of late. A job
+that was started is left alone for a while before it has to give way.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class _Turn:
         return mask & ~self._is_promised()
 
     def _is_promised(self) -> Bools:
-        """Rows on devices that somebody more entitled waits for."""
+        """Rows on devices that a more entitled tenant waits for."""
         if not self._promised:
             return np.zeros(len(self._view.table), dtype=bool)
         held = [() if on is None else devices_of(on) for on in self._view.table.allocations]

@@ -88,8 +88,8 @@ class Quota(Wrapper):
 
     `limits` are `tenant=8` and `tenant@kind=4`, `weights` are `tenant=2`, joined by `/`. A
     tenant below its share may start one gang across it, so that large gangs are not shut out;
-    what no tenant below its share can use goes to anybody. A policy that divides by weights itself
-    is shown them, and left to it.
+    what no tenant below its share can use goes to any tenant. A policy that divides by weights
+    itself is shown them, and left to it.
     """
 
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Quota(Wrapper):
         return _add_reasons(view, plan, shape, known)
 
     def _has_room(self, view: View, rules: Rules, plan: Plan, shape: Shape) -> bool:
-        """Whether somebody was kept from starting by a limit that leaves room for it after all."""
+        """Whether a job was kept from starting by a limit that leaves room for it after all."""
         resized = Controls.COUNT in self.about.controls
         check = Check(view, plan, rules, {}, resized=resized)
         check.count()

@@ -1,6 +1,6 @@
 """Reservations, maintenance and drained devices, around any policy.
 
-What is kept for others is taken in the ledger before the policy is asked, as if somebody held it;
+What is kept for others is taken in the ledger before the policy is asked, as if it were held;
 jobs that may use it are asked about first. Jobs in the way when a window begins are stopped,
 unless it may run to its end.
 """
@@ -187,7 +187,7 @@ class _Turn:
         """What the policy says about these rows beside what was decided, with windows kept.
 
         No job is given what is kept from it: not by a move, and not in the place of a job that may
-        stay there. Where the policy would, fewer are in its sight the next time: those who may use
+        stay there. Where the policy would, fewer are in its sight the next time: those that may use
         the same alone, and where none of these starts so, no job on what is kept from any job.
         """
         view, now = self._view, self._view.now

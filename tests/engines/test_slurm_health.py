@@ -118,10 +118,10 @@ def aside(client: httpx.Client) -> dict[tuple[str, int], str]:
 
 
 def where(client: httpx.Client, job: str) -> set[tuple[str, int]]:
-    told = get(client, f"/jobs/{job}")
-    if told["state"] != "running":
+    answer = get(client, f"/jobs/{job}")
+    if answer["state"] != "running":
         return set()
-    return {(part["node"], gpu) for part in told["allocation"] for gpu in part["gpus"]}
+    return {(part["node"], gpu) for part in answer["allocation"] for gpu in part["gpus"]}
 
 
 def moved(client: httpx.Client, job: str, away_from: Iterable[tuple[str, int]]) -> bool:

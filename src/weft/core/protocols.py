@@ -259,7 +259,7 @@ class Engine(Protocol):
         """Let no process of a started attempt run; what it holds on its devices it keeps.
 
         On return it is so; EngineError if it could not be done, and then they run. It stays so
-        until everybody (`by`) who asked has called `thaw`. Again changes nothing.
+        until every caller (`by`) that asked has called `thaw`. Again changes nothing.
         """
         ...
 
@@ -268,7 +268,7 @@ class Engine(Protocol):
         ...
 
     async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
-        """Take back what was asked for `by` somebody; an attempt that nobody wants asleep runs.
+        """Take back what was asked for `by` somebody; an attempt that no one wants asleep runs.
 
         EngineError while it cannot, such as when its devices have no room: it is tried again.
         """

@@ -47,7 +47,7 @@ class DeviceFaults(_Windows):
         self._faults: dict[str, str] = {str(name): str(why) for name, why in (stored or {}).items()}
 
     async def look(self) -> None:
-        """Set aside what has a fault that nobody saw yet; use again what has none after all."""
+        """Set aside what has a new fault; use again what has none after all."""
         quotas, faults = self._quotas(), dict(self._faults)
         for node, devices in self._engine.health.devices.items():
             for device in devices:

@@ -76,7 +76,7 @@ class FleetLoop(AttemptLoop[Run]):
             for machine in self.machines.values()
             if machine.health is not Health.UP
         ]
-        devices = {name: self.board.devices(one.node) for name, one in self.machines.items()}
+        devices = {name: self.board.devices(at.node) for name, at in self.machines.items()}
         what = (not troubles, "; ".join(troubles), tuple(out_of_use), self._taken())
         seen = {name: some for name, some in devices.items() if some}
         return EngineHealth(*what, seen, self._closings(), self._pools())
@@ -179,7 +179,7 @@ class FleetLoop(AttemptLoop[Run]):
             await self.channel.send(asked.files)
         except (OSError, WireError) as error:
             raise EngineError(f"{gang.job}@{gang.attempt} cannot be asked: {error}") from error
-        for folder in asked.unclaimed:  # no agent will come: there is nobody to leave with grace
+        for folder in asked.unclaimed:  # no agent will come, so there is nothing to stop gracefully
             run.watch.revoke(folder)
         return len(asked.unclaimed) == len(gang.parts)
 

@@ -32,7 +32,7 @@ class Part:
     """One node's share of an attempt; `folder` is where its agent finds its `spec.json`.
 
     `gpus` are device numbers where the manager takes them exactly, else only their number counts.
-    `cpus` and `mem_gb` are 0 where nobody asked. `device` is what its GPUs are called there, where
+    `cpus` and `mem_gb` are 0 where not requested. `device` is what its GPUs are called there, where
     that differs between nodes. `numbers` are what its agent knows the ranks on these devices by;
     none: counted from the first part on.
     """
@@ -108,7 +108,7 @@ class Health(StrEnum):
 
 @frozen
 class Closing:
-    """A time from which nobody of ours may use a node, and its end; seconds since the epoch."""
+    """A time from which none of our jobs may use a node, and its end; seconds since the epoch."""
 
     name: str
     start: float

@@ -134,7 +134,7 @@ def read_jobs(text: str) -> list[tuple[str, SlurmJob]]:
     for line in text.splitlines():
         words = line.split("|", 7)
         if len(words) != 8 or not words[5].isdigit():
-            continue  # the rest of a comment of several lines, of nobody's job
+            continue  # the rest of a comment of several lines, not a job of ours
         name, state, reason, nodes, gres, uid, wanted, comment = words
         why = "" if reason == "None" else reason
         gpus = read_gres(gres)[1]

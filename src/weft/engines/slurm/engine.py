@@ -108,7 +108,7 @@ class SlurmEngine(FleetEngine):
             )
         if self.submit_as == "person" and (self.mode == "pilot" or not self.users):
             raise InvalidConfig(
-                "slurm: nobody can submit as a person here",
+                "slurm: jobs cannot be submitted as their users here",
                 hint="submit_as=person needs mode=native and `weft serve --users FILE`",
             )
         return bool(self.users) and self.mode == "native" and self.submit_as != "service"

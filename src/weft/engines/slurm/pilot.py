@@ -91,7 +91,7 @@ class PilotSlurm:
         while time.monotonic() < until and any(
             machine.health is Health.DOWN for machine in machines
         ):
-            await asyncio.sleep(0.2)  # nodes that nobody else has are held in a second or two
+            await asyncio.sleep(0.2)  # idle nodes are held in a second or two
             machines = await self.nodes()
 
     @property
@@ -129,7 +129,7 @@ class PilotSlurm:
         machine = replace(node.machine, tenant=tenant, closings=closings)
         if machine.health is not Health.UP or (pilot and pilot.state in RUNNING):
             return machine
-        why = pilot.reason if pilot else "nobody holds it"
+        why = pilot.reason if pilot else "no pilot holds it"
         return replace(machine, health=Health.DOWN, reason=f"its allocation waits: {why}")
 
     def _tenant(self, node: NodeId) -> str:

@@ -269,7 +269,7 @@ class Kubelet:
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/secrets"
         names = [source["secretRef"]["name"] for source in container.get("envFrom") or ()]
         held = [self.api.get(f"{path}/{name}")["data"] for name in names]
-        return {key: b64decode(text).decode() for one in held for key, text in one.items()}
+        return {key: b64decode(text).decode() for secret in held for key, text in secret.items()}
 
     def value(self, item: Object, pod: Object) -> str:
         if "valueFrom" not in item:

@@ -200,13 +200,13 @@ class KubernetesCluster:
 
         def ready() -> bool:
             items = self.api.get("/api/v1/nodes")["items"]
-            said = [
-                one["status"]
+            statuses = [
+                condition["status"]
                 for node in items
-                for one in node["status"].get("conditions") or ()
-                if one["type"] == "Ready"
+                for condition in node["status"].get("conditions") or ()
+                if condition["type"] == "Ready"
             ]
-            return len(items) >= len(self.nodes) and all(one == "True" for one in said)
+            return len(items) >= len(self.nodes) and all(status == "True" for status in statuses)
 
         wait_until(ready, "all nodes are Ready")
         time.sleep(CALM_S)
@@ -333,9 +333,9 @@ class KubernetesCluster:
         path = self.folder / "ports.json"
         ports: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
         if name not in ports:
-            with socket.socket() as one:
-                one.bind(("127.0.0.1", 0))
-                ports[name] = one.getsockname()[1]
+            with socket.socket() as sock:
+                sock.bind(("127.0.0.1", 0))
+                ports[name] = sock.getsockname()[1]
             path.write_text(json.dumps(ports))
         return ports[name]
 

@@ -61,10 +61,10 @@ print("TUNED", found.metrics["score"], os.environ["WEFT_WORKERS"], flush=True)
 
 
 @pytest.mark.parametrize(
-    ("script", "told"), [(TRAIN, "TRAINED 3 2 2"), (TUNE, "TUNED 9 2")], ids=["train", "tune"]
+    ("script", "expected"), [(TRAIN, "TRAINED 3 2 2"), (TUNE, "TUNED 9 2")], ids=["train", "tune"]
 )
 def test_it_has_as_many_workers_as_weft_gave_and_goes_on_where_it_was(
-    script: str, told: str, tmp_path: Path
+    script: str, expected: str, tmp_path: Path
 ) -> None:
     for module in ("ray", "pyarrow", "tensorboardX"):
         pytest.importorskip(module, reason=f"{module} is not installed: {INSTALL}")
@@ -83,6 +83,6 @@ def test_it_has_as_many_workers_as_weft_gave_and_goes_on_where_it_was(
         wait_until(lambda: get(client, f"/jobs/{job}")["state"] in ended, "it ends", 900.0)
 
         printed = [*(tmp_path / "state").rglob("rank-0.log")]
-        said = "\n".join(path.read_text()[-3000:] for path in sorted(printed))
-        assert get(client, f"/jobs/{job}")["state"] == "succeeded", said
-        assert told in said
+        output = "\n".join(path.read_text()[-3000:] for path in sorted(printed))
+        assert get(client, f"/jobs/{job}")["state"] == "succeeded", output
+        assert expected in output

@@ -58,8 +58,10 @@ def objects(values: Mapping[str, Any], tmp_path: Path) -> Named:
         scope = {"Values": chosen, "Release": {"Namespace": "ml"}}
         files = sorted((CHART / "templates").iterdir())
         text = "\n---\n".join(render(path.read_text(), scope) for path in files)
-    documents = [one for one in yaml.safe_load_all(text) if one]
-    return {f"{one['kind']}/{one['metadata']['name']}": one for one in documents}
+    documents = [document for document in yaml.safe_load_all(text) if document]
+    return {
+        f"{document['kind']}/{document['metadata']['name']}": document for document in documents
+    }
 
 
 def render(text: str, scope: Mapping[str, Any]) -> str:
@@ -85,8 +87,8 @@ def _block(text: str, at: int, scope: Mapping[str, Any]) -> tuple[str, int]:
             key, value = (name.strip() for name in names.split(","))
             begin = at
             _, at = _block(text, begin, {**scope, key: "", value: defaultdict(str)})
-            for one, other in sorted(_value(source, scope).items()):
-                out += _block(text, begin, {**scope, key: one, value: other})[0]
+            for item, other in sorted(_value(source, scope).items()):
+                out += _block(text, begin, {**scope, key: item, value: other})[0]
         else:
             out += str(_value(code, scope))
     return out + text[at:], len(text)
@@ -126,7 +128,9 @@ def test_the_configuration_is_valid_and_pods_see_what_the_service_mounts(
     assert defaults.get("policy") == ("fifo" if values else None)  # else the service's own
     pod = there["Deployment/weft"]["spec"]["template"]["spec"]
     (mount,) = read_mounts("", Path(defaults["state"]))
-    assert mount.path in [one["mountPath"] for one in pod["containers"][0]["volumeMounts"]]
+    assert mount.path in [
+        volume_mount["mountPath"] for volume_mount in pod["containers"][0]["volumeMounts"]
+    ]
     assert f"PersistentVolumeClaim/{mount.claim}" in there
 
 
@@ -154,7 +158,10 @@ def test_values_choose_what_there_is(tmp_path: Path) -> None:
 
 def test_the_rights_are_those_of_the_manifests(tmp_path: Path) -> None:
     text = (DEPLOY / "kubernetes" / "rbac.yaml").read_text()
-    rules = {f"{one['kind']}/{one['metadata']['name']}": one for one in yaml.safe_load_all(text)}
+    rules = {
+        f"{document['kind']}/{document['metadata']['name']}": document
+        for document in yaml.safe_load_all(text)
+    }
 
     there = objects({}, tmp_path)
 

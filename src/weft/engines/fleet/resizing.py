@@ -78,10 +78,10 @@ class GangChanges:
         if roster.change is None:
             return
         request = read_json(roster.parts[0].folder / CHANGE) or {}
-        told = request if request.get("epoch") == roster.change.epoch else {}
+        pending = request if request.get("epoch") == roster.change.epoch else {}
         run.changing = Changing(roster.change, RESIZE_LIMIT_S, now)
-        run.changing.asked = now if "form" in told or "drop" in told else 0.0
-        run.changing.dropping = "drop" in told
+        run.changing.asked = now if "form" in pending or "drop" in pending else 0.0
+        run.changing.dropping = "drop" in pending
         run.changing.refused = run.asked
         self.loop.spawn(self._submit(run, run.changing))
 
@@ -138,7 +138,7 @@ class GangChanges:
         return [part.folder / SPEC for part, _ in specs]
 
     async def _submit(self, run: Run, changing: Changing) -> None:
-        """Until the manager has those that join, refuses them, or nobody wants them any more."""
+        """Until the manager has those that join, refuses them, or they are no longer wanted."""
         gang = changing.change.extension
         while gang is not None and run.changing is changing and not changing.refused:
             if changing.failed or changing.superseded:

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 NODES = "/api/v1/nodes"
-ENDED_S = 300.0  # how long pods that have ended stay, for who wants to look at them
+ENDED_S = 300.0  # how long pods that have ended stay, for people who want to look at them
 UNPULLED_S = 300.0  # how long an image may fail to be pulled
 STUCK_S = 20.0  # a pod that is there so long after its grace time is on a node that is gone
 # While the server was away no kubelet could show that it lives: nodes that were well before are not
@@ -96,7 +96,9 @@ class KubernetesCluster:
     ) -> None:
         self._api, self._site, self._machines = api, site, machines
         sites = tenants or {"": site}
-        self._spaces = {tenant: Namespace(api, one, tenant) for tenant, one in sites.items()}
+        self._spaces = {
+            tenant: Namespace(api, own_site, tenant) for tenant, own_site in sites.items()
+        }
         self._nodes: Watching | None = None
         self._slices: Watching | None = None
         self._listed: Sequence[Object] = ()
@@ -116,7 +118,7 @@ class KubernetesCluster:
 
     @property
     def job_objects(self) -> WeftJobs | None:
-        """Jobs that are applied to its namespaces; None where nobody looks at them."""
+        """Jobs that are applied to its namespaces; None where they are not watched."""
         return WeftJobs(self._spaces.values(), OTHERS) if self._site.weft_jobs else None
 
     # ---- life
@@ -205,12 +207,12 @@ class KubernetesCluster:
         return machines
 
     def _believe(self, machine: Machine) -> Machine:
-        """A node that was well before the server was away, and that nobody has heard of since."""
+        """A node that was well before the server was away, and has not been seen since."""
         silent = machine.health is Health.DOWN and machine.node.id in self._well
         return replace(machine, health=Health.UP, reason="") if silent else machine
 
     def check(self, job: Job) -> None:
-        """Refuse a job of nobody's namespace, and one whose folder pods do not see."""
+        """Refuse a job whose tenant has no namespace, and one whose folder pods do not see."""
         space = self._space_of(job.tenant)
         mounts, launch = space.site.mounts, job.launch
         if launch is None:

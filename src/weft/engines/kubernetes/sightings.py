@@ -30,7 +30,7 @@ class PodState(StrEnum):
     RUNNING = "running"
     ENDED = "ended"
     TAKEN = "taken"  # ended by somebody else: evicted, refused by its kubelet
-    LOST = "lost"  # on a node that is gone: whether its processes run nobody can say
+    LOST = "lost"  # on a node that is gone: whether its processes run is unknown
 
 
 class PodSeen(NamedTuple):
@@ -120,7 +120,7 @@ def created_at(pod: Object) -> float:
 
 
 def ended_at(pod: Object) -> float | None:
-    """When its container ended, by the node's clock; None where nobody said."""
+    """When its container ended, by the node's clock; None where unknown."""
     for container in (pod.get("status") or {}).get("containerStatuses") or ():
         ended = (container.get("state") or {}).get("terminated") or {}
         if ended.get("finishedAt"):
@@ -141,7 +141,7 @@ def _ended(status: Object, node: NodeId) -> PodSeen:
 
 
 def _missing(pods: Sequence[Object]) -> list[PodSeen]:
-    """Parts that the gang once had and nobody has any more."""
+    """Parts that the gang once had and that are gone."""
     if not pods:
         return []
     notes = pods[0]["metadata"].get("annotations") or {}

@@ -78,8 +78,8 @@ def what_is_missing() -> str:
 def release() -> int:
     """Which one the API server is, of Kubernetes 1."""
     command = [str(server_folder() / SERVERS[0]), "--version"]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    return int(said.split(".")[1])
+    version = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    return int(version.split(".")[1])
 
 
 def why_no_scheduler() -> str:

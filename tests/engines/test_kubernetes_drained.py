@@ -56,9 +56,9 @@ def test_a_drain_waits_until_jobs_have_saved_and_left(
             evict(kubernetes, pods[0])
         assert not (tmp_path / "saved").exists()
         words = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=50s")
-        said = kubernetes.kubectl("drain", drained, *words)
+        printed = kubernetes.kubectl("drain", drained, *words)
 
-        assert "drained" in said or "evicted" in said
+        assert "drained" in printed or "evicted" in printed
         assert (tmp_path / "saved").read_text() == "saved\n"
         assert not running_pods(kubernetes, drained)
         wait_until(lambda: bool(running_where(service.job(job))), "it runs elsewhere")

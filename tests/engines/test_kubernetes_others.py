@@ -57,10 +57,10 @@ def others(kubernetes: KubernetesCluster) -> Iterator[dict[str, Object]]:
         spec = {"suspend": True, "template": template}
         body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
         made.append(kubernetes.api.create(JOBS, body))
-    yield {one["metadata"]["name"]: one for one in made}
-    for one in made:
-        path = JOBS if one["kind"] == "Job" else PODS
-        kubernetes.api.delete(f"{path}/{one['metadata']['name']}", grace_s=0)
+    yield {thing["metadata"]["name"]: thing for thing in made}
+    for thing in made:
+        path = JOBS if thing["kind"] == "Job" else PODS
+        kubernetes.api.delete(f"{path}/{thing['metadata']['name']}", grace_s=0)
 
 
 def test_weft_runs_its_own_pods_and_touches_no_others(
@@ -78,12 +78,12 @@ def test_weft_runs_its_own_pods_and_touches_no_others(
 
     listed = asyncio.run(life())
 
-    ours = [one for one in listed if one["metadata"]["name"] not in others]
+    ours = [thing for thing in listed if thing["metadata"]["name"] not in others]
     assert len(ours) == 2
-    for one in ours:
-        assert one["spec"]["schedulerName"] == "default-scheduler"
-        assert not [name for name in one["metadata"]["labels"] if "kueue" in name]
-        assert one["spec"]["nodeName"] in kubernetes.nodes
+    for thing in ours:
+        assert thing["spec"]["schedulerName"] == "default-scheduler"
+        assert not [name for name in thing["metadata"]["labels"] if "kueue" in name]
+        assert thing["spec"]["nodeName"] in kubernetes.nodes
     for name, before in others.items():
         path = JOBS if before["kind"] == "Job" else PODS
         assert kubernetes.api.get(f"{path}/{name}") == before

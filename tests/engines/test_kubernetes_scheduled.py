@@ -92,12 +92,12 @@ def run_a_gang(cluster: KubernetesCluster, made: KubernetesEngine) -> tuple[list
 
 def allocated(cluster: KubernetesCluster, pod: Object) -> list[tuple[str, str]]:
     """Driver and pool of each device that its claims have; none for a pod without claims."""
-    found = []
+    devices = []
     for used in pod["status"].get("resourceClaimStatuses") or ():
         claim = cluster.api.get(f"{CLAIMED}/resourceclaims/{used['resourceClaimName']}")
         results = claim["status"]["allocation"]["devices"]["results"]
-        found += [(str(one["driver"]), str(one["pool"])) for one in results]
-    return found
+        devices += [(str(entry["driver"]), str(entry["pool"])) for entry in results]
+    return devices
 
 
 def test_the_clusters_scheduler_binds_pods_to_the_nodes_that_weft_chose(
@@ -121,7 +121,7 @@ def test_pods_claim_devices_that_a_driver_published_and_the_scheduler_allocates(
     _, given = run_a_gang(published, made)
 
     templates = published.api.get(f"{CLAIMED}/resourceclaimtemplates")["items"]
-    named = [one["metadata"]["name"] for one in templates]
+    named = [entry["metadata"]["name"] for entry in templates]
     assert named == ["weft-gpu-nvidia-com-1", "weft-gpu-nvidia-com-2"]
     assert sorted(map(len, given.values())) == [1, 2]
     for node, devices in given.items():

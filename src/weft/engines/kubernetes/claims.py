@@ -61,7 +61,7 @@ def with_slices(
 
 def _published(slices: Sequence[Object], driver: str) -> Iterator[tuple[str, Object]]:
     """Whole devices that can be claimed, each with its node; of a pool the newest state alone."""
-    specs = [one["spec"] for one in slices if one["spec"]["driver"] == driver]
+    specs = [published["spec"] for published in slices if published["spec"]["driver"] == driver]
     newest: dict[str, int] = {}
     for spec in specs:
         pool = spec["pool"]
@@ -81,8 +81,11 @@ def _counted(node: Object, device: str, by_node: Mapping[str, Sequence[Object]])
     meta, status = node["metadata"], node.get("status") or {}
     holds = (there[0].get("capacity") or {}).get("memory") or {}
     memory_mib = round(quantity(str(holds.get("value", "0"))) / GIB * 1024)
-    said = {PRODUCT: _attribute(there[0], "productName"), device + MEMORY: str(memory_mib)}
-    labels = {**{name: text for name, text in said.items() if text}, **(meta.get("labels") or {})}
+    labelled = {PRODUCT: _attribute(there[0], "productName"), device + MEMORY: str(memory_mib)}
+    labels = {
+        **{name: text for name, text in labelled.items() if text},
+        **(meta.get("labels") or {}),
+    }
     allocatable = {**(status.get("allocatable") or {}), device: str(len(there))}
     return {
         **node,

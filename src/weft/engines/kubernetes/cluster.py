@@ -243,7 +243,8 @@ class KubernetesCluster:
                     gangs.setdefault(key, []).append(pod)
         self._note_times(gangs)
         machines = await self.nodes()
-        lost = {str(one.node.id): one.reason for one in machines if one.health is Health.DOWN}
+        down = [machine for machine in machines if machine.health is Health.DOWN]
+        lost = {str(machine.node.id): machine.reason for machine in down}
         every = [pod for pods in gangs.values() for pod in pods]
         gpus = {machine.node.id: machine.node.gpus for machine in machines}
         self._refusals.note(every, gpus, time.monotonic())

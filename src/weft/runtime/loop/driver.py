@@ -161,8 +161,7 @@ class Driver:
         """Submit jobs; they are on disk on return. Their time of submission is set here.
 
         They are `incoming` before anything else happens: code that counts a tenant's jobs sees
-        them. One that waits in vain is cancelled. InvalidConfig if it is there or can never run
-        here.
+        them. One that waits in vain is cancelled. InvalidConfig if it exists or can never run.
         """
         coming: list[Job] = []
         try:

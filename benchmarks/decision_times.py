@@ -80,7 +80,7 @@ def decide_s(policy: str, cluster: str, jobs: int = JOBS) -> tuple[float, float]
     fill = min(took)
     step(scheduler, 0.0, [Woken()])
     for turn in range(1, 6):
-        ends = [one.id for one, on in _pairs(scheduler) if on is not None][:8]
+        ends = [running.id for running, on in _pairs(scheduler) if on is not None][:8]
         fresh = [job(jobs + 8 * turn + i, 60.0 * turn) for i in range(len(ends))]
         done = [Finished(name, _attempt(scheduler, name)) for name in ends]
         step(scheduler, 60.0 * turn, [*done, *fresh])

@@ -98,7 +98,7 @@ def open_once(folder: Path, keep: Keep) -> dict[str, float]:
         took = {"seconds": time.perf_counter() - began, "cpu_s": time.process_time() - cpu}
         live.retention.keep = keep
         await live.retention.prune()
-        found = {
+        measured = {
             **took,
             "jobs": float(len(live.driver.ledger.jobs)),
             "events": float(live.driver.seq),
@@ -106,7 +106,7 @@ def open_once(folder: Path, keep: Keep) -> dict[str, float]:
             "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
         await live.close()
-        return found
+        return measured
 
     return asyncio.run(go())
 
@@ -165,11 +165,11 @@ def main() -> None:
         ]
         alone_mb = 0.0
         for label, folder, keep in opened[:3] if asked.waiting else opened:
-            found = in_process(folder, keep)
-            alone_mb = alone_mb or found["rss_mb"]
-            sizes = {**stored(folder), "memory": 1e6 * (found["rss_mb"] - alone_mb)}
-            found |= {f"{name} B/job": size / asked.jobs for name, size in sizes.items()}
-            numbers = "  ".join(f"{name} {value:,.2f}" for name, value in found.items())
+            measured = in_process(folder, keep)
+            alone_mb = alone_mb or measured["rss_mb"]
+            sizes = {**stored(folder), "memory": 1e6 * (measured["rss_mb"] - alone_mb)}
+            measured |= {f"{name} B/job": size / asked.jobs for name, size in sizes.items()}
+            numbers = "  ".join(f"{name} {value:,.2f}" for name, value in measured.items())
             print(f"{label:22} {numbers}", flush=True)
 
 

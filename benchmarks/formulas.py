@@ -50,8 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if row.function and (not given.policy or row.policy in given.policy):
             unnoticed = _try_row(row, given.count)
             wrong += len(unnoticed)
-            said = f"NOT NOTICED by {', '.join(unnoticed)}" if unnoticed else "noticed"
-            print(f"{row.policy:<18}{row.function:<56}{said}", flush=True)
+            verdict = f"NOT NOTICED by {', '.join(unnoticed)}" if unnoticed else "noticed"
+            print(f"{row.policy:<18}{row.function:<56}{verdict}", flush=True)
     return 1 if wrong else 0
 
 
@@ -68,7 +68,7 @@ def find_function(dotted: str) -> tuple[Path, ast.AST] | None:
     for count in range(len(parts) - 1, 0, -1):
         place = ROOT.joinpath("src", "weft", *parts[:count])
         files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
-        for file in (one for one in files if one.is_file()):
+        for file in (path for path in files if path.is_file()):
             node: ast.AST | None = ast.parse(file.read_text())
             for name in parts[count:]:
                 node = _find_inside(node, name)
@@ -87,11 +87,11 @@ def _find_inside(node: ast.AST | None, name: str) -> ast.AST | None:
 def find_tests() -> dict[str, list[str]]:
     """The files of each test, by its name."""
     named = re.compile(r"^(?:async )?def (test_\w+)", re.M)
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     for file in sorted(ROOT.glob("tests/**/test_*.py")):
         for name in named.findall(file.read_text()):
-            found.setdefault(name, []).append(str(file))
-    return found
+            by_name.setdefault(name, []).append(str(file))
+    return by_name
 
 
 def _try_row(row: Formula, count: int) -> list[str]:
@@ -105,10 +105,10 @@ def _try_row(row: Formula, count: int) -> list[str]:
 
 
 def _mistakes(dotted: str, count: int) -> Iterator[Mutant]:
-    found = find_function(dotted)
-    if found is None:
+    function = find_function(dotted)
+    if function is None:
         raise SystemExit(f"{dotted}: no such function below weft")
-    file, node = found
+    file, node = function
     assert isinstance(node, ast.FunctionDef | ast.ClassDef)
     mutants = (make_mutant(*change) for change in changes_of(file))
     inside = [m for m in mutants if node.lineno <= m.line <= (node.end_lineno or node.lineno)]

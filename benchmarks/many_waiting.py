@@ -91,8 +91,8 @@ def batches(it: Service, jobs: int) -> float:
     """CPU milliseconds of a job that is submitted with others."""
     asker, before = it.asker(), cpu_s(it.process.pid)
     for start in range(0, jobs, BATCH):
-        told = {"jobs": [job(start + number, "t2") for number in range(BATCH)]}
-        asker.ask("POST", "/jobs/batch", told)
+        body = {"jobs": [job(start + number, "t2") for number in range(BATCH)]}
+        asker.ask("POST", "/jobs/batch", body)
     return 1e3 * (cpu_s(it.process.pid) - before) / jobs
 
 
@@ -121,10 +121,10 @@ def beside_readers(it: Service, seconds: float) -> Times:
     ]
     for thread in threads:
         thread.start()
-    found = submits(it, seconds)
+    times = submits(it, seconds)
     for thread in threads:
         thread.join()
-    return found
+    return times
 
 
 def main() -> None:
@@ -145,8 +145,8 @@ def main() -> None:
             calm, busy = submits(it, asked.seconds), beside_readers(it, asked.seconds)
         with service(empty, "fifo"):
             pass
-        (bare_s, _), (took_s, found) = start_again(empty), start_again(full)
-    print(f"restart: {took_s:.2f} CPU s with {found:,} jobs, {bare_s:.2f} with none")
+        (bare_s, _), (took_s, jobs) = start_again(empty), start_again(full)
+    print(f"restart: {took_s:.2f} CPU s with {jobs:,} jobs, {bare_s:.2f} with none")
     for path, few_ms in few_pages.items():
         ratio = many_pages[path] / max(few_ms, 0.1)
         print(

@@ -57,13 +57,13 @@ class Case:
 
         self._wait(done)
 
-    def wait_for(self, job: str, said: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    def wait_for(self, job: str, matches: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Until that is true of a job."""
         seen: dict[str, Any] = {}
 
         def look() -> bool:
             seen.update(self.asker.ask("GET", f"/jobs/{job}"))
-            return said(seen)
+            return matches(seen)
 
         self._wait(look)
         return seen

@@ -29,14 +29,14 @@ def picky(number: int, report: Report) -> int:
 
 def test_results_are_in_order_and_the_same_for_any_number_of_processes() -> None:
     specs = [50_000, 3, 20_000, 1, 7]
-    told: list[Sequence[float]] = []
+    progress: list[Sequence[float]] = []
 
     alone = sweep(square, specs, processes=1)
-    together = sweep(square, specs, processes=2, progress=lambda done: told.append(list(done)))
+    together = sweep(square, specs, processes=2, progress=lambda done: progress.append(list(done)))
 
     assert [number for number, _ in alone] == specs
     assert together == alone
-    assert len(told[-1]) == len(specs)
+    assert len(progress[-1]) == len(specs)
 
 
 def test_the_first_error_is_raised_here_with_its_hint() -> None:
@@ -50,11 +50,11 @@ def test_an_error_in_another_process_is_the_same_error() -> None:
 
 
 def test_progress_of_each_is_told_as_it_goes() -> None:
-    told: list[list[float]] = []
+    progress: list[list[float]] = []
 
-    sweep(square, [1, 2], processes=1, progress=lambda done: told.append(list(done)))
+    sweep(square, [1, 2], processes=1, progress=lambda done: progress.append(list(done)))
 
-    assert told == [[0.5, 0.0], [1.0, 0.0], [1.0, 0.5], [1.0, 1.0]]
+    assert progress == [[0.5, 0.0], [1.0, 0.0], [1.0, 0.5], [1.0, 1.0]]
 
 
 def where(_: int, report: Report) -> int:

@@ -116,17 +116,17 @@ def test_interference_of_two_jobs() -> None:
 def held(done: Done) -> list[dict[JobId, Allocation]]:
     """Everything that is held after each decision."""
     now: dict[JobId, Allocation] = {}
-    found = []
+    history = []
     for _, event in done.log:
         if isinstance(event, Decided):
             for job, on in event.changes.items():
                 now.pop(job, None)
                 if on is not None:
                     now[job] = on
-            found.append(dict(now))
+            history.append(dict(now))
         elif isinstance(event, Finished):
             now.pop(event.job, None)
-    return found
+    return history
 
 
 def placed(view: View) -> dict[str, str]:
@@ -325,14 +325,14 @@ def test_the_search_finds_nearly_the_best_pair_of_batches() -> None:
     for state in held(done):
         if len(state) == 2:
             last = state
-    found = [
+    batches = [
         k.known.init if (b := last[j.id].batch) is None else b.per_gpu
         for j, k in zip(jobs, known, strict=True)
     ]
 
     best = min(cost((a, b)) for a in axis(known[0].known.init) for b in axis(known[1].known.init))
     start = cost([k.known.init for k in known])
-    assert cost(found) - best < 0.25 * (start - best)
+    assert cost(batches) - best < 0.25 * (start - best)
 
 
 def test_sharing_and_tuning_beat_a_queue_and_sharing_alone() -> None:

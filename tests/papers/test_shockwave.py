@@ -72,13 +72,18 @@ def plan(problem: Window, kappa: float) -> Counts:
 def test_targets_on_half_a_share() -> None:
     seen = [EpochsSoFar.after(over, RUNS) for over in (0, 1, 3, 5, 7, 9)]
 
-    found = [
-        target(0.0, past_seconds(DECLARED, one), predict_remaining(DECLARED, one), share(1.0, 2))
-        for one in seen
+    targets = [
+        target(
+            0.0,
+            past_seconds(DECLARED, regimes),
+            predict_remaining(DECLARED, regimes),
+            share(1.0, 2),
+        )
+        for regimes in seen
     ]
 
     expected = [1193.9394, 1244.4444, 1323.8095, 1363.3333, 1331.8519, 1448.8889]
-    assert found == pytest.approx(expected, abs=1e-4)
+    assert targets == pytest.approx(expected, abs=1e-4)
 
 
 def test_targets_are_averaged_over_the_rounds_they_held() -> None:
@@ -117,10 +122,10 @@ def test_published_plans(
 ) -> None:
     problem = window(jobs, gpus)
 
-    found = plan(problem, kappa)
+    rounds = plan(problem, kappa)
 
-    assert tuple(found.tolist()) == counts
-    assert value(problem, found, kappa) == pytest.approx(worth, abs=2e-6)
+    assert tuple(rounds.tolist()) == counts
+    assert value(problem, rounds, kappa) == pytest.approx(worth, abs=2e-6)
 
 
 def test_idle_gpus_go_to_the_longest_remainder_that_fits() -> None:
@@ -340,10 +345,10 @@ def test_parts_of_a_second_that_must_be_run_are_planned_however_heavy_others_are
 def test_gangs_that_cannot_run_beside_each_other_are_told_to_the_solver() -> None:
     sets = find_collisions(np.array([3.0, 3.0, 2.0, 1.0]), 4.0)
 
-    told = [(together.tolist(), most) for together, most in sets]
-    assert ([0, 1], 1) in told
-    assert ([0, 1, 2], 1) in told
-    assert ([0, 1, 3], 1) not in told
+    limits = [(together.tolist(), most) for together, most in sets]
+    assert ([0, 1], 1) in limits
+    assert ([0, 1, 2], 1) in limits
+    assert ([0, 1, 3], 1) not in limits
 
 
 # ---- rounds

@@ -50,7 +50,7 @@ ABOUT = About(
         Topology.CONSOLIDATED,
     ),
 )
-NO_WORK = 1.0  # of a job that nobody knows anything of
+NO_WORK = 1.0  # of a job that nothing is known of
 
 
 @frozen

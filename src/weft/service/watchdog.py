@@ -70,7 +70,7 @@ class Watchdog:
 
     def open(self, environment: Mapping[str, str] = os.environ) -> None:
         """Begin to look, and to tell systemd; from the event loop."""
-        environment = dict(environment)  # as we were started: who changes it later means others
+        environment = dict(environment)  # as at our start: later changes are for other processes
         tell(environment, "READY=1\nSTATUS=serving")
         self._task = asyncio.create_task(self._beat(environment))
 

@@ -342,7 +342,7 @@ class Driver:
         return facts.NodeDown(node)
 
     def _sleep_nodes(self, now: float) -> list[facts.Event]:
-        """Nodes that come back and nodes that go, where nobody needs all of them."""
+        """Nodes that come back and nodes that go, where not all of them are needed."""
         self._now = now
         if self._sleeper is None:
             return []

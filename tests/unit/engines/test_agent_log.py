@@ -47,9 +47,9 @@ def test_a_log_that_was_read_before_tells_only_the_last_of_its_checkpoints(tmp_p
     assert fresh.events(read) == again.events(read) == saved(3, 4)
 
 
-@pytest.mark.parametrize(("again", "told"), [(False, (1, 2)), (True, (2,))])
+@pytest.mark.parametrize(("again", "numbers"), [(False, (1, 2)), (True, (2,))])
 def test_what_could_not_be_taken_in_is_read_again(
-    tmp_path: Path, again: bool, told: tuple[int, ...]
+    tmp_path: Path, again: bool, numbers: tuple[int, ...]
 ) -> None:
     log = AgentLog(tmp_path, again)
     write(tmp_path, 1, 2)
@@ -60,7 +60,7 @@ def test_what_could_not_be_taken_in_is_read_again(
     with pytest.raises(OSError, match="too many open files"):
         log.events(fail)
 
-    assert log.events(read) == saved(*told)
+    assert log.events(read) == saved(*numbers)
 
 
 @pytest.mark.parametrize("spoilt", [{}, {"grace_s": []}, {"grace_s": "soon"}])
@@ -76,12 +76,12 @@ def test_a_request_to_stop_that_a_job_has_spoilt_is_no_accident(
 
 def test_a_round_that_fails_is_told_and_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "AGAIN_S", 0.0)
-    turns, told = iter([True, False, False]), []
+    turns, troubles = iter([True, False, False]), []
 
     async def turn(tasks: Rounds, over: asyncio.Event) -> None:
         await asyncio.sleep(0)
-        told.append([*tasks.troubles.values()])
-        if len(told) == 3:
+        troubles.append([*tasks.troubles.values()])
+        if len(troubles) == 3:
             over.set()
         if next(turns, False):
             raise OSError("the disk is full")
@@ -94,4 +94,4 @@ def test_a_round_that_fails_is_told_and_taken_again(monkeypatch: pytest.MonkeyPa
 
     asyncio.run(run())
 
-    assert told[:3] == [[], ["the engine cannot listen: the disk is full"], []]
+    assert troubles[:3] == [[], ["the engine cannot listen: the disk is full"], []]

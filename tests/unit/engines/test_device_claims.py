@@ -19,13 +19,13 @@ ANN, BEN = 1001, 1002
 
 def line(fault: str, witness: int | None, gpu: int = 1) -> AgentHealth:
     body = {"node": "n1", "alone": True, "world": 1, "devices": [(gpu, fault, ())], "paces": []}
-    told = read_health(body)
-    return AgentHealth(told.node, told.alone, told.ranks, told.devices, (), witness)
+    health = read_health(body)
+    return AgentHealth(health.node, health.alone, health.ranks, health.devices, (), witness)
 
 
 def take(board: HealthBoard, *lines: AgentHealth) -> None:
-    for at, told in enumerate(lines):
-        board.take((JobId(f"job-{at}"), 1), [told])
+    for at, health in enumerate(lines):
+        board.take((JobId(f"job-{at}"), 1), [health])
 
 
 def test_one_user_cannot_have_a_device_set_aside() -> None:
@@ -66,11 +66,11 @@ def test_one_user_cannot_have_a_device_set_aside_as_slow() -> None:
     board = HealthBoard()
     body: dict[str, Any] = {"node": "n1", "alone": True, "world": 3, "devices": []}
     paces = [(0, 0, 0.1, 1.0), (1, 1, 0.9, 1.0), (2, 2, 0.1, 1.0)]
-    told = read_health({**body, "paces": paces})
-    own, users = HealthBoard(), AgentHealth(*(told.node, True, 3, (), told.paces), ANN)
+    health = read_health({**body, "paces": paces})
+    own, users = HealthBoard(), AgentHealth(*(health.node, True, 3, (), health.paces), ANN)
 
     for _ in range(ROUNDS):
-        own.take((JobId("gang"), 1), [told])
+        own.take((JobId("gang"), 1), [health])
         board.take((JobId("gang"), 1), [users])
 
     assert [device.gpu for device in own.devices(N1) if device.fault] == [1]
@@ -78,10 +78,10 @@ def test_one_user_cannot_have_a_device_set_aside_as_slow() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["", "Xid 79", "slow"]), st.integers(0, 1))))
-def test_whatever_one_user_says_no_device_has_a_fault(said: list[tuple[str, int]]) -> None:
+def test_whatever_one_user_says_no_device_has_a_fault(claims: list[tuple[str, int]]) -> None:
     board = HealthBoard()
 
-    take(board, *(line(fault, ANN, gpu) for fault, gpu in said))
+    take(board, *(line(fault, ANN, gpu) for fault, gpu in claims))
 
     assert not any(device.fault for device in board.devices(N1))
 

@@ -99,9 +99,9 @@ def test_reports_of_one_size_tell_nothing_of_others() -> None:
     plans = (DP, GC, ZERO, BOTH, Execution(zero=1), Execution(zero=3))
     many = learn(job_of(*plans), [(plan, 4) for plan in plans])
 
-    told = predict(many, job_of(*plans), DP, 8)
+    predicted = predict(many, job_of(*plans), DP, 8)
 
-    assert told == pytest.approx(truth(DP, 4) / 2.0**SHAPE)
+    assert predicted == pytest.approx(truth(DP, 4) / 2.0**SHAPE)
 
 
 def test_what_no_report_shows_is_still_tried() -> None:

@@ -82,7 +82,7 @@ def played(steps: list[Step], ended: EndedJobs) -> tuple[JobRecords, Scan]:
         elif what == "settle" and job in records.leaving:
             records.settle(job)
         elif what == "shelve":
-            rows = [row_of(records.live[one]) for one in records.done]
+            rows = [row_of(records.live[name]) for name in records.done]
             ended.put(rows)
             assert records.shelve(rows) == []
         elif what == "forget" and job is not None and records.forget([job]):
@@ -114,7 +114,7 @@ def test_pages_are_those_of_a_scan(
         for since in (0.0, 3.0):
             for limit in (2, 1000):
                 read = records.pager(limit, after=last, tenant=tenant, outcome=outcome, since=since)
-                ids = [one.job.id for one in read()]
+                ids = [record.job.id for record in read()]
                 assert ids == scan.after(last, tenant, outcome, since)[:limit]
     assert [*records] == [*scan.jobs]
 

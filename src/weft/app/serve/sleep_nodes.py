@@ -93,7 +93,7 @@ class SleepNodes(Repeated):
         self.sleeper = NodeSleeper(rule, self.settings.boot_s)
 
     def open(self) -> None:
-        """Take up who sleeps, and begin."""
+        """Restore the list of sleeping nodes, and begin."""
         words = dict(self.driver.nodes())
         drained = {node.id: node for node, word in words.items() if word == "drained"}
         for name in self._read():

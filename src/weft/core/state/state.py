@@ -392,7 +392,7 @@ class State:
 
     @property
     def free(self) -> Capacity:
-        """What nobody was promised; counted when it is asked for, as machines come in hundreds."""
+        """Capacity not promised to any job; counted on demand, as machines come in hundreds."""
         if self._free is None:
             self._free = Capacity(self.cluster)
             for on in filter(None, self.table.allocations):

@@ -119,7 +119,7 @@ class AttemptLoop(ABC, Generic[M]):
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="weft-engine")
 
     async def run(self, what: Callable[[], T]) -> T:
-        """Off the event loop, in threads that nobody else waits for."""
+        """Off the event loop, in threads that nothing else waits for."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, what)
 
     def poke(self) -> None:

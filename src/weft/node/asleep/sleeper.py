@@ -1,7 +1,7 @@
 """Takes the processes of an attempt from running to frozen or suspended, and back.
 
-The service that asked for it may die: a sleeping attempt is woken when nobody listens to its agent
-any more, so that nothing stays asleep after a service that is gone for good.
+The service that asked for it may die: a sleeping attempt is woken when no service listens to its
+agent any more, so that nothing stays asleep after a service that is gone for good.
 """
 
 from __future__ import annotations
@@ -211,14 +211,14 @@ Find = Callable[[], Collection[int]]  # the processes that are meant
 
 
 def freeze_tree(find: Find, group: Path | None, within_s: float) -> bool:
-    """Nobody of them runs on return; False if that could not be had in time."""
+    """None of them runs on return; False if that could not be had in time."""
     if group is not None and freeze_group(group, frozen=True):
         return _until(lambda: is_group_frozen(group), within_s)
     calm = 0
 
     def all_stopped() -> bool:
-        # A process that was stopped after we listed them may have had a child by then: nobody is
-        # left out once two lists in a row show only stopped ones.
+        # A process that was stopped after we listed them may have had a child by then: no process
+        # is left out once two lists in a row show only stopped ones.
         nonlocal calm
         running = [pid for pid in find() if not is_frozen(pid) and not is_stopping(pid)]
         _signal(running, signal.SIGSTOP)

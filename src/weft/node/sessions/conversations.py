@@ -1,4 +1,4 @@
-"""The connections to an agent's socket: who said who he is, and what he says."""
+"""The connections to an agent's socket: which rank each one is, and its messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Conversations:
         return listener
 
     def __iter__(self) -> Iterator[Line]:
-        """Lines of those who said who they are."""
+        """Connections of ranks that have identified themselves."""
         return (line for line in [*self._lines] if line.rank is not None)
 
     def send(self, number: int, message: FromAgent) -> None:

@@ -1,6 +1,6 @@
 """What running jobs show of their batch sizes: memory, noise, and progress beside that alone.
 
-A real job's step times are nobody's to know beforehand. What it reports at the batch it was
+A real job's step times are not known beforehand. What it reports at the batch it was
 submitted with is what others are measured against: the quickest step seen there is taken to be
 the one alone.
 """

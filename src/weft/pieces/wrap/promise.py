@@ -59,7 +59,7 @@ class KeepPromises(Wrapper):
         return replace(about, needs=about.needs | Needs.REMAINING)
 
     def decide(self, view: View) -> Plan:
-        """Who must run runs; the rest is the inner policy's."""
+        """Jobs that must run do; the inner policy decides the rest."""
         kept = view.memory if isinstance(view.memory, PromiseMemory) else None
         memory = kept or PromiseMemory(inner=view.memory)
         inner = replace(view, memory=memory.inner, promises=None)
@@ -103,7 +103,7 @@ def keep_promises(policy: Policy, view: View) -> Policy:
 
 
 def _alone(view: View, book: Book) -> View:
-    """The same with nobody beside a job that was promised something: it would be slower."""
+    """The same with no job beside one that was promised something: it would be slower."""
     table = view.table.pick(np.ones(len(view.table), dtype=bool))
     for row in book.kept:
         table.keep_alone(row)
@@ -111,7 +111,7 @@ def _alone(view: View, book: Book) -> View:
 
 
 def _unpromised(rejected: Mapping[JobId, str], book: Book) -> dict[JobId, str]:
-    """Without those who have a promise: a policy inside that is not shown all would decline it."""
+    """Without jobs that have a promise: a policy inside that is not shown all would decline it."""
     promised = {book.view.job(row).id for row in book.kept}
     return {job: why for job, why in rejected.items() if job not in promised}
 
@@ -183,7 +183,7 @@ def _make_room(view: View, job: Job, victims: list[int], changes: Changes) -> Al
 
 
 def _victims(view: View, hidden: Bools) -> list[int]:
-    """Running rows that may be stopped: of low priority first, then who has done least."""
+    """Running rows that may be stopped: of low priority first, then those that have done least."""
     rows = np.flatnonzero(view.running() & view.preemptible() & ~hidden)
     keys = view.table.column(Column.PRIORITY)[rows], view.service()[rows]
     order = np.lexsort(keys[::-1])

@@ -168,7 +168,7 @@ class _Book:
     def _onward(self, device: Device, session: Session) -> None:
         key, now = self._devices.key(device), self._devices.view.now
         stretches = self._stretches(device)
-        if stretches is None:  # somebody has not measured yet
+        if stretches is None:  # a job has not measured yet
             self.sessions[key] = Session(
                 session.jobs,
                 session.asked,
@@ -250,7 +250,7 @@ def place(
     closed: Collection[Device],
     most: int,
 ) -> Allocation | None:
-    """Put a job on a device; what a gang gets, which shares with nobody; None if it must wait.
+    """Put a job on a device; what a gang gets, which does not share; None if it must wait.
 
     `closed` are devices being tuned, `most` the residents of a device.
     """
@@ -274,7 +274,7 @@ def place(
 
 
 def _idle(devices: Devices, job: Job) -> Device | None:
-    """A device nobody is on, of the node whose memory is used least."""
+    """An idle device, of the node whose memory is used least."""
     free, cluster = devices.view.free, devices.view.cluster
     kinds = acceptable(job, free)
     nodes = [n for n, node in enumerate(cluster.nodes) if node.kind in kinds and free.on(n)]

@@ -17,7 +17,7 @@ from weft.solve.bayesian_search import Point, has_stalled, next_point
 
 @frozen
 class Session:
-    """A device being tuned: who is tuned, what was measured, what is being measured until when."""
+    """A device being tuned: its jobs, what was measured, and what is being measured until when."""
 
     jobs: tuple[JobId, ...]
     asked: Point

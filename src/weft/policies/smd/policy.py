@@ -93,7 +93,7 @@ class Smd:
 
 
 def _widen(offered: Found, chosen: list[int], left: Floats) -> list[int]:
-    """The same jobs in faster sizes, worth no less, as far as there is room that nobody wants.
+    """The same jobs in faster sizes, worth no less, as far as there is unused room.
 
     Many sizes are worth nearly the same long before a job's target: the knapsack takes the
     smallest, also where the rest would lie idle.
@@ -140,7 +140,7 @@ def _place_offers(
 def _something(
     view: View, offered: Found, density: Floats, room: Room
 ) -> dict[JobId, Allocation | None]:
-    """On an idle cluster that holds no size of anybody as a whole: what fits of the best."""
+    """On an idle cluster that holds no whole size of any job: what fits of the best."""
     for i in np.argsort(-density, kind="stable").tolist():
         size = offered.sizes[i]
         if size.tasks is not None:
@@ -308,7 +308,7 @@ def _left(view: View, job: Open) -> float:
 
 
 def _plain(view: View, rows: list[int], ladder: Ladder) -> list[tuple[Size, float]]:
-    """Speed in proportion to GPUs, and an unknown end where nobody knows."""
+    """Speed in proportion to GPUs, and an unknown end without an estimate."""
     if not rows:
         return []
     left = view.remaining()

@@ -65,7 +65,7 @@ def optimal(allotment: Allotment) -> None:
 
 
 def super_server(allotment: Allotment) -> dict[int, Point]:
-    """The points that maximise the sum of speeds, were all servers one; nobody below its share."""
+    """The points with the greatest sum of speeds on one large server; no job below its share."""
     alike: dict[tuple[object, int], list[int]] = {}
     for number, want in enumerate(allotment.wants):
         alike.setdefault((want.table, want.gpus), []).append(number)

@@ -90,7 +90,7 @@ class Topology:
 
 
 class _Draft:
-    """A plan in the making: who would be where."""
+    """A plan in the making: which job would be where."""
 
     def __init__(self, view: View, place: Place, mapper: Mapper) -> None:
         self.changes: dict[JobId, Allocation | None] = {}
@@ -224,7 +224,7 @@ class Found:
 
 @frozen
 class Mapper:
-    """How sets are judged. `bus` is what jobs on a socket do to each other, None if nobody knows.
+    """How sets are judged. `bus` is what jobs on a socket do to each other, None if unknown.
 
     `shipped` keeps two slips of the authors' code: an interference that is larger where jobs
     disturb each other less, and a fragmentation of the GPUs that are not taken.

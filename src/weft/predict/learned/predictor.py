@@ -114,8 +114,8 @@ class Learned(Alike):
         new = [at for at, key in enumerate(wanted) if key not in self._told]
         if new and self._forest is not None:
             rows = [(*self._row(table.jobs[at]), np.log1p(LANDMARKS_S[ages[at]])) for at in new]
-            told = np.exp(self._forest.predict(np.array(rows)))
-            self._told.update(zip([wanted[at] for at in new], told, strict=True))
+            predicted = np.exp(self._forest.predict(np.array(rows)))
+            self._told.update(zip([wanted[at] for at in new], predicted, strict=True))
         since = ran - np.array(LANDMARKS_S)[ages]
         left: Floats = np.array([self._told[key] for key in wanted]) - since[:, None]
         # What a job has outlived is as long again as it was beyond the last age it came to.
@@ -144,11 +144,11 @@ class Learned(Alike):
         if self._forest is None:
             self._noted.pop(job.id, None)
             return
-        told = np.exp(self._forest.predict(np.array([(*row, 0.0)])))[0]
+        predicted = np.exp(self._forest.predict(np.array([(*row, 0.0)])))[0]
         alpha = self._scores.alpha(CLASS)
         sigmas = np.array([NormalDist().inv_cdf(p) for p in (alpha / 2.0, 1.0 - alpha / 2.0)])
-        low, high = _interpolate(told, sigmas).tolist()
-        self._noted[job.id] = Predicted(CLASS, told.tolist(), low, high)
+        low, high = _interpolate(predicted, sigmas).tolist()
+        self._noted[job.id] = Predicted(CLASS, predicted.tolist(), low, high)
 
     def learn(self, ended: Ended) -> None:
         """An end is a row for the next model, with what was known at the job's submission."""

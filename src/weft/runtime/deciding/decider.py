@@ -1,4 +1,4 @@
-"""Who asks the policy: the service itself, or a process that may be ended."""
+"""Asks the policy: in the service itself, or in a process that may be ended."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LIMIT_S = 20.0
 LEAST_PART = 0.1  # of a processor that a policy gets on a busy machine
 START_S = 120.0  # until a new worker has read the state: not the policy's doing
 MEMORY_GB = 4.0
-BACKLOG = 2_000  # events, beside one a job, that nobody asked about: then the copy begins anew
+BACKLOG = 2_000  # undecided events, beside one per job, after which the copy begins anew
 
 
 class PolicyFailed(EngineError):  # noqa: N818 - as the others
@@ -280,5 +280,5 @@ def is_overdue(used_s: float, took_s: float, limit_s: float) -> bool:
 
 def _describe_end(code: int | None) -> str:
     if code is None:
-        return "nobody knows how"
+        return "without an exit code"
     return f"killed by signal {-code}" if code < 0 else f"with exit code {code}"

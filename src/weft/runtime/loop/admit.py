@@ -349,7 +349,8 @@ def judge_failure(event: facts.Failed | facts.StartFailed, record: JobRecord) ->
 def _repeats(event: facts.Failed | facts.StartFailed, record: JobRecord) -> str:
     """Why a job is not tried again that failed early in the same way some times; else empty.
 
-    Nine in ten of such fail again (Philly, ATC 2019). Who names exit codes in `retry_on` knows.
+    Nine in ten of such fail again (Philly, ATC 2019). A user who names exit codes in `retry_on`
+    knows better.
     """
     how = failure_class(event) if isinstance(event, facts.Failed) else ""
     named = record.job.launch is not None and record.job.launch.retry_on

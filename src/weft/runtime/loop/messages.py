@@ -1,4 +1,4 @@
-"""What running jobs say, checked where it enters: one job's nonsense is nobody else's trouble.
+"""What running jobs say, checked where it enters: one job's nonsense does not affect other jobs.
 
 A message that cannot be right is left out as far as it is wrong, counted, and said once in the
 notes of the attempt.
@@ -54,8 +54,8 @@ class Messages:
 
     def _sifted(self, event: Event) -> Iterator[Event]:
         match event:
-            case Reported(job, attempt, told):
-                report, wrong = Report.sift(told.values())
+            case Reported(job, attempt, raw):
+                report, wrong = Report.sift(raw.values())
                 yield Reported(job, attempt, report) if wrong else event
                 if wrong:
                     yield from self.leave_out(event, "; ".join(wrong))
@@ -120,12 +120,12 @@ def _short(value: object) -> str:
 
 # Messages and requests that a driver has not handled yet.
 
-# Each event, with who waits for it to be on disk; nobody waits for what engines tell.
+# Each event, with the callers that wait for it to be on disk; none waits for events of engines.
 Asked = deque[tuple[Event, asyncio.Future[None] | None]]
 
 
 def answer_all(asked: Asked) -> None:
-    """It is on disk: tell those who wait, and forget it."""
+    """It is on disk: notify the callers that wait, and forget it."""
     for _, answer in asked:
         if answer is not None and not answer.done():
             answer.set_result(None)
@@ -133,7 +133,7 @@ def answer_all(asked: Asked) -> None:
 
 
 def fail_all(asked: Asked, error: BaseException) -> None:
-    """Tell those who wait that it is not done."""
+    """Notify the callers that wait that it is not done."""
     for _, answer in asked:
         if answer is not None and not answer.done():
             answer.set_exception(error)

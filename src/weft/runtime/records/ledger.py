@@ -101,7 +101,7 @@ class Ledger:
                 self._not_resized(at, job, attempt, epoch)
             case facts.PolicyChanged():
                 for name in [name for name in self.jobs.active if self.jobs.live[name].said]:
-                    self._set(name, said="")  # who decides now has its own reasons
+                    self._set(name, said="")  # the new policy has its own reasons
             case (
                 facts.NodeUp()
                 | facts.LoanRecalled()

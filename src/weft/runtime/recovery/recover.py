@@ -323,7 +323,7 @@ def melt(
 def reconcile(
     back: Recovered, nodes: Sequence[Node], known: Collection[Attempt]
 ) -> tuple[list[facts.Event], list[Wish]]:
-    """What must have happened while nobody looked, and what to ask the engine again."""
+    """What must have happened while no service ran, and what to ask the engine again."""
     state = back.scheduler.state
     events: list[facts.Event] = []
     there = {node.id for node in nodes}

@@ -1,4 +1,4 @@
-"""Snapshots at their pace: one at a time, in parts, so that nobody waits for them."""
+"""Snapshots at their pace: one at a time, in parts, so that no request waits for them."""
 
 from __future__ import annotations
 

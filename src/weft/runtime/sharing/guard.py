@@ -1,4 +1,4 @@
-"""Watches devices that jobs share as they run, and freezes who must stand still for a moment.
+"""Watches devices that jobs share as they run, and freezes jobs that must pause for a moment.
 
 What is learnt goes into the log as `Observed`, so that decisions follow from it; freezing for parts
 of a second does not. Nothing stays frozen when it closes.
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 SHARE = "share"  # on whose behalf engines are asked to freeze
 EVERY_S = 0.25  # between looks at shared devices
-FIND_EVERY = 4  # looks for one at who is where
+FIND_EVERY = 4  # looks for each look at which job is where
 ALONE_EVERY = 8  # looks at shared devices for one at a device of a single job
 SETTLED_S = 2.0  # since its first step: memory is looked at once a second
 UNSEEN_S = 30.0  # of running, where no steps are seen
@@ -80,7 +80,7 @@ class SharingGuard(Repeated):
             super().open()
 
     async def close(self) -> None:
-        """Wake everybody and leave."""
+        """Wake all jobs and leave."""
         await super().close()
         for task in self._saying:
             task.cancel()
@@ -109,7 +109,7 @@ class SharingGuard(Repeated):
     # ---- one look
 
     async def look(self) -> None:
-        """Measure who shares a device, and freeze or thaw."""
+        """Measure the jobs that share a device, and freeze or thaw."""
         self._looks += 1
         if self._looks % FIND_EVERY == 1:
             shares = Controls.SHARE in self._driver.scheduler.policy.about.controls
@@ -136,7 +136,7 @@ class SharingGuard(Repeated):
         await self._apply(frozen, {attempt for rows in there.values() for attempt in rows})
 
     def _describe(self, job: Job, number: int, measured: Measured, age_s: float) -> Resident:
-        """A job with what it asked to be promised, else with what everybody is."""
+        """A job with what it asked to be promised, else with the default."""
         programs = self._driver.scheduler.knowledge.programs
         promise = job.slowdown if programs is None else programs.promise(job)
         firm = job.slowdown is not None
@@ -183,7 +183,7 @@ class SharingGuard(Repeated):
         }
 
     async def _apply(self, frozen: set[Attempt], there: set[Attempt]) -> None:
-        """Freeze and wake as was decided; who could not be frozen runs."""
+        """Freeze and wake as was decided; a job that could not be frozen runs."""
         self._frozen &= there
         for attempt in self._frozen - frozen:
             await self._thaw(attempt)

@@ -27,8 +27,8 @@ def crowded(waited: float, taken: int = 2, *more: Job) -> View:
         on = Allocation((Slice(NodeId(node.id), tuple(range(taken))),))
         state.fold(0.0, Decided(i + 1, {name: on}))
         state.fold(0.0, Started(name, 1))
-    for one in (Job(GANG, 0.0, Demand(4)), Job(SMALL, 0.0, Demand(1)), *more):
-        state.fold(one.submitted, Submitted(one))
+    for submitted in (Job(GANG, 0.0, Demand(4)), Job(SMALL, 0.0, Demand(1)), *more):
+        state.fold(submitted.submitted, Submitted(submitted))
     state.free.commit()
     return View(waited, state.table, cluster, state.free)
 

@@ -184,5 +184,5 @@ def test_a_policy_that_weighs_tenants_itself_is_shown_the_weights_and_left_alone
 
     plan = Quota(Weighing(), weights={"b": 3.0}).decide(view)
 
-    assert [one.weights for one in seen] == [{"b": 3.0}]
+    assert [shown.weights for shown in seen] == [{"b": 3.0}]
     assert started(plan) == ["a0", "a1", "a2", "a3"]

@@ -181,7 +181,7 @@ class Show:
         return Group(Text(self._said, style="italic"), seen, Text(), Text(foot, style="dim"))
 
     def _tell_changes(self, jobs: list[JobAnswer]) -> None:
-        """A line for every job that changed, where nobody looks at a screen."""
+        """A line for every job that changed, where there is no screen."""
         from weft.cli.connect.follow import state_line
         from weft.cli.view import words
 

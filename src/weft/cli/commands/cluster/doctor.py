@@ -99,7 +99,7 @@ def check_service(client: Client) -> Iterator[Finding]:
 
 
 def _port(url: str) -> Finding:
-    """Nobody answers there: whether a service could be started."""
+    """Nothing answers there: whether a service could be started."""
     from urllib.parse import urlsplit
 
     from weft.cli.connect.own_service import is_free

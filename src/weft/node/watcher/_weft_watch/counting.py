@@ -190,7 +190,7 @@ class Counter:
         try:
             whole = line.send(message) == len(message)
         except BlockingIOError:
-            return  # nobody reads now; the next one tells the same and more
+            return  # no reader yet; the next message repeats this and adds to it
         except OSError:
             whole = False
         if whole:

@@ -1,4 +1,4 @@
-"""One decision: where cells are, what each virtual cluster's policy wants, who gives way."""
+"""One decision: where cells are, what each virtual cluster's policy wants, which jobs give way."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Turn:
     # ---- where cells are
 
     def settle(self, bound: Mapping[str, str], last: Mapping[str, str]) -> None:
-        """Bind what is in use as it was; find places for who runs and was not known."""
+        """Bind what is in use as it was; find places for running jobs that were not known."""
         bindings, owned = self._bindings, self._layout.by_name
         used = self._used_devices()
         for places, known in ((bound, True), (last, False)):
@@ -147,10 +147,10 @@ class Turn:
         last = {n: c for n, c in bindings.last.items() if n not in bound}
         return write_places(self._layout, bound), write_places(self._layout, last)
 
-    # ---- who runs
+    # ---- running jobs
 
     def whole(self) -> Plan:
-        """Every virtual cluster, then everybody who takes what is idle."""
+        """Every virtual cluster, then the jobs that take idle cells."""
         jobs = self._view.table.jobs
         guests = np.zeros(len(jobs), dtype=bool)
         guests[list(self._guests)] = True
@@ -173,7 +173,7 @@ class Turn:
         return replace(plan, promised=self._promised)
 
     def _may_borrow(self) -> Bools:
-        """Rows of jobs that may be stopped: nobody else is let into others' cells."""
+        """Rows of jobs that may be stopped: no other jobs are let into others' cells."""
         return self._view.preemptible()
 
     def _reject(self, tenant: str, rows: Bools) -> None:
@@ -219,7 +219,7 @@ class Turn:
         return False
 
     def _digest(self, tenant: str, rows: Bools, runs: Bools) -> str:
-        """Jobs, who of them runs, who failed when, and which machines there are."""
+        """Jobs, which of them run, which failed when, and which machines there are."""
         table, bindings = self._view.table, self._bindings
         own = VirtualCluster(tenant, self._view, bindings, self._held.hosts)
         digest = hashlib.blake2b(digest_size=16)
@@ -334,7 +334,7 @@ class Turn:
             allocations += [] if on is None else [on]
         return allocations
 
-    # ---- who takes what is idle
+    # ---- jobs that take idle cells
 
     def _decline(self, rows: Bools) -> None:
         """Guests that ask for a promise: owners may take back what they run on at any time."""

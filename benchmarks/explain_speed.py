@@ -42,7 +42,7 @@ def family_cpu_s(pid: int) -> float:
     """CPU seconds of a process and those it started."""
     with_it = [pid]
     for member in with_it:
-        for thread in Path(f"/proc/{one}/task").iterdir():
+        for thread in Path(f"/proc/{member}/task").iterdir():
             with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended just now
                 with_it += [int(child) for child in (thread / "children").read_text().split()]
     return sum(cpu_s(child) for child in with_it)

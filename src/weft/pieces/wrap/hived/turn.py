@@ -45,10 +45,10 @@ class Turn:
         self._policy, self._view, self._layout = policy, view, layout
         self.memory = dict(memory)
         self.asked = dict(asked)
-        self._told = explained
+        self._explained = explained
         self.reasons: dict[JobId, Reason] = {}
         self._changes: dict[JobId, Allocation | None] = {}
-        self._said: dict[JobId, str] = {}
+        self._texts: dict[JobId, str] = {}
         self._words: dict[JobId, Blocker] = {}
         self._rejected: dict[JobId, str] = {}
         self._promised: frozenset[JobId] = frozenset()
@@ -169,7 +169,7 @@ class Turn:
         if others.any():
             self._lend(others)
         wake = None if self._wake == inf else self._wake
-        plan = Plan(self._changes, self._rejected, wake, self._said, None, self._words)
+        plan = Plan(self._changes, self._rejected, wake, self._texts, None, self._words)
         return replace(plan, promised=self._promised)
 
     def _may_borrow(self) -> Bools:
@@ -214,7 +214,7 @@ class Turn:
         self._wake = min(self._wake, inf if wake is None else wake)
         for row in np.flatnonzero(rows & self._view.waiting()).tolist():
             name = self._view.job(row).id
-            if (text := self._told.get(name)) is not None:
+            if (text := self._explained.get(name)) is not None:
                 self.reasons[name] = Reason(Blocker.CELLS, said=text)
         return False
 
@@ -300,7 +300,7 @@ class Turn:
             self._wake = min(self._wake, plan.wake_at)
         self._rejected |= dict(plan.rejected)
         self._promised |= plan.promised
-        self._said |= dict(plan.reasons)
+        self._texts |= dict(plan.reasons)
         self._words |= dict(plan.blockers)
 
     def _explain(self, tenant: str, rows: Bools, own: VirtualCluster) -> None:
@@ -312,7 +312,7 @@ class Turn:
         away = f", {has - here} are on machines that are away" if here < has else ""
         for row in np.flatnonzero(rows & view.waiting()).tolist():
             job = view.job(row)
-            if job.id in self._changes or job.id in self._rejected or job.id in self._said:
+            if job.id in self._changes or job.id in self._rejected or job.id in self._texts:
                 continue
             asks = self._asks(job)
             numbers = {"asks": asks, "tenant": tenant, "held": held, "own": has, "away": away}
@@ -362,9 +362,9 @@ class Turn:
         for row, borrower in enumerate(table.jobs):
             starts = table.allocations[row] is None and plan.changes.get(borrower.id) is not None
             if view.promises and starts and borrower.deadline_or is not Or.UNSAID:
-                self._said[borrower.id] = self._no_promise(borrower)
+                self._texts[borrower.id] = self._no_promise(borrower)
             waits = table.allocations[row] is None and plan.changes.get(borrower.id) is None
-            if waits and borrower.id not in self._said:
+            if waits and borrower.id not in self._texts:
                 why = Reason(Blocker.IDLE_CELLS, {"asks": self._asks(borrower)})
                 self.reasons.setdefault(borrower.id, why)
 

@@ -40,9 +40,9 @@ def fill(it: Service, jobs: int) -> None:
 
 
 def rest(it: Service) -> None:
-    """Wait until the service does next to nothing, for a minute at most."""
+    """Wait until the service does next to nothing, for half a minute at most."""
     quiet, began = 0, time.monotonic()
-    while quiet < 3 and time.monotonic() < began + 60.0:
+    while quiet < 2 and time.monotonic() < began + 30.0:
         before = cpu_s(it.process.pid)
         time.sleep(1.0)
         quiet = quiet + 1 if cpu_s(it.process.pid) - before < QUIET_S else 0

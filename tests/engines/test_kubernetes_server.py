@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.clusters.kubernetes import DEPLOY, KubernetesCluster, wait_until
+from tests.clusters.kubernetes import DEPLOY, KubernetesCluster, release, wait_until
 from tests.house.test_helm_chart import FULL, objects
 from weft.core.errors import EngineError
 from weft.core.model.job import JobId, NodeId
@@ -26,6 +26,7 @@ from weft.engines.kubernetes.pods import Mount, Site
 
 pytestmark = pytest.mark.slow
 OWNER = "0123456789ab"
+BUDGETS = 21  # the release from which on policy/v1 has PodDisruptionBudgets
 PODS = "/api/v1/namespaces/weft/pods"
 WEFT = {"component": "weft"}
 
@@ -95,9 +96,15 @@ def test_the_deploy_files_are_what_the_server_takes(kubernetes: KubernetesCluste
 
 
 def test_the_chart_is_what_the_server_takes(kubernetes: KubernetesCluster, tmp_path: Path) -> None:
-    kubernetes.kubectl("create", "namespace", "ml")
-    made = objects({**FULL, "readNodes": True}, tmp_path)
-    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(made.values()))
+    spaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        for name in ("ml", "vision")
+    ]
+    budgets = {"readNodes": True, "disruptionBudget": release() >= BUDGETS}
+    made = objects({**FULL, **budgets}, tmp_path)
+    for name, some in (("spaces.yaml", spaces), ("all.yaml", made.values())):
+        (tmp_path / name).write_text(yaml.safe_dump_all(some))
+    kubernetes.kubectl("apply", "-f", str(tmp_path / "spaces.yaml"))
 
     printed = kubernetes.kubectl("apply", "--dry-run=server", "-f", str(tmp_path / "all.yaml"))
 

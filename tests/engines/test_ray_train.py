@@ -17,8 +17,9 @@ TRAIN = """
 import json, os, sys, tempfile
 from pathlib import Path
 import ray.train
-from ray.train import Checkpoint, CheckpointConfig, RunConfig, ScalingConfig
+from ray.train import Checkpoint, RunConfig
 from ray.train.torch import TorchTrainer
+from weft.train.ray import Elastic, ask_workers
 
 def train(config):
     kept, first = ray.train.get_checkpoint(), 0
@@ -36,8 +37,9 @@ def train(config):
         if epoch == 1 and config["attempt"] == "1":
             raise SystemExit(3)
 
-run = RunConfig(name="net", storage_path=os.environ["WEFT_CHECKPOINTS"])
-workers = ScalingConfig(num_workers=int(os.environ["WEFT_WORKERS"]))
+folder = os.environ["WEFT_CHECKPOINTS"]
+run = RunConfig(name="net", storage_path=folder, callbacks=[Elastic(report_every_s=0.0)])
+workers = ask_workers()
 told = {"attempt": os.environ["WEFT_ATTEMPT"]}
 done = TorchTrainer(train, train_loop_config=told, scaling_config=workers, run_config=run).fit()
 print("TRAINED", done.metrics["epoch"], done.metrics["first"], done.metrics["size"], flush=True)
@@ -86,3 +88,5 @@ def test_it_has_as_many_workers_as_weft_gave_and_goes_on_where_it_was(
         output = "\n".join(path.read_text()[-3000:] for path in sorted(printed))
         assert get(client, f"/jobs/{job}")["state"] == "succeeded", output
         assert expected in output
+        if script is TRAIN:  # its callback has told of the checkpoints
+            assert get(client, f"/jobs/{job}")["saved_step"] >= 1

@@ -26,7 +26,7 @@ LIBRARY = r"""
 struct event { void *device; unsigned long long kind, data; unsigned gpu, compute; };
 static long number(long device, const char *what, int once) {
     char path[4096]; long value = -1;
-    snprintf(path, sizeof path, "%s/%ld.%s", getenv("COUNTERS"), device, what);
+    snprintf(path, sizeof path, "%s/%ld.%s", getenv("NVIDIA_COUNTERS"), device, what);
     FILE *file = fopen(path, "r");
     if (file) { if (fscanf(file, "%ld", &value) != 1) value = -1; fclose(file); }
     if (once && value >= 0) unlink(path);
@@ -52,7 +52,7 @@ int nvmlEventSetWait_v2(void *set, struct event *out, unsigned ms) {
 """
 # The agent with shorter times between two looks, and with that library.
 AGENT = """#!/bin/sh
-export LD_LIBRARY_PATH={folder} COUNTERS={folder}/$SLURMD_NODENAME
+export LD_LIBRARY_PATH={folder} NVIDIA_COUNTERS={folder}/$SLURMD_NODENAME
 for last; do :; done
 exec {python} -P -c '
 import sys
@@ -79,17 +79,23 @@ while True:
 """
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> Path:
-    """The `python=` of an engine whose nodes have a driver."""
+def make_driver(folder: Path) -> None:
+    """The library in a folder, for LD_LIBRARY_PATH."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
-    folder = tmp_path / "driver"
-    for node in ("a1", "a2", "t1", "t2"):
-        (folder / node).mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "nvml.c").write_text(LIBRARY)
     target = str(folder / "libnvidia-ml.so.1")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", target, str(folder / "nvml.c")], check=True)
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Path:
+    """The `python=` of an engine whose nodes have a driver."""
+    folder = tmp_path / "driver"
+    make_driver(folder)
+    for node in ("a1", "a2", "t1", "t2"):
+        (folder / node).mkdir(parents=True)
     wrapper = folder / "agent"
     wrapper.write_text(AGENT.format(folder=folder, python=sys.executable))
     wrapper.chmod(0o755)

@@ -85,6 +85,38 @@ def test_nothing_to_run_is_no_result() -> None:
     assert sweep(picky, [], processes=4) == []
 
 
+LOADED = """
+import sys, threading
+from weft.sim.sweep import sweep
+
+loaded = []
+
+def look(number, report):
+    return [*loaded]
+
+if __name__ == "__main__":
+    loaded.append("a trace")
+    if "thread" in sys.argv:
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    if "library" in sys.argv:
+        sys.modules["torch"] = sys
+    print(sweep(look, [1, 2], processes=2)[0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("has", "loaded"), [("nothing", "['a trace']"), ("thread", "[]"), ("library", "[]")]
+)
+def test_another_process_has_what_this_one_loaded_unless_threads_run(
+    has: str, loaded: str, tmp_path: Path
+) -> None:
+    """A copy of a process lacks its threads, so one that has any begins another from nothing."""
+    script = tmp_path / "loaded.py"
+    script.write_text(LOADED)
+    ran = subprocess.run([sys.executable, str(script), has], capture_output=True, check=True)
+    assert ran.stdout.decode().strip() == loaded
+
+
 ENDLESS = """
 import os, pathlib, sys, time
 from weft.sim.sweep import sweep

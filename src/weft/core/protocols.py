@@ -136,7 +136,8 @@ class EngineHealth:
     `out_of_use` are machines that their cluster gives no jobs, whether it is well or not; `taken`
     are devices that jobs of others hold, as `weft.stack.windows` writes them, by node. `devices`
     are those of machines whose driver tells how they are. `closings` are times for which machines
-    are announced to be kept for others, written in the same way, by what they are called.
+    are announced to be kept for others, written in the same way, by what they are called; `pools`
+    are machines that are for one tenant alone, by tenant.
     """
 
     ok: bool = True
@@ -145,6 +146,7 @@ class EngineHealth:
     taken: Mapping[NodeId, str] = field(default_factory=dict)
     devices: Mapping[NodeId, tuple[DeviceHealth, ...]] = field(default_factory=dict)
     closings: Mapping[str, str] = field(default_factory=dict)
+    pools: Mapping[str, str] = field(default_factory=dict)
 
 
 class Sessions(Protocol):

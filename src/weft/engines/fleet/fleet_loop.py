@@ -79,7 +79,15 @@ class FleetLoop(AttemptLoop[Run]):
         devices = {name: self.board.devices(at.node) for name, at in self.machines.items()}
         what = (not troubles, "; ".join(troubles), tuple(out_of_use), self._taken())
         seen = {name: some for name, some in devices.items() if some}
-        return EngineHealth(*what, seen, self._closings())
+        return EngineHealth(*what, seen, self._closings(), self._pools())
+
+    def _pools(self) -> dict[str, str]:
+        """Nodes that are for one tenant alone, by tenant."""
+        nodes: dict[str, list[NodeId]] = {}
+        for name, machine in self.machines.items():
+            if machine.tenant:
+                nodes.setdefault(machine.tenant, []).append(name)
+        return {tenant: f"{'+'.join(some)}={tenant}" for tenant, some in nodes.items()}
 
     def _closings(self) -> dict[str, str]:
         """Nodes that are kept for others from a time that was announced, by its name."""

@@ -119,7 +119,8 @@ class Closing:
 class Machine:
     """A node as the manager sees it; `address` is how the others reach it.
 
-    `taken` of its GPUs are held by jobs that are not ours; `closings` are announced.
+    `taken` of its GPUs are held by jobs that are not ours; `closings` are announced. It is for jobs
+    of `tenant` alone, or of all where that is empty.
     """
 
     node: Node
@@ -128,6 +129,7 @@ class Machine:
     address: str = "127.0.0.1"
     taken: int = 0
     closings: tuple[Closing, ...] = ()
+    tenant: str = ""
 
 
 # What the agents of an attempt do by themselves, so that every manager can do at least this.

@@ -238,9 +238,19 @@ class GangChanges:
         answer = {"epoch": change.epoch, "failed": changing.failed}
         roster = replace(run.watch.roster, change=None, answer=answer)
         if change.extension is not None:
+            if any(watch.lost for watch in run.watch.joiners):
+                await self._let_go(run, change.extension)
             self.cores.give(change.extension.key)
             run.joined.pop(change.extension.key, None)
         await self._close(run, roster, answer if tell and not changing.superseded else {})
+
+    async def _let_go(self, run: Run, gang: Gang) -> None:
+        """Of a lost node: should it be only cut off, what runs there ends as soon as it can."""
+        try:
+            await self.loop.ask_parts(run, gang, 0.0)
+        except EngineError as error:
+            log.warning("job=%s attempt=%d has new ranks that are not asked: %s", *run.key, error)
+        await self.loop.cancel_gang(gang.key)
 
     async def _finish(self, run: Run, changing: Changing) -> None:
         """The devices that were left are free, and the new ones are the attempt's."""

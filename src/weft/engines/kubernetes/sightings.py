@@ -69,7 +69,7 @@ def seen_of(
 def pod_seen(pod: Object, lost: Mapping[str, str], stuck: Collection[str] = ()) -> PodSeen:
     """What one pod's object says."""
     name, status = str(pod["metadata"]["name"]), pod.get("status") or {}
-    node, phase = NodeId(_node(pod)), str(status.get("phase", "Pending"))
+    node, phase = NodeId(node_of(pod)), str(status.get("phase", "Pending"))
     if is_over(pod):
         reason = str(status.get("reason", ""))
         if reason in TAKEN or reason.startswith("OutOf"):
@@ -97,7 +97,7 @@ def waiting_for(pod: Object) -> str:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return _joined(condition)
-    return f"node {_node(pod)} has not begun it"
+    return f"node {node_of(pod)} has not begun it"
 
 
 def why_hopeless(pod: Object) -> tuple[str, bool]:
@@ -158,7 +158,8 @@ def _part(pod: Object) -> int:
     return int(pod["metadata"]["labels"][PART])
 
 
-def _node(pod: Object) -> str:
+def node_of(pod: Object) -> str:
+    """Where it is, or is to be."""
     spec = pod["spec"]
     chosen = (spec.get("nodeSelector") or {}).get("kubernetes.io/hostname", "")
     return str(spec.get("nodeName") or chosen)

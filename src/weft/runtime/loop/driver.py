@@ -160,8 +160,8 @@ class Driver:
     async def submit(self, job: Job, *more: Job) -> JobId:
         """Submit jobs; they are on disk on return. Their time of submission is set here.
 
-        They are `incoming` before anything else happens, so that a tenant's jobs are counted. One
-        that waits in vain is cancelled. InvalidConfig if it is there or can never run here.
+        They are `incoming` before anything else happens: code that counts a tenant's jobs sees
+        them. One that waits in vain is cancelled. InvalidConfig if it exists or can never run.
         """
         coming: list[Job] = []
         try:

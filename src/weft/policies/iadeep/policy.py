@@ -34,8 +34,8 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
-from weft.policies.iadeep.degradation import interference
 from weft.policies.iadeep.devices import Device, Devices, of_types, shareable
+from weft.policies.iadeep.quantities import interference
 from weft.policies.iadeep.tuning import Session, Tuner
 
 EPS = 1e-6

@@ -56,6 +56,7 @@ class Turn:
         self._tenants = layout.by_tenant
         self._held = Occupancy(view, layout)
         self._guests: dict[int, Allocation] = {}
+        self._stuck: list[int] = []  # rows outside their cells that may not be stopped
         self._bindings = Bindings(layout, self._held.free_cells())
 
     def is_guaranteed(self, job: Job) -> bool:
@@ -132,6 +133,7 @@ class Turn:
             for chain, device in self._held.rows[row]:
                 self._bindings.borrowed.setdefault(chain, []).append(device)
             return
+        self._stuck.append(row)
         self._held.block(on)
 
     def _spoil(self) -> None:
@@ -152,9 +154,9 @@ class Turn:
     def whole(self) -> Plan:
         """Every virtual cluster, then the jobs that take idle cells."""
         jobs = self._view.table.jobs
-        guests = np.zeros(len(jobs), dtype=bool)
-        guests[list(self._guests)] = True
-        firm = np.array([self.is_guaranteed(job) for job in jobs], dtype=bool) & ~guests
+        outside = np.zeros(len(jobs), dtype=bool)
+        outside[[*self._guests, *self._stuck]] = True
+        firm = np.array([self.is_guaranteed(job) for job in jobs], dtype=bool) & ~outside
         owner = np.array([job.tenant for job in jobs], dtype=object)
         for tenant in self._tenants:
             rows = firm & (owner == tenant)
@@ -249,6 +251,8 @@ class Turn:
             self._adopt_plan(plan)
         runs = self._runs_after(rows)
         self.asked[tenant] = self._digest(tenant, rows, runs), plan.wake_at
+        if self._held.blocked:  # when they leave, there is room that it did not know of
+            del self.asked[tenant]
         self._explain(tenant, rows, own)
 
     def _keep_nodes(

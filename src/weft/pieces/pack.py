@@ -152,7 +152,7 @@ def start_newcomer(view: View, place: Placer = fewest_nodes) -> Plan | None:
         return Plan()
     if table.waiting > 1 or len(view.cluster.kinds) > 1:
         return None
-    row = int(table.waiting_rows()[0])
+    row = table.first_waiting()
     if view.table.need[row] > view.free.room():
         return None
     return welcome(view.job(row), view.free, place)

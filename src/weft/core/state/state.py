@@ -159,9 +159,7 @@ class State:
     def _submitted(self, now: float, job: Job) -> None:
         if job.id in self.table:
             raise WeftError(f"job {job.id!r} was submitted twice")
-        row = self.table.add(job, self.submissions)
-        self.table.set(row, Column.RAN_SINCE, now)
-        self.table.set(row, Column.SERVICE_SINCE, now)
+        self.table.add(job, self.submissions, now)
         self.submissions += 1
         if job.conditional:
             known = ((end.job.id, end.finished) for end in reversed(self.ended))
@@ -214,7 +212,7 @@ class State:
         if job not in self.table:
             return []
         actions = self.end_attempts(job)
-        self._remove(now, job, How.CANCELLED)
+        self._remove(now, job, self.table.row(job), How.CANCELLED)
         return actions
 
     def _suspended(self, job: JobId, rung: Rung) -> list[Action]:
@@ -252,7 +250,7 @@ class State:
             actions += self.live.begin(now, grow, self.table, self.free)
         for job, reason in decided.rejected.items():
             actions += self._take_away(job)
-            self._remove(now, job, How.REJECTED)
+            self._remove(now, job, self.table.row(job), How.REJECTED)
             actions.append(Reject(job, reason))
         for job, to in begin:
             actions += self._promise(job, to)
@@ -265,20 +263,16 @@ class State:
         return [a for job, on in starts.items() if on for a in self._promise(job, on)]
 
     def _promise(self, job: JobId, to: Allocation) -> list[Action]:
-        row = self.table.row(job)
-        sleeping = self.asleep.find(job)
-        if sleeping is not None and sleeping.on.stays(to):
-            return asleep.go_on(self, row, to, sleeping)
-        actions = asleep.stop_sleeper(self, job)  # it sleeps elsewhere
+        row, actions = self.table.row(job), list[Action]()
+        if (sleeping := self.asleep.sleepers.get(job)) is not None:
+            if sleeping.on.stays(to):
+                return asleep.go_on(self, row, to, sleeping)
+            actions = asleep.stop_sleeper(self, job)  # it sleeps elsewhere
         self.free.take(to)
-        attempt = int(self.table.get(row, Column.ATTEMPT)) + 1
-        self.table.allocations[row] = to
-        self.table.set(row, Column.ATTEMPT, attempt)
-        self.table.set(row, Column.HELD, to.gpus)
-        self.table.set(row, Column.STAGE, Stage.STARTING)
-        start = Start(self.table.jobs[row], to, attempt)
-        held_back = self.releasing and self.releasing.hold(start)
-        return actions if held_back else [*actions, start]
+        start = Start(self.table.jobs[row], to, self.table.hold(row, to))
+        if not self.releasing or not self.releasing.hold(start):
+            actions.append(start)
+        return actions
 
     def _take_away(self, job: JobId, rung: Rung = Rung.RESTART) -> list[Action]:
         row = self.table.row(job)
@@ -340,13 +334,18 @@ class State:
         self, now: float, job: JobId, attempt: int, how: How, code: int | None = None
     ) -> list[Action]:
         row = self._current(job, attempt)
+        if row is not None and job not in self.asleep.sleepers:
+            if (on := self.table.allocations[row]) is not None:
+                self.free.give(on)
+            self._remove(now, job, row, how, code)
+            return self.live.end(job)
         if row is not None:
             actions = self._vacate(now, row)
-            self._remove(now, job, how, code)
+            self._remove(now, job, row, how, code)
             return actions
         if (job, attempt) not in self.releasing:
             if self.asleep.find(job, attempt) is not None:
-                self._remove(now, job, how, code)
+                self._remove(now, job, self.table.row(job), how, code)
             return []
         # It ended before the stop that was asked of it took effect.
         if job in self.table:
@@ -354,7 +353,7 @@ class State:
             row = self.table.row(job)
             if (on := self.table.allocations[row]) is not None:
                 self.free.give(on)
-            self._remove(now, job, how, code)
+            self._remove(now, job, row, how, code)
         return [*self.releasing.left(job, attempt)]
 
     def _vacate(self, now: float, row: int) -> list[Action]:
@@ -373,11 +372,11 @@ class State:
                 actions += self.releasing.left(job, attempt)
         return actions
 
-    def _remove(self, now: float, job: JobId, how: How, code: int | None = None) -> None:
+    def _remove(
+        self, now: float, job: JobId, row: int, how: How, code: int | None = None
+    ) -> None:
         table = self.table
-        row = table.row(job)
-        table.meters_off(row, now)
-        ran, service = table.get(row, Column.RAN_BASE), table.get(row, Column.SERVICE_BASE)
+        ran, service = table.meters(row, now)
         how = how.or_timeout(table.jobs[row], ran)
         finished = how is How.COMPLETED
         self.ended.append(Ended(table.jobs[row], ran, service, finished, how, code, now))

@@ -63,7 +63,7 @@ def _init_faster(made: Any, names: list[str]) -> None:
     made.__init__ = init
 
 
-def _write_init(made: Any, names: list[str], slow: Callable[..., None]) -> Callable[..., None]:
+def _write_init(made: Any, names: list[str], slow: Any) -> Callable[..., None]:
     """As `slow` does it, but on a value of a class like this one that is not frozen yet.
 
     Dataclasses call `object.__setattr__` for each field of a frozen one, which takes two to three
@@ -73,7 +73,7 @@ def _write_init(made: Any, names: list[str], slow: Callable[..., None]) -> Calla
     factories = {
         each.name: each.default for each in given if type(each.default).__name__ == FACTORY
     }
-    inside = {f"make_{each.name}": each.default_factory for each in fields(made)}
+    inside: dict[str, Any] = {f"make_{each.name}": each.default_factory for each in fields(made)}
     inside |= {
         "made": made,
         "slow": slow,
@@ -99,5 +99,5 @@ def _write_init(made: Any, names: list[str], slow: Callable[..., None]) -> Calla
     ]
     exec("\n".join(lines), inside)  # noqa: S102 - as dataclasses do, from names of fields
     fast: Any = wraps(slow)(inside["init"])
-    fast.__defaults__, fast.__kwdefaults__ = slow.__defaults__, slow.__kwdefaults__  # type: ignore[attr-defined]
+    fast.__defaults__, fast.__kwdefaults__ = slow.__defaults__, slow.__kwdefaults__
     return fast  # type: ignore[no-any-return]

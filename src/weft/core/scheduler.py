@@ -111,7 +111,7 @@ class Scheduler:
             if self.state.dependencies.in_vain:
                 actions += self._cancel_in_vain(now)
             news = news or type(event) not in QUIET
-        return actions, news and self._due(round_of)
+        return actions, news and (self._about.every is None or self._due(round_of))
 
     def put_off(self, until: float) -> None:
         """Decide at `until` or before, when it is asked for with Woken."""

@@ -7,6 +7,7 @@ policies see) and what is not yet vacated (which holds back starts).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import assert_never
 
 from weft.core.asleep import fold as asleep
@@ -64,7 +65,6 @@ class State:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = self.whole = cluster
         self.table = Table()
-        self._free: Capacity | None = None
         self.submissions = self.decisions = 0
         self.wake_at: float | None = None
         self.recalled = 0  # loaned machines that are wanted back and still here
@@ -74,79 +74,76 @@ class State:
         self.live = LiveChanges(self.releasing)
         self.asleep, self.dependencies, self.story = Asleep(), Dependencies(), EventHistory()
 
-    def fold(self, now: float, event: Event) -> list[Action]:
+    def fold(self, now: float, event: Event) -> list[Action]:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one case an event
         """Take in one fact; return what follows from it without any decision.
 
         Raises StateError, with the story of the job, for one that cannot be.
         """
         self.story.events.append((now, event))
         try:
-            return self._fold(now, event)
+            match event:
+                case Started(job, attempt):
+                    self._started(now, job, attempt)
+                case Finished(job, attempt):
+                    return self._leave(now, job, attempt, How.COMPLETED)
+                case Submitted(job):
+                    self._submitted(now, job)
+                case Stopped(job, attempt):
+                    return self._stopped(now, job, attempt)
+                case Decided():
+                    return self._decided(now, event)
+                case Failed(job, attempt, _, retry):
+                    if not retry:
+                        return self._leave(
+                            now, job, attempt, How.LOST if event.lost else How.FAILED, event.code
+                        )
+                    return self._retry(now, job, attempt, alone=event.lost and event.out_of_memory)
+                case StartFailed(job, attempt):
+                    return self._retry(now, job, attempt)
+                case Cancelled(job):
+                    return self._cancelled(now, job)
+                case Suspended(job, _, rung):
+                    return self._suspended(job, rung)
+                case Slept() | SleepFailed() | Awoke() | StartedAhead():
+                    return asleep.fold(self, now, event)
+                case Saved(job):
+                    self.asleep.note_saved(job, self.table)
+                case Resumed(job):
+                    self.table.suspended.discard(job)
+                case PriorityChanged(job, priority, tier):
+                    if (row := self.table.find(job)) is not None:
+                        self.releasing.rename(self.table.set_priority(row, priority, tier))
+                case NodeDown(node):
+                    return nodes.take_down(self, now, node)
+                case NodeUp(node):
+                    return nodes.bring_up(self, now, node)
+                case LoanRecalled(count):
+                    self.recalled += count
+                case Reported():
+                    self._reported(event)
+                case Resizable(job, attempt, state_gb):
+                    if self.table.find_attempt(job, attempt) is not None:
+                        self.live.note(job, attempt, state_gb)
+                case Resized(job, attempt, epoch) | ResizeFailed(job, attempt, epoch):
+                    row = self.table.find_attempt(job, attempt)
+                    if row is None or not self.live.awaits(job, attempt, epoch):
+                        return []
+                    if isinstance(event, Resized):
+                        return self.live.finish(now, row, self.table)
+                    return self._restart(now, row)
+                case Woken():
+                    self.wake_at = None
+                case Noticed() | DeadlineMissed() | PolicyChanged() | Observed() | Refitted():
+                    pass  # nothing that decisions follow from
+                case _:
+                    assert_never(event)
         except Exception as error:
             raise self.story.error(now, event, error) from error
-
-    def _fold(self, now: float, event: Event) -> list[Action]:  # noqa: C901, PLR0911, PLR0912 - one case an event
-        match event:
-            case Started(job, attempt):
-                self._started(now, job, attempt)
-            case Finished(job, attempt):
-                return self._leave(now, job, attempt, How.COMPLETED)
-            case Submitted(job):
-                self._submitted(now, job)
-            case Stopped(job, attempt):
-                return self._stopped(now, job, attempt)
-            case Decided():
-                return self._decided(now, event)
-            case Failed(job, attempt, _, retry):
-                if not retry:
-                    return self._leave(
-                        now, job, attempt, How.LOST if event.lost else How.FAILED, event.code
-                    )
-                return self._retry(now, job, attempt, alone=event.lost and event.out_of_memory)
-            case StartFailed(job, attempt):
-                return self._retry(now, job, attempt)
-            case Cancelled(job):
-                return self._cancelled(now, job)
-            case Suspended(job, _, rung):
-                return self._suspended(job, rung)
-            case Slept() | SleepFailed() | Awoke() | StartedAhead():
-                return asleep.fold(self, now, event)
-            case Saved(job):
-                self.asleep.note_saved(job, self.table)
-            case Resumed(job):
-                self.table.suspended.discard(job)
-            case PriorityChanged(job, priority, tier):
-                if (row := self.table.find(job)) is not None:
-                    self.releasing.rename(self.table.set_priority(row, priority, tier))
-            case NodeDown(node):
-                return nodes.take_down(self, now, node)
-            case NodeUp(node):
-                return nodes.bring_up(self, now, node)
-            case LoanRecalled(count):
-                self.recalled += count
-            case Reported():
-                self._reported(event)
-            case Resizable(job, attempt, state_gb):
-                if self._current(job, attempt) is not None:
-                    self.live.note(job, attempt, state_gb)
-            case Resized(job, attempt, epoch) | ResizeFailed(job, attempt, epoch):
-                row = self._current(job, attempt)
-                if row is None or not self.live.awaits(job, attempt, epoch):
-                    return []
-                if isinstance(event, Resized):
-                    return self.live.finish(now, row, self.table)
-                return self._restart(now, row)
-            case Woken():
-                self.wake_at = None
-            case Noticed() | DeadlineMissed() | PolicyChanged() | Observed() | Refitted():
-                pass  # nothing that decisions follow from
-            case _:
-                assert_never(event)
         return []
 
     def expects(self, job: JobId, attempt: int) -> bool:
         """Whether news of this attempt matters: it is promised devices, leaves them, or sleeps."""
-        if self._current(job, attempt) is not None or (job, attempt) in self.releasing:
+        if self.table.find_attempt(job, attempt) is not None or (job, attempt) in self.releasing:
             return True
         return self.asleep.find(job, attempt) is not None
 
@@ -177,13 +174,14 @@ class State:
             table.set(row, Column.REPORTED, attempt)
 
     def _started(self, now: float, job: JobId, attempt: int) -> None:
-        row = self._current(job, attempt)
+        table = self.table
+        row = table.find_attempt(job, attempt)
         if row is None:
             return
-        on = self.table.allocations[row]
+        on = table.allocations[row]
         assert on is not None
-        self.table.set(row, Column.STAGE, Stage.RUNNING)
-        self.table.meters_on(row, now, on.gpus * on.sharing.share)
+        table.set(row, Column.STAGE, Stage.RUNNING)
+        table.meters_on(row, now, on.gpus * on.sharing.share)
 
     def _stopped(self, now: float, job: JobId, attempt: int) -> list[Action]:
         if (job, attempt) not in self.releasing:
@@ -196,7 +194,7 @@ class State:
         return [*self.releasing.left(job, attempt)]
 
     def _retry(self, now: float, job: JobId, attempt: int, *, alone: bool = False) -> list[Action]:
-        row = self._current(job, attempt)
+        row = self.table.find_attempt(job, attempt)
         slept = self.asleep.find(job, attempt) is not None
         if slept or row is not None:
             at = self.table.row(job)
@@ -322,18 +320,10 @@ class State:
 
     # ---- leaving
 
-    def _current(self, job: JobId, attempt: int) -> int | None:
-        """The row of a job whose promised attempt this is; None for news of an older one."""
-        table = self.table
-        row = table.find(job)
-        if row is None or table.allocations[row] is None:
-            return None
-        return row if table.get(row, Column.ATTEMPT) == attempt else None
-
     def _leave(
         self, now: float, job: JobId, attempt: int, how: How, code: int | None = None
     ) -> list[Action]:
-        row = self._current(job, attempt)
+        row = self.table.find_attempt(job, attempt)
         if row is not None and job not in self.asleep.sleepers:
             if (on := self.table.allocations[row]) is not None:
                 self.free.give(on)
@@ -372,9 +362,7 @@ class State:
                 actions += self.releasing.left(job, attempt)
         return actions
 
-    def _remove(
-        self, now: float, job: JobId, row: int, how: How, code: int | None = None
-    ) -> None:
+    def _remove(self, now: float, job: JobId, row: int, how: How, code: int | None = None) -> None:
         table = self.table
         ran, service = table.meters(row, now)
         how = how.or_timeout(table.jobs[row], ran)
@@ -387,13 +375,13 @@ class State:
 
     def rebuild(self, cluster: Cluster) -> None:
         """There are other machines than before."""
-        self.cluster, self._free = cluster, None
+        self.cluster = cluster
+        vars(self).pop("free", None)
 
-    @property
+    @cached_property
     def free(self) -> Capacity:
         """What nobody was promised; counted when it is asked for, as machines come in hundreds."""
-        if self._free is None:
-            self._free = Capacity(self.cluster)
-            for on in filter(None, self.table.allocations):
-                self._free.take(on)
-        return self._free
+        free = Capacity(self.cluster)
+        for on in filter(None, self.table.allocations):
+            free.take(on)
+        return free

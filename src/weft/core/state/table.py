@@ -117,7 +117,7 @@ class Table:
     @property
     def waiting(self) -> int:
         """How many rows hold nothing; costs nothing to ask."""
-        return len(self._waiting_seqs)
+        return len(self._waiting_seqs if self._waiting is None else self._waiting)
 
     def waiting_rows(self) -> Rows:
         """The rows that hold nothing, in order; where few do, it costs what those cost."""
@@ -189,6 +189,16 @@ class Table:
         seq = (self._seq_of if self._known is None else self._known).get(job)
         return None if seq is None else bisect_left(self._row_of_seq, seq)
 
+    def find_attempt(self, job: JobId, attempt: int) -> int | None:
+        """The row of a job whose promised attempt this is; None for news of an older one."""
+        seq = (self._seq_of if self._known is None else self._known).get(job)
+        if seq is None:
+            return None
+        row = bisect_left(self._row_of_seq, seq)
+        if self.allocations[row] is None or self._cells.item(Column.ATTEMPT, row) != attempt:
+            return None
+        return row
+
     def add(self, job: Job, seq: int, now: float = 0.0) -> int:
         """Append a job that came at `now` at the end and return its row."""
         n = self.size
@@ -197,9 +207,10 @@ class Table:
             grown[:, :n] = self._cells
             self._cells = grown
         self._write_demand(n, job, seq, now)
-        self._seq_of[job.id] = seq
+        known, waiting = self._known, self._waiting
+        (self._seq_of if known is None else known)[job.id] = seq
         self._row_of_seq.append(seq)
-        self._waiting_seqs.add(seq)
+        (self._waiting_seqs if waiting is None else waiting).add(seq)
         self.conditional += job.conditional
         self.jobs.append(job)
         self.allocations.append(None)
@@ -236,7 +247,9 @@ class Table:
         self.promised.discard(job.id)
         if self.conditional:
             self.conditional -= job.conditional
-        self._waiting_seqs.discard(self._seq_of.pop(job.id))
+        known, waiting = self._known, self._waiting
+        seq = (self._seq_of if known is None else known).pop(job.id)
+        (self._waiting_seqs if waiting is None else waiting).discard(seq)
         del self._row_of_seq[row]
         del self.jobs[row]
         del self.allocations[row]
@@ -276,12 +289,12 @@ class Table:
     def hold(self, row: int, to: Allocation) -> int:
         """The row as it is once it is promised devices; the number of the attempt."""
         cells = self._cells
-        attempt = int(cells.item(Column.ATTEMPT, row)) + 1
+        attempt, gpus = int(cells.item(Column.ATTEMPT, row)) + 1, to.gpus
         self.allocations[row] = to
         cells[Column.ATTEMPT, row] = attempt
-        cells[Column.HELD, row] = to.gpus
+        cells[Column.HELD, row] = gpus
         cells[Column.STAGE, row] = Stage.STARTING
-        if self._waiting is not None and to.gpus:
+        if self._waiting is not None and gpus:
             self._waiting.discard(self._row_of_seq[row])
         return attempt
 

@@ -122,7 +122,7 @@ class Table:
     def waiting_rows(self) -> Rows:
         """The rows that hold nothing, in order; where few do, it costs what those cost."""
         waiting = self._waiting_seqs
-        if len(waiting) > FEW_WAITING:
+        if len(waiting) > min(FEW_WAITING, 8 + self.size // 256):
             return np.flatnonzero(self.held == 0.0)
         rows = [bisect_left(self._row_of_seq, seq) for seq in sorted(waiting)]
         return np.array(rows, dtype=np.intp)

@@ -85,7 +85,7 @@ def test_a_value_that_is_made_often_is_made_as_the_first_ones_were() -> None:
     assert last.names is not Checked(3).names  # a list of its own
     assert many[5] == Checked(5, 100)
     with pytest.raises(FrozenInstanceError):
-        last.least = 4
+        last.least = 4  # type: ignore[misc]
     with pytest.raises(ValueError, match="10"):
         Checked(10)
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'least'"):
@@ -97,7 +97,7 @@ def test_fields_that_are_given_by_name_stay_so_once_many_are_made() -> None:
 
     assert many[-1] == Named(most=9, least=2 * OFTEN - 1)
     with pytest.raises(TypeError, match="positional"):
-        Named(1)  # type: ignore[misc]
+        Named(1)  # type: ignore[call-arg]
 
 
 def test_a_class_below_one_that_is_made_often_keeps_its_own_fields() -> None:

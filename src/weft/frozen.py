@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import wraps
 from inspect import Parameter, signature
 from operator import attrgetter
@@ -11,7 +11,6 @@ from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 OFTEN = 64  # values of a class from which on it pays to make them faster
-FACTORY = "_HAS_DEFAULT_FACTORY_CLASS"
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -69,19 +68,21 @@ def _write_init(made: Any, names: list[str], slow: Any) -> Callable[..., None]:
     Dataclasses call `object.__setattr__` for each field of a frozen one, which takes two to three
     times as long. A class below this one is left to `slow`.
     """
-    given = list(signature(slow).parameters.values())[1:]
+    given = signature(slow).parameters
     factories = {
-        each.name: each.default for each in given if type(each.default).__name__ == FACTORY
+        each.name: each.default_factory
+        for each in fields(made)
+        if each.default_factory is not MISSING
     }
-    inside: dict[str, Any] = {f"make_{each.name}": each.default_factory for each in fields(made)}
+    inside: dict[str, Any] = {f"make_{name}": factory for name, factory in factories.items()}
     inside |= {
         "made": made,
         "slow": slow,
         "open_class": type(made.__name__, (), {"__slots__": made.__slots__}),
         "set_class": vars(object)["__class__"].__set__,
-        "factory": next(iter(factories.values()), None),
+        "left_out": next((given[name].default for name in factories), None),
     }
-    named = [each.name for each in given if each.kind is Parameter.KEYWORD_ONLY]
+    named = [name for name in names if given[name].kind is Parameter.KEYWORD_ONLY]
     plain = [name for name in names if name not in named]
     lines = [
         f"def init({', '.join(['self', *plain, *(['*'] if named else []), *named])}):",
@@ -89,7 +90,7 @@ def _write_init(made: Any, names: list[str], slow: Any) -> Callable[..., None]:
         f"  return slow({', '.join(['self', *plain, *(f'{name}={name}' for name in named)])})",
         " set_class(self, open_class)",
         *(
-            f" self.{name} = make_{name}() if {name} is factory else {name}"
+            f" self.{name} = make_{name}() if {name} is left_out else {name}"
             if name in factories
             else f" self.{name} = {name}"
             for name in names

@@ -32,10 +32,10 @@ CASES = {
 
 def measure(tree: Path, case: tuple[str, ...], jobs: int) -> float | None:
     """CPU milliseconds of one case with the package of one tree; None if it has no such case."""
-    told = [str(STEPS), *case, str(jobs)] if case else ["-c", IMPORT]
+    args = [str(STEPS), *case, str(jobs)] if case else ["-c", IMPORT]
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     done = subprocess.run(
-        [sys.executable, *told], env=environment, cwd=tree, capture_output=True, text=True
+        [sys.executable, *args], env=environment, cwd=tree, capture_output=True, text=True
     )
     return None if done.returncode else float(done.stdout)
 
@@ -60,7 +60,7 @@ def main() -> int:
                         times.append(measured)
             before, now = (min(times) if times else None for times in took)
             ratio = f"{now / before:.2f}" if before and now else ""
-            cells = (f"{one:.1f}" if one else "" for one in (before, now))
+            cells = (f"{value:.1f}" if value else "" for value in (before, now))
             print(f"| {name} | {' | '.join(cells)} | {ratio} |", flush=True)
     return 0
 

@@ -50,10 +50,10 @@ def bind_cells(seed: int = 0) -> float:
             continue
         level = levels[int(which * len(levels))]
         unbound[level] -= 1
-        found = free.allocate(level, unbound)
-        if found is None:
+        bound = free.allocate(level, unbound)
+        if bound is None:
             raise AssertionError(f"a cell of level {level} within the assignment was refused")
-        held.append((level, found))
+        held.append((level, bound))
     return (time.process_time() - began) / STEPS
 
 

@@ -71,12 +71,12 @@ def main() -> None:
         for seed in range(asked.seeds)
     ]
     run_all(setups[:1])  # what is loaded late is loaded
-    one, one_wall, *_ = measure(setups, 1)
+    single, one_wall, *_ = measure(setups, 1)
     two, two_wall, first, between = measure(setups, 2)
-    print(f"{len(setups)} runs: one process {one:.1f} CPU s, {one_wall:.1f} s;")
+    print(f"{len(setups)} runs: one process {single:.1f} CPU s, {one_wall:.1f} s;")
     print(f"  two {two:.1f} CPU s, {two_wall:.1f} s")
     print(f"  the second began after {first:.2f} s, and waited {between:.2f} s between its runs")
-    print(f"  {one_wall / two_wall:.2f}x as fast by wall, {2 * one / two:.2f}x by CPU")
+    print(f"  {one_wall / two_wall:.2f}x as fast by wall, {2 * single / two:.2f}x by CPU")
 
 
 if __name__ == "__main__":

@@ -295,7 +295,7 @@ class Soak:
         return True
 
     def _do_harm(self) -> bool:
-        kinds = [one for one in HARM if self.bed is LOCAL or one not in LOCAL_ONLY]
+        kinds = [kind for kind in HARM if self.bed is LOCAL or kind not in LOCAL_ONLY]
         self.ask(self.job(self.rng.choice(kinds)))
         return True
 

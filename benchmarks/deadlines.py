@@ -72,11 +72,11 @@ def compare(
     for predictor, limit in LIMITS.items():
         for policy in policies:
             runs = enumerate(traces)
-            found = np.sum(
+            counts = np.sum(
                 [count(trace, policy, predictor, cluster, n, more or {}) for n, trace in runs],
                 axis=0,
             )
-            met, missed, declined = found.tolist()
+            met, missed, declined = counts.tolist()
             part = missed / max(met + missed, 1)
             worst = max(worst, part - limit if policy != POLICIES[0] else 0.0)
             total = met + missed + declined

@@ -31,26 +31,26 @@ RUNNING, WAITING, ROUNDS = 504, 5_000, 50
 async def decisions(policy: str, decider: Decider) -> tuple[float, list[float]]:
     """Seconds of the first decision, and of each one after it."""
     spec = read_spec("policy", policy)
-    told: list[tuple[float, Event]] = []
+    log: list[tuple[float, Event]] = []
     scheduler = Scheduler(
         live_policy(spec),
         parse_cluster("1x1:v100"),
         knowledge=Knowledge(Hinted(), LinearBeliefs()),
-        journal=lambda at, event: told.append((at, event)),
+        journal=lambda at, event: log.append((at, event)),
     )
 
     def take_in(now: float, events: list[Event]) -> None:
-        told.clear()
+        log.clear()
         scheduler.take_in(now, events)
-        for at, event in told:
+        for at, event in log:
             decider.tell(at, event)
 
     async def decide(now: float) -> float:
         began = time.perf_counter()
         plan = await decider.plan(scheduler, spec, now)
-        told.clear()
+        log.clear()
         scheduler.adopt(now, plan)
-        for at, event in told:
+        for at, event in log:
             decider.tell(at, event)
         return time.perf_counter() - began
 

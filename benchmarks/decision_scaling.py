@@ -21,7 +21,7 @@ from weft.core.model.job import Demand, Job, JobId
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
 from weft.core.state.table import Column
-from weft.testing.build import Told
+from weft.testing.build import FixedPredictor
 
 POLICIES = ("fifo", "srtf", "las", "tiresias")
 ORDERS = ("fifo", "srtf", "tiresias")  # las swaps hundreds of jobs in such a step: no order's cost
@@ -39,15 +39,15 @@ Point = tuple[str, int, int]
 
 def run() -> dict[str, float]:
     points = [(jobs, AT_GPUS) for jobs in JOBS] + [(AT_JOBS, gpus) for gpus in GPUS]
-    found = {(p, *point): step_us(p, *point) for p in POLICIES for point in dict.fromkeys(points)}
-    show(found)
-    PICTURE.write_text(draw(found))
+    times = {(p, *point): step_us(p, *point) for p in POLICIES for point in dict.fromkeys(points)}
+    show(times)
+    PICTURE.write_text(draw(times))
     return {
         "worst growth over n log n": max(
-            _growth([found[p, n, AT_GPUS] for n in JOBS], JOBS) for p in ORDERS
+            _growth([times[p, n, AT_GPUS] for n in JOBS], JOBS) for p in ORDERS
         ),
         "worst growth over G log G": max(
-            _growth([found[p, AT_JOBS, g] for g in GPUS], GPUS) for p in ORDERS
+            _growth([times[p, AT_JOBS, g] for g in GPUS], GPUS) for p in ORDERS
         ),
     }
 
@@ -61,7 +61,7 @@ def step_us(policy: str, jobs: int, gpus: int) -> float:
     scheduler = Scheduler(
         build("policy", policy),
         parse_cluster(f"{gpus // 8}x8:v100"),
-        knowledge=Knowledge(Told(lengths)),
+        knowledge=Knowledge(FixedPredictor(lengths)),
     )
     queue = [Job(JobId(f"j{i}"), demand=Demand(int(sizes[i]))) for i in range(total)]
     _settle(scheduler, 0.0, [Submitted(job) for job in queue[:jobs]])
@@ -102,15 +102,15 @@ def _growth(took: list[float], sizes: tuple[int, ...]) -> float:
     )
 
 
-def show(found: dict[Point, float]) -> None:
+def show(times: dict[Point, float]) -> None:
     for policy in POLICIES:
-        jobs = "  ".join(f"{n:,}: {found[policy, n, AT_GPUS]:,.0f}" for n in JOBS)
-        gpus = "  ".join(f"{g:,}: {found[policy, AT_JOBS, g]:,.0f}" for g in GPUS)
+        jobs = "  ".join(f"{n:,}: {times[policy, n, AT_GPUS]:,.0f}" for n in JOBS)
+        gpus = "  ".join(f"{g:,}: {times[policy, AT_JOBS, g]:,.0f}" for g in GPUS)
         print(f"{policy}: us a step by active jobs ({AT_GPUS:,} GPUs) {jobs}")
         print(f"{' ' * len(policy)}  by GPUs ({AT_JOBS:,} active jobs) {gpus}")
 
 
-def draw(found: dict[Point, float]) -> str:
+def draw(times: dict[Point, float]) -> str:
     """Two panels in SVG, both axes logarithmic."""
     whole = 2 * (WIDTH + LEFT) + 110, HEIGHT + TOP + 50
     parts = [
@@ -125,7 +125,7 @@ def draw(found: dict[Point, float]) -> str:
         parts += _axes(left, name, xs)
         for policy, colour in zip(POLICIES, COLOURS, strict=True):
             keys = [(policy, x, AT_GPUS) if at == 0 else (policy, AT_JOBS, x) for x in xs]
-            line = [(_x(left, xs, x), _y(found[k])) for x, k in zip(xs, keys, strict=True)]
+            line = [(_x(left, xs, x), _y(times[k])) for x, k in zip(xs, keys, strict=True)]
             path = " ".join(f"{x:.0f},{y:.0f}" for x, y in line)
             parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"/>')
             parts += [f'<circle cx="{x:.0f}" cy="{y:.0f}" r="3" fill="{colour}"/>' for x, y in line]

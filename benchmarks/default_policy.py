@@ -108,8 +108,8 @@ def draw(seed: int, plain: float, elastic: float) -> Trace:
     drawn = find("philly", Request(seed=seed, jobs=MANY, load=plain, gpus=gpus, max_gpus=LARGEST))
     pairs = list(more.jobs)
     for job, truth in drawn.jobs:
-        off, told = float(np.exp(OFF * rng.standard_normal())), rng.random() < ESTIMATED
-        hints = {"duration_s": truth.length * off} if told else {}
+        off, estimated = float(np.exp(OFF * rng.standard_normal())), rng.random() < ESTIMATED
+        hints = {"duration_s": truth.length * off} if estimated else {}
         if job.submitted <= until:
             pairs.append((replace(job, preemptible=False, model="", hints=hints), truth))
     pairs.sort(key=lambda pair: pair[0].submitted)
@@ -121,7 +121,7 @@ def draw_crowd(*, estimated: bool) -> Trace:
     rng = np.random.default_rng(1)
     when = np.cumsum(rng.exponential(0.5 * HOUR / CROWD_GPUS / 0.95, CROWD)).tolist()
     lengths = rng.uniform(0.25 * HOUR, 0.75 * HOUR, CROWD).tolist()
-    asked = [*((at, 1, one) for at, one in zip(when, lengths, strict=True)), LARGE]
+    asked = [*((at, 1, seconds) for at, seconds in zip(when, lengths, strict=True)), LARGE]
     pairs = []
     for number, (at, gpus, length) in enumerate(sorted(asked)):
         hints = {"duration_s": length} if estimated else {}
@@ -164,17 +164,17 @@ def measure(text: str, trace: Trace) -> Numbers:
     }
 
 
-def show(found: dict[str, list[Numbers]]) -> None:
+def show(by_policy: dict[str, list[Numbers]]) -> None:
     """Hours, and ratios to the first policy seed by seed."""
     table = Table("policy", *WORDS.values(), title="hours (ratio)")
-    first = next(iter(found.values()))
-    for policy, seeds in found.items():
+    first = next(iter(by_policy.values()))
+    for policy, seeds in by_policy.items():
         cells = []
         for name in WORDS:
             hours = statistics.mean(seed[name] for seed in seeds)
             pairs = zip(seeds, first, strict=True)
             ratio = statistics.geometric_mean(
-                max(one[name], 1e-3) / max(base[name], 1e-3) for one, base in pairs
+                max(numbers[name], 1e-3) / max(base[name], 1e-3) for numbers, base in pairs
             )
             cells.append(f"{hours:.2f} ({ratio:.2f})")
         table.add_row(policy, *cells)
@@ -185,18 +185,19 @@ def compare(
     policies: Sequence[str], seeds: int, plain: float, elastic: float, first: int | None = None
 ) -> None:
     """All of them on the same jobs, the `first` so many, with the CPU seconds that each takes."""
-    found: dict[str, list[Numbers]] = {policy: [] for policy in policies}
+    by_policy: dict[str, list[Numbers]] = {policy: [] for policy in policies}
     for seed in range(seeds):
         drawn = draw(seed, plain, elastic)
         trace = Trace(drawn.name, drawn.jobs[:first])
         for policy in policies:
             began = process_time()
-            found[policy].append(measure(policy, trace))
+            by_policy[policy].append(measure(policy, trace))
             took = f"{process_time() - began:.1f} CPU s"
             print(
-                f"seed {seed}, {len(trace)} jobs, {policy}, {took}: {found[policy][-1]}", flush=True
+                f"seed {seed}, {len(trace)} jobs, {policy}, {took}: {by_policy[policy][-1]}",
+                flush=True,
             )
-    show(found)
+    show(by_policy)
 
 
 def compare_crowd(policies: Sequence[str]) -> None:

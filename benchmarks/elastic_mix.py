@@ -61,34 +61,36 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="how much longer they train")
     parser.add_argument("--json", type=Path, default=None, help="write the numbers here too")
     asked = parser.parse_args()
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
     for policy in asked.policies:
         began = time.monotonic()
         try:
-            found[policy] = run(policy, JOBS[: asked.jobs], asked.scale)
+            outcomes[policy] = run(policy, JOBS[: asked.jobs], asked.scale)
         except (OSError, RuntimeError) as error:
             print(f"{policy}: {error}", flush=True)
             continue
-        print(f"{policy}: {found[policy]}, {time.monotonic() - began:.0f} s in all", flush=True)
-    if found:
-        show(found)
+        print(f"{policy}: {outcomes[policy]}, {time.monotonic() - began:.0f} s in all", flush=True)
+    if outcomes:
+        show(outcomes)
     if asked.json is not None:
-        asked.json.write_text(json.dumps({name: asdict(one) for name, one in found.items()}))
-    return int(len(found) < len(asked.policies))
+        asked.json.write_text(
+            json.dumps({name: asdict(outcome) for name, outcome in outcomes.items()})
+        )
+    return int(len(outcomes) < len(asked.policies))
 
 
-def show(found: dict[str, Outcome]) -> None:
+def show(outcomes: dict[str, Outcome]) -> None:
     """A row a policy; ratios are to the last one."""
     table = Table("policy", "average completion", "makespan", "loss", "restarts", "live changes")
-    last = [*found.values()][-1]
-    for policy, one in found.items():
+    last = [*outcomes.values()][-1]
+    for policy, outcome in outcomes.items():
         table.add_row(
             policy,
-            f"{one.average_s:.1f} s ({one.average_s / last.average_s:.2f})",
-            f"{one.makespan_s:.1f} s ({one.makespan_s / last.makespan_s:.2f})",
-            f"{one.loss:.3f} ({one.loss / last.loss:.2f})",
-            str(one.restarts),
-            str(one.live),
+            f"{outcome.average_s:.1f} s ({outcome.average_s / last.average_s:.2f})",
+            f"{outcome.makespan_s:.1f} s ({outcome.makespan_s / last.makespan_s:.2f})",
+            f"{outcome.loss:.3f} ({outcome.loss / last.loss:.2f})",
+            str(outcome.restarts),
+            str(outcome.live),
         )
     Console(width=110).print(table)
 

@@ -310,7 +310,7 @@ def compare(name: str, root: Path, resizes: int, kills: int) -> dict[str, Any]:
     steps = len(calm[0].rates)
     moved = run(name, root / "moved", plan_attempts(resizes, kills, steps), 0)
     wrong = [step for step in moved.rates if set(moved.rates[step]) != set(calm[0].rates[step])]
-    finals = [one.final for one in calm]
+    finals = [training.final for training in calm]
     return {
         "training": name,
         "steps": steps,
@@ -332,11 +332,11 @@ def main(words: list[str]) -> int:
     bad = 0
     for name in asked.trainings or TRAININGS:
         with tempfile.TemporaryDirectory() as folder:
-            found = compare(name, Path(folder), asked.resizes, asked.kills)
-        low, high = found["loss_seeds"]
-        off = abs(found["loss_disturbed"] - found["loss_undisturbed"])
-        bad += found["rates_differ"] > 0 or off > high - low
-        print(json.dumps(found))
+            comparison = compare(name, Path(folder), asked.resizes, asked.kills)
+        low, high = comparison["loss_seeds"]
+        off = abs(comparison["loss_disturbed"] - comparison["loss_undisturbed"])
+        bad += comparison["rates_differ"] > 0 or off > high - low
+        print(json.dumps(comparison))
     return int(bad > 0)
 
 

@@ -27,31 +27,31 @@ BATCH = 250
 
 def job(number: int) -> dict[str, Any]:
     """One of every sort."""
-    told: dict[str, Any] = {"name": f"job{number}", "gpus": (1, 2, 4, 8, 16)[number % 5]}
+    body: dict[str, Any] = {"name": f"job{number}", "gpus": (1, 2, 4, 8, 16)[number % 5]}
     if number % 2:
-        told["hints"] = {"duration_s": 1800 + 97 * (number % 50)}
+        body["hints"] = {"duration_s": 1800 + 97 * (number % 50)}
     if number % 4 == 0:
-        told["gpus"] = {"min": 1, "max": 16}
+        body["gpus"] = {"min": 1, "max": 16}
     if number % 7 == 0:
-        told["kinds"] = ["a100"]
-    return told
+        body["kinds"] = ["a100"]
+    return body
 
 
 def family_cpu_s(pid: int) -> float:
     """CPU seconds of a process and those it started."""
     with_it = [pid]
-    for one in with_it:
-        for thread in Path(f"/proc/{one}/task").iterdir():
+    for member in with_it:
+        for thread in Path(f"/proc/{member}/task").iterdir():
             with_it += [int(child) for child in (thread / "children").read_text().split()]
-    return sum(cpu_s(one) for one in with_it)
+    return sum(cpu_s(child) for child in with_it)
 
 
 def ask_all(asker: Asker, pid: int, jobs: list[str], path: str) -> list[float]:
     """CPU seconds for each."""
     took = []
-    for one in jobs:
+    for job in jobs:
         before = family_cpu_s(pid)
-        asker.ask("GET", path.format(one))
+        asker.ask("GET", path.format(job))
         took.append(family_cpu_s(pid) - before)
     return took
 
@@ -77,11 +77,11 @@ def main() -> None:
             jobs = waiting[:: max(len(waiting) // asked.asked, 1)]
             asker.ask("GET", f"/jobs/{jobs[0]}/explain")  # the process that answers is started
             plain = ask_all(asker, server.pid, jobs, "/jobs/{}")
-            found = ask_all(asker, server.pid, jobs, "/jobs/{}/explain")
+            times = ask_all(asker, server.pid, jobs, "/jobs/{}/explain")
         finally:
             server.terminate()
             server.wait(60)
-    cuts = statistics.quantiles(found, n=100, method="inclusive")
+    cuts = statistics.quantiles(times, n=100, method="inclusive")
     print(f"{len(waiting)} waiting, {len(jobs)} asked about, policy {asked.policy}")
     print(f"  a job       {statistics.median(plain):6.3f} s CPU p50")
     print(f"  explain     {cuts[49]:6.3f} s CPU p50, {cuts[98]:.3f} s p99")

@@ -28,19 +28,19 @@ Points = dict[str, list[tuple[float | None, float, float]]]
 
 def main() -> None:
     """Print and draw the frontier of every policy."""
-    found: Points = {}
+    points: Points = {}
     for policy, workload, cluster, jobs, load in CASES:
         specs = {bound: _spec(policy, bound) for bound in BOUNDS}
         result = weft.compare(
             workload, list(specs.values()), cluster, seeds=(SEED,), jobs=jobs, load=load
         )
-        found[policy] = [_point(result, bound, spec) for bound, spec in specs.items()]
-        base = found[policy][0][1]
-        for bound, jct, worst in found[policy]:
+        points[policy] = [_point(result, bound, spec) for bound, spec in specs.items()]
+        base = points[policy][0][1]
+        for bound, jct, worst in points[policy]:
             name = "none" if bound is None else f"{bound:g}"
             print(f"{policy:9} bound {name:>4}  avg JCT {jct:7.3f} h ({jct / base:.3f})  ", end="")
             print(f"worst FTF {worst:8.2f}")
-    PICTURE.write_text(draw(found))
+    PICTURE.write_text(draw(points))
     print(f"wrote {PICTURE.name}")
 
 
@@ -52,11 +52,11 @@ def _point(result: Result, bound: float | None, spec: str) -> tuple[float | None
     return bound, result.mean(spec, "avg_jct_h"), result.mean(spec, "worst_ftf")
 
 
-def draw(found: Points) -> str:
+def draw(by_policy: Points) -> str:
     """A self-contained SVG: worst fairness to the right, completion time over the bare one's up."""
-    ratios = [jct / points[0][1] for points in found.values() for _, jct, _ in points]
+    ratios = [jct / points[0][1] for points in by_policy.values() for _, jct, _ in points]
     low, high = min(*ratios, 0.9), max(*ratios, 1.1)
-    most = log10(max(worst for points in found.values() for _, _, worst in points)) * 1.05
+    most = log10(max(worst for points in by_policy.values() for _, _, worst in points)) * 1.05
 
     def x(worst: float) -> float:
         return MARGIN + (WIDTH - 2 * MARGIN) * max(log10(worst), 0.0) / most
@@ -81,7 +81,7 @@ def draw(found: Points) -> str:
             f'<line x1="{MARGIN}" x2="{WIDTH - 20}" y1="{y(ratio):.1f}" y2="{y(ratio):.1f}" '
             'stroke="#ddd"/>'
         )
-    for i, (policy, points) in enumerate(found.items()):
+    for i, (policy, points) in enumerate(by_policy.items()):
         colour, base = COLOURS[policy], points[0][1]
         at = [(x(worst), y(jct / base)) for _, jct, worst in points]
         path = " ".join(f"{left:.1f},{top:.1f}" for left, top in at)

@@ -66,17 +66,17 @@ def errors(table: Sensitivity, law: Law) -> tuple[float, float]:
 
 
 def main() -> None:
-    found = {}
+    fits = {}
     for name, table in read_tables(Path(sys.argv[1])).items():
         law = fitted(table)
         median, most = errors(table, law)
         print(f"{name:<12} median {median:6.1%}  largest {most:6.1%}  {law}")
-        found[name] = {
+        fits[name] = {
             "law": asdict(law),
             "error_median": round(median, 4),
             "error_max": round(most, 4),
         }
-    OUT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    OUT.write_text(json.dumps(fits, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

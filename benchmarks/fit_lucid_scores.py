@@ -63,7 +63,7 @@ def grow(x: Floats, y: Ints, rows: Ints, guess: Ints, level: int) -> Iterator[st
 
 def _split(x: Floats, y: Ints) -> tuple[int, float] | None:
     """The feature and threshold that leave the least impurity; None where nothing is gained."""
-    least, found = _impurity(y) * len(y) - 1e-9, None
+    least, best = _impurity(y) * len(y) - 1e-9, None
     for feature in range(x.shape[1]):
         values = np.unique(x[:, feature])
         for at in (values[1:] + values[:-1]) / 2.0:
@@ -72,8 +72,8 @@ def _split(x: Floats, y: Ints) -> tuple[int, float] | None:
                 continue
             left = _impurity(y[low]) * low.sum() + _impurity(y[~low]) * (~low).sum()
             if left < least:
-                least, found = left, (feature, float(at))
-    return found
+                least, best = left, (feature, float(at))
+    return best
 
 
 def _impurity(y: Ints) -> float:

@@ -49,7 +49,7 @@ def noise_scale(table: ModelTable) -> list[float]:
 
 
 def main() -> None:
-    found: dict[str, object] = {}
+    profiles: dict[str, object] = {}
     for name, table in read_tables(Path(sys.argv[1])).items():
         if PIPELINE in name:
             continue  # its step times are of one pipeline stage
@@ -68,7 +68,7 @@ def main() -> None:
                 "error_median": round(median, 4),
                 "error_p90": round(high, 4),
             }
-        found[name] = {
+        profiles[name] = {
             "init_batch": table.init_batch,
             "max_batch": table.max_batch,
             "epochs": table.epochs,
@@ -79,7 +79,7 @@ def main() -> None:
             "noise_scale": noise_scale(table),
             "kinds": kinds,
         }
-    OUT.write_text(json.dumps(found, indent=1) + "\n")
+    OUT.write_text(json.dumps(profiles, indent=1) + "\n")
     print(f"wrote {OUT}")
 
 

@@ -64,15 +64,15 @@ def main() -> int:
         jct[policy] = result.mean(policy, "avg_jct_h")
         p99, restarts = result.mean(policy, "p99_jct_h"), result.mean(policy, "restarts_per_job")
         print(f"{jct[policy]:7.3f} h  p99 {p99:7.2f} h  restarts {restarts:6.2f}  {policy}")
-    best = min(cells, key=lambda one: jct[one])
-    known = min(PUBLISHED, key=lambda one: jct[one])
+    best = min(cells, key=lambda cell: jct[cell])
+    known = min(PUBLISHED, key=lambda policy: jct[policy])
     ratio = jct[best] / jct[known]
     print(f"best composition: {best}")
     print(f"{ratio:.3f} of the best published one's completion time ({known})")
     print(f"{time.process_time() - began:.0f} CPU s")
     if not chosen.quick:
         named = {cell: jct[policy] for policy, cell in cells.items()}
-        PICTURE.write_text(draw_grid(named, {one: jct[one] for one in PUBLISHED}))
+        PICTURE.write_text(draw_grid(named, {published: jct[published] for published in PUBLISHED}))
         print(f"wrote {PICTURE.name}")
     if chosen.report is not None:
         write_report(

@@ -44,7 +44,7 @@ def draw_grid(hours: Mapping[Cell, float], others: Mapping[str, float]) -> str:
         y = TOP + (k + 0.62) * CELL_H
         parts.append(f'<text x="10" y="{y:.0f}" font-weight="bold">{escape(row)}</text>')
     parts.append(f'<text x="10" y="{bottom + 24}" fill="#5c6470">published:</text>')
-    for i, (name, value) in enumerate(sorted(others.items(), key=lambda one: one[1])):
+    for i, (name, value) in enumerate(sorted(others.items(), key=lambda entry: entry[1])):
         x, y = 90 + (i % 2) * width // 2, bottom + 24 + 16 * (i // 2)
         parts.append(f'<text x="{x}" y="{y}">{escape(name)} {value:.3f}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"

@@ -38,19 +38,19 @@ def run() -> dict[str, float]:
     table = Table("pairs", "test", "median", "p90", "linear only", "1/k", "mean rate", "scores")
     for column in table.columns[2:]:
         column.justify = "right"
-    found: dict[str, float] = {}
+    errors: dict[str, float] = {}
     ours = h200(data)
     for discipline in ours.pairs:
-        found[f"h200 {discipline}, half, median"] = _show(
+        errors[f"h200 {discipline}, half, median"] = _show(
             table, f"H200 {discipline}", ours, discipline, HALVES
         )
         table.add_section()
     theirs = lucid(data)
-    found["lucid, half, median"] = _show(table, "Lucid", theirs, "timeslicing", LUCID_HALVES)
+    errors["lucid, half, median"] = _show(table, "Lucid", theirs, "timeslicing", LUCID_HALVES)
     Console(width=110).print(table)
     _repeats(ours)
-    found["rates of a pair, microseconds"] = microseconds()
-    return found
+    errors["rates of a pair, microseconds"] = microseconds()
+    return errors
 
 
 def _show(
@@ -96,8 +96,8 @@ def fittings(measured: Measured, discipline: str) -> dict[str, Fitting]:
 
     def model(penalty: Penalty | None) -> Fitting:
         def fitting(groups: Sequence[Group]) -> Guess:
-            found = fit(measured.solo, {discipline: groups}, penalty)
-            return lambda g: found.rates([measured.solo[n] for n in g.members], discipline).tolist()
+            model = fit(measured.solo, {discipline: groups}, penalty)
+            return lambda g: model.rates([measured.solo[n] for n in g.members], discipline).tolist()
 
         return fitting
 
@@ -116,13 +116,13 @@ def fittings(measured: Measured, discipline: str) -> dict[str, Fitting]:
             else whole(g)
         )
 
-    found = {
+    by_name = {
         "ours": model(None),
         "linear": model(CANDIDATES[0]),
         "share": lambda _: lambda g: [1.0 / len(g.members)] * len(g.members),
         "mean": mean,
     }
-    return found | ({"scores": by_score} if measured.scores else {})
+    return by_name | ({"scores": by_score} if measured.scores else {})
 
 
 def halves(pairs: Sequence[Group], seed: int) -> tuple[list[Group], list[Group]]:

@@ -28,19 +28,22 @@ def main() -> None:
     """Print both errors under both disciplines."""
     print("median (one in ten) error of jobs with CPU stages")
     for discipline in (TIMESLICING, MPS):
-        told, shipped = errors(discipline, told=True), errors(discipline, told=False)
-        print(f"{discipline}: as shipped {_say(shipped)}, CPU stage told {_say(told)}")
+        with_stage, shipped = (
+            errors(discipline, with_stage=True),
+            errors(discipline, with_stage=False),
+        )
+        print(f"{discipline}: as shipped {_say(shipped)}, CPU stage told {_say(with_stage)}")
 
 
-def errors(discipline: str, *, told: bool) -> list[float]:
+def errors(discipline: str, *, with_stage: bool) -> list[float]:
     """Relative error of every measured rate of a job with a CPU stage."""
-    found = []
+    off = []
     for pair in read_pairs(discipline):
-        said = predict(pair, discipline) if told else _rates_as_shipped(pair, discipline)
-        for row, rate in zip(pair, said, strict=True):
+        predicted = predict(pair, discipline) if with_stage else _rates_as_shipped(pair, discipline)
+        for row, rate in zip(pair, predicted, strict=True):
             if cpu_part(row) > 0.01:
-                found.append(abs(rate / float(row["norm"]) - 1.0))
-    return found
+                off.append(abs(rate / float(row["norm"]) - 1.0))
+    return off
 
 
 def read_pairs(discipline: str) -> Iterator[list[Row]]:

@@ -72,13 +72,13 @@ def pairs(discipline: str) -> Iterator[dict[str, object]]:
         for members in (pair.split() for row in PAIRS.splitlines() for pair in row.split("|")):
             for key in members:
                 workers[key].tell(f"run {zoo.TOGETHER_S}")
-            for key, found in [(key, workers[key].hear()) for key in members]:
+            for key, answer in [(key, workers[key].hear()) for key in members]:
                 yield {
                     "discipline": discipline,
                     "pair": " ".join(members),
                     "workload": workers[key].name,
                     "cpu": base[key]["cpu"],
-                    "norm": round(found["rate"] / base[key]["rate"], 4),
+                    "norm": round(answer["rate"] / base[key]["rate"], 4),
                 }
     finally:
         for worker in workers.values():

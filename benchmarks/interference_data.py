@@ -86,13 +86,13 @@ def _alone(row: Row) -> Features:
 
 
 def _groups(discipline: str) -> list[Group]:
-    found: dict[str, list[tuple[str, float]]] = {}
+    by_group: dict[str, list[tuple[str, float]]] = {}
     for row in rows(GROUPS):
         if row["discipline"] == discipline:
-            found.setdefault(row["group"], []).append((row["workload"], float(row["norm"])))
+            by_group.setdefault(row["group"], []).append((row["workload"], float(row["norm"])))
     return [
         Group(tuple(name for name, _ in members), tuple(rate for _, rate in members))
-        for members in found.values()
+        for members in by_group.values()
     ]
 
 

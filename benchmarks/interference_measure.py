@@ -133,14 +133,14 @@ def groups(discipline: str) -> Iterator[dict[str, object]]:
         for members in sets:
             for key in members:
                 workers[key].tell(f"run {TOGETHER_S}")
-            for key, found in [(key, workers[key].hear()) for key in members]:
+            for key, answer in [(key, workers[key].hear()) for key in members]:
                 yield {
                     "group": " ".join(members),
                     "size": len(members),
                     "workload": workers[key].name,
                     "alone": base[key],
-                    "together": found["rate"],
-                    "norm": round(found["rate"] / base[key], 4),
+                    "together": answer["rate"],
+                    "norm": round(answer["rate"] / base[key], 4),
                 }
     finally:
         for worker in workers.values():

@@ -36,14 +36,14 @@ def stated(measured: Measured, discipline: str, whole: list[float]) -> dict[str,
     left = [test for model in models for test in without(fitting, pairs, model)]
     guess = fitting(pairs)
     large = [g for g in measured.groups[discipline] if len(g.members) > 2]
-    found = {
+    features = {
         "fitted": np.median(whole),
         "fitted_p90": np.quantile(whole, 0.9),
         "other_half_of_pairs": np.median(half),
         "model_left_out": np.median(errors(left)),
         "groups_of_3_and_4_from_pairs": np.median(errors((g, guess) for g in large)),
     }
-    return {name: round(float(value), 4) for name, value in found.items()}
+    return {name: round(float(value), 4) for name, value in features.items()}
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ def run(seconds: float = SECONDS) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="weft-", dir="/tmp") as scratch:
         folder = Path(scratch)
         alone = {name: together(folder, [name], "", seconds)[name] for name in JOBS}
-        found: dict[str, float] = {}
+        ratios: dict[str, float] = {}
         for discipline in DISCIPLINES:
             pair = together(folder, list(JOBS), discipline, seconds)
             short = discipline.partition(":")[0]
@@ -53,14 +53,14 @@ def run(seconds: float = SECONDS) -> dict[str, float]:
                 common = min(len(ran.losses), len(alone[name].losses))
                 if ran.losses[:common] != alone[name].losses[:common]:
                     sys.exit(f"{discipline}: the losses of {name} are not those of it alone")
-                found[f"{short}, {name} against alone"] = ran.steps / alone[name].steps
-            found[f"{short}, work of both"] = sum(
+                ratios[f"{short}, {name} against alone"] = ran.steps / alone[name].steps
+            ratios[f"{short}, work of both"] = sum(
                 ran.steps / alone[name].steps for name, ran in pair.items()
             )
-    slices = found["timeslice, work of both"]
+    slices = ratios["timeslice, work of both"]
     for short in ("lockstep", "work-conserving"):
-        found[f"{short} against timeslice"] = found[f"{short}, work of both"] / slices
-    return found
+        ratios[f"{short} against timeslice"] = ratios[f"{short}, work of both"] / slices
+    return ratios
 
 
 def together(folder: Path, names: list[str], discipline: str, seconds: float) -> dict[str, Ran]:
@@ -94,10 +94,10 @@ def together(folder: Path, names: list[str], discipline: str, seconds: float) ->
     if coordinator is not None:
         coordinator.terminate()
         coordinator.wait()
-    return {name: told(folder / name, seconds) for name in names}
+    return {name: read_ran(folder / name, seconds) for name in names}
 
 
-def told(path: Path, seconds: float) -> Ran:
+def read_ran(path: Path, seconds: float) -> Ran:
     """Steps that ended within the measured time, and every loss."""
     notes = [json.loads(line) for line in path.read_text().splitlines()]
     began = notes[0]

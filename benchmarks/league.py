@@ -76,29 +76,29 @@ def main() -> int:
 
 def play(match: Match, policies: list[str], jobs: int) -> dict[str, dict[str, float | str]]:
     """Numbers of every policy on one workload; why where it cannot run there."""
-    found: dict[str, dict[str, float | str]] = {}
+    table: dict[str, dict[str, float | str]] = {}
     scale = 0.0
-    for policy in ["fifo", *(one for one in policies if one != "fifo")]:
+    for policy in ["fifo", *(name for name in policies if name != "fifo")]:
         try:
             result = weft.simulate(
                 match.workload, policy, match.cluster, seed=1, jobs=jobs, load=match.load
             )
         except WeftError as error:
-            found[policy] = {"cannot": error.what.splitlines()[0]}
+            table[policy] = {"cannot": error.what.splitlines()[0]}
             print(f"{policy:<40} cannot: {error.what.splitlines()[0]:.60}")
             continue
         outcome = next(iter(result.outcomes.values()))[0]
         took = outcome.decide_ms.get("p50") or 0.0
         scale = scale or took or 1.0
-        found[policy] = {**_numbers(outcome), "decide": round(took / scale, 1)}
-        shown = "  ".join(f"{found[policy].get(one, 0.0):>9}" for one in (*NUMBERS, "decide"))
+        table[policy] = {**_numbers(outcome), "decide": round(took / scale, 1)}
+        shown = "  ".join(f"{table[policy].get(number, 0.0):>9}" for number in (*NUMBERS, "decide"))
         print(f"{policy:<40} {shown}  {outcome.predictor}")
-    return found
+    return table
 
 
 def _numbers(outcome: Outcome) -> dict[str, float | str]:
     known = {number: outcome.metrics.get(number) for number in NUMBERS}
-    numbers = {one: round(float(value), 3) for one, value in known.items() if value is not None}
+    numbers = {name: round(float(value), 3) for name, value in known.items() if value is not None}
     return {**numbers, "predictor": outcome.predictor}
 
 

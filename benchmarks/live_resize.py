@@ -225,21 +225,21 @@ async def measure(
 
 async def _change_live(trial: Trial, state_mb: float, places: Sequence[Slots]) -> list[Change]:
     await trial.start(*places[0])
-    found = []
+    changes = []
     for was, to in pairwise(places):
         await trial.steps(SETTLE_STEPS)
         asked = time.monotonic()
         await trial.resize(*to)
         await trial.steps(SETTLE_STEPS)
         pause_s, steps, ready_s = find_pause(read_rows(trial.noted), asked, to)
-        found.append(Change(state_mb, was, to, pause_s, steps, ready_s))
+        changes.append(Change(state_mb, was, to, pause_s, steps, ready_s))
     await trial.stop()
-    return found
+    return changes
 
 
 async def _restart(trial: Trial, live: list[Change]) -> list[Change]:
     await trial.start(*live[0].was)
-    found = []
+    changes = []
     for change in live:
         await trial.steps(SETTLE_STEPS)
         asked = time.monotonic()
@@ -247,9 +247,9 @@ async def _restart(trial: Trial, live: list[Change]) -> list[Change]:
         await trial.start(*change.to)
         await trial.steps(SETTLE_STEPS)
         pause_s, _, _ = find_pause(read_rows(trial.noted), asked, change.to)
-        found.append(replace(change, restart_s=pause_s))
+        changes.append(replace(change, restart_s=pause_s))
     await trial.stop()
-    return found
+    return changes
 
 
 def main() -> int:
@@ -290,7 +290,7 @@ def main() -> int:
     if asked.json is not None:
         asked.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
     large = [row for row in rows if row.state_mb >= 100.0 and not asked.live]
-    return int(any(one.restart_s < 10.0 * one.live_s for one in large))
+    return int(any(resize.restart_s < 10.0 * resize.live_s for resize in large))
 
 
 if __name__ == "__main__":

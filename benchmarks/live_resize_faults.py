@@ -224,8 +224,8 @@ class Soak:
 
     def attempts(self) -> list[Path]:
         """Folders of attempts, the last one first."""
-        found = (self.folder / "state" / "jobs" / "job").glob("[0-9]*")
-        return sorted(found, key=lambda path: int(path.name), reverse=True)
+        folders = (self.folder / "state" / "jobs" / "job").glob("[0-9]*")
+        return sorted(folders, key=lambda path: int(path.name), reverse=True)
 
     def agent(self) -> int | None:
         """The process of the present attempt's agent, if it lives."""
@@ -303,33 +303,33 @@ def check(rows: dict[int, list[Row]], calm: dict[int, float] | None = None) -> l
 def soak(folder: Path, faults: int, seed: int) -> list[str]:
     """Strike until so many have hit; what is wrong afterwards."""
     (folder / "steps").mkdir()
-    one, over, waits = Soak(folder, random.Random(seed)), 0, []
-    one.wish(0)
-    one.start()
+    bed, over, waits = Soak(folder, random.Random(seed)), 0, []
+    bed.wish(0)
+    bed.start()
     try:
-        one.recover()
-        while one.hits < faults:
-            fault = one.rng.choices([*FAULTS], [*FAULTS.values()])[0]
-            moment = one.strike(fault)
+        bed.recover()
+        while bed.hits < faults:
+            fault = bed.rng.choices([*FAULTS], [*FAULTS.values()])[0]
+            moment = bed.strike(fault)
             over += not moment
-            waits.append(one.recover())
-            said = f"{fault}, {moment}" if moment else f"({fault}: too late)"
-            print(f"{one.hits:4d}  {said:32s} {waits[-1]:6.2f} s  slots {one.slots}", flush=True)
+            waits.append(bed.recover())
+            hit = f"{fault}, {moment}" if moment else f"({fault}: too late)"
+            print(f"{bed.hits:4d}  {hit:32s} {waits[-1]:6.2f} s  slots {bed.slots}", flush=True)
     finally:
-        one.end()
+        bed.end()
     rows = without_abandoned(read_rows(folder / "steps"))
-    show(one, over, waits, max(rows))
-    return check(rows, _calm(folder, one.layers, max(rows)))
+    show(bed, over, waits, max(rows))
+    return check(rows, _calm(folder, bed.layers, max(rows)))
 
 
-def show(one: Soak, over: int, waits: list[float], steps: int) -> None:
+def show(bed: Soak, over: int, waits: list[float], steps: int) -> None:
     """What was hit when, and what became of the changes."""
     for fault in FAULTS:
-        counts = [one.done[f"{fault}, {moment}"] for moment in MOMENTS]
+        counts = [bed.done[f"{fault}, {moment}"] for moment in MOMENTS]
         each = ", ".join(f"{count} {when}" for count, when in zip(counts, MOMENTS, strict=True))
         print(f"{fault:16s} {sum(counts):4d}: {each}")
-    print(f"{one.hits} faults hit a change, {over} changes were over before; {steps} steps")
-    print(f"changes: {dict(one.counts())}")
+    print(f"{bed.hits} faults hit a change, {over} changes were over before; {steps} steps")
+    print(f"changes: {dict(bed.counts())}")
     print(f"trains on after {statistics.median(waits):.1f} s (median), {max(waits):.1f} s at most")
 
 

@@ -36,12 +36,13 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         used = asyncio.run(live_shares(Path(folder), seconds, policy))
     off = []
-    whole, weights = sum(one.gpu_s for one in used.values()), sum(WEIGHTS.values())
-    for tenant, one in sorted(used.items()):
-        share, due = one.gpu_s / whole, WEIGHTS[tenant] / weights
+    whole, weights = sum(account.gpu_s for account in used.values()), sum(WEIGHTS.values())
+    for tenant, account in sorted(used.items()):
+        share, due = account.gpu_s / whole, WEIGHTS[tenant] / weights
         print(
-            f"{tenant} weight {WEIGHTS[tenant]:g}: {one.gpu_s:7.1f} GPU s, {one.entitled_s:7.1f} "
-            f"entitled; share {share:.3f}, due {due:.3f}; {one.restarts} restarts"
+            f"{tenant} weight {WEIGHTS[tenant]:g}: {account.gpu_s:7.1f} GPU s, "
+            f"{account.entitled_s:7.1f} entitled; share {share:.3f}, due {due:.3f}; "
+            f"{account.restarts} restarts"
         )
         off.append(abs(share / due - 1.0))
     if not build("policy", policy).about.weighs:

@@ -95,8 +95,8 @@ class Steps:
 
     def take(self) -> Longest:
         """The longest until now; counting begins anew."""
-        found, self.longest = self.longest, Longest()
-        return found
+        longest, self.longest = self.longest, Longest()
+        return longest
 
 
 class Service(threading.Thread):
@@ -189,7 +189,7 @@ def watch_in_crowds(client: httpx.Client, count: int) -> None:
 
 def measure(jobs: int, policy: str, only: str = "") -> dict[str, Longest]:
     """The longest step of the loop for each route and input."""
-    found: dict[str, Longest] = {}
+    by_step: dict[str, Longest] = {}
     service = Service(jobs, policy)
     with Steps().measured() as steps:
         client = service.begin()
@@ -197,8 +197,8 @@ def measure(jobs: int, policy: str, only: str = "") -> dict[str, Longest]:
         service.fill(client)
         ids = [job["id"] for job in client.get(f"{PREFIX}/jobs?limit=5").json()["jobs"]]
         time.sleep(2.0)  # decisions about what was just submitted
-        found[FILLING] = steps.take()
-        show(FILLING, found[FILLING])
+        by_step[FILLING] = steps.take()
+        show(FILLING, by_step[FILLING])
         for method, path in routes():
             for request in worst_requests(method, path, ids):
                 if only and only not in path:
@@ -206,16 +206,16 @@ def measure(jobs: int, policy: str, only: str = "") -> dict[str, Longest]:
                 status = send(client, request)
                 assert status < 500, (request.path[:100], request.what, status)
                 name = f"{method} {path}: {request.what} ({status})"
-                found[name] = steps.take()
-                show(name, found[name])
+                by_step[name] = steps.take()
+                show(name, by_step[name])
         if only in f"{PREFIX}/watch":
             watch_in_crowds(client, WATCHERS)
             name = f"GET {PREFIX}/watch: {WATCHERS} readers at once"
-            found[name] = steps.take()
-            show(name, found[name])
+            by_step[name] = steps.take()
+            show(name, by_step[name])
         client.close()
     service.end()
-    return found
+    return by_step
 
 
 def show(name: str, longest: Longest) -> None:
@@ -234,7 +234,7 @@ def main() -> None:
     asked = parser.parse_args()
     measured = measure(asked.jobs, asked.policy, asked.only)
     worst = max(measured, key=lambda name: measured[name].cpu_s)
-    late = sum(one.cpu_s > LIMIT_S for one in measured.values())
+    late = sum(longest.cpu_s > LIMIT_S for longest in measured.values())
     print(f"{len(measured)} inputs, {late} stalled the loop for more than {LIMIT_S:g} s of CPU")
     print(f"longest: {measured[worst].cpu_s * 1e3:.1f} ms, {worst}")
 

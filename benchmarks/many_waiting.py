@@ -3,8 +3,9 @@
     python -m benchmarks.many_waiting [--jobs 20000] [--seconds 10]
 
 Every figure stands beside that of a service without jobs, with fewer, or without readers, of the
-same run. What pages, batches and a restart take is CPU time of the process that serves, so that a
-busy machine does not count.
+same run. What pages, `/watch`, batches and a restart take is CPU time of the process that serves,
+so that a busy machine does not count. Pages and `/watch` are asked for once it has nothing else to
+do: after many submits it decides and writes a snapshot for a while.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import argparse
 import http.client
 import os
 import socket
-import statistics
 import tempfile
 import threading
 import time
@@ -27,7 +27,8 @@ SWEEP = 1000  # jobs of one request
 READERS = 10
 FEW = 1000  # jobs that a page is as fast with
 BATCH = 250
-ASKED = 20
+ASKED = 40
+QUIET_S = 0.05  # CPU seconds in a second
 
 
 def fill(it: Service, jobs: int) -> None:
@@ -38,10 +39,20 @@ def fill(it: Service, jobs: int) -> None:
         asker.ask("POST", "/jobs", {**job(start, "t0"), "sweep": {"grid": grid}})
 
 
+def rest(it: Service) -> None:
+    """Wait until the service does next to nothing, for half a minute at most."""
+    quiet, began = 0, time.monotonic()
+    while quiet < 2 and time.monotonic() < began + 30.0:
+        before = cpu_s(it.process.pid)
+        time.sleep(1.0)
+        quiet = quiet + 1 if cpu_s(it.process.pid) - before < QUIET_S else 0
+
+
 def pages(it: Service) -> dict[str, float]:
     """CPU milliseconds of a page of jobs, of one of waiting jobs, and of the counts."""
     asker, pid = it.asker(), it.process.pid
     asker.ask("GET", "/jobs")
+    rest(it)
     took = {}
     for path in ("/jobs", "/jobs?state=pending", "/cluster"):
         before = cpu_s(pid)
@@ -52,23 +63,23 @@ def pages(it: Service) -> dict[str, float]:
 
 
 def first_of_watch(it: Service) -> float:
-    """Milliseconds until `/watch` has told the first jobs, while somebody else watches too."""
-    address = it.address.removeprefix("http://")
+    """CPU milliseconds in which `/watch` tells the first jobs, while somebody else watches too."""
+    address, pid = it.address.removeprefix("http://"), it.process.pid
     host, _, port = address.partition(":")
-    took = []
     with socket.create_connection((host, int(port))) as other:
         other.sendall(b"GET /api/v1/watch HTTP/1.1\r\nHost: it\r\n\r\n")
         threading.Thread(target=_swallow, args=(other,), daemon=True).start()
+        rest(it)
+        before = cpu_s(pid)
         for _ in range(ASKED):
-            began = time.perf_counter()
             with closing(http.client.HTTPConnection(address, timeout=120)) as line:
                 line.request("GET", "/api/v1/watch")
                 with line.getresponse() as answer:  # left open it is told all the others too
                     while answer.readline().strip():
                         pass
-            took.append(time.perf_counter() - began)
+        took = cpu_s(pid) - before
         other.shutdown(socket.SHUT_RDWR)
-    return 1e3 * statistics.median(took)
+    return 1e3 * took / ASKED
 
 
 def _swallow(line: socket.socket) -> None:
@@ -80,8 +91,8 @@ def batches(it: Service, jobs: int) -> float:
     """CPU milliseconds of a job that is submitted with others."""
     asker, before = it.asker(), cpu_s(it.process.pid)
     for start in range(0, jobs, BATCH):
-        told = {"jobs": [job(start + number, "t2") for number in range(BATCH)]}
-        asker.ask("POST", "/jobs/batch", told)
+        body = {"jobs": [job(start + number, "t2") for number in range(BATCH)]}
+        asker.ask("POST", "/jobs/batch", body)
     return 1e3 * (cpu_s(it.process.pid) - before) / jobs
 
 
@@ -110,10 +121,10 @@ def beside_readers(it: Service, seconds: float) -> Times:
     ]
     for thread in threads:
         thread.start()
-    found = submits(it, seconds)
+    times = submits(it, seconds)
     for thread in threads:
         thread.join()
-    return found
+    return times
 
 
 def main() -> None:
@@ -134,14 +145,14 @@ def main() -> None:
             calm, busy = submits(it, asked.seconds), beside_readers(it, asked.seconds)
         with service(empty, "fifo"):
             pass
-        (bare_s, _), (took_s, found) = start_again(empty), start_again(full)
-    print(f"restart: {took_s:.2f} CPU s with {found:,} jobs, {bare_s:.2f} with none")
+        (bare_s, _), (took_s, jobs) = start_again(empty), start_again(full)
+    print(f"restart: {took_s:.2f} CPU s with {jobs:,} jobs, {bare_s:.2f} with none")
     for path, few_ms in few_pages.items():
         ratio = many_pages[path] / max(few_ms, 0.1)
         print(
             f"GET {path:20} {few_ms:6.1f} CPU ms, then {many_pages[path]:6.1f}: {ratio:.1f} times"
         )
-    print(f"first of /watch {few_watch:.0f} ms, then {many_watch:.0f}")
+    print(f"first of /watch {few_watch:.1f} CPU ms, then {many_watch:.1f}")
     print(f"a job of a batch {few_batch:.2f} CPU ms, then {many_batch:.2f}")
     print(f"submit, nobody reads accounts {calm}")
     print(f"submit, {READERS} read accounts    {busy}")

@@ -118,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SystemExit(f"{given.policy}: no tests are named after it; give --tests")
     sound: set[str] = set()  # crowds that are served as they were, where nothing is changed
     times: dict[_Files, _Times] = {}  # of tests, once crowds let something through
-    drawn = [one for file in files for one in changes_of(file)]
+    drawn = [mutation for file in files for mutation in changes_of(file)]
     random.Random(given.seed).shuffle(drawn)
     caught, survived, begun = 0, [], time.process_time() + _children_s()
     for change in drawn[: given.count]:
@@ -156,26 +156,26 @@ def find_sources(name: str) -> list[Path]:
 def find_tests(name: str) -> list[str]:
     """Test files that are named after it."""
     last = name.rpartition(".")[2]
-    found = sorted(ROOT.glob(f"tests/papers/test_{last}.py"))
-    found += sorted(ROOT.glob(f"tests/papers/test_{last}_*.py"))
-    found += sorted(ROOT.glob(f"tests/unit/**/test_{last}.py"))
-    found += sorted(ROOT.glob(f"tests/unit/**/test_{last}_*.py"))
-    found += [ROOT / "tests" / f"{path}.py" for path in TESTS.get(name, ())]
-    return [str(one) for one in found]
+    tests = sorted(ROOT.glob(f"tests/papers/test_{last}.py"))
+    tests += sorted(ROOT.glob(f"tests/papers/test_{last}_*.py"))
+    tests += sorted(ROOT.glob(f"tests/unit/**/test_{last}.py"))
+    tests += sorted(ROOT.glob(f"tests/unit/**/test_{last}_*.py"))
+    tests += [ROOT / "tests" / f"{path}.py" for path in TESTS.get(name, ())]
+    return [str(test) for test in tests]
 
 
 def find_importers(module: str) -> list[str]:
     """Test files of single parts and of papers that import from a module."""
     asked = f"from {module} import"
     files = sorted([*ROOT.glob("tests/unit/**/test_*.py"), *ROOT.glob("tests/papers/test_*.py")])
-    return [str(one) for one in files if asked in one.read_text()]
+    return [str(file) for file in files if asked in file.read_text()]
 
 
 def find_crowds(name: str) -> list[str]:
     """Of the crowds that policies are held to, those that try this policy, wrapper or part."""
     asked = {name.rpartition(".")[2], *CROWDS.get(name, ())}
     known = [line.split("  ")[0] for line in CROWD.read_text().splitlines()]
-    return [one for one in known if not asked.isdisjoint(re.split(r"[:|,= ]", one))]
+    return [spec for spec in known if not asked.isdisjoint(re.split(r"[:|,= ]", spec))]
 
 
 def changes_of(file: Path) -> Iterator[tuple[Path, int, int]]:
@@ -239,7 +239,9 @@ def _changes(node: ast.expr) -> Iterator[ast.expr]:
 def _is_tolerance(node: ast.expr) -> bool:
     if isinstance(node, ast.BinOp):
         return any(
-            _is_tolerance(one) for one in (node.left, node.right) if not isinstance(one, ast.BinOp)
+            _is_tolerance(side)
+            for side in (node.left, node.right)
+            if not isinstance(side, ast.BinOp)
         )
     if isinstance(node, ast.Name):
         return node.id in TOLERANCES

@@ -74,8 +74,8 @@ class Page(threading.Thread):
         asker, after, line_due = Asker(f"http://{self._host}"), 0, 0.0
         while not self._over.wait(3.0):
             now = asker.ask("GET", "/cluster")["now"] if not after else 0.0
-            told = asker.ask("GET", f"/timeline?since={now}&after={after}")
-            after = told["seq"]
+            answer = asker.ask("GET", f"/timeline?since={now}&after={after}")
+            after = answer["seq"]
             if time.monotonic() >= line_due:
                 line_due = time.monotonic() + asker.ask("GET", "/queue")["again_s"]
 
@@ -89,7 +89,7 @@ def browse(address: str, seconds: float) -> dict[str, float]:
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or sys.exit("needs Chromium: apt-get install chromium")
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
         page = browser.new_page(viewport={"width": 1400, "height": 900})
@@ -98,17 +98,17 @@ def browse(address: str, seconds: float) -> dict[str, float]:
         page.add_init_script(WATCH)
         page.goto(f"{address}/#/cluster")
         page.wait_for_selector(".gpu-map canvas", timeout=120_000)
-        found["first view, s"] = page.evaluate("performance.now()") / 1000.0
+        numbers["first view, s"] = page.evaluate("performance.now()") / 1000.0
         page.wait_for_timeout(3_000)
         for view in ("cluster", "jobs"):
             page.evaluate(f"location.hash = '#/{view}'; window.tasks.length = 0")
             page.wait_for_timeout(int(seconds * 500))
             tasks = page.evaluate("window.tasks")
-            found[f"{view}: long tasks (over 50 ms) a minute"] = len(tasks) * 120.0 / seconds
-            found[f"{view}: longest task, ms"] = max(tasks, default=0.0)
-        found["page, KB"] = sum(sizes) / 1e3
+            numbers[f"{view}: long tasks (over 50 ms) a minute"] = len(tasks) * 120.0 / seconds
+            numbers[f"{view}: longest task, ms"] = max(tasks, default=0.0)
+        numbers["page, KB"] = sum(sizes) / 1e3
         browser.close()
-    return found
+    return numbers
 
 
 def _size(answer: Any) -> int:
@@ -148,15 +148,15 @@ def main() -> None:
             time.sleep(10.0)  # the first answers are long, and once
             before = [page.read for page in pages]
             watched = cpu_part(service.pid, seconds)
-            told = sum(page.read for page in pages) - sum(before)
+            read = sum(page.read for page in pages) - sum(before)
             for page in pages:
                 page.end()
-            found = browse(address, seconds)
+            numbers = browse(address, seconds)
             report = {
-                **found,
+                **numbers,
                 "service, part of a core without pages": alone,
                 f"service, more with {PAGES} pages": watched - alone,
-                "told to each page, KB/s": told / PAGES / seconds / 1e3,
+                "told to each page, KB/s": read / PAGES / seconds / 1e3,
             }
             report["load average of the machine meanwhile"] = os.getloadavg()[0]
             for name, value in report.items():

@@ -201,13 +201,13 @@ def _train_there(size: Size, plan: str, seconds: float, writer: Any) -> None:
 def differ(rows: list[dict[str, Any]]) -> list[str]:
     """Plans whose losses are not those of the first plan of the same model."""
     first: dict[str, list[float]] = {}
-    found = []
+    names = []
     for row in rows:
         if "losses" in row:
             pairs = zip(row["losses"], first.setdefault(row["model"], row["losses"]), strict=False)
             if any(abs(loss - other) > NOISE * abs(other) for loss, other in pairs):
-                found.append(f"{row['model']} {row['plan']}")
-    return found
+                names.append(f"{row['model']} {row['plan']}")
+    return names
 
 
 def measure(

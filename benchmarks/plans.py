@@ -74,7 +74,7 @@ def main() -> int:
                 f"{case.name:14}{name:20}{metrics['avg_jct_h']:11.3f}{metrics['p99_jct_h']:8.2f}"
                 f"{metrics['makespan_h']:12.2f}{metrics['avg_jct_h'] / first:10.3f}"
                 f"{metrics['restarts_per_job']:10.2f}{metrics['finished']:5.0f}/{metrics['jobs']:<4.0f}"
-                f"{'; '.join(one.text for one in bad) or 'nothing wrong'}",
+                f"{'; '.join(run.text for run in bad) or 'nothing wrong'}",
                 flush=True,
             )
     print(f"{process_time():.0f} s of CPU time")
@@ -112,12 +112,12 @@ def run_of(name: str, case: Case, outcome: Outcome) -> SimRun:
     for row, start, end, gpus in zip(held.row, held.start, held.end, held.gpus, strict=True):
         stretches.setdefault(int(row), []).append(Stretch(float(start), float(end), float(gpus)))
     runs = {
-        one: JobRun(
+        job: JobRun(
             float(jobs.submit_s[row]),
             None if jobs.end_s[row] != jobs.end_s[row] else float(jobs.end_s[row]),
             tuple(stretches.get(row, ())),
         )
-        for row, one in enumerate(jobs.id)
+        for row, job in enumerate(jobs.id)
     }
     seconds = 3600.0 * float(outcome.metrics["avg_jct_h"])
     finished = int(outcome.metrics["finished"])

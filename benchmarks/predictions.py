@@ -94,7 +94,7 @@ def main() -> int:
             done[name] = _measure(name, data or Path(), predictors, most, asked.seed)
         _show(name, done[name])
     if asked.json is not None:
-        asked.json.write_text(json.dumps({name: asdict(one) for name, one in done.items()}))
+        asked.json.write_text(json.dumps({name: asdict(result) for name, result in done.items()}))
     return 0
 
 
@@ -104,7 +104,7 @@ def _measure_venus(
     jobs, warm_up, shipped = read_venus(data)
     if quick:
         jobs = jobs[: warm_up + most]
-        shipped = {one: seconds[:most] for one, seconds in shipped.items()}
+        shipped = {name: seconds[:most] for name, seconds in shipped.items()}
     return evaluate(jobs, predictors, nodes, warm_up, shipped)
 
 
@@ -196,7 +196,7 @@ def _show_ten(most: int, seed: int) -> None:
     for name in TEN:
         done = evaluate(read_jobs(name, min(most, QUICK_JOBS), seed), ("alike",))
         jct = {row.name: row.jct_s for row in done.rows}
-        parts = (jct[one] / jct["fifo"] for one in ("alike", "oracle"))
+        parts = (jct[predictor] / jct["fifo"] for predictor in ("alike", "oracle"))
         cells = " | ".join(f"{part:.3f}" for part in parts)
         print(f"| {name} | {jct['fifo']:,.0f} | {cells} |", flush=True)
 
@@ -204,9 +204,9 @@ def _show_ten(most: int, seed: int) -> None:
 class Told(Alike):
     """`alike:point=first`, except for jobs that say how long they take."""
 
-    def __init__(self, lengths: Floats, told: Bools) -> None:
+    def __init__(self, lengths: Floats, known: Bools) -> None:
         super().__init__(point="first")
-        self._lengths = np.where(told, lengths, np.nan)
+        self._lengths = np.where(known, lengths, np.nan)
 
     def remaining(self, table: Table, now: float) -> Floats:
         """The truth where it is told."""
@@ -221,7 +221,7 @@ def _show_told(data: Path, nodes: int) -> None:
     lengths = np.array([truth.length for _, truth in after])
     gpus = np.array([job.demand.gpus for job, _ in after])
     dear = lengths * gpus >= np.sort(lengths * gpus)[-DEAREST]
-    told = {
+    masks = {
         "all": gpus > 0,
         "nobody": gpus < 0,
         "no end of the size in the last day": _find_unseen(jobs)[warm_up:],
@@ -231,7 +231,7 @@ def _show_told(data: Path, nodes: int) -> None:
     }
     print("\n| whose truth is told | jobs | mean JCT, x truth |\n|---|--:|--:|")
     truth = 0.0
-    for name, mask in told.items():
+    for name, mask in masks.items():
         predictor = Told(lengths, mask)
         learn_trace(predictor, before, after[0][0].submitted)
         mean = float(replay(after, predictor, nodes, PER_NODE).jct_s.mean())

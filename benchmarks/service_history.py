@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import multiprocessing
 import os
 import statistics
@@ -99,7 +100,9 @@ class Times:
     refused: int = 0
 
     def quantile_ms(self, percent: int) -> float:
-        """So many of a hundred took less."""
+        """So many of a hundred took less; nan where none was answered."""
+        if len(self.seconds) < 2:
+            return 1e3 * self.seconds[0] if self.seconds else math.nan
         return 1e3 * statistics.quantiles(self.seconds, n=100)[percent - 1]
 
     def __str__(self) -> str:
@@ -201,7 +204,7 @@ def polled(it: Service, seconds: float) -> Iterator[None]:
 
 def look_at(it: Service, seconds: float) -> dict[str, str]:
     """What one service answers, and how fast, with ten clients that poll."""
-    found: dict[str, str] = {}
+    times: dict[str, str] = {}
     month = f"/accounting?since={time.time() - MONTH_S:.0f}&limit=100"
     kinds: dict[str, Callable[[Asker, int], int]] = {
         "submit": lambda asker, number: asker.ask("POST", "/jobs", job(number, "t0"))[0],
@@ -210,9 +213,9 @@ def look_at(it: Service, seconds: float) -> dict[str, str]:
     }
     for name, ask in kinds.items():
         with polled(it, seconds):
-            found[name] = str(repeat(it, seconds, 0.05, ask, it.token))
-    found["memory"] = f"{it.rss_mb:7.0f} MB"
-    return found
+            times[name] = str(repeat(it, seconds, 0.05, ask, it.token))
+    times["memory"] = f"{it.rss_mb:7.0f} MB"
+    return times
 
 
 def restart(state: Path, policy: str) -> dict[str, str]:
@@ -298,7 +301,7 @@ def _three(it: Service, tokens: dict[str, str], seconds: float) -> Times:
         all_times.seconds += times.seconds
         all_times.refused += times.refused
 
-    threads = [threading.Thread(target=submit, args=(one,)) for one in TENANTS[:3]]
+    threads = [threading.Thread(target=submit, args=(tenant,)) for tenant in TENANTS[:3]]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -315,17 +318,17 @@ def report(ended: int, policy: str, seconds: float) -> None:
         began = time.monotonic()
         write_past(full, ended)
         print(f"{ended:,} ended jobs written in {time.monotonic() - began:.0f} s", flush=True)
-        found: dict[str, dict[str, str]] = {}
+        by_name: dict[str, dict[str, str]] = {}
         for name, state in (("no past", empty), ("long past", full)):
             with service(state, policy) as it:
-                found[name] = {"first start": f"{it.started_s:7.1f} s", **look_at(it, seconds)}
-            found[name] |= restart(state, policy)
+                by_name[name] = {"first start": f"{it.started_s:7.1f} s", **look_at(it, seconds)}
+            by_name[name] |= restart(state, policy)
             with service(state, policy) as it:
-                found[name] |= flood(it, seconds)
+                by_name[name] |= flood(it, seconds)
             size = sum(path.stat().st_size for path in state.rglob("*") if path.is_file())
-            found[name]["disk"] = f"{size / 1e6:7.0f} MB"
-        for figure in found["no past"]:
+            by_name[name]["disk"] = f"{size / 1e6:7.0f} MB"
+        for figure in by_name["no past"]:
             print(figure)
-            for name, held in found.items():
+            for name, held in by_name.items():
                 print(f"  {name:10s} {held[figure]}")
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")

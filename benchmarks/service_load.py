@@ -154,15 +154,15 @@ def report(address: str, pid: int, policy: str, asked: argparse.Namespace) -> No
     before = asker.ask("GET", "/cluster")
     print(f"policy {policy}: {before['running']} running, {before['waiting']} waiting")
     print(f"  filled at            {rate:8.0f} jobs/s, {1e3 * each:.2f} ms CPU a job")
-    found = steady(address, pid, asked.rate, asked.seconds, asked.connections)
+    measured = steady(address, pid, asked.rate, asked.seconds, asked.connections)
     after = asker.ask("GET", "/cluster")
-    kept = found["rate"] / RATE
-    print(f"  submits sustained    {found['rate']:8.1f} jobs/s  ({kept:.2f} of {RATE:.0f})")
-    print(f"  server CPU           {found['cpu_of_a_core']:8.2f} of one core meanwhile")
-    print(f"  at {RATE:.0f} jobs/s        {found['cpu_of_a_core'] / kept:8.2f} of one core")
+    kept = measured["rate"] / RATE
+    print(f"  submits sustained    {measured['rate']:8.1f} jobs/s  ({kept:.2f} of {RATE:.0f})")
+    print(f"  server CPU           {measured['cpu_of_a_core']:8.2f} of one core meanwhile")
+    print(f"  at {RATE:.0f} jobs/s        {measured['cpu_of_a_core'] / kept:8.2f} of one core")
     print(
-        f"  submit to on disk    {found['submit_p50_ms']:8.1f} ms median, "
-        f"{found['submit_p99_ms']:.1f} ms p99, {found['late_max_ms']:.0f} ms most behind"
+        f"  submit to on disk    {measured['submit_p50_ms']:8.1f} ms median, "
+        f"{measured['submit_p99_ms']:.1f} ms p99, {measured['late_max_ms']:.0f} ms most behind"
     )
     decisions = after["decisions"] - before["decisions"]
     print(f"  decisions meanwhile  {decisions:8d} ({decisions / asked.seconds:.0f}/s)")

@@ -35,21 +35,21 @@ def run() -> dict[str, float]:
     if data is None:
         print("skipped: the public research data is not here; set WEFT_DATA to its folder")
         return {}
-    found: dict[str, float] = {}
+    speeds: dict[str, float] = {}
     for policy in SCALED:
         seconds, _ = simulate_scaled(policy, SLICE)
-        found[f"scale-1m {policy}, CPU ms a job"] = 1e3 * seconds / SLICE
+        speeds[f"scale-1m {policy}, CPU ms a job"] = 1e3 * seconds / SLICE
     venus = data / "traces" / "normalized" / "helios_venus.csv.gz"
     for policy in ("srtf", "tiresias"):
         code = f"import weft; weft.simulate({str(venus)!r}, {policy!r}, '133x8:v100')"
         seconds, gigabytes = command([sys.executable, "-c", code])
-        found[f"venus {policy}, CPU s"] = seconds
-        found[f"venus {policy}, GB"] = gigabytes
+        speeds[f"venus {policy}, CPU s"] = seconds
+        speeds[f"venus {policy}, GB"] = gigabytes
     trace = load(data / "muri" / "traces" / "trace1.csv")
     ours = cpu_s(lambda: weft.simulate(trace, "srsf", "16x8:v100", restart_cost=0.0))
     theirs = cpu_s(lambda: naive(trace, "srsf", 128), runs=1)
-    found["trace1 srsf, CPU s"] = ours
-    found["trace1 srsf, ours over naive"] = ours / theirs
+    speeds["trace1 srsf, CPU s"] = ours
+    speeds["trace1 srsf, ours over naive"] = ours / theirs
     sia = Setup(
         str(data / "sia" / "workloads" / "philly" / "workload-1.csv"),
         "sia",
@@ -63,8 +63,8 @@ def run() -> dict[str, float]:
         "philly 1 weft, CPU s": replace(sia, policy="weft"),
         "trace1 muri, CPU s": muri,
     }.items():
-        found[name] = cpu_s(partial(run_one, setup), runs=1)
-    return found
+        speeds[name] = cpu_s(partial(run_one, setup), runs=1)
+    return speeds
 
 
 if __name__ == "__main__":

@@ -59,14 +59,14 @@ def main() -> int:
     asked = parser.parse_args()
     engine = ["--engine", CPU_ENGINE] if asked.cpu else []
     step_s, gb = time_step(asked.kind), 1.0 if asked.cpu else 0.0
-    found = {
+    gaps = {
         "in turn": run(asked.kind, step_s, [*engine, "--no-start-ahead"], gb=gb),
         "ahead": run(asked.kind, step_s, engine, gb=gb),
     }
-    ratio = found["ahead"]["gap_s"] / found["in turn"]["gap_s"]
-    print(json.dumps(found), f"gap ahead / in turn: {ratio:.2f}")
+    ratio = gaps["ahead"]["gap_s"] / gaps["in turn"]["gap_s"]
+    print(json.dumps(gaps), f"gap ahead / in turn: {ratio:.2f}")
     if asked.out:
-        asked.out.write_text(json.dumps({**found, "ratio": ratio}, indent=1))
+        asked.out.write_text(json.dumps({**gaps, "ratio": ratio}, indent=1))
     return 0 if ratio < 0.5 else 1
 
 

@@ -79,8 +79,8 @@ class Cluster:
         command += ["--engine", "local:cpu=true,warm=false", "--policy", "fifo"]
         command += ["--database", self.database] if self.database else []
         with log.open("wb") as out:
-            one = subprocess.Popen(command, stdout=out, stderr=out, env=UNBUFFERED)
-        self.services.append((one, clock))
+            process = subprocess.Popen(command, stdout=out, stderr=out, env=UNBUFFERED)
+        self.services.append((process, clock))
 
     def leader(self) -> tuple[subprocess.Popen[bytes], Path]:
         """Whoever answers, found by the process that listens."""
@@ -111,11 +111,11 @@ class Cluster:
     def close(self) -> None:
         """End every service."""
         self.client.close()
-        for one, _ in self.services:
-            one.send_signal(signal.SIGCONT)
-            one.terminate()
-        for one, _ in self.services:
-            one.wait(LIMIT_S)
+        for process, _ in self.services:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        for process, _ in self.services:
+            process.wait(LIMIT_S)
 
 
 class Submitter(threading.Thread):

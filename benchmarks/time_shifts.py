@@ -100,8 +100,8 @@ class SharedLink:
                         fresh, _ = self._door.accept()
                         left[fresh] = 0
                         if len(left) == self._expected:
-                            for one in left:
-                                ready.register(one, selectors.EVENT_READ)
+                            for sock in left:
+                                ready.register(sock, selectors.EVENT_READ)
                         continue
                     passed = self._pass(line, left)
                     if passed < 0:
@@ -166,17 +166,17 @@ async def measure(folder: Path, iterations: int, ranks: int) -> Medians:
                 command = (sys.executable, str(script), link, str(seen[name]))
                 launch = Launch(command, str(folder), processes=Processes.PER_GPU)
                 await engine.start(Job(JobId(name), launch=launch), on[name], 1)
-            found = [await median_iteration(seen, iterations)]
+            times = [await median_iteration(seen, iterations)]
             for period, part in ((IN_STEP_S, 0.0), (APART_S, 0.5)):
                 for i, name in enumerate(NAMES):
                     to = replace(on[name], time_shift=TimeShift(period, i * part * period))
                     await engine.adjust(JobId(name), 1, to)
-                found.append(await median_iteration(seen, iterations))
+                times.append(await median_iteration(seen, iterations))
             for name in NAMES:
                 await engine.stop(JobId(name), 1, 10.0)
             await until(lambda: not engine.running())
     await engine.close()
-    return Medians(*found)
+    return Medians(*times)
 
 
 @contextlib.asynccontextmanager
@@ -237,8 +237,8 @@ def main() -> int:
     args = parser.parse_args()
     done = run(args.iterations, 2 if args.gangs else 1)
     alone = COMPUTE_S + SEND_S
-    told = (f"{name.replace('_', ' ')} {s / alone:.2f}" for name, s in done._asdict().items())
-    print(f"{', '.join(told)} of an iteration alone")
+    ratios = (f"{name.replace('_', ' ')} {s / alone:.2f}" for name, s in done._asdict().items())
+    print(f"{', '.join(ratios)} of an iteration alone")
     best = (COMPUTE_S + 2 * SEND_S) / alone
     gain = done.in_step / done.apart
     print(f"apart is faster by {gain:.2f} than in step; {best:.2f} if nothing is lost at all")

@@ -71,11 +71,11 @@ def run(
 
 def measured(name: str, rounds: int, ranks: int, env: dict[str, str]) -> Row:
     """A comparison over several sets of processes."""
-    found: list[Turn] = []
+    turns: list[Turn] = []
     for number in range(PAIRS):
         order = ("plain", "weft") if number % 2 == 0 else ("weft", "plain")
-        found.append(taken(name, max(rounds // PAIRS, 1), ranks, env, order))
-    plain_s, cpu, wall = (statistics.median(column) for column in zip(*found, strict=True))
+        turns.append(taken(name, max(rounds // PAIRS, 1), ranks, env, order))
+    plain_s, cpu, wall = (statistics.median(column) for column in zip(*turns, strict=True))
     return Row(name, ranks, plain_s, cpu, wall)
 
 
@@ -141,9 +141,9 @@ def alike(number: int, ranks: int) -> int:
     import torch
     import torch.distributed as dist
 
-    told = torch.tensor(number)
-    dist.broadcast(told, src=0)
-    return int(told)
+    agreed = torch.tensor(number)
+    dist.broadcast(agreed, src=0)
+    return int(agreed)
 
 
 def without(work: Work, ranks: int) -> Iterator[None]:

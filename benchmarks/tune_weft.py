@@ -26,9 +26,9 @@ Ratios = dict[str, dict[int, float]]  # by policy and seed
 
 def variants(vary: list[str]) -> list[str]:
     """Policies of all combinations; the default stands for itself."""
-    named = [one.partition("=") for one in vary]
-    values = [[f"{name}={value}" for value in told.split(",")] for name, _, told in named]
-    return [DEFAULT, *(f"weft:{','.join(one)}" for one in itertools.product(*values))]
+    named = [option.partition("=") for option in vary]
+    values = [[f"{name}={value}" for value in choices.split(",")] for name, _, choices in named]
+    return [DEFAULT, *(f"weft:{','.join(choice)}" for choice in itertools.product(*values))]
 
 
 def simulate(policy: str, seed: int, jobs: int) -> float:
@@ -48,8 +48,8 @@ def measure(policies: list[str], seeds: int, jobs: int, processes: int) -> Ratio
             for policy in (BASE, *policies)
         }
         hours = {}
-        for done, (cell, one) in enumerate(running.items(), 1):
-            hours[cell] = one.result()
+        for done, (cell, future) in enumerate(running.items(), 1):
+            hours[cell] = future.result()
             print(f"{done} of {len(running)}: {cell[0]} {cell[1]}: {hours[cell]:.3f} h", flush=True)
     return {
         policy: {seed: hours[policy, seed] / hours[BASE, seed] for seed in range(seeds)}
@@ -60,13 +60,13 @@ def measure(policies: list[str], seeds: int, jobs: int, processes: int) -> Ratio
 def hold_back(ratios: Ratios, folds: int) -> list[tuple[str, float, float]]:
     """Of each fold what the others chose, and on it that ratio and the default's."""
     seeds = sorted(ratios[DEFAULT])
-    told = []
+    rows = []
     for fold in range(folds):
         held = [seed for seed in seeds if seed % folds == fold]
         others = [seed for seed in seeds if seed % folds != fold]
         best = min(ratios, key=lambda policy: (_mean(ratios[policy], others), policy))
-        told.append((best, _mean(ratios[best], held), _mean(ratios[DEFAULT], held)))
-    return told
+        rows.append((best, _mean(ratios[best], held), _mean(ratios[DEFAULT], held)))
+    return rows
 
 
 def _mean(ratios: dict[int, float], seeds: list[int]) -> float:
@@ -85,11 +85,13 @@ def main() -> int:
     if not 2 <= asked.folds <= asked.seeds:
         parser.error("at least two folds, and a seed for each")
     ratios = measure(variants(asked.vary), asked.seeds, asked.jobs, asked.processes)
-    told = hold_back(ratios, asked.folds)
+    results = hold_back(ratios, asked.folds)
     print("\n| held back | the others chose | to sia | the default |\n|---|---|--:|--:|")
-    for fold, (best, chosen, default) in enumerate(told):
+    for fold, (best, chosen, default) in enumerate(results):
         print(f"| fold {fold} | `{best}` | {chosen:.3f} | {default:.3f} |")
-    for name, values in zip(("chosen", "default"), list(zip(*told, strict=True))[1:], strict=True):
+    for name, values in zip(
+        ("chosen", "default"), list(zip(*results, strict=True))[1:], strict=True
+    ):
         spread = statistics.stdev(values)
         print(f"\n{name}: {statistics.mean(values):.3f} of sia, from fold to fold +- {spread:.3f}")
     return 0

@@ -25,7 +25,7 @@ from weft.perf.linear import LinearBeliefs
 STEPS, ENDED = 12, 2_000
 
 
-def main(policy: str, told: str, count: int) -> float:
+def main(policy: str, predictor_name: str, count: int) -> float:
     """The median of steps in which one job ends and another comes."""
     rng = np.random.default_rng(0)
     total = count + STEPS + ENDED
@@ -34,7 +34,7 @@ def main(policy: str, told: str, count: int) -> float:
         Job(JobId(f"j{i}"), demand=Demand(size), user=f"u{i % 64}", model=f"m{i % 200}")
         for i, size in enumerate(sizes)
     ]
-    predictor = build("predictor", told)
+    predictor = build("predictor", predictor_name)
     for job, length in zip(jobs[-ENDED:], rng.lognormal(7.0, 2.0, ENDED).tolist(), strict=True):
         predictor.learn(Ended(job, length, length * job.demand.gpus, True))
     scheduler = Scheduler(

@@ -76,9 +76,9 @@ def _type(schema: dict[str, Any]) -> str:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_type(one) for one in schema["anyOf"]))
+        return " or ".join(dict.fromkeys(_type(choice) for choice in schema["anyOf"]))
     if choices := schema.get("enum", [schema["const"]] if "const" in schema else []):
-        return " or ".join(f"`{one}`" for one in choices)
+        return " or ".join(f"`{choice}`" for choice in choices)
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
     pattern = schema.get("patternProperties", {})

@@ -30,7 +30,7 @@ def engines_page(made: str) -> str:
         "An engine runs jobs: `weft serve --engine NAME:option=value`. What it supports is what it",
         "declares, and `weft.testing.check_engine` tests each of these with real jobs. A policy",
         "that sets more is refused.\n",
-        "| | " + " | ".join(f"`{one}`" for one in supports) + " |",
+        "| | " + " | ".join(f"`{engine}`" for engine in supports) + " |",
         "|---|" + "---|" * len(supports),
     ]
     for flag, words in WORDS.items():

@@ -203,15 +203,15 @@ def parameter_rows(known: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:
 def docstring_fields(doc: str) -> tuple[str, dict[str, str]]:
     """The first line, and the six fields of a policy's module docstring."""
     title, _, rest = doc.partition("\n")
-    said: dict[str, str] = {}
+    fields: dict[str, str] = {}
     field = ""
     for line in rest.splitlines():
         word = line.split(" ", 1)[0]
         if word in FIELDS:
             field, line = word, line[len(word) :]
         if field:
-            said[field] = f"{said.get(field, '')} {line.strip()}".strip()
-    return title, said
+            fields[field] = f"{fields.get(field, '')} {line.strip()}".strip()
+    return title, fields
 
 
 def paragraphs(part: object) -> list[str]:
@@ -301,8 +301,8 @@ def cli_page() -> str:
     ]
     for name, command in commands().load_all().items():
         if isinstance(command, TyperGroup):
-            for part, one in command.commands.items():
-                lines += command_lines(f"{name} {part}", one.callback)
+            for part, subcommand in command.commands.items():
+                lines += command_lines(f"{name} {part}", subcommand.callback)
         else:
             lines += command_lines(name, command.callback)
     return "\n".join(lines).rstrip() + "\n"

@@ -98,7 +98,7 @@ def structural(schema: Schema, known: dict[str, Schema]) -> Schema:
     """A schema of ours with what Kubernetes allows; a choice of types is checked by Weft alone."""
     if "$ref" in schema:
         return structural(known[schema["$ref"].rpartition("/")[2]], known)
-    choices = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    choices = [choice for choice in schema.get("anyOf", ()) if choice.get("type") != "null"]
     if len(choices) == 1:
         return structural(choices[0], known)
     if choices or "type" not in schema:

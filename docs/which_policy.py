@@ -95,9 +95,9 @@ def which_policy_page(made: str) -> str:
         "## By need\n",
     ]
     for heading, tag, text in NEEDS:
-        found = stand_there(read_entries("policy"), (tag,))
-        if found:
-            named = ", ".join(f"[{one.name}](policies/{one.name}.md)" for one in found)
+        policies = stand_there(read_entries("policy"), (tag,))
+        if policies:
+            named = ", ".join(f"[{policy.name}](policies/{policy.name}.md)" for policy in policies)
             lines += [f"### {heading}\n", f"{text} (`--where {tag}`)\n", f"{named}\n"]
     lines += ["## Properties of every policy\n", *_table(read_entries("policy"), link=True)]
     lines += [
@@ -107,7 +107,7 @@ def which_policy_page(made: str) -> str:
         "\n## Properties of parts\n",
         "Parts of [compositions](../how-to/compose-a-policy.md): `compose:order=las,size=sia`.\n",
     ]
-    parts = [one for role in ROLES for one in read_entries(role)]
+    parts = [part for role in ROLES for part in read_entries(role)]
     lines += [*_table(parts, role=True), *_league()]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -126,11 +126,11 @@ def which_policy_html() -> str:
     )
     head = "".join(f"<th>{word}</th>" for word in ("", *QUESTIONS, "may starve"))
     rows = "".join(
-        f'<tr data-tags=" {" ".join(one.tags)} "><th>{escape(one.name)}<small>{one.kind}</small>'
-        "</th>"
-        + "".join(f"<td>{escape(one.words(q))}</td>" for q in QUESTIONS)
-        + f"<td>{escape(one.starves or 'no') if one.kind == 'policy' else ''}</td></tr>\n"
-        for one in entries
+        f'<tr data-tags=" {" ".join(entry.tags)} "><th>{escape(entry.name)}'
+        f"<small>{entry.kind}</small></th>"
+        + "".join(f"<td>{escape(entry.words(q))}</td>" for q in QUESTIONS)
+        + f"<td>{escape(entry.starves or 'no') if entry.kind == 'policy' else ''}</td></tr>\n"
+        for entry in entries
     )
     return (
         "<!doctype html>\n<!-- Made by docs/make_reference.py; edit the code instead. -->\n"
@@ -145,30 +145,30 @@ def which_policy_html() -> str:
 
 def _tags_by_question(entries: list[Entry]) -> dict[str, list[str]]:
     """The words that somebody has, under the question that they answer."""
-    found: dict[str, set[str]] = {question: set() for question in (*QUESTIONS, "starvation")}
-    for one in entries:
-        for question, answer in one.place.answers().items():
+    tags: dict[str, set[str]] = {question: set() for question in (*QUESTIONS, "starvation")}
+    for entry in entries:
+        for question, answer in entry.place.answers().items():
             *words, _ = tags_of(Taxonomy(**{question: answer}), "")  # type: ignore[arg-type]
-            found[question].update(words)
-    found["starvation"] = {"no-starvation", "may-starve"}
-    return {question: sorted(words) for question, words in found.items()}
+            tags[question].update(words)
+    tags["starvation"] = {"no-starvation", "may-starve"}
+    return {question: sorted(words) for question, words in tags.items()}
 
 
 def _table(entries: Any, *, link: bool = False, role: bool = False) -> Iterator[str]:
     yield "| | " + " | ".join(QUESTIONS) + " | may starve |"
     yield "|---" * (len(QUESTIONS) + 2) + "|"
-    for one in entries:
+    for entry in entries:
         yield (
-            f"| {_name(one, link, role)} | "
-            + " | ".join((*(one.words(q) for q in QUESTIONS), one.starves and "yes"))
+            f"| {_name(entry, link, role)} | "
+            + " | ".join((*(entry.words(q) for q in QUESTIONS), entry.starves and "yes"))
             + " |"
         )
 
 
-def _name(one: Entry, link: bool, role: bool) -> str:
+def _name(entry: Entry, link: bool, role: bool) -> str:
     if link:
-        return f"[{one.name}](policies/{one.name}.md)"
-    return f"`{one.kind}={one.name}`" if role else f"`{one.name}`"
+        return f"[{entry.name}](policies/{entry.name}.md)"
+    return f"`{entry.kind}={entry.name}`" if role else f"`{entry.name}`"
 
 
 def _league() -> Iterator[str]:
@@ -185,7 +185,7 @@ def _league() -> Iterator[str]:
         "little about a policy that it was not made for.\n"
     )
     yield "```console\npython -m benchmarks.league\n```\n"
-    known = {one.name: one.words("knowledge") for one in read_entries("policy")}
+    known = {entry.name: entry.words("knowledge") for entry in read_entries("policy")}
     for match in json.loads(LEAGUE.read_text()):
         load = f", load {match['load']:g}" if match["load"] else ""
         yield (
@@ -199,8 +199,8 @@ def _league() -> Iterator[str]:
         for spec in played:
             row, name = rows[spec], spec.partition(":")[0]
             cells = " | ".join(f"{row[key]:g}" if key in row else "" for key, _ in COLUMNS)
-            told = f" ({row['predictor']})" if row["predictor"] != "none" else ""
-            yield f"| [{name}](policies/{name}.md) | {cells} | {known.get(name, '')}{told} |"
+            predictor = f" ({row['predictor']})" if row["predictor"] != "none" else ""
+            yield f"| [{name}](policies/{name}.md) | {cells} | {known.get(name, '')}{predictor} |"
         for spec in (n for n in rows if "cannot" in rows[n]):
             yield f"\n`{spec}` cannot play here: {rows[spec]['cannot']}."
         yield ""

@@ -20,9 +20,9 @@ NUMBERS = itertools.count()
 
 def find_binaries() -> Path | None:
     """Where the server's programs are: the newest version that is installed."""
-    found = shutil.which("initdb")
-    if found is not None:
-        return Path(found).parent
+    binary = shutil.which("initdb")
+    if binary is not None:
+        return Path(binary).parent
     versions = [*Path("/usr/lib/postgresql").glob("*/bin/initdb")]
     newest = max(versions, key=lambda path: int(path.parts[4]), default=None)
     return None if newest is None else newest.parent

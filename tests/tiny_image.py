@@ -26,11 +26,11 @@ def make_tiny_image(folder: Path) -> tuple[str, dict[str, str]]:
     packed = subprocess.run(["tar", "-C", folder, "-c", "."], check=True, capture_output=True)
     runc = '[engine]\nruntime = "runc"\n' if shutil.which("runc") else ""
     (folder / "containers.conf").write_text(CONF + runc)
-    told = {"CONTAINERS_CONF": str(folder / "containers.conf")}
-    env = {**os.environ, **told}
+    variables = {"CONTAINERS_CONF": str(folder / "containers.conf")}
+    env = {**os.environ, **variables}
     run = ["podman", "run", "--rm", "--network", "host", "--pid", "host", NAME, "/bin/env"]
     for command, fed in ((["podman", "import", "-", NAME], packed.stdout), (run, b"")):
         tried = subprocess.run(command, input=fed, capture_output=True, env=env)
         if tried.returncode:
             pytest.skip(f"podman cannot run here: {tried.stderr.decode().strip()}")
-    return NAME, told
+    return NAME, variables

@@ -60,16 +60,16 @@ def main() -> int:
         for number in range(0, asked.jobs, asked.ask) if asked.ask else ():
             jobs[number] = replace(jobs[number], slowdown=PROMISE)
         print(f"mix {asked.mix}, seed {seed}:", [(j.at, j.kind, j.steps) for j in jobs], flush=True)
-        found = results[f"{asked.mix}-{seed}"] = dict[str, Any]()
-        run_mix(jobs, flags, asked.skip, found, results, keep)
-        show(found)
+        by_way = results[f"{asked.mix}-{seed}"] = dict[str, Any]()
+        run_mix(jobs, flags, asked.skip, by_way, results, keep)
+        show(by_way)
     return 0
 
 
 def known_steps(known: Path | None, kinds: tuple[str, ...]) -> dict[str, float]:
     """From the result of an earlier run on the same machine; empty if it lacks a kind."""
-    found = json.loads(known.read_text())["step_s"] if known else {}
-    return {kind: found[kind] for kind in kinds} if set(kinds) <= set(found) else {}
+    step_s = json.loads(known.read_text())["step_s"] if known else {}
+    return {kind: step_s[kind] for kind in kinds} if set(kinds) <= set(step_s) else {}
 
 
 def kinds_of(asked: argparse.Namespace) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ def run_mix(
     jobs: list[Job],
     flags: list[str],
     skip: list[str],
-    found: dict[str, Any],
+    by_way: dict[str, Any],
     results: dict[str, Any],
     keep: Callable[[], None],
 ) -> None:
@@ -102,9 +102,9 @@ def run_mix(
         if way == "alone":
             speeds = [speed_alone(outcome.text) for outcome in outcomes]
             alone.update((done.job.kind, s) for done, s in zip(outcomes, speeds, strict=True))
-        found[way] = summarise(outcomes, speeds)
-        found[way]["took_s"] = round(time.time() - began, 1)
-        print(way, json.dumps({k: v for k, v in found[way].items() if k != "jobs"}), flush=True)
+        by_way[way] = summarise(outcomes, speeds)
+        by_way[way]["took_s"] = round(time.time() - began, 1)
+        print(way, json.dumps({k: v for k, v in by_way[way].items() if k != "jobs"}), flush=True)
         keep()
 
 
@@ -145,7 +145,7 @@ def summarise(outcomes: list[Outcome], speeds: list[float]) -> dict[str, Any]:
     }
 
 
-def show(found: dict[str, Any]) -> None:
+def show(by_way: dict[str, Any]) -> None:
     """One row per way, with what Weft takes of the others' time."""
     table = Table(
         "way",
@@ -157,8 +157,8 @@ def show(found: dict[str, Any]) -> None:
         "of who asked",
         "weft / this",
     )
-    weft = found.get("weft", {}).get("average_s")
-    for way, row in found.items():
+    weft = by_way.get("weft", {}).get("average_s")
+    for way, row in by_way.items():
         table.add_row(
             way,
             f"{row['average_s']:.1f}",

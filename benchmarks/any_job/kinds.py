@@ -75,8 +75,8 @@ def time_steps(kinds: tuple[str, ...], at_once: int = 1) -> dict[str, float]:
     heavy = [kind for kind in kinds if kind.startswith(("large", "hostile"))]
     light = [kind for kind in kinds if kind not in heavy]
     with ThreadPoolExecutor(at_once) as pool:
-        found = dict(zip(light, pool.map(time_step, light), strict=True))
-    return {**found, **{kind: time_step(kind) for kind in heavy}}
+        times = dict(zip(light, pool.map(time_step, light), strict=True))
+    return {**times, **{kind: time_step(kind) for kind in heavy}}
 
 
 def time_step(kind: str) -> float:

@@ -88,46 +88,48 @@ def start(agent: FakeAgent, kind: str, steps: int, folder: str, **env: str) -> A
 def count_steps(agent: FakeAgent, folder: str) -> dict[str, Any]:
     """Steps that the watcher saw, of those done."""
     running = {kind: start(agent, kind, steps, folder) for kind, steps in COUNTED}
-    found = {}
+    counts = {}
     for kind, (process, log) in running.items():
         code = process.wait(timeout=120)
         answer = agent.last.get(process.pid, {})
         done = (read_steps(log.read_text(errors="replace")) or [(0.0, 0)])[-1][1]
-        found[kind] = {name: answer.get(name) for name in ("steps", "unit", "total", "peak_gb")}
-        found[kind] |= {"done": done, "code": code}
+        counts[kind] = {name: answer.get(name) for name in ("steps", "unit", "total", "peak_gb")}
+        counts[kind] |= {"done": done, "code": code}
         if code:
-            found[kind]["end"] = log.read_text(errors="replace")[-400:]
-    return found
+            counts[kind]["end"] = log.read_text(errors="replace")[-400:]
+    return counts
 
 
 def freeze_and_look(agent: FakeAgent, folder: str) -> dict[str, Any]:
     """Two side by side: counters of each, and the speed of one while the other is frozen."""
-    one, _ = start(agent, "transformer", 10**6, folder)
+    first, _ = start(agent, "transformer", 10**6, folder)
     two, _ = start(agent, "mlp", 10**6, folder)
     try:
-        wait_for_steps(agent, [one.pid, two.pid])
+        wait_for_steps(agent, [first.pid, two.pid])
         time.sleep(2.0)
         devices = Devices(())
-        devices.utilisation([one.pid, two.pid])
-        found: dict[str, Any] = {"together": [agent.rate(pid, 2.0) for pid in (one.pid, two.pid)]}
-        found["memory_gb"] = [devices.memory([pid]) for pid in (one.pid, two.pid)]
-        found["sm_both"] = devices.utilisation([one.pid, two.pid])
+        devices.utilisation([first.pid, two.pid])
+        measured: dict[str, Any] = {
+            "together": [agent.rate(pid, 2.0) for pid in (first.pid, two.pid)]
+        }
+        measured["memory_gb"] = [devices.memory([pid]) for pid in (first.pid, two.pid)]
+        measured["sm_both"] = devices.utilisation([first.pid, two.pid])
         time.sleep(1.0)
-        found["sm_first"] = devices.utilisation([one.pid])
+        measured["sm_first"] = devices.utilisation([first.pid])
         began = time.perf_counter()
         os.kill(two.pid, signal.SIGSTOP)
-        found["freeze_ms"] = 1000 * (time.perf_counter() - began)
+        measured["freeze_ms"] = 1000 * (time.perf_counter() - began)
         time.sleep(0.5)
-        found["first_alone"] = agent.rate(one.pid, 2.0)
+        measured["first_alone"] = agent.rate(first.pid, 2.0)
         os.kill(two.pid, signal.SIGCONT)
         time.sleep(0.5)
-        found["second_after"] = agent.rate(two.pid, 1.5)
-        found["suspend"] = suspend(one.pid, devices)
+        measured["second_after"] = agent.rate(two.pid, 1.5)
+        measured["suspend"] = suspend(first.pid, devices)
         time.sleep(0.7)
-        found["first_after_suspend"] = agent.rate(one.pid, 2.0)
-        return found
+        measured["first_after_suspend"] = agent.rate(first.pid, 2.0)
+        return measured
     finally:
-        for process in (one, two):
+        for process in (first, two):
             process.kill()
             process.wait()
 
@@ -135,16 +137,16 @@ def freeze_and_look(agent: FakeAgent, folder: str) -> dict[str, Any]:
 def suspend(pid: int, devices: Devices) -> dict[str, Any]:
     """With the driver, to host memory and back."""
     cuda = ctypes.CDLL("libcuda.so.1")
-    found: dict[str, Any] = {"init": cuda.cuInit(0)}
+    codes: dict[str, Any] = {"init": cuda.cuInit(0)}
     for name in ("Lock", "Checkpoint", "Restore", "Unlock"):
         call = getattr(cuda, f"cuCheckpointProcess{name}", None)
         if call is None:
-            return {**found, "missing": name}
+            return {**codes, "missing": name}
         began = time.perf_counter()
-        found[name.lower()] = [call(ctypes.c_int(pid), None), round(time.perf_counter() - began, 2)]
+        codes[name.lower()] = [call(ctypes.c_int(pid), None), round(time.perf_counter() - began, 2)]
         if name == "Checkpoint":
-            found["memory_gb"] = devices.memory([pid])
-    return found
+            codes["memory_gb"] = devices.memory([pid])
+    return codes
 
 
 def share_by_mps(agent: FakeAgent, folder: str) -> dict[str, Any]:
@@ -164,16 +166,16 @@ def share_by_mps(agent: FakeAgent, folder: str) -> dict[str, Any]:
         wait_for_steps(agent, pids)
         time.sleep(1.0)
         devices = Devices(())
-        found = {
+        rates = {
             "together": [agent.rate(pid, 2.0) for pid in pids],
             "memory_gb": [devices.memory([pid]) for pid in pids],
             "sm": devices.utilisation(pids),
         }
         os.kill(pids[1], signal.SIGSTOP)
         time.sleep(0.5)
-        found["first_alone"] = agent.rate(pids[0], 1.5)
+        rates["first_alone"] = agent.rate(pids[0], 1.5)
         os.kill(pids[1], signal.SIGCONT)
-        return found
+        return rates
     finally:
         for process in processes:
             process.kill()
@@ -202,10 +204,10 @@ def main() -> int:
         for name, part in parts.items():
             began = time.time()
             try:
-                found = part(agent, folder)
+                measured = part(agent, folder)
             except Exception as error:  # a probe tells what does not work
-                found = {"error": repr(error)}
-            print(f"{name} ({time.time() - began:.0f} s): {json.dumps(found)}", flush=True)
+                measured = {"error": repr(error)}
+            print(f"{name} ({time.time() - began:.0f} s): {json.dumps(measured)}", flush=True)
     return 0
 
 

@@ -36,7 +36,7 @@ def run(step_s: dict[str, float], *, seconds: float, flags: list[str], gpu: bool
     steps = read_steps(texts[0])
     allowed = SLACK_S + start_up + PER_GB_S * (90.0 if gpu else 0.0)
     losses = [
-        [read_loss(one.text), read_loss(text)] for one, text in zip(alone, texts, strict=True)
+        [read_loss(job.text), read_loss(text)] for job, text in zip(alone, texts, strict=True)
     ]
     return {
         "start_up_s": start_up,

@@ -65,8 +65,8 @@ class Job:
 
     def see(self, now: float, promise: float | None) -> Resident:
         """As the guard of a service sees it."""
-        rate, told = KINDS[self.kind][2], KINDS[self.kind][3]
-        total = self.length_s * rate if told else None
+        rate, known = KINDS[self.kind][2], KINDS[self.kind][3]
+        total = self.length_s * rate if known else None
         measured = Measured(now, tuple(self.samples[-200:]), unit="step", total_steps=total)
         promise = PROMISE if self.asks else promise
         return Resident(JobId(self.name), 1, measured, promise, now - self.at, firm=self.asks)
@@ -95,12 +95,14 @@ def draw(seed: int, seconds: float, ask: int) -> list[Job]:
 
 def paces(jobs: Collection[Job], noise: random.Random, contention: float) -> Mapping[str, float]:
     """The part of its speed alone that each keeps beside the others."""
-    found = {}
+    speeds = {}
     for job in jobs:
-        others = contention * sum(KINDS[one.kind][0] for one in jobs if one is not job)
-        found[job.name] = 1.0 / (1.0 + KINDS[job.kind][1] * others)
-    used = contention * sum(KINDS[job.kind][0] * found[job.name] for job in jobs)
-    return {name: pace / max(used, 1.0) * noise.uniform(0.97, 1.03) for name, pace in found.items()}
+        others = contention * sum(KINDS[other.kind][0] for other in jobs if other is not job)
+        speeds[job.name] = 1.0 / (1.0 + KINDS[job.kind][1] * others)
+    used = contention * sum(KINDS[job.kind][0] * speeds[job.name] for job in jobs)
+    return {
+        name: pace / max(used, 1.0) * noise.uniform(0.97, 1.03) for name, pace in speeds.items()
+    }
 
 
 def run(

@@ -45,7 +45,7 @@ def slowdown(text: str, alone: float) -> Slowdown | None:
     broken = sum(
         seconds for (seconds, _), ratio in zip(awake, ratios, strict=True) if ratio > PROMISE
     )
-    time_s, steps = sum(one[0] for one in awake), sum(one[1] for one in awake)
+    time_s, steps = sum(window[0] for window in awake), sum(window[1] for window in awake)
     return Slowdown(statistics.median(ratios), alone * time_s / steps, broken, asleep)
 
 
@@ -53,13 +53,13 @@ def windows(text: str, ten_steps_s: float) -> tuple[list[tuple[float, float]], f
     """Seconds and steps of stretches of about a second, and seconds without any step."""
     points = read_steps(text)
     settled = [point for point in points if point[0] >= points[0][0] + SETTLED_S] if points else []
-    found, asleep, seconds, steps = list[tuple[float, float]](), 0.0, 0.0, 0.0
+    spans, asleep, seconds, steps = list[tuple[float, float]](), 0.0, 0.0, 0.0
     for (began, before), (ended, after) in pairwise(settled):
         if ended - began > ASLEEP_S + ten_steps_s:
             asleep += ended - began
             continue
         seconds, steps = seconds + ended - began, steps + after - before
         if seconds >= WINDOW_S and steps:
-            found.append((seconds, steps))
+            spans.append((seconds, steps))
             seconds = steps = 0.0
-    return found, asleep
+    return spans, asleep

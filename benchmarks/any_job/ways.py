@@ -86,7 +86,7 @@ def all_at_once(jobs: list[Job]) -> list[Outcome]:
                         env=plain_environment(),
                     )
                 running.append((outcome, process, log))
-            for entry in [one for one in running if one[1].poll() is not None]:
+            for entry in [started for started in running if started[1].poll() is not None]:
                 outcome, process, log = entry
                 outcome.ended = time.time() - began
                 outcome.ok, outcome.text = process.returncode == 0, log.read_text(errors="replace")

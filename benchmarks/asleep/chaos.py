@@ -168,12 +168,12 @@ class Chaos:
     def describe(self) -> str:
         """What was asked of every attempt that has an agent, and what it answered."""
         folders = sorted((self.state / "jobs").glob("*/[0-9]*"))
-        told = [
+        lines = [
             f"{folder}: {read_request(folder)}, {read_state(folder)}"
             for folder in folders
             if (folder / "agent.sock").exists()
         ]
-        return "\n".join(told)
+        return "\n".join(lines)
 
     # ---- what must be so
 
@@ -203,10 +203,10 @@ class Chaos:
 
     def frozen(self) -> list[int]:
         """Processes of any attempt that are still there."""
-        found = []
+        pids = []
         for folder in (self.state / "jobs").glob("*/[0-9]*"):
-            found += [*find_tagged("WEFT_ATTEMPT_DIR", str(folder))]
-        return [pid for pid in found if is_frozen(pid)]
+            pids += [*find_tagged("WEFT_ATTEMPT_DIR", str(folder))]
+        return [pid for pid in pids if is_frozen(pid)]
 
 
 def run(room: Path, rounds: int, seed: int) -> dict[str, object]:

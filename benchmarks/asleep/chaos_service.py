@@ -51,7 +51,9 @@ class Service:
             await self._do(what, job, asked)
         except (WeftError, EngineError) as error:
             return {"ok": False, "error": str(error)}
-        active = [one.record.job.id for one in self.driver.jobs() if not one.record.outcome]
+        active = [
+            status.record.job.id for status in self.driver.jobs() if not status.record.outcome
+        ]
         return {"ok": True, "jobs": active}
 
     async def _do(self, what: str, job: JobId, asked: dict[str, Any]) -> None:
@@ -65,8 +67,8 @@ class Service:
         elif what == "resume":
             await resume(self.driver, job)
         elif what == "thaw all":
-            for one in self.driver.jobs():
-                await self._probe("thaw", one.record.job.id)
+            for status in self.driver.jobs():
+                await self._probe("thaw", status.record.job.id)
         else:
             await self._probe(what, job)
 

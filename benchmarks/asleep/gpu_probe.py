@@ -69,7 +69,7 @@ async def disturbed(room: Path, gb: float) -> dict[str, object]:
     command = (sys.executable, "-c", TRAINING, str(STEPS), str(gb), str(out))
     job = Job(JOB, demand=Demand(1), launch=Launch(command, workdir="/"))
     await engine.start(job, Allocation((Slice(node.id, (0,)),)), 1)
-    found: dict[str, object] = {"stops": sorted(engine.stops), "kind": node.kind}
+    measured: dict[str, object] = {"stops": sorted(engine.stops), "kind": node.kind}
     events = engine.events()
     while not isinstance(await anext(events), Started):
         pass
@@ -80,21 +80,21 @@ async def disturbed(room: Path, gb: float) -> dict[str, object]:
             continue
         began = time.monotonic()
         await ask(JOB, 1, by=PLAN)
-        found[f"{what}_s"] = round(time.monotonic() - began, 4)
-        found[f"{what}_gpu_gb"] = round(used_gb(), 2)
+        measured[f"{what}_s"] = round(time.monotonic() - began, 4)
+        measured[f"{what}_gpu_gb"] = round(used_gb(), 2)
         before = steps_done(out)
         await asyncio.sleep(1.5)
-        found[f"{what}_stood_still"] = steps_done(out) == before
+        measured[f"{what}_stood_still"] = steps_done(out) == before
         began = time.monotonic()
         await engine.thaw(JOB, 1, by=PLAN)
-        found[f"{what}_back_s"] = round(time.monotonic() - began, 4)
+        measured[f"{what}_back_s"] = round(time.monotonic() - began, 4)
         await asyncio.sleep(1.0)
-        found[f"{what}_goes_on"] = steps_done(out) > before
+        measured[f"{what}_goes_on"] = steps_done(out) > before
     while not isinstance(event := await anext(events), (Finished, Failed)):
         pass
-    found["ended"] = type(event).__name__
+    measured["ended"] = type(event).__name__
     await engine.close()
-    return found
+    return measured
 
 
 def main() -> int:

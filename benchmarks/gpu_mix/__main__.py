@@ -92,7 +92,7 @@ def run(way: Way, jobs: Sequence[Spec], seconds: float) -> dict[str, Any]:
                 wait_for(port, [submit(port, way, job, SEEN_S)])
         began = time.time()
         ids = [submit(port, way, job, seconds, at) for at, job in enumerate(jobs)]
-        said = watch(port, ids, began + LIMIT_S)
+        reasons = watch(port, ids, began + LIMIT_S)
         ended = [call(port, f"/jobs/{name}") for name in ids]
         bad = [job["id"] for job in ended if job["state"] != "succeeded"]
         if bad:
@@ -102,7 +102,7 @@ def run(way: Way, jobs: Sequence[Spec], seconds: float) -> dict[str, Any]:
     return {
         "average_s": round(statistics.mean(took), 2),
         "makespan_s": round(max(j["ended"] for j in ended) - ended[0]["submitted"], 2),
-        "search": said,
+        "search": reasons,
         "jobs": [
             {
                 "job": f"{model}:{batch}",
@@ -116,16 +116,16 @@ def run(way: Way, jobs: Sequence[Spec], seconds: float) -> dict[str, Any]:
 
 def watch(port: int, ids: list[str], until: float) -> dict[str, list[str]]:
     """What was said of searches for batch sizes, by job, until all have ended."""
-    said: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}
     while time.time() < until:
         jobs = [call(port, f"/jobs/{name}") for name in ids]
         for job in jobs:
             text = str(job.get("reason") or "")
-            lines = said.setdefault(job["id"], [])
+            lines = reasons.setdefault(job["id"], [])
             if text.startswith("batch ") and text not in lines:
                 lines.append(text)
         if all(job["state"] in ENDED for job in jobs):
-            return said
+            return reasons
         time.sleep(0.5)
     raise TimeoutError(f"of {len(ids)} jobs some did not end")
 

@@ -84,8 +84,8 @@ def noise(out: Path, measure: list[str]) -> None:
         sizes = ["--out", str(out / f"learn-{task}.json"), "--", sys.executable, learn, task]
         weft_profile([*measure, *sizes])
         for check in json.loads(Path(checks).read_text()):
-            told, seen = check["direct"]["noise"], check["running"]["noise"]
-            print(f"{task} step {check['step']:,}: noise {told:,.0f}, as estimated {seen:,.0f}")
+            direct, seen = check["direct"]["noise"], check["running"]["noise"]
+            print(f"{task} step {check['step']:,}: noise {direct:,.0f}, as estimated {seen:,.0f}")
 
 
 def weft_profile(options: list[str]) -> None:

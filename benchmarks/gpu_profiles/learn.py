@@ -50,8 +50,8 @@ def pictures(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     classes = torch.randint(10, (SAMPLES,), device=device)
     noise = torch.randn(SAMPLES, 3, 32, 32, device=device)
     wrong = torch.rand(SAMPLES, device=device) < 0.1
-    told = torch.where(wrong, torch.randint(10, (SAMPLES,), device=device), classes)
-    return patterns[classes] / 6.0 + noise, told
+    labels = torch.where(wrong, torch.randint(10, (SAMPLES,), device=device), classes)
+    return patterns[classes] / 6.0 + noise, labels
 
 
 def sentences(device: torch.device) -> torch.Tensor:
@@ -144,7 +144,9 @@ for _ in job.epochs(100):
         step += 1
         if CHECKS is not None and step in CHECK_AT:
             with torch.autocast(job.device.type, torch.bfloat16, enabled=CUDA):
-                found = direct(lambda at: loss_of(bare, at), bare)
+                estimate = direct(lambda at: loss_of(bare, at), bare)
             running = {"noise": job.noise.scale, "grad_sqr": job.noise.sqr}
-            checks.append({"step": step, "loss": loss.item(), "direct": found, "running": running})
+            checks.append(
+                {"step": step, "loss": loss.item(), "direct": estimate, "running": running}
+            )
             CHECKS.write_text(json.dumps(checks, indent=1) + "\n")

@@ -35,18 +35,18 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def name(one: dict[str, Any]) -> str:
+def name(row: dict[str, Any]) -> str:
     """What a workload is called."""
-    return f"{one['model']}:{one['batch']}"
+    return f"{row['model']}:{row['batch']}"
 
 
 def fastest(tables: dict[str, Any]) -> dict[str, float]:
     """The shortest step alone of each workload: alone, MPS makes no difference."""
-    found: dict[str, float] = {}
+    steps: dict[str, float] = {}
     for table in tables.values():
-        for one in table["alone"]:
-            found[name(one)] = min(one["step_s"], found.get(name(one), one["step_s"]))
-    return found
+        for row in table["alone"]:
+            steps[name(row)] = min(row["step_s"], steps.get(name(row), row["step_s"]))
+    return steps
 
 
 def speeds(table: Any, best: dict[str, float]) -> list[list[Any]]:
@@ -64,14 +64,14 @@ def speeds(table: Any, best: dict[str, float]) -> list[list[Any]]:
 
 def sizes(folder: Path) -> dict[str, dict[str, float]]:
     """Each model at each batch size alone."""
-    found = {}
+    by_name = {}
     for path in sorted(folder.glob("alone-*.json")):
         model = path.stem.removeprefix("alone-")
         for point in read(path)["points"]:
             seconds = {key: round(point[key], 6) for key in ("step_s", "data_s", "compute_s")}
             memory = {"mem_gb": round(point["mem_gb"], 3)}
-            found[f"{model}:{point['batch']}"] = seconds | memory
-    return found
+            by_name[f"{model}:{point['batch']}"] = seconds | memory
+    return by_name
 
 
 def noises(folder: Path) -> dict[str, list[dict[str, float]]]:
@@ -93,9 +93,9 @@ def noises(folder: Path) -> dict[str, list[dict[str, float]]]:
 def against_model(rows: list[list[Any]], sharing: str) -> str:
     """How far the shipped interference model is from these speeds."""
     off = []
-    for one, other, *seen in rows:
-        group = [load_shipped().known[tag] for tag in (one, other)]
-        said = rates(group, sharing)
-        off += [abs(float(a) / b - 1.0) for a, b in zip(said, seen, strict=True)]
+    for first, other, *seen in rows:
+        group = [load_shipped().known[tag] for tag in (first, other)]
+        predicted = rates(group, sharing)
+        off += [abs(float(a) / b - 1.0) for a, b in zip(predicted, seen, strict=True)]
     tenth = statistics.quantiles(off, n=10)[-1]
     return f"the model is off by {statistics.median(off):.1%} (median), {tenth:.1%} (one in ten)"

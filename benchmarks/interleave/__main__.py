@@ -69,13 +69,13 @@ class Mix:
     def units(self, kind: str) -> dict[str, int]:
         """How much of each a step of a kind does."""
         return {
-            one: max(1, round((LONG_S if one == kind else SHORT_S) / self.unit_s[one]))
-            for one in KINDS
+            stage: max(1, round((LONG_S if stage == kind else SHORT_S) / self.unit_s[stage]))
+            for stage in KINDS
         }
 
     def variables(self, kind: str) -> dict[str, str]:
         """What tells a script its work."""
-        units = {f"UNITS_{one.upper()}": str(n) for one, n in self.units(kind).items()}
+        units = {f"UNITS_{stage.upper()}": str(n) for stage, n in self.units(kind).items()}
         return {**units, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
 
     def command(self, script: str, kind: str) -> list[str]:
@@ -84,19 +84,19 @@ class Mix:
 
     def hints(self, kind: str) -> dict[str, float]:
         """The stages of a step in the order they come, for jobs that tell."""
-        stages = {one: n * self.unit_s[one] for one, n in self.units(kind).items()}
-        found = {f"stage{at}_s": stages[one] for at, one in enumerate(KINDS)}
-        return {**found, "iteration_s": sum(stages.values()), "gmem_mib": 4000.0}
+        stages = {stage: n * self.unit_s[stage] for stage, n in self.units(kind).items()}
+        seconds = {f"stage{at}_s": stages[stage] for at, stage in enumerate(KINDS)}
+        return {**seconds, "iteration_s": sum(stages.values()), "gmem_mib": 4000.0}
 
 
 def run_alone(mix: Mix) -> Runs:
     """One after the other, without gaps."""
-    found, ended = Runs(), 0.0
+    runs, ended = Runs(), 0.0
     for kind in KINDS:
         ran = run_at_once(mix, "plain.py", {}, [kind])[kind]
         ended += ran.ended
-        found[kind] = Ran(ended, ran.text)
-    return found
+        runs[kind] = Ran(ended, ran.text)
+    return runs
 
 
 def run_at_once(
@@ -262,7 +262,7 @@ def run(seconds: float, ways: list[str], keep: Callable[[dict[str, Any]], None])
     """All ways; results so far are kept after each."""
     with tempfile.TemporaryDirectory(prefix="interleave-") as folder:
         mix = Mix(Path(folder), seconds)
-        found: dict[str, Any] = {"unit_s": mix.unit_s, "steps": mix.steps, "ways": {}}
+        results: dict[str, Any] = {"unit_s": mix.unit_s, "steps": mix.steps, "ways": {}}
         done: dict[str, Runs] = {}
         if "unmodified" in ways:
             done["one at a time"], done["unmodified"] = run_unknown(mix)
@@ -273,16 +273,16 @@ def run(seconds: float, ways: list[str], keep: Callable[[dict[str, Any]], None])
             if way == "MPS" and not (mix.gpu and Mps(mix.folder).there):
                 continue
             runs = done[way] if way in done else WAYS[way](mix)
-            found["ways"][way] = summarise(runs, alone)
-            print(way, json.dumps(found["ways"][way]), flush=True)
-            keep(found)
-    return found
+            results["ways"][way] = summarise(runs, alone)
+            print(way, json.dumps(results["ways"][way]), flush=True)
+            keep(results)
+    return results
 
 
-def show(found: dict[str, Any]) -> None:
+def show(results: dict[str, Any]) -> None:
     """One row per way."""
     table = Table("way", "work", "average, s", "makespan, s", "losses as alone")
-    for way, row in found["ways"].items():
+    for way, row in results["ways"].items():
         table.add_row(
             way,
             f"{row['work']:.2f}",
@@ -301,13 +301,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
 
-    def keep(found: dict[str, Any]) -> None:
+    def keep(results: dict[str, Any]) -> None:
         if asked.out:
-            asked.out.write_text(json.dumps(found, indent=1))
+            asked.out.write_text(json.dumps(results, indent=1))
 
-    found = run(asked.seconds, asked.ways, keep)
-    show(found)
-    return 0 if all(row["losses_equal"] for row in found["ways"].values()) else 1
+    results = run(asked.seconds, asked.ways, keep)
+    show(results)
+    return 0 if all(row["losses_equal"] for row in results["ways"].values()) else 1
 
 
 if __name__ == "__main__":

@@ -64,8 +64,8 @@ def main(words: list[str]) -> int:
         result = weft.simulate(trace, policy, cluster, weights=weights)
         least[name] = report(name, trace, result.outcomes[policy][0], weights, 8 * nodes)
     loss = {name: 1.0 / value for name, value in least.items()}
-    told = ", ".join(f"{loss[n] / loss['astraea']:.2f} than {n}" for n in loss if n != "astraea")
-    print(f"the worst tenant is better served by {told}; the paper: up to 9.42")
+    ratios = ", ".join(f"{loss[n] / loss['astraea']:.2f} than {n}" for n in loss if n != "astraea")
+    print(f"the worst tenant is better served by {ratios}; the paper: up to 9.42")
     return 0 if least["astraea"] >= max(least.values()) else 1
 
 

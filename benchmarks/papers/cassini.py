@@ -70,7 +70,7 @@ def main() -> int:
     parser.add_argument("--hosts", nargs="*", default=["themis", "pollux", "fifo"])
     args = parser.parse_args()
     wrapper = f"cassini:{args.options}"
-    runs = tuple(one for one in RUNS if one[0] in args.hosts)
+    runs = tuple(run for run in RUNS if run[0] in args.hosts)
     if not runs:
         parser.error(f"--hosts: one of {', '.join(dict.fromkeys(host for host, _ in RUNS))}")
     count, runs = (40, runs[:1]) if args.quick else (80, runs)
@@ -221,8 +221,10 @@ def _between(seen: Seen, cluster: Cluster, seconds: float) -> Iterator[tuple[np.
         traffic = resident.job.traffic
         assert traffic is not None
         others = {link: [other for other in on[link] if other is not resident] for link in links}
-        found = np.array(iteration_seconds(resident, others) if links else [traffic.iteration_s])
-        yield found / traffic.iteration_s, seconds / float(found.mean())
+        iterations = np.array(
+            iteration_seconds(resident, others) if links else [traffic.iteration_s]
+        )
+        yield iterations / traffic.iteration_s, seconds / float(iterations.mean())
 
 
 def time_shifts(jobs: int = 200, links: int = 100) -> float:

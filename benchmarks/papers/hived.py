@@ -93,11 +93,11 @@ def _table(name: str, policy: Policy, seeds: Sequence[int]) -> int:
         for how, more in added_waits(trace, policy, nodes).items():
             added[how] += more
     wrong = 0
-    for how, found in added.items():
-        means = np.array([one.mean() for one in found])
+    for how, waits in added.items():
+        means = np.array([wait.mean() for wait in waits])
         count = int((means > SLACK_S).sum())
         wrong += bool(count) if how == "hived" else not count
-        worst = max(float(one.max()) for one in found) / 60.0
+        worst = max(float(wait.max()) for wait in waits) / 60.0
         print(
             f"{name:10} {how:8} {count:>5} of {len(means):<3} {means.max() / 60.0:>13.1f} "
             f"{worst:>10.1f}",
@@ -114,12 +114,12 @@ def added_waits(trace: Trace, policy: Policy, nodes: Mapping[str, int]) -> dict[
     }
     limits = {who: float(own * SIZE) for who, own in nodes.items()}
     cells = {f"{who}@node": float(own) for who, own in nodes.items()}
-    found: dict[str, list[Floats]] = {}
+    waits: dict[str, list[Floats]] = {}
     for how, shared in (("quota", Quota(policy, limits)), ("hived", Hived(policy, cells))):
         ends = _ends(trace, shared, cluster)
         owner = np.array([job.tenant for job, _ in trace])
-        found[how] = [ends[owner == who] - alone[who] for who in nodes if len(alone[who])]
-    return found
+        waits[how] = [ends[owner == who] - alone[who] for who in nodes if len(alone[who])]
+    return waits
 
 
 def _ends(trace: Trace, policy: Policy, cluster: str) -> Floats:
@@ -159,10 +159,10 @@ def at_the_papers_size() -> int:
     print(f"\n{len(trace.jobs)} jobs by Philly's laws, {len(nodes)} tenants on 2,232 GPUs, fifo")
     print(f"{'sharing':8} {'tenants that wait longer':>25} {'worst added wait of a job, min':>31}")
     wrong = 0
-    for how, found in added.items():
-        count = sum(float(one.mean()) > SLACK_S for one in found)
-        worst = max(float(one.max()) for one in found) / 60.0
-        print(f"{how:8} {count:>17} of {len(found):<5} {worst:>31.1f}")
+    for how, waits in added.items():
+        count = sum(float(wait.mean()) > SLACK_S for wait in waits)
+        worst = max(float(wait.max()) for wait in waits) / 60.0
+        print(f"{how:8} {count:>17} of {len(waits):<5} {worst:>31.1f}")
         wrong += how == "hived" and count > 0
     print(f"paper    three schedulers: up to {PAPER_MINUTES:.0f} minutes; with HiveD none")
     return wrong
@@ -191,7 +191,7 @@ def divide(trace: Trace, nodes: int) -> dict[str, int]:
     for job, truth in trace:
         work[job.tenant] = work.get(job.tenant, 0.0) + job.demand.gpus * truth.length
     total = sum(work.values())
-    return {who: max(int(nodes * one / total), 2) for who, one in sorted(work.items())}
+    return {who: max(int(nodes * amount / total), 2) for who, amount in sorted(work.items())}
 
 
 if __name__ == "__main__":

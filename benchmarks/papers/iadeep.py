@@ -86,7 +86,7 @@ def main() -> int:
         )
         if case.name == "IADeep":
             watched = [run.watched for run in runs]
-    curves = [curve for one in watched for curve in one.curves()]
+    curves = [curve for job in watched for curve in job.curves()]
     gains = [1.0 - min(curve) / curve[0] for curve in curves]
     probes = [len(curve) for curve in curves]
     print(

@@ -67,11 +67,11 @@ def main() -> int:
     pairs = read_pairs(data / "lucid" / "colocate_info.csv")
     print(f"{'policy':<42} {'told by':<9} {'mean JCT h':>10} {'p99 h':>8} {'mean wait h':>11}")
     means = {}
-    for policy, told in RUNS:
-        times = simulate(rows, policy, told, pairs)
+    for policy, column in RUNS:
+        times = simulate(rows, policy, column, pairs)
         means[policy] = float(times.completion.mean())
         print(
-            f"{policy:<42} {told:<9} {means[policy]:>10.3f} "
+            f"{policy:<42} {column:<9} {means[policy]:>10.3f} "
             f"{np.quantile(times.completion, 0.99):>8.2f} {times.queueing.mean():>11.3f}"
         )
     rivals = min(means["fifo"], means["tiresias"])
@@ -86,13 +86,13 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def trace_of(rows: list[dict[str, str]], cluster: str, told: str) -> Trace:
+def trace_of(rows: list[dict[str, str]], cluster: str, column: str) -> Trace:
     """The jobs of one virtual cluster, with what was measured and what was predicted of them."""
     jobs = []
     for row in rows:
         if row["vc"] != cluster:
             continue
-        predicted = float(row[told])
+        predicted = float(row[column])
         hints = {
             # A negative prediction is taken as a thousand seconds, as the authors do.
             "duration_s": predicted if predicted > 0 else 1000.0,
@@ -114,11 +114,11 @@ def trace_of(rows: list[dict[str, str]], cluster: str, told: str) -> Trace:
     return Trace(f"surrogate {cluster}", tuple(jobs))
 
 
-def simulate(rows: list[dict[str, str]], policy: str, told: str, pairs: Pairs) -> Times:
+def simulate(rows: list[dict[str, str]], policy: str, column: str, pairs: Pairs) -> Times:
     """Both virtual clusters under a policy."""
     completion, queueing = [], []
     for cluster, text in CLUSTERS.items():
-        trace, machines = trace_of(rows, cluster, told), parse_cluster(text)
+        trace, machines = trace_of(rows, cluster, column), parse_cluster(text)
         together = Colocated(profile_of, pairs)
         physics = Physics(trace, Replay(RESTART_S), coupling=together)
         scheduler = Scheduler(

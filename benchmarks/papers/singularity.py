@@ -78,12 +78,13 @@ def main() -> int:
     return 0 if good else 1
 
 
-def show(policy: str, load: float, found: Measured) -> None:
+def show(policy: str, load: float, measured: Measured) -> None:
     """One line."""
     cells = "".join(
-        f"{100 * found.attained[tier]:9.1f} % {100 * found.fraction[tier]:5.1f} %" for tier in TIERS
+        f"{100 * measured.attained[tier]:9.1f} % {100 * measured.fraction[tier]:5.1f} %"
+        for tier in TIERS
     )
-    rest = f"{found.lost_h:8.2f}{found.moves:11.2f}{100 * found.used:9.1f} %"
+    rest = f"{measured.lost_h:8.2f}{measured.moves:11.2f}{100 * measured.used:9.1f} %"
     print(f"{policy:20}{load:5.2f}{cells}{rest}", flush=True)
 
 
@@ -119,7 +120,7 @@ def measure(policy: str, trace: Trace, faults: Faults | None = None) -> Measured
 def fractions(trace: Trace, physics: Physics) -> dict[str, list[float]]:
     """GPU fractions of all hours of all jobs, by tier."""
     points: dict[int, list[tuple[float, float]]] = {}
-    for run in sorted(physics.runs, key=lambda one: (one.start, one.end)):
+    for run in sorted(physics.runs, key=lambda stretch: (stretch.start, stretch.end)):
         mine = points.setdefault(run.seq, [(trace.jobs[run.seq][0].submitted, 0.0)])
         mine += [(run.start, float(run.on.gpus)), (run.end, 0.0)]
     names = {priority: tier for tier, (priority, *_) in TIERS.items()}

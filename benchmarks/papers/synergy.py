@@ -60,9 +60,9 @@ def main() -> int:
         cluster.write_text(CLUSTER)
         for load, gangs in [*((load, False) for load in LOADS), (LOADS[-1], True)]:
             for mix in MIXES:
-                found = line(mix, load, cluster, tables, gangs=gangs)
+                gain = line(mix, load, cluster, tables, gangs=gangs)
                 if load == LOADS[-1] and not gangs:
-                    gains.append(found)
+                    gains.append(gain)
     print(f"\nproportional over tune at load {LOADS[-1]}: {min(gains):.2f} and more; ", end="")
     print(f"promised {PROMISED}. {process_time():.0f} s of CPU time")
     return 0 if min(gains) >= PROMISED else 1

@@ -67,8 +67,8 @@ def compare(seed: int, nodes: int) -> bool:
             flush=True,
         )
     gains = {name: worst[name] / worst["themis"] for name in OTHERS}
-    told = ", ".join(f"{gain:.2f} than {name}" for name, gain in gains.items())
-    print(f"better by {told}; the paper: more than 2.25")
+    ratios = ", ".join(f"{gain:.2f} than {name}" for name, gain in gains.items())
+    print(f"better by {ratios}; the paper: more than 2.25")
     return min(gains.values()) >= PROMISED
 
 
@@ -105,8 +105,8 @@ def app_fairness(
         work = sum(truth.length * job.demand.gpus for job, truth in pairs)
         longest = max(t.length * max(j.demand.gpus / own, 1.0) for j, t in pairs)
         alone.append(max(work / own, longest))
-    found: np.ndarray[tuple[int], np.dtype[np.float64]] = (end - begin) / np.array(alone)
-    return found
+    rho: np.ndarray[tuple[int], np.dtype[np.float64]] = (end - begin) / np.array(alone)
+    return rho
 
 
 if __name__ == "__main__":

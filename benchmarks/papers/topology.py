@@ -62,22 +62,23 @@ def show(trace: Trace, folder: Path, machines: int) -> float:
     slowest: dict[str, float] = {}
     for place in PLACES:
         policy = f"topology:place={place}"
-        found = weft.simulate(trace, policy, cluster, profiles=str(folder)).outcomes[policy][0]
-        longer = stretch(trace, found)
+        outcome = weft.simulate(trace, policy, cluster, profiles=str(folder)).outcomes[policy][0]
+        longer = stretch(trace, outcome)
         slowest[place] = float(np.percentile(longer, 95))
-        jct = np.subtract(found.per_job.end_s, [job.submitted for job, _ in trace])
+        jct = np.subtract(outcome.per_job.end_s, [job.submitted for job, _ in trace])
         print(
             f"{place:<10}{np.mean(jct):>8.0f}s{np.percentile(jct, 95):>8.0f}s"
             f"{np.mean(longer):>8.3f}{slowest[place]:>7.2f}{max(longer):>7.2f}"
             f"{np.mean(longer > LONGER):>11.1%}"
-            f"{3600 * found.metrics['makespan_h']:>9.0f}s{slowest['fcfs'] / slowest[place]:>10.2f}"
+            f"{3600 * outcome.metrics['makespan_h']:>9.0f}s"
+            f"{slowest['fcfs'] / slowest[place]:>10.2f}"
         )
     return slowest["fcfs"] / slowest["topology"]
 
 
-def stretch(trace: Trace, found: Outcome) -> NDArray[np.float64]:
+def stretch(trace: Trace, outcome: Outcome) -> NDArray[np.float64]:
     """How many times as long as alone on one socket each job ran."""
-    jobs = found.per_job
+    jobs = outcome.per_job
     took = dict(zip(jobs.id, np.subtract(jobs.end_s, jobs.start_s), strict=True))
     return np.array([took[job.id] / truth.length for job, truth in trace])
 

@@ -7,7 +7,8 @@ are GPUs, a gang of 512, a job that cannot run, one GPU reclaimed from a queue t
 gangs that start once others are moved together. In seconds: 398, 49, 249, 13.9 and 456. Theirs
 include a Kubernetes API server and kubelets that start pods; ours include an HTTP API, a log on
 disk and an engine that starts nothing. Seconds are from the submission until the last of the jobs
-runs, or says why not.
+runs, or says why not; where others must leave first, which takes them a second, it is also told
+when the jobs had their devices promised.
 """
 
 from __future__ import annotations
@@ -56,16 +57,23 @@ class Case:
 
         self._wait(done)
 
-    def wait_for(self, job: str, said: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    def wait_for(self, job: str, matches: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Until that is true of a job."""
         seen: dict[str, Any] = {}
 
         def look() -> bool:
             seen.update(self.asker.ask("GET", f"/jobs/{job}"))
-            return said(seen)
+            return matches(seen)
 
         self._wait(look)
         return seen
+
+    def wait_promised(self, jobs: list[str]) -> float:
+        """Seconds until all of these have devices, which others may still have to leave."""
+        began = time.monotonic()
+        for job in jobs:
+            self.wait_for(job, lambda seen: seen["allocation"] is not None)
+        return time.monotonic() - began
 
     def _wait(self, done: Callable[[], bool]) -> None:
         began = time.monotonic()
@@ -95,17 +103,21 @@ def cannot_run(case: Case) -> str:
 
 
 def reclaim(case: Case) -> str:
-    (job,) = case.submit(1, gpus=1, tenant="owner", priority="guaranteed")
-    case.wait_for(job, lambda seen: seen["state"] == "running")
-    return "one GPU is reclaimed from a borrower (KAI: 13.9 s)"
+    jobs = case.submit(1, gpus=1, tenant="owner", priority="guaranteed")
+    decided = case.wait_promised(jobs)
+    case.wait_for(jobs[0], lambda seen: seen["state"] == "running")
+    return f"one GPU is reclaimed from a borrower, decided after {decided:.2f} s (KAI: 13.9 s)"
 
 
 def consolidate(case: Case) -> str:
     count = min(41, case.gpus // 32)
     running = case.asker.ask("GET", "/cluster")["running"]
-    case.submit(count, gpus=8, nodes=1)
+    decided = case.wait_promised(case.submit(count, gpus=8, nodes=1))
     case.wait_running(running + count)
-    return f"{count} gangs of 8 run once others have moved together (KAI: 456 s)"
+    return (
+        f"{count} gangs of 8 run once others have moved together, decided after {decided:.2f} s "
+        "(KAI: 456 s)"
+    )
 
 
 def halve(case: Case) -> None:

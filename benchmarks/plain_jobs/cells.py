@@ -42,8 +42,10 @@ class Cell:
     def key(self) -> str:
         """What it is kept by; a cell of ours or with a prediction is not that of older code."""
         text = " | ".join(map(str, astuple(self)))
-        told = self.predictor not in ("none", "oracle")
-        return f"{text} | {fingerprint(OURS)}" if told or self.policy.startswith("weft") else text
+        predicts = self.predictor not in ("none", "oracle")
+        return (
+            f"{text} | {fingerprint(OURS)}" if predicts or self.policy.startswith("weft") else text
+        )
 
 
 def simulate(cell: Cell) -> Numbers:

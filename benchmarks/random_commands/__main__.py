@@ -25,13 +25,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    found = try_commands(asked.count, asked.seed, lambda text: print(text, flush=True))
-    print(", ".join(f"exit {code}: {count}" for code, count in sorted(found.codes.items())))
+    findings = try_commands(asked.count, asked.seed, lambda text: print(text, flush=True))
+    print(", ".join(f"exit {code}: {count}" for code, count in sorted(findings.codes.items())))
     print(
-        f"{asked.count} commands, {len(found.tracebacks)} tracebacks, "
-        f"{len(found.too_long)} did not end"
+        f"{asked.count} commands, {len(findings.tracebacks)} tracebacks, "
+        f"{len(findings.too_long)} did not end"
     )
-    return 1 if found.tracebacks or found.too_long else 0
+    return 1 if findings.tracebacks or findings.too_long else 0
 
 
 if __name__ == "__main__":

@@ -120,13 +120,15 @@ def command_lines() -> list[Line]:
     """Every command, those of groups too."""
     from weft.cli.main import commands
 
-    found = []
+    lines = []
     for name, command in commands().load_all().items():
         group = getattr(command, "commands", None) or {}
-        found += [Line((name, inner), tuple(one.params)) for inner, one in group.items()]
+        lines += [
+            Line((name, inner), tuple(subcommand.params)) for inner, subcommand in group.items()
+        ]
         if not group:
-            found.append(Line((name,), tuple(command.params)))
-    return found
+            lines.append(Line((name,), tuple(command.params)))
+    return lines
 
 
 def draw_right(rng: random.Random, name: str, folder: Path) -> str:

@@ -57,15 +57,15 @@ def refuse(*_: Any, **__: Any) -> NoReturn:
 def known_only(usual: Any, *known: object) -> Any:
     """As usual where it is about one of these, and refused otherwise."""
 
-    def ask(*told: Any, **options: Any) -> Any:
-        return usual(*told, **options) if set(known) & set(_flat(told)) else refuse()
+    def ask(*args: Any, **options: Any) -> Any:
+        return usual(*args, **options) if set(known) & set(_flat(args)) else refuse()
 
     return ask
 
 
-def _flat(told: Any) -> Iterator[object]:
-    for one in told:
-        yield from one if isinstance(one, tuple) else [one]
+def _flat(args: Any) -> Iterator[object]:
+    for arg in args:
+        yield from arg if isinstance(arg, tuple) else [arg]
 
 
 def keep_back(*_: Any, **__: Any) -> NoReturn:
@@ -145,7 +145,7 @@ def fenced(address: str = "") -> Iterator[Path]:
 
 def try_commands(count: int, seed: int, report: Callable[[str], None] = lambda _: None) -> Findings:
     """Draw command lines and run each here; findings are reported as they come."""
-    rng, lines, found = random.Random(seed), command_lines(), Findings()
+    rng, lines, findings = random.Random(seed), command_lines(), Findings()
     with served() as address, fenced(address) as folder:
         for number in range(count):
             drawn = draw_nearly_right if rng.random() < NEARLY_RIGHT else draw_line
@@ -160,17 +160,17 @@ def try_commands(count: int, seed: int, report: Callable[[str], None] = lambda _
                 signal.setitimer(signal.ITIMER_REAL, WAIT_S)
                 code, trace = try_one(words)
             except TooLong:
-                found.too_long.append(line + inputs)
+                findings.too_long.append(line + inputs)
                 report(f"--- does not end\n{line}{inputs}")
                 continue
             finally:
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            found.codes[code] = found.codes.get(code, 0) + 1
+            findings.codes[code] = findings.codes.get(code, 0) + 1
             if trace:
-                found.tracebacks.append(f"{line}{inputs}\n{trace}")
+                findings.tracebacks.append(f"{line}{inputs}\n{trace}")
                 report(f"--- traceback\n{line}{inputs}\n{trace}")
-    return found
+    return findings
 
 
 def try_one(words: list[str]) -> tuple[int, str]:

@@ -25,7 +25,7 @@ class Reader:
 
     `leaves` read types that hold no others; a type that is not among them is left as it is. What
     `also` returns for a type comes before everything else. With `missing`, objects may have fields
-    that nobody knows, a value of the wrong type is named with its field, and `missing` makes the
+    that is unknown, a value of the wrong type is named with its field, and `missing` makes the
     error for a field that is not there; without it, objects have just the fields they need.
     """
 

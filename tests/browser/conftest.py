@@ -37,9 +37,9 @@ def browser() -> Iterator[Browser]:
         pytest.skip("browser tests need Chromium: apt-get install chromium")
     playwright.expect.set_options(timeout=60_000)
     with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield found
-        found.close()
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture

@@ -116,8 +116,8 @@ def test_a_nodes_page_draws_what_its_gpus_did_also_after_a_restart(
     ):
 
         def series(gpu: int, counter: str) -> list[float | None]:
-            found = client.get(f"{API}/nodes/n1/devices").json()["gpus"]
-            values: list[float | None] = found[gpu][counter] if found else []
+            gpus = client.get(f"{API}/nodes/n1/devices").json()["gpus"]
+            values: list[float | None] = gpus[gpu][counter] if gpus else []
             return values
 
         wait_until(lambda: len(series(0, "sm")) > 2)
@@ -177,5 +177,5 @@ def test_an_admin_drains_a_node_from_its_page_and_uses_it_again(open_page: Open)
 
 def _state(client: httpx.Client, node: str, admin: str) -> str:
     nodes = client.get(f"{API}/nodes", headers=bearer(admin)).json()["nodes"]
-    word: str = next(one["state"] for one in nodes if one["id"] == node)
+    word: str = next(listed["state"] for listed in nodes if listed["id"] == node)
     return word

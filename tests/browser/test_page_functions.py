@@ -130,10 +130,10 @@ def test_a_command_is_split_as_a_shell_would(call: Call, line: str, words: list[
 
 
 def test_the_form_advises_a_box_where_a_file_needs_other_words(call: Call) -> None:
-    told = {"message": "no shell reads it; write the line as a script: `run: |`", "hint": ""}
+    problem = {"message": "no shell reads it; write the line as a script: `run: |`", "hint": ""}
 
-    assert call("views/submit", "inWordsOf", "file", told) == told
-    form = call("views/submit", "inWordsOf", "form", told)["message"]
+    assert call("views/submit", "inWordsOf", "file", problem) == problem
+    form = call("views/submit", "inWordsOf", "form", problem)["message"]
     assert form == "no shell reads it; tick “it is a script” below the field"
     assert call("views/submit", "inWordsOf", "form", None) is None
 
@@ -165,9 +165,9 @@ def test_what_is_filled_in_becomes_a_job(call: Call) -> None:
 
 
 def test_an_address_has_what_was_chosen_and_nothing_else(call: Call) -> None:
-    found = call("route", "link", "jobs", ["a/b"], {"state": "running", "q": "", "tenant": None})
+    address = call("route", "link", "jobs", ["a/b"], {"state": "running", "q": "", "tenant": None})
 
-    assert found == "#/jobs/a%2Fb?state=running"
+    assert address == "#/jobs/a%2Fb?state=running"
 
 
 def test_the_best_of_a_sweep_is_the_one_with_the_least_loss(call: Call) -> None:
@@ -177,12 +177,12 @@ def test_the_best_of_a_sweep_is_the_one_with_the_least_loss(call: Call) -> None:
         [{"report": {"steps": 10, "loss": 1.0}}, {"report": {"steps": 30, "loss": 0.7}}],
     ]
 
-    found = call("views/sweep", "compare", {"jobs": jobs, "reports": reports})
+    compared = call("views/sweep", "compare", {"jobs": jobs, "reports": reports})
 
-    assert found["best"] == 0
-    assert found["names"] == ["lr"]
-    assert found["xs"] == [10, 20, 30]
-    assert found["columns"] == [[2.0, 0.5, None], [1.0, None, 0.7]]
+    assert compared["best"] == 0
+    assert compared["names"] == ["lr"]
+    assert compared["xs"] == [10, 20, 30]
+    assert compared["columns"] == [[2.0, 0.5, None], [1.0, None, 0.7]]
 
 
 def test_nobody_is_best_where_all_are_alike(call: Call) -> None:

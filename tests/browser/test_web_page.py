@@ -443,11 +443,11 @@ def test_a_result_of_compare_is_opened_with_its_streams(
 
 
 def test_a_real_job_is_followed_and_cancelled(tmp_path: Path, open_page: Open) -> None:
-    said = "echo '<script>alert(1)</script>'; printf '\\033[31mred\\033[0m end\\n'; sleep 600"
+    script = "echo '<script>alert(1)</script>'; printf '\\033[31mred\\033[0m end\\n'; sleep 600"
     with serving("local:cpu=true,slots=2,warm=false", tmp_path / "state") as client:
         page = open_page(f"{client.base_url}#/submit")
         page.get_by_label("it is a script").check()
-        page.get_by_label("Script, run by bash").fill(said)
+        page.get_by_label("Script, run by bash").fill(script)
         page.get_by_role("button", name="Submit").click()
 
         log = page.locator("pre.log")

@@ -1,12 +1,32 @@
 #!/bin/sh
-# Builds the API server and the controller manager of Kubernetes once, out of Debian alone, and
-# keeps them outside the tree: in $WEFT_KUBERNETES, or else ~/.cache/weft/kubernetes. About ten CPU
-# minutes (an hour on two busy cores) and 4 GB of disk for a while. Needs the rights to install
-# packages, unless they are there.
+# Builds the API server, the controller manager and the scheduler of Kubernetes once, and keeps them
+# outside the tree: in $WEFT_KUBERNETES, or else ~/.cache/weft/kubernetes. About eight CPU minutes
+# and 4 GB of disk for a while.
+#
+#   sh build_kubernetes.sh                       1.20, out of Debian alone; installs what it needs
+#   sh build_kubernetes.sh CHECKOUT 1.35.5       a newer one, with the `go` that it wants in PATH
 set -eu
 keep=${WEFT_KUBERNETES:-$HOME/.cache/weft/kubernetes}
-if [ -x "$keep/kube-apiserver" ] && [ -x "$keep/kube-controller-manager" ] && [ -e "$keep/custom-resources" ]; then
+servers="kube-apiserver kube-controller-manager kube-scheduler"
+missing=""
+for server in $servers; do
+    [ -x "$keep/$server" ] || missing="$missing $server"
+done
+if [ -z "$missing" ] && [ -e "$keep/custom-resources" ]; then
     echo "already there: $keep"
+    exit 0
+fi
+if [ $# -eq 2 ]; then
+    mkdir -p "$keep"
+    cd "$1"
+    set -- "k8s.io/component-base/version" "$2"
+    named="-X $1.gitVersion=v$2 -X $1.gitMajor=${2%%.*} -X $1.gitMinor=$(echo "$2" | cut -d. -f2)"
+    for server in $servers; do
+        CGO_ENABLED=0 GOTOOLCHAIN=local go build -mod=vendor -trimpath -ldflags "-s -w $named" \
+            -o "$keep/$server" "./cmd/$server"
+    done
+    touch "$keep/custom-resources"
+    echo "built: $keep"
     exit 0
 fi
 need=""
@@ -46,9 +66,10 @@ sed -i -e 's|// rest fields are ignored|pointers [6]unsafe.Pointer; numbers [4]u
 sed -i -e 's|hiter: *mapiterinit(.*|hiter: it,|' \
     -e 's|^func (type2 \*UnsafeMapType) UnsafeIterate(.*|&\n\tit := new(hiter)\n\tmapiterinit(type2.rtype, *(*unsafe.Pointer)(obj), it)|' \
     "$library/unsafe_map.go"
-make WHAT=cmd/kube-apiserver
-make WHAT=cmd/kube-controller-manager
 mkdir -p "$keep"
-cp _output/bin/kube-apiserver _output/bin/kube-controller-manager "$keep/"
+for server in $servers; do
+    make WHAT="cmd/$server"
+    cp "_output/bin/$server" "$keep/"
+done
 touch "$keep/custom-resources" # this server can read them
 echo "built: $keep"

@@ -112,7 +112,7 @@ class Kubelet:
             "cpu": str(self.options.cpus),
             "memory": f"{self.options.mem_gb}Gi",
             "pods": "110",
-            DEVICE: str(self.options.gpus),
+            self.options.device: str(self.options.gpus),
         }
         status = {
             "capacity": holds,
@@ -199,7 +199,7 @@ class Kubelet:
         if "deletionTimestamp" in meta:
             self.remove(pod)
             return
-        wanted = int(limits.get(DEVICE, "0"))
+        wanted = int(limits.get(self.options.device, "0"))
         if short := self.shortage(running, wanted):
             self.tell(running, "Failed", {"reason": f"OutOf{short}", "message": f"no {short} left"})
             self.done.add(uid)
@@ -216,7 +216,7 @@ class Kubelet:
 
     def shortage(self, running: Running, wanted: int) -> str:
         if wanted > len(self.free()):
-            return DEVICE
+            return str(self.options.device)
         if running.cpus + sum(pod.cpus for pod in self.pods.values()) > self.options.cpus:
             return "cpu"
         return ""
@@ -269,7 +269,7 @@ class Kubelet:
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/secrets"
         names = [source["secretRef"]["name"] for source in container.get("envFrom") or ()]
         held = [self.api.get(f"{path}/{name}")["data"] for name in names]
-        return {key: b64decode(text).decode() for one in held for key, text in one.items()}
+        return {key: b64decode(text).decode() for secret in held for key, text in secret.items()}
 
     def value(self, item: Object, pod: Object) -> str:
         if "valueFrom" not in item:
@@ -428,6 +428,7 @@ def main() -> None:
     parse.add_argument("--node", required=True)
     parse.add_argument("--kind", default="A100")
     parse.add_argument("--gpus", type=int, default=2)
+    parse.add_argument("--device", default=DEVICE, help="what its GPUs are called")
     parse.add_argument("--cpus", type=float, default=8)
     parse.add_argument("--mem-gb", type=int, default=16)
     parse.add_argument("--root", required=True)

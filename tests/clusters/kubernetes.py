@@ -20,33 +20,40 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.clusters.kubelet import processes_of
 from weft.core.errors import WeftError
 from weft.engines.kubernetes.access import read_kubeconfig
 from weft.engines.kubernetes.api import Api, Unreachable
+from weft.engines.kubernetes.nodes import DEVICE
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy" / "kubernetes"
 BUILD = "tests/clusters/build_kubernetes.sh"
 SERVERS = ("kube-apiserver", "kube-controller-manager")
+SCHEDULER = "kube-scheduler"
 NAMESPACE = "weft"
 LOST_S = 6  # a node is lost when its lease was not renewed for so long; elsewhere 40
 CALM_S = 2.0  # what the server takes to see that leases were not renewed while it was away
 PATIENCE_S = 200.0
+NO_PLAIN_PORT = 24  # the release from which on nothing listens without TLS
+CLAIMS = 34  # that from which on devices can be claimed (DRA)
+EVICTS_APART = 29  # that from which on a controller of its own evicts the pods of lost nodes
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """One node: its name, what its GPUs are called, and how many it has."""
+    """One node: its name, what its GPUs are, how many it has, and the resource that they are."""
 
     name: str
     product: str = "NVIDIA-A100-SXM4-40GB"
     gpus: int = 2
+    device: str = DEVICE
 
 
 THREE = (NodeSpec("a1"), NodeSpec("t1", "Tesla-T4"), NodeSpec("t2", "Tesla-T4"))
@@ -65,6 +72,21 @@ def what_is_missing() -> str:
     if not lacking:
         return ""
     return f"no {', '.join(lacking)}; `sh {BUILD}` installs and builds them"
+
+
+@cache
+def release() -> int:
+    """Which one the API server is, of Kubernetes 1."""
+    command = [str(server_folder() / SERVERS[0]), "--version"]
+    version = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    return int(version.split(".")[1])
+
+
+def why_no_scheduler() -> str:
+    """Servers that were built before it was wanted do not have it beside them."""
+    if (server_folder() / SCHEDULER).exists():
+        return ""
+    return f"no {SCHEDULER} in {server_folder()}; `sh {BUILD}` builds it"
 
 
 def why_no_custom_resources() -> str:
@@ -106,7 +128,7 @@ class KubernetesCluster:
         for name in self.nodes:
             with suppress(FileNotFoundError):
                 self.kill_node(name)
-        for name in ("controller", "server", "etcd"):
+        for name in ("scheduler", "controller", "server", "etcd"):
             self._kill(name)
         if self._api is not None:
             self._api.close()
@@ -136,6 +158,7 @@ class KubernetesCluster:
             "--node": name,
             "--kind": node.product,
             "--gpus": str(node.gpus),
+            "--device": node.device,
             "--root": str(self.folder / "pods"),
         }
         words = [word for pair in options.items() for word in pair]
@@ -153,6 +176,19 @@ class KubernetesCluster:
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
 
+    def add_node(self, node: NodeSpec, labels: Mapping[str, str]) -> None:
+        """One more, Ready."""
+        self.nodes[node.name] = node
+        self.start_node(node.name)
+        self.wait_for_nodes()
+        self.api.merge(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": dict(labels)}})
+
+    def remove_node(self, name: str) -> None:
+        """Its machine is gone, and so is its object."""
+        self.kill_node(name)
+        self.api.delete(f"/api/v1/nodes/{name}")
+        del self.nodes[name]
+
     def restore_node(self, name: str) -> None:
         """It is back and Ready; one that never went is left alone."""
         if not (self.folder / "pids" / f"node-{name}").exists():
@@ -164,13 +200,13 @@ class KubernetesCluster:
 
         def ready() -> bool:
             items = self.api.get("/api/v1/nodes")["items"]
-            said = [
-                one["status"]
+            statuses = [
+                condition["status"]
                 for node in items
-                for one in node["status"].get("conditions") or ()
-                if one["type"] == "Ready"
+                for condition in node["status"].get("conditions") or ()
+                if condition["type"] == "Ready"
             ]
-            return len(items) >= len(self.nodes) and all(one == "True" for one in said)
+            return len(items) >= len(self.nodes) and all(status == "True" for status in statuses)
 
         wait_until(ready, "all nodes are Ready")
         time.sleep(CALM_S)
@@ -219,19 +255,37 @@ class KubernetesCluster:
         self._kill("server", signal.SIGKILL)
 
     def start_controller(self) -> None:
-        """What marks nodes as lost and evicts their pods."""
+        """What marks nodes as lost, evicts their pods, and counts who may be evicted."""
+        apart = ",taint-eviction-controller" if release() >= EVICTS_APART else ""
+        apart += ",resourceclaim-controller" if release() >= CLAIMS else ""
         options = {
             "--kubeconfig": str(self.admin_kubeconfig),
-            "--controllers": "nodelifecycle",
+            "--controllers": f"nodelifecycle,disruption{apart}",
             "--leader-elect": "false",
             "--node-monitor-grace-period": f"{LOST_S}s",
             "--node-monitor-period": "1s",
             "--bind-address": "127.0.0.1",
             "--secure-port": str(self._port("controller")),
-            "--port": "0",
             "--cert-dir": str(self.folder / "certs"),
+            **({"--port": "0"} if release() < NO_PLAIN_PORT else {}),
         }
         self._start("controller", [str(server_folder() / SERVERS[1]), *joined(options)])
+
+    def start_scheduler(self) -> None:
+        """The cluster's own, for pods that are bound to no node."""
+        options = {
+            "--kubeconfig": str(self.admin_kubeconfig),
+            "--leader-elect": "false",
+            "--bind-address": "127.0.0.1",
+            "--secure-port": str(self._port("scheduler")),
+            "--cert-dir": str(self.folder / "certs"),
+            **({"--port": "0"} if release() < NO_PLAIN_PORT else {}),
+        }
+        self._start("scheduler", [str(server_folder() / SCHEDULER), *joined(options)])
+
+    def stop_scheduler(self) -> None:
+        """Killed, as in a crash."""
+        self._kill("scheduler", signal.SIGKILL)
 
     def stop_controller(self) -> None:
         """Killed, as in a crash."""
@@ -279,9 +333,9 @@ class KubernetesCluster:
         path = self.folder / "ports.json"
         ports: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
         if name not in ports:
-            with socket.socket() as one:
-                one.bind(("127.0.0.1", 0))
-                ports[name] = one.getsockname()[1]
+            with socket.socket() as sock:
+                sock.bind(("127.0.0.1", 0))
+                ports[name] = sock.getsockname()[1]
             path.write_text(json.dumps(ports))
         return ports[name]
 

@@ -191,7 +191,8 @@ class ThrowAwayRay:
     # ---- parts
 
     def _start(self, name: str, command: list[str], setup: NodeSetup) -> Node:
-        env = {**os.environ, **ray_environment(self.token, setup), "HOSTNAME": name}
+        own = {"HOSTNAME": name, "WEFT_NODE_STATE": str(self.folder / f"{name}-files")}
+        env = {**os.environ, **ray_environment(self.token, setup), **own}
         pid = spawn_command(self.inside(*command), self.folder / f"{name}.log", env)
         node = Node(name, pid, start_time(pid) or 0)
         self.nodes[name] = node

@@ -87,7 +87,7 @@ def _start_database(folder: Path, port: int) -> subprocess.Popen[bytes]:
             stderr=out,
         )
     whom = [f"slurm@{host}" for host in ("localhost", "127.0.0.1")]
-    grant = "; ".join(f"grant all on *.* to {one} identified by 'slurm'" for one in whom)
+    grant = "; ".join(f"grant all on *.* to {account} identified by 'slurm'" for account in whom)
     ask = ["mariadb", f"--socket={place}/socket", "--user=root", "--execute", grant]
     _until(lambda: not subprocess.run(ask, capture_output=True).returncode, "the database")
     return database

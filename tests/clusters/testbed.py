@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.clusters.kubelet import can_name
-from tests.clusters.kubernetes import KubernetesCluster, what_is_missing
+from tests.clusters.kubernetes import KubernetesCluster, NodeSpec, what_is_missing
 from tests.clusters.ray import throw_away_ray, why_not
 from tests.clusters.slurm import SlurmCluster, missing
 from weft.core.errors import InvalidConfig
@@ -49,11 +49,12 @@ def processes() -> Iterator[Testbed]:
 
 @contextmanager
 def kubernetes() -> Iterator[Testbed]:
-    """Three nodes of two GPUs; its controller is the API server with what looks after nodes."""
+    """Two nodes of four GPUs, one of two; its controller is the API server with node lifecycle."""
     if missing := what_is_missing():
         raise InvalidConfig("there can be no Kubernetes here", hint=missing)
     folder = Path(tempfile.mkdtemp(prefix="weft-k8s-"))
-    cluster = KubernetesCluster(folder)
+    nodes = (NodeSpec("a1", gpus=4), NodeSpec("a2", gpus=4), NodeSpec("t1", "Tesla-T4"))
+    cluster = KubernetesCluster(folder, nodes)
 
     def stop() -> None:
         cluster.stop_controller()

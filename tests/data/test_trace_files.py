@@ -150,8 +150,8 @@ def columns(trace: Trace) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float
     return lengths, np.array([job.demand.gpus * job.demand.share for job, _ in trace])
 
 
-def distance(one: npt.NDArray[np.float64], two: npt.NDArray[np.float64]) -> float:
+def distance(first: npt.NDArray[np.float64], two: npt.NDArray[np.float64]) -> float:
     """The two-sample Kolmogorov distance."""
-    at = np.concatenate((one, two))
-    below = [np.searchsorted(np.sort(x), at, "right") / x.size for x in (one, two)]
+    at = np.concatenate((first, two))
+    below = [np.searchsorted(np.sort(x), at, "right") / x.size for x in (first, two)]
     return float(np.abs(below[0] - below[1]).max())

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -50,12 +51,14 @@ def slurm(slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 @pytest.fixture(scope="module")
 def python() -> Iterator[str]:
-    """An interpreter with Weft that all users can run."""
+    """An interpreter with Weft that all users can run; with PyTorch, where that is installed."""
+    torch = find_spec("torch")
+    packages = [Path(torch.origin).parents[1]] if torch and torch.origin else []
+    path = ":".join(map(str, [Path(weft.__file__).parents[1], *packages]))
     with open_folder() as folder:
         for real in filter(None, (sys.executable, shutil.which("python3", path="/usr/bin:/bin"))):
             wrapper = folder / "python"
-            source = Path(weft.__file__).parents[1]
-            wrapper.write_text(f'#!/bin/sh\nPYTHONPATH={source} exec {real} "$@"\n')
+            wrapper.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {real} "$@"\n')
             wrapper.chmod(0o755)
             command = [str(wrapper), "-P", "-c", "import weft.node.agent"]
             if not subprocess.run(command, user="nobody", cwd="/", capture_output=True).returncode:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.clusters.kubernetes import DEPLOY, KubernetesCluster, wait_until
+from tests.clusters.kubernetes import DEPLOY, KubernetesCluster, release, wait_until
 from tests.house.test_helm_chart import FULL, objects
 from weft.core.errors import EngineError
 from weft.core.model.job import JobId, NodeId
@@ -26,6 +26,7 @@ from weft.engines.kubernetes.pods import Mount, Site
 
 pytestmark = pytest.mark.slow
 OWNER = "0123456789ab"
+BUDGETS = 21  # the release from which on policy/v1 has PodDisruptionBudgets
 PODS = "/api/v1/namespaces/weft/pods"
 WEFT = {"component": "weft"}
 
@@ -89,19 +90,25 @@ def test_the_deploy_files_are_what_the_server_takes(kubernetes: KubernetesCluste
     files = [path for path in sorted(DEPLOY.iterdir()) if path.name != "tenant.yaml"]
     named = [word for path in files for word in ("-f", str(path))]
 
-    said = kubernetes.kubectl("apply", "--dry-run=server", *named)
+    printed = kubernetes.kubectl("apply", "--dry-run=server", *named)
 
-    assert "deployment.apps/weft created (server dry run)" in said
+    assert "deployment.apps/weft created (server dry run)" in printed
 
 
 def test_the_chart_is_what_the_server_takes(kubernetes: KubernetesCluster, tmp_path: Path) -> None:
-    kubernetes.kubectl("create", "namespace", "ml")
-    made = objects({**FULL, "readNodes": True}, tmp_path)
-    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(made.values()))
+    spaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        for name in ("ml", "vision")
+    ]
+    budgets = {"readNodes": True, "disruptionBudget": release() >= BUDGETS}
+    made = objects({**FULL, **budgets}, tmp_path)
+    for name, some in (("spaces.yaml", spaces), ("all.yaml", made.values())):
+        (tmp_path / name).write_text(yaml.safe_dump_all(some))
+    kubernetes.kubectl("apply", "-f", str(tmp_path / "spaces.yaml"))
 
-    said = kubernetes.kubectl("apply", "--dry-run=server", "-f", str(tmp_path / "all.yaml"))
+    printed = kubernetes.kubectl("apply", "--dry-run=server", "-f", str(tmp_path / "all.yaml"))
 
-    assert said.count("(server dry run)") == len(made)
+    assert printed.count("(server dry run)") == len(made)
 
 
 def test_the_service_has_the_rights_of_its_namespace_and_no_others(
@@ -158,9 +165,9 @@ def test_pods_have_events_of_their_own_and_the_class_of_their_jobs_priority(
         for name in ("training", "scavenger"):
             kubernetes.api.delete(f"{classes}/{name}")
     listed = kubernetes.api.get("/api/v1/namespaces/weft/events")["items"]
-    told = [(event["reason"], event["message"]) for event in listed if event["source"] == WEFT]
-    assert ("Placed", "spot, attempt 1") in told
-    assert ("Ended", "Weft ends attempt 1 of spot") in told
+    reasons = [(event["reason"], event["message"]) for event in listed if event["source"] == WEFT]
+    assert ("Placed", "spot, attempt 1") in reasons
+    assert ("Ended", "Weft ends attempt 1 of spot") in reasons
 
 
 def test_of_a_gang_with_a_bad_part_no_pod_is_made(
@@ -245,7 +252,7 @@ def test_without_the_right_to_read_nodes_their_list_can_be_given(
             await manager(kubernetes, script).open(OWNER)
         it, some = manager(kubernetes, script, listed), gang("blind", 0, "a1")
         await it.open(OWNER)
-        assert [one.node.id for one in await it.nodes()] == ["a1", "t1", "t2"]
+        assert [node.node.id for node in await it.nodes()] == ["a1", "t1", "t2"]
         await it.submit(some)
         await until(it, some.key, Phase.ENDED)
         await it.cancel(some.key)

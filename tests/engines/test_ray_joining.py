@@ -32,9 +32,9 @@ HEAD = f"ray:ip=127.0.0.1,port={PORT},name=h1,files=carried"
 def joined(token: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     options = ["--name", "n2", "--kind", "a100", "--gpus", "2", "--ip", "127.0.0.1"]
     command = [sys.executable, "-m", "weft", "join", f"127.0.0.1:{PORT}", *options]
-    with token.open() as said, (folder / "join.log").open("wb") as out:
+    with token.open() as token_file, (folder / "join.log").open("wb") as out:
         process = subprocess.Popen(
-            [*command, "--files", str(folder / "n2"), "--no-unit"], stdin=said, stdout=out
+            [*command, "--files", str(folder / "n2"), "--no-unit"], stdin=token_file, stdout=out
         )
     try:
         yield process

@@ -17,8 +17,9 @@ TRAIN = """
 import json, os, sys, tempfile
 from pathlib import Path
 import ray.train
-from ray.train import Checkpoint, CheckpointConfig, RunConfig, ScalingConfig
+from ray.train import Checkpoint, RunConfig
 from ray.train.torch import TorchTrainer
+from weft.train.ray import Elastic, ask_workers
 
 def train(config):
     kept, first = ray.train.get_checkpoint(), 0
@@ -36,8 +37,9 @@ def train(config):
         if epoch == 1 and config["attempt"] == "1":
             raise SystemExit(3)
 
-run = RunConfig(name="net", storage_path=os.environ["WEFT_CHECKPOINTS"])
-workers = ScalingConfig(num_workers=int(os.environ["WEFT_WORKERS"]))
+folder = os.environ["WEFT_CHECKPOINTS"]
+run = RunConfig(name="net", storage_path=folder, callbacks=[Elastic(report_every_s=0.0)])
+workers = ask_workers()
 told = {"attempt": os.environ["WEFT_ATTEMPT"]}
 done = TorchTrainer(train, train_loop_config=told, scaling_config=workers, run_config=run).fit()
 print("TRAINED", done.metrics["epoch"], done.metrics["first"], done.metrics["size"], flush=True)
@@ -61,10 +63,10 @@ print("TUNED", found.metrics["score"], os.environ["WEFT_WORKERS"], flush=True)
 
 
 @pytest.mark.parametrize(
-    ("script", "told"), [(TRAIN, "TRAINED 3 2 2"), (TUNE, "TUNED 9 2")], ids=["train", "tune"]
+    ("script", "expected"), [(TRAIN, "TRAINED 3 2 2"), (TUNE, "TUNED 9 2")], ids=["train", "tune"]
 )
 def test_it_has_as_many_workers_as_weft_gave_and_goes_on_where_it_was(
-    script: str, told: str, tmp_path: Path
+    script: str, expected: str, tmp_path: Path
 ) -> None:
     for module in ("ray", "pyarrow", "tensorboardX"):
         pytest.importorskip(module, reason=f"{module} is not installed: {INSTALL}")
@@ -83,6 +85,8 @@ def test_it_has_as_many_workers_as_weft_gave_and_goes_on_where_it_was(
         wait_until(lambda: get(client, f"/jobs/{job}")["state"] in ended, "it ends", 900.0)
 
         printed = [*(tmp_path / "state").rglob("rank-0.log")]
-        said = "\n".join(path.read_text()[-3000:] for path in sorted(printed))
-        assert get(client, f"/jobs/{job}")["state"] == "succeeded", said
-        assert told in said
+        output = "\n".join(path.read_text()[-3000:] for path in sorted(printed))
+        assert get(client, f"/jobs/{job}")["state"] == "succeeded", output
+        assert expected in output
+        if script is TRAIN:  # its callback has told of the checkpoints
+            assert get(client, f"/jobs/{job}")["saved_step"] >= 1

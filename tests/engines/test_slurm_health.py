@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ LIBRARY = r"""
 struct event { void *device; unsigned long long kind, data; unsigned gpu, compute; };
 static long number(long device, const char *what, int once) {
     char path[4096]; long value = -1;
-    snprintf(path, sizeof path, "%s/%ld.%s", getenv("COUNTERS"), device, what);
+    snprintf(path, sizeof path, "%s/%ld.%s", getenv("NVIDIA_COUNTERS"), device, what);
     FILE *file = fopen(path, "r");
     if (file) { if (fscanf(file, "%ld", &value) != 1) value = -1; fclose(file); }
     if (once && value >= 0) unlink(path);
@@ -52,7 +52,7 @@ int nvmlEventSetWait_v2(void *set, struct event *out, unsigned ms) {
 """
 # The agent with shorter times between two looks, and with that library.
 AGENT = """#!/bin/sh
-export LD_LIBRARY_PATH={folder} COUNTERS={folder}/$SLURMD_NODENAME
+export LD_LIBRARY_PATH={folder} NVIDIA_COUNTERS={folder}/$SLURMD_NODENAME
 for last; do :; done
 exec {python} -P -c '
 import sys
@@ -79,17 +79,23 @@ while True:
 """
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> Path:
-    """The `python=` of an engine whose nodes have a driver."""
+def make_driver(folder: Path) -> None:
+    """The library in a folder, for LD_LIBRARY_PATH."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
-    folder = tmp_path / "driver"
-    for node in ("a1", "a2", "t1", "t2"):
-        (folder / node).mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "nvml.c").write_text(LIBRARY)
     target = str(folder / "libnvidia-ml.so.1")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", target, str(folder / "nvml.c")], check=True)
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Path:
+    """The `python=` of an engine whose nodes have a driver."""
+    folder = tmp_path / "driver"
+    make_driver(folder)
+    for node in ("a1", "a2", "t1", "t2"):
+        (folder / node).mkdir(parents=True)
     wrapper = folder / "agent"
     wrapper.write_text(AGENT.format(folder=folder, python=sys.executable))
     wrapper.chmod(0o755)
@@ -112,10 +118,16 @@ def aside(client: httpx.Client) -> dict[tuple[str, int], str]:
 
 
 def where(client: httpx.Client, job: str) -> set[tuple[str, int]]:
-    told = get(client, f"/jobs/{job}")
-    if told["state"] != "running":
+    answer = get(client, f"/jobs/{job}")
+    if answer["state"] != "running":
         return set()
-    return {(part["node"], gpu) for part in told["allocation"] for gpu in part["gpus"]}
+    return {(part["node"], gpu) for part in answer["allocation"] for gpu in part["gpus"]}
+
+
+def moved(client: httpx.Client, job: str, away_from: Iterable[tuple[str, int]]) -> bool:
+    """Whether it runs without these devices, by one answer: between two it may have stopped."""
+    now = where(client, job)
+    return bool(now) and not now & {*away_from}
 
 
 def end(client: httpx.Client, job: str) -> None:
@@ -143,7 +155,7 @@ def test_a_device_with_an_xid_is_set_aside_and_its_job_moves(
         else:  # Slurm chooses devices, and cannot be asked to leave one out
             why = f"GPU {gpu}: Xid 79: it has fallen off the bus"
             assert faults == {(node, at): why for at in range(4)}
-        wait_until(lambda: where(client, job) and not where(client, job) & {*faults}, "it moves")
+        wait_until(lambda: moved(client, job, faults), "it moves")
         assert get(client, f"/jobs/{job}")["attempt"] == 2
         assert client.post(f"/api/v1/nodes/{node}/undrain").status_code == 200
         assert aside(client) == {}
@@ -176,5 +188,5 @@ def test_the_device_of_a_rank_that_is_always_last_is_set_aside(
         assert {node for node, _ in faults} == {"a1"}
         assert len(faults) == (1 if mode == "pilot" else 4)
         assert all("slow: rank 1 of" in why and "times as long" in why for why in faults.values())
-        wait_until(lambda: where(client, job) and not where(client, job) & {*faults}, "it moves")
+        wait_until(lambda: moved(client, job, faults), "it moves")
         end(client, job)

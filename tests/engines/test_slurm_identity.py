@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from weft.core.model.job import Job
 from weft.engines.slurm.engine import SlurmEngine
 from weft.service.routes.jobs.logs import read_at
 from weft.testing.engine_subject import Check, Tenant, session, shell_job, shell_subject
-from weft.wire.attempt import STOP, folder_of
+from weft.wire.attempt import EVENTS, STOP, folder_of
 from weft.wire.identity import Identity
 
 pytestmark = pytest.mark.skipif(not AS_ROOT, reason="only root may become other users")
@@ -170,6 +171,38 @@ def test_links_in_a_persons_folder_lead_nowhere(site: Path, python: str) -> None
     asyncio.run(life())
 
     assert target.read_text() == "precious"
+
+
+def test_a_person_cannot_have_a_node_set_aside(site: Path, python: str) -> None:
+    """It writes into the log of its agent, which is its own, that a GPU has a fault."""
+    devices = [[gpu, "Xid 79", []] for gpu in range(4)]
+    head = {"event": "health", "at": 1.0, "node": "a1", "alone": False, "world": 1}
+    forged = {**head, "devices": devices, "paces": []}
+    script = f"echo '{json.dumps(forged)}' >>$WEFT_ATTEMPT_DIR/{EVENTS}; exec sleep 1000"
+    ours, theirs = (of(who, shell_job(who, 1, script)) for who in ("nobody", "daemon"))
+
+    async def life() -> None:
+        subject = shell_subject(lambda: engine(site, python), patience_s=120.0)
+        async with session(subject) as it:
+            on = await it.over(1)
+            (node,) = (part.node for part in on.slices)
+            await it.engine.start(ours, on, 1)
+
+            await it.becomes(lambda: it.engine.health.devices.get(node), "that it has spoken")
+            seen = it.engine.health.devices[node]
+            assert [device.fault for device in seen] == [""] * 4
+            assert all("alone)" in note for device in seen for note in device.notes)
+
+            (there,) = on.slices
+            await it.engine.start(theirs, replace(on, slices=(replace(there, gpus=(1,)),)), 1)
+            await it.becomes(
+                lambda: all(device.fault for device in it.engine.health.devices[node]),
+                "that a second person's agent confirms it",
+            )
+            for job in (ours, theirs):
+                await it.engine.stop(job.id, 1, 1.0)
+
+    asyncio.run(life())
 
 
 def test_a_user_that_slurm_does_not_know_is_refused_at_the_start(site: Path, python: str) -> None:

@@ -58,7 +58,7 @@ def test_a_preempted_job_goes_on_elsewhere_and_has_not_failed(tmp_path: Path, mo
 
         subprocess.run([*urgent, "-o", os.devnull, "--wrap", "sleep 1000"], check=True)
 
-        wait_until(lambda: where() and where() != {first}, "it goes on elsewhere")
+        wait_until(lambda: where() - {first}, "it goes on elsewhere")
         wait_until(lambda: (tmp_path / "lives").read_text().count("again") == 2, "it runs again")
         now = service.job("victim")
         assert now.attempt >= 2

@@ -45,8 +45,8 @@ def of_tenant(job: Job, tenant: str, **env: str) -> Job:
 def test_a_tenants_jobs_have_its_account_and_the_one_they_choose(
     slurm: SlurmCluster, tmp_path: Path
 ) -> None:
-    said = tmp_path / "account"
-    job = shell_job("charged", 1, f'echo "$SLURM_JOB_ACCOUNT" >> {said}')
+    account_file = tmp_path / "account"
+    job = shell_job("charged", 1, f'echo "$SLURM_JOB_ACCOUNT" >> {account_file}')
 
     for env in ({}, {"SBATCH_ACCOUNT": "vis-urgent"}):
         engine = SlurmEngine(
@@ -54,7 +54,7 @@ def test_a_tenants_jobs_have_its_account_and_the_one_they_choose(
         )
         run(engine, of_tenant(job, "vision", **env))
 
-    assert said.read_text().split() == ["vis", "vis-urgent"]
+    assert account_file.read_text().split() == ["vis", "vis-urgent"]
 
 
 def test_what_slurm_would_refuse_is_refused_at_the_start(

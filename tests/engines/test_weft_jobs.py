@@ -141,14 +141,14 @@ def test_a_bad_spec_is_told_by_field_and_runs_once_it_is_corrected(
         ({"run": "true", "tenant": "other"}, "tenant: its tenant is that of the namespace"),
         ({"run": "true", "kinds": ["h100"]}, "h100"),
     ]
-    for number, (spec, told) in enumerate(bad):
+    for number, (spec, message) in enumerate(bad):
         name = f"bad-{number}"
         person.apply(name, **spec)
         person.await_phase(name, "Rejected")
         accepted = person.condition(name, "Accepted")
         assert accepted["status"] == "False"
-        assert told in accepted["message"]
-        assert told in person.events(name)["Rejected"]
+        assert message in accepted["message"]
+        assert message in person.events(name)["Rejected"]
     assert service.client.get(JobList, "/jobs").jobs == []
 
     person.apply("bad-1", run="true", gpus={"min": 1, "max": 2})

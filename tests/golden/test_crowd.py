@@ -23,8 +23,8 @@ def test_a_policy_still_does_what_it_did_in_a_crowd(name: str, tmp_path: Path) -
     line = describe(spec, ground, tmp_path)
 
     if UPDATE:
-        lines = {one: known[one] for one in TRIED if one in known} | {name: line}
-        GOLDEN.write_text("".join(f"{one}  {lines[one]}\n" for one in sorted(lines)))
+        lines = {tried: known[tried] for tried in TRIED if tried in known} | {name: line}
+        GOLDEN.write_text("".join(f"{tried}  {lines[tried]}\n" for tried in sorted(lines)))
     assert line == read_golden()[name]
 
 

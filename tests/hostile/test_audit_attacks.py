@@ -29,10 +29,10 @@ def test_whoever_is_refused_again_and_again_puts_nothing_out_that_was_done(path:
 
     log.record(entry(500))
 
-    found = numbers(log.find(Wanted(), 1000))
-    assert (found[0], found[-1]) == (0, 500)
-    assert found == sorted(found)
-    assert len(found) < 20  # the refused ones have a limit of their own
+    entries = numbers(log.find(Wanted(), 1000))
+    assert (entries[0], entries[-1]) == (0, 500)
+    assert entries == sorted(entries)
+    assert len(entries) < 20  # the refused ones have a limit of their own
     assert numbers(log.find(Wanted(), 2)) == [499, 500]
     assert 0 not in numbers(log.find(Wanted(failed=True), 1000))
 
@@ -110,6 +110,6 @@ def test_what_an_address_holds_is_one_line_of_bounded_length(tmp_path: Path) -> 
         requests = client.get(f"{API}/audit").json()["requests"]
 
     assert len(requests) == 4
-    lines = b"".join(one.read_bytes() for one in tmp_path.glob("requests*")).splitlines()
+    lines = b"".join(path.read_bytes() for path in tmp_path.glob("requests*")).splitlines()
     assert len(lines) == 4
     assert max(map(len, lines)) < 4096

@@ -103,8 +103,8 @@ def unbounded(schema: Any, definitions: Any, at: str, seen: frozenset[str]) -> I
             yield from unbounded(definitions[name], definitions, at, seen | {name})
         return
     for part in ("anyOf", "oneOf", "allOf"):
-        for one in schema.get(part, ()):
-            yield from unbounded(one, definitions, at, seen)
+        for subschema in schema.get(part, ()):
+            yield from unbounded(subschema, definitions, at, seen)
     kind = schema.get("type")
     if kind == "string" and not {"maxLength", "pattern", "enum", "const"} & set(schema):
         yield at
@@ -122,18 +122,18 @@ def _unbounded_table(schema: Any, definitions: Any, at: str, seen: frozenset[str
         if "maxProperties" not in schema:
             yield at
         yield from unbounded(inside or {}, definitions, f"{at}{{}}", seen)
-    for name, one in schema.get("properties", {}).items():
-        yield from unbounded(one, definitions, f"{at}.{name}", seen)
+    for name, subschema in schema.get("properties", {}).items():
+        yield from unbounded(subschema, definitions, f"{at}.{name}", seen)
 
 
 def test_every_list_table_and_text_of_a_body_has_a_limit() -> None:
-    found = bodies()
-    assert len(found["asked"]) > 10
+    by_body = bodies()
+    assert len(by_body["asked"]) > 10
 
     wrong = [
         place
-        for name, schema in found["asked"].items()
-        for place in unbounded(schema, found["definitions"], name, frozenset())
+        for name, schema in by_body["asked"].items()
+        for place in unbounded(schema, by_body["definitions"], name, frozenset())
     ]
 
     assert not wrong

@@ -90,10 +90,10 @@ def test_a_table_of_pairs_that_is_too_deep_is_named(tmp_path: Path) -> None:
 
 
 def test_random_commands_end_without_a_traceback() -> None:
-    found = try_commands(COUNT, seed=5)
+    findings = try_commands(COUNT, seed=5)
     gc.collect()
 
-    assert not found.tracebacks
-    assert not found.too_long
-    assert sum(found.codes.values()) == COUNT
-    assert {0, 2} <= set(found.codes)
+    assert not findings.tracebacks
+    assert not findings.too_long
+    assert sum(findings.codes.values()) == COUNT
+    assert {0, 2} <= set(findings.codes)

@@ -33,11 +33,11 @@ ODD = {
 }
 
 
-def join(said: bytes, home: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def join(token: bytes, home: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """`weft join` of a head that is not there: what is wrong with a token is said before."""
     command = [sys.executable, "-m", "weft", "join", "127.0.0.1:9", "--no-unit", *options]
     env = {**os.environ, "HOME": str(home)}
-    done = subprocess.run(command, input=said, env=env, capture_output=True)
+    done = subprocess.run(command, input=token, env=env, capture_output=True)
     return subprocess.CompletedProcess(command, done.returncode, "", done.stderr.decode())
 
 
@@ -65,9 +65,9 @@ def test_a_file_of_what_is_no_token_is_refused_and_replaced_by_a_head(
 
 
 @given(st.binary(max_size=60))
-def test_whatever_is_taken_for_a_token_is_one_word(said: bytes) -> None:
+def test_whatever_is_taken_for_a_token_is_one_word(text: bytes) -> None:
     try:
-        token = check_token(said)
+        token = check_token(text)
     except InvalidConfig:
         return
 
@@ -97,9 +97,9 @@ def test_a_token_is_its_owners_alone_whatever_was_there_before(tmp_path: Path) -
 
 
 def test_jobs_are_not_told_where_the_token_lies(tmp_path: Path) -> None:
-    told = select_allowed({**ray_environment(tmp_path / "token"), "PATH": "/bin"})
+    variables = select_allowed({**ray_environment(tmp_path / "token"), "PATH": "/bin"})
 
-    assert not [name for name, value in told.items() if "token" in (name + value).lower()]
+    assert not [name for name, value in variables.items() if "token" in (name + value).lower()]
 
 
 @pytest.mark.slow

@@ -27,15 +27,15 @@ HEAD = b"POST /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: applicat
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    with serving() as found:
-        yield found
+    with serving() as serving_client:
+        yield serving_client
 
 
 @pytest.fixture(scope="module")
 def closed() -> Iterator[tuple[httpx.Client, str]]:
     """A service with tokens, and an admin's."""
-    with serving() as found:
-        yield found, token(found, "admin")
+    with serving() as serving_client:
+        yield serving_client, token(serving_client, "admin")
 
 
 def connect(client: httpx.Client) -> socket.socket:
@@ -256,7 +256,7 @@ def test_a_tenants_sweep_may_have_an_id_and_a_long_name(closed: tuple[httpx.Clie
 
     assert answer.status_code == 201, answer.text
     assert answer.json()["id"] == f"bob:{'a' * 60}"
-    found = client.get(f"{API}/jobs/{answer.json()['jobs'][1]}", headers=mine).json()
-    assert found["name"] == "n" * 126 + ".1"
-    assert found["app"] == answer.json()["id"]
+    second = client.get(f"{API}/jobs/{answer.json()['jobs'][1]}", headers=mine).json()
+    assert second["name"] == "n" * 126 + ".1"
+    assert second["app"] == answer.json()["id"]
     assert (longer.status_code, outside.status_code) == (422, 422)

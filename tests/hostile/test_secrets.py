@@ -22,18 +22,18 @@ def people() -> Iterator[tuple[httpx.Client, dict[str, dict[str, str]], str]]:
     """A service, what its people send, and a job of ann's."""
     with serving() as client:
         admin = token(client, "admin")
-        found = {"admin": bearer(admin), "viewer": bearer(token(client, "viewer", "a", admin))}
+        headers = {"admin": bearer(admin), "viewer": bearer(token(client, "viewer", "a", admin))}
         for name in ("ann", "ben"):
             body = {"role": "user", "tenant": "a", "name": name}
             made = client.post(f"{API}/tokens", json=body, headers=bearer(admin)).json()
-            found[name] = bearer(made["token"])
-        job = client.post(f"{API}/jobs", json=JOB, headers=found["ann"]).json()["id"]
-        yield client, found, job
+            headers[name] = bearer(made["token"])
+        job = client.post(f"{API}/jobs", json=JOB, headers=headers["ann"]).json()["id"]
+        yield client, headers, job
 
 
 @pytest.mark.parametrize("who", ["ann", "ben", "viewer", "admin"])
 def test_no_route_shows_the_value_of_a_variable(who: str, people: Any) -> None:
-    client, found, job = people
+    client, headers_of, job = people
     paths = [
         path
         for path, methods in client.get("/openapi.json").json()["paths"].items()
@@ -41,16 +41,16 @@ def test_no_route_shows_the_value_of_a_variable(who: str, people: Any) -> None:
     ]
     for path in paths:
         url = path.replace("{job_id}", job).replace("{name}", "x")
-        with client.stream("GET", url, headers=found[who]) as answer:
+        with client.stream("GET", url, headers=headers_of[who]) as answer:
             text = answer.read().decode() if "ports" not in url and "terminal" not in url else ""
         assert "s3cr3t" not in text, path
 
 
 @pytest.mark.parametrize("path", ["/events?since=0", "/watch"])
 def test_no_stream_shows_it(path: str, people: Any) -> None:
-    client, found, job = people
+    client, headers_of, job = people
     heard = ""
-    with client.stream("GET", API + path, headers=found["viewer"]) as answer:
+    with client.stream("GET", API + path, headers=headers_of["viewer"]) as answer:
         for text in answer.iter_text():
             heard += text
             if job in heard and "\n\n" in heard:
@@ -60,9 +60,9 @@ def test_no_stream_shows_it(path: str, people: Any) -> None:
 
 
 def test_the_file_of_a_job_names_its_variables(people: Any) -> None:
-    client, found, job = people
+    client, headers_of, job = people
 
-    answer = client.get(f"{API}/jobs/{job}/file", headers=found["ann"]).json()
+    answer = client.get(f"{API}/jobs/{job}/file", headers=headers_of["ann"]).json()
 
     assert set(answer["job"]["env"]) == set(ENV)
     assert set(answer["job"]["env"].values()) == {"********"}
@@ -70,14 +70,16 @@ def test_the_file_of_a_job_names_its_variables(people: Any) -> None:
 
 @pytest.mark.parametrize("who", ["ann", "ben", "admin"])
 def test_who_submits_again_brings_secrets_anew(who: str, people: Any) -> None:
-    client, found, job = people
+    client, headers_of, job = people
     change = {"command": ["printenv"], "tenant": "a"}
 
-    copied = client.post(f"{API}/jobs/{job}/again", json={"change": change}, headers=found[who])
+    copied = client.post(
+        f"{API}/jobs/{job}/again", json={"change": change}, headers=headers_of[who]
+    )
     own = {**change, "env": {"MINE": "my-own-value"}}
-    brought = client.post(f"{API}/jobs/{job}/again", json={"change": own}, headers=found[who])
+    brought = client.post(f"{API}/jobs/{job}/again", json={"change": own}, headers=headers_of[who])
     without = {**change, "env": None}
-    none = client.post(f"{API}/jobs/{job}/again", json={"change": without}, headers=found[who])
+    none = client.post(f"{API}/jobs/{job}/again", json={"change": without}, headers=headers_of[who])
 
     assert (copied.status_code, copied.json()["field"]) == (422, "env")
     assert "MINE" in copied.json()["error"]
@@ -85,25 +87,25 @@ def test_who_submits_again_brings_secrets_anew(who: str, people: Any) -> None:
 
 
 def test_plain_variables_are_copied_for_whoever_chose_them_alone(people: Any) -> None:
-    client, found, _ = people
+    client, headers_of, _ = people
     body = {"gpus": 1, "command": ["sleep", "3600"], "env": {"THREADS": "4"}}
-    job = client.post(f"{API}/jobs", json=body, headers=found["ann"]).json()["id"]
+    job = client.post(f"{API}/jobs", json=body, headers=headers_of["ann"]).json()["id"]
 
-    hers = client.post(f"{API}/jobs/{job}/again", json={}, headers=found["ann"])
-    his = client.post(f"{API}/jobs/{job}/again", json={}, headers=found["ben"])
+    hers = client.post(f"{API}/jobs/{job}/again", json={}, headers=headers_of["ann"])
+    his = client.post(f"{API}/jobs/{job}/again", json={}, headers=headers_of["ben"])
 
     assert hers.status_code == 201, hers.text
     assert his.status_code == 422
 
 
 def test_what_is_starred_out_stays_as_it_was_for_whoever_chose_it_alone(people: Any) -> None:
-    client, found, job = people
+    client, headers_of, job = people
     stars = dict.fromkeys(ENV, "********")
     values = {"MINE": "x", "AWS_SECRET_ACCESS_KEY": "y"}
 
     def ask(who: str, env: dict[str, str]) -> int:
         body = {"change": {"env": env}}
-        made = client.post(f"{API}/jobs/{job}/again", json=body, headers=found[who])
+        made = client.post(f"{API}/jobs/{job}/again", json=body, headers=headers_of[who])
         return int(made.status_code)
 
     assert ask("ann", {**stars, **values}) == 201
@@ -113,11 +115,11 @@ def test_what_is_starred_out_stays_as_it_was_for_whoever_chose_it_alone(people: 
 
 
 def test_stars_are_not_taken_for_a_value(people: Any) -> None:
-    client, found, job = people
-    told = client.get(f"{API}/jobs/{job}/file", headers=found["ben"]).json()["job"]
-    told.pop("user", None)
+    client, headers_of, job = people
+    body = client.get(f"{API}/jobs/{job}/file", headers=headers_of["ben"]).json()["job"]
+    body.pop("user", None)
 
-    answer = client.post(f"{API}/jobs", json=told, headers=found["ben"])
+    answer = client.post(f"{API}/jobs", json=body, headers=headers_of["ben"])
 
     assert answer.status_code == 422
     assert "starred out" in answer.json()["error"]

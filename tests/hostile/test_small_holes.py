@@ -35,8 +35,8 @@ from weft.wire.terminal import RESIZE, Frames, read_window, window
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    with serving() as found:
-        yield found
+    with serving() as serving_client:
+        yield serving_client
 
 
 def test_every_session_may_last_longer_than_a_body_may_take() -> None:
@@ -105,7 +105,7 @@ except StoreError as error:
 
     assert "tokens.json cannot be written" in done.stdout, done.stderr
     assert path.read_text() == '[\n "before"\n]'
-    assert [one.name for one in tmp_path.iterdir()] == ["tokens.json"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["tokens.json"]
 
 
 def test_a_token_that_cannot_be_kept_is_refused_not_an_error_of_ours(

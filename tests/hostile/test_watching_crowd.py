@@ -20,10 +20,10 @@ def test_rows_are_described_once_however_many_come(monkeypatch: pytest.MonkeyPat
     described = 0
     usual = watch_rows.row_of
 
-    def count(*told: Any) -> Any:
+    def count(*args: Any) -> Any:
         nonlocal described
         described += 1
-        return usual(*told)
+        return usual(*args)
 
     monkeypatch.setattr(live_updates, "row_of", count)
 
@@ -45,10 +45,10 @@ def test_rows_are_described_once_however_many_come(monkeypatch: pytest.MonkeyPat
             await context.driver.submit(*jobs)
             watching = [asyncio.create_task(watch(context)) for _ in range(WATCHERS)]
             turns = 0
-            while not all(one.done() for one in watching):
+            while not all(task.done() for task in watching):
                 turns += 1
                 await asyncio.sleep(0)
-            return [one.result() for one in watching], turns
+            return [task.result() for task in watching], turns
 
     rows, turns = asyncio.run(life())
 

@@ -102,5 +102,5 @@ def test_every_question_of_a_service_is_answered_by_a_process_of_its_own() -> No
         assert why.json()["start"]["p50"] > 0.0
         assert len(ahead.json()["outlook"]) == 3
         assert planned.json()["starts_now"] is False
-        assert {one["id"] for one in line.json()["jobs"]} <= set(ids)
+        assert {row["id"] for row in line.json()["jobs"]} <= set(ids)
         assert text.json()["job"] == {"gpus": 2}

@@ -35,9 +35,9 @@ def run(*args: str, **env: str) -> str:
 def test_the_table_says_what_the_command_says_of_itself(entry: Any) -> None:
     command = entry.load()
 
-    said = getdoc(command.callback) if command.callback else command.help
+    help_text = getdoc(command.callback) if command.callback else command.help
 
-    assert (said or "").splitlines()[0] == entry.summary
+    assert (help_text or "").splitlines()[0] == entry.summary
 
 
 def test_every_module_of_commands_is_in_the_table() -> None:

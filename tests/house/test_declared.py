@@ -18,7 +18,6 @@ ALLOWED = {
     "cli/lazy.py": "loads a command by its name in the table",
     "core/codec/plain_values.py": "writes the fields of any dataclass",
     "core/codec/yaml_text.py": "errors of PyYAML differ in their fields",
-    "core/codec/columns.py": "packs the fields of any dataclass",
     "core/events/report.py": "goes through the names of its own fields",
     "node/measuring/outside.py": "calls functions of a C library by name",
     "node/watcher/_weft_watch/bars.py": "reads objects of other libraries, of any version",
@@ -43,14 +42,14 @@ def sniffs(path: Path) -> Iterator[int]:
 
 
 def test_nothing_decides_by_the_attributes_that_an_object_happens_to_have() -> None:
-    found = {
+    lines_by_path = {
         path.relative_to(SRC).as_posix(): lines
         for path in modules()
         if (lines := list(sniffs(path)))
     }
 
-    wrong = {path: lines for path, lines in found.items() if path not in ALLOWED}
-    left_over = set(ALLOWED) - set(found)
+    wrong = {path: lines for path, lines in lines_by_path.items() if path not in ALLOWED}
+    left_over = set(ALLOWED) - set(lines_by_path)
     assert not wrong, "declare it: in About, Needs, the engine, the store or the format"
     assert not left_over
 

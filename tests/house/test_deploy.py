@@ -69,6 +69,7 @@ def test_the_service_in_a_cluster_has_a_valid_configuration_and_mounts_what_pods
     pod = there["Deployment/weft"]["spec"]["template"]["spec"]
 
     assert defaults["engine"].startswith("kubernetes:image=")
+    assert "policy" not in defaults  # the service's own default
     (default,) = read_mounts("", Path(defaults["state"]))
     claims = {volume["name"]: volume.get("persistentVolumeClaim") for volume in pod["volumes"]}
     seen = {
@@ -81,10 +82,11 @@ def test_the_service_in_a_cluster_has_a_valid_configuration_and_mounts_what_pods
 def test_the_rights_are_those_of_a_namespace_and_to_read_nodes() -> None:
     there = manifests("rbac.yaml")
 
-    cluster = [one for name, one in there.items() if name.startswith("ClusterRole/")]
+    cluster = [role for name, role in there.items() if name.startswith("ClusterRole/")]
 
-    assert [rule["resources"] for one in cluster for rule in one["rules"]] == [["nodes"]]
-    assert {verb for one in cluster for rule in one["rules"] for verb in rule["verbs"]} == {
+    asked = [rule["resources"] for role in cluster for rule in role["rules"]]
+    assert asked == [["nodes"], ["resourceslices"]]
+    assert {verb for role in cluster for rule in role["rules"] for verb in rule["verbs"]} == {
         "get",
         "list",
         "watch",

@@ -93,7 +93,7 @@ def test_a_page_does_what_it_says(
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # no processes to start: the same, sooner
     monkeypatch.setenv("COLUMNS", "80")
     namespace: dict[str, Any] = {"__name__": "page"}
-    said = ""
+    printed = ""
 
     for block in blocks(page):
         if block.file:
@@ -102,12 +102,12 @@ def test_a_page_does_what_it_says(
         if block.language == "python":
             run_python(page, block, namespace)
         if block.language == "console":
-            said = run_commands(block)
-        elif block.language == "text" and block.follows and said:
-            assert timeless(block.text) == timeless(said)
-            said = ""
+            printed = run_commands(block)
+        elif block.language == "text" and block.follows and printed:
+            assert timeless(block.text) == timeless(printed)
+            printed = ""
         else:
-            said = ""
+            printed = ""
 
 
 def run_python(page: Path, block: Block, namespace: dict[str, Any]) -> None:
@@ -191,8 +191,8 @@ def test_every_field_of_the_result_is_defined() -> None:
     result = weft.compare("tiny-20", ["fifo"], seeds=(0, 1), processes=1)
     whole = result.as_dict(per_job=True)
     known = {*whole, *whole["policies"]["fifo"]}
-    one = whole["policies"]["fifo"]["by_seed"][0]
-    known |= {*one, *one["decide_ms"], *one["per_job"][0]}
+    run = whole["policies"]["fifo"]["by_seed"][0]
+    known |= {*run, *run["decide_ms"], *run["per_job"][0]}
 
     missing = [field for field in known if f"`{field}`" not in text]
 

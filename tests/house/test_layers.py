@@ -102,9 +102,9 @@ def _defined_in(module: str, name: str) -> str:
         return module
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and _of_another(node, module):
-            for one in node.names:
-                if (one.asname or one.name) == name:
-                    return _defined_in(str(node.module), one.name)
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return _defined_in(str(node.module), alias.name)
     return module
 
 
@@ -114,8 +114,8 @@ def _of_another(node: ast.ImportFrom, module: str) -> bool:
 
 def _source(module: str) -> Path | None:
     base = SRC.joinpath(*module.split(".")[1:])
-    found = [p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()]
-    return found[0] if found else None
+    files = [p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()]
+    return files[0] if files else None
 
 
 def _listed(node: ast.stmt) -> list[str]:

@@ -23,15 +23,15 @@ def reads_clock(node: ast.AST, timed: set[str]) -> bool:
 def durations(scope: ast.AST) -> set[str]:
     """Names that hold a difference of clock readings."""
     readings: set[str] = set()
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(scope):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
             if reads_clock(node.value, set()):
                 readings.add(name)
             elif is_duration(node.value, readings):
-                found.add(name)
-    return found
+                names.add(name)
+    return names
 
 
 def is_duration(node: ast.AST, readings: set[str]) -> bool:

@@ -21,13 +21,13 @@ OURS = sorted([*WEB.glob("*.html"), *(WEB / "js").rglob("*.js"), *(WEB / "css").
 def test_libraries_are_as_they_were_published(folder: Path, licences: int) -> None:
     lines = (folder / "SHA256SUMS").read_text().splitlines()
     sums = {name: digest for digest, name in map(str.split, lines)}
-    found = {
+    computed = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.iterdir()
         if path.name not in ("README.md", "SHA256SUMS")
     }
 
-    assert found == sums
+    assert computed == sums
     assert sum(name.startswith("LICENSE-") for name in sums) == licences
 
 

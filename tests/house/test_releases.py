@@ -52,5 +52,5 @@ def test_users_may_have_any_torch_that_works_and_tests_have_one() -> None:
     wanted = PROJECT["project"]["optional-dependencies"]["train"]
     pinned = (ROOT / "tests" / "constraints.txt").read_text()
 
-    assert all(">=" in one and "==" not in one for one in wanted)
+    assert all(">=" in requirement and "==" not in requirement for requirement in wanted)
     assert re.search(r"^torch==", pinned, re.MULTILINE)

@@ -103,12 +103,16 @@ def test_the_administrators_path(tmp_path: Path) -> None:
         job = tmp_path / "job.yaml"
         job.write_text("gpus: 4\nrun: train\npreemptible: true\n")
         lent = [ann.types("submit", "job.yaml", "--quiet").strip() for _ in range(2)]
-        wait_until(lambda: all(ann.asks("job", one)["state"] == "running" for one in lent))
+        wait_until(
+            lambda: all(ann.asks("job", lent_job)["state"] == "running" for lent_job in lent)
+        )
         own = ben.types("submit", "job.yaml", "--quiet").strip()
         wait_until(lambda: ben.asks("job", own)["state"] == "running")
-        gone = next(one for one in lent if ann.asks("job", one)["state"] != "running")
-        told = ann.asks("explain", gone)
-        assert told["blocked_by"] == "reclaimed"
+        gone = next(
+            lent_job for lent_job in lent if ann.asks("job", lent_job)["state"] != "running"
+        )
+        explanation = ann.asks("explain", gone)
+        assert explanation["blocked_by"] == "reclaimed"
         assert "went back to tenant 'nlp'" in " ".join(ann.types("jobs").split())
 
         # Maintenance: a GPU, a machine when its jobs have ended, a window; and all back again.
@@ -144,7 +148,7 @@ def test_the_administrators_path(tmp_path: Path) -> None:
     with served(tmp_path) as url:
         admin.env["WEFT_URL"] = url
         assert admin.asks("quota", "list")["parents"] == {"nlp": "lab", "vision": "lab"}
-        assert {one["id"] for one in admin.asks("jobs", "--all")["jobs"]} == {*lent, own}
+        assert {row["id"] for row in admin.asks("jobs", "--all")["jobs"]} == {*lent, own}
 
 
 def test_the_researchers_path(tmp_path: Path) -> None:
@@ -155,7 +159,7 @@ def test_the_researchers_path(tmp_path: Path) -> None:
 
     person.types("simulate", "tiny-20", "-q", "--events", "log.jsonl")
     policies = ("-p", "fifo", "-p", "./mine.py:Largest")
-    told = person.types(
+    report = person.types(
         "compare", "log.jsonl", "-c", "2x4:v100", *policies, "-q", "--report", "report.html"
     )
     then = person.asks("what-if", "--events", "log.jsonl", "-c", "2x4:v100", "--nodes", "1x8:v100")
@@ -172,8 +176,8 @@ def test_the_researchers_path(tmp_path: Path) -> None:
         [sys.executable, "frame.py"], cwd=tmp_path, capture_output=True, text=True, check=True
     ).stdout
 
-    assert "mine.py:Largest" in told.replace("\n", "")
-    assert "20 jobs" in told
+    assert "mine.py:Largest" in report.replace("\n", "")
+    assert "20 jobs" in report
     page = (tmp_path / "report.html").read_text()
     assert "finishes jobs fastest" in page or "about as fast" in page
     assert "weft compare log.jsonl" in page

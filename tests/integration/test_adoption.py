@@ -65,12 +65,12 @@ def test_what_an_adopted_job_saved_and_its_end_are_in_the_log_once(tmp_path: Pat
     finally:
         service.end()
 
-    counts = Counter(told(state))
+    counts = Counter(events_of(state))
     assert {repr(event): n for event, n in counts.items() if n > 1} == {}
     assert {event.step for event in counts if isinstance(event, Saved)} == {10, 20, 30}
 
 
-def told(state: Path) -> list[Event]:
+def events_of(state: Path) -> list[Event]:
     with contextlib.closing(SqliteStore(state / "events.db")) as store:
         rows = store.since(0)
     return [event for _, _, event in rows if isinstance(event, (Started, Saved, Stopped))]

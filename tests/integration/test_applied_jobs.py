@@ -22,7 +22,7 @@ class Objects:
     """A cluster's objects in memory, with what was told of them."""
 
     def __init__(self, *objects: JobObject) -> None:
-        self.there = {one.uid: one for one in objects}
+        self.there = {entry.uid: entry for entry in objects}
         self.events: list[tuple[str, str]] = []
         self.writes = 0
         self.away = False
@@ -156,8 +156,8 @@ def test_a_refusal_names_the_field_and_is_no_job(tmp_path: Path) -> None:
 
 
 def test_a_job_that_the_log_does_not_know_is_not_submitted_again(tmp_path: Path) -> None:
-    told = {"job": "vision:net-0b7c11", "phase": "Running"}
-    objects = Objects(replace(applied(), claimed=True, status=told))
+    status = {"job": "vision:net-0b7c11", "phase": "Running"}
+    objects = Objects(replace(applied(), claimed=True, status=status))
 
     async def life() -> None:
         async with service_on(tmp_path) as service:

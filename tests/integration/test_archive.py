@@ -16,14 +16,19 @@ from weft.core.events.event import Event
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Demand, Job, JobId
+from weft.core.plan.plan import Plan
 from weft.core.protocols import Store
 from weft.core.scheduler import Scheduler
+from weft.core.spec.part_spec import PartSpec
 from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
 from weft.predict.history import History
+from weft.runtime.deciding.decider import Decider, InProcess
+from weft.runtime.loop import driver as driver_module
 from weft.runtime.loop import log_failure
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records import archive as shelving
+from weft.runtime.records.job_records import JobRecord
 from weft.runtime.recovery import recover as recovering
 from weft.runtime.recovery.recover import Recovered, freeze, recover
 from weft.sim.engine import SimulatedEngine
@@ -64,9 +69,13 @@ async def run_jobs(driver: Driver, first: int, count: int) -> None:
 
 
 @asynccontextmanager
-async def opened(store: Store, every: int = 60) -> AsyncIterator[Driver]:
+async def opened(
+    store: Store, every: int = 60, decider: Decider | None = None
+) -> AsyncIterator[Driver]:
     engine = SimulatedEngine("1x4:a100", speed=20_000.0, perf=Replay())
-    driver = Driver(engine, store, policy="fifo", knowledge=knowledge, snapshot_every=every)
+    driver = Driver(
+        engine, store, policy="fifo", knowledge=knowledge, snapshot_every=every, decider=decider
+    )
     await driver.open()
     yield driver
     await driver.close()
@@ -132,6 +141,57 @@ def test_after_a_crash_the_table_and_the_log_agree(tmp_path: Path, every: int) -
     assert [*back.ledger.jobs] == [f"j{i}" for i in range(100)]
     assert sum(left.ended.counts().values()) + len(back.ledger.jobs.live) == 100
     left.close()
+
+
+class SlowDecider(InProcess):
+    """Takes so long that jobs are cancelled before the decision that starts them is made."""
+
+    async def plan(self, scheduler: Scheduler, policy: PartSpec, now: float) -> Plan:
+        """What the policy says, later."""
+        await asyncio.sleep(0.003)
+        return await super().plan(scheduler, policy, now)
+
+
+def test_a_job_that_starts_after_its_cancellation_is_recorded_as_the_log_tells_it(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its start and its end come in one turn, of which the scheduler knows both at once."""
+    monkeypatch.setattr(driver_module, "SOON_S", 0.001)
+    live: dict[JobId, JobRecord] = {}
+
+    async def life() -> None:
+        async with opened(store, decider=SlowDecider()) as driver:
+            await run_jobs(driver, 0, 40)
+            await driver._shelf.finish()
+            live.update(driver.ledger.jobs)
+
+    asyncio.run(life())
+    whole = read_whole(store)
+    assert live == dict(whole.ledger.jobs)
+    assert [job for job, record in live.items() if record.outcome == "cancelled" and record.starts]
+    assert dict(recover(store, make).ledger.jobs) == live
+    store.close()
+
+
+def test_a_start_from_a_snapshot_writes_none_before_it_is_due(store: SqliteStore) -> None:
+    """With many jobs that would take longer than the start itself."""
+
+    async def life(count: int) -> tuple[int, int]:
+        before = store.latest()
+        async with opened(store, every=30) as driver:
+            await run_jobs(driver, 100 + store.last(), count)
+            await asyncio.gather(*filter(None, [driver.saver._task]))
+            after = store.latest()
+        assert after is not None
+        return 0 if before is None else before[0], after[0]
+
+    first = asyncio.run(life(20))
+    assert first[0] < first[1]
+    few = asyncio.run(life(1))
+    assert few[0] == few[1]
+    many = asyncio.run(life(20))
+    assert many[0] < many[1]
+    store.close()
 
 
 def test_a_log_without_a_snapshot_is_read_without_holding_all_its_jobs(store: SqliteStore) -> None:

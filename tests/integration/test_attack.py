@@ -76,9 +76,11 @@ def test_1100_half_open_connections_without_a_token_stop_nobody(service: str) ->
         body = {"command": ["true"], "workdir": "/"}
         with contextlib.ExitStack() as held:
             for _ in range(HALF_OPEN):
-                one = held.enter_context(socket.create_connection((host, int(port)), LIMIT_S))
+                connection = held.enter_context(
+                    socket.create_connection((host, int(port)), LIMIT_S)
+                )
                 with contextlib.suppress(ConnectionError):  # one too many
-                    one.sendall(b"GET /api/v1/jobs HTTP/1.1\r\nHost: ")
+                    connection.sendall(b"GET /api/v1/jobs HTTP/1.1\r\nHost: ")
             newcomer = httpx.post(f"{service}{API}/jobs", json=body, headers=mine, trust_env=False)
             assert newcomer.status_code == 201, newcomer.text
             path = f"{API}/jobs/{newcomer.json()['id']}"
@@ -136,8 +138,8 @@ def test_an_agent_that_the_kernel_does_not_start_fails_its_attempt_only(
 def past(count: int) -> Iterator[JobRecord]:
     launch = Launch(("python", "train.py"), name="train")
     for i in range(count):
-        one = Job(JobId(f"past-{i:06d}"), float(i), tenant=f"t{i % 4}", launch=launch)
-        yield JobRecord(one, float(i), "succeeded", "", float(i), i + 9.0, 1, 1, number=i)
+        job = Job(JobId(f"past-{i:06d}"), float(i), tenant=f"t{i % 4}", launch=launch)
+        yield JobRecord(job, float(i), "succeeded", "", float(i), i + 9.0, 1, 1, number=i)
 
 
 @contextlib.asynccontextmanager
@@ -147,7 +149,7 @@ async def with_a_past(tmp_path: Path, count: int) -> AsyncIterator[tuple[httpx.A
     async with app.router.lifespan_context(app):
         live: Live = app.state.context.live
         jobs = live.driver.ledger.jobs
-        live.store.ended.put([row_of(one) for one in past(count)])
+        live.store.ended.put([row_of(record) for record in past(count)])
         jobs.following = count
         jobs.count_ended()
         transport = httpx.ASGITransport(app=app)
@@ -162,10 +164,10 @@ class Work:
         self.rows = self.compared = 0
         asked, close = Reading.ask, did_you_mean
 
-        def ask(reading: Reading, words: str, told: Any = ()) -> list[Any]:
-            found = asked(reading, words, told)
-            self.rows += len(found)
-            return found
+        def ask(reading: Reading, words: str, values: Any = ()) -> list[Any]:
+            rows = asked(reading, words, values)
+            self.rows += len(rows)
+            return rows
 
         def compare(name: str, known: Any) -> str:
             names = [*known]
@@ -236,12 +238,12 @@ class Counted:
             self.reads += 1
             return since(store, seq, limit)
 
-        def write(rendered: Rendered, *told: Any) -> str:
+        def write(rendered: Rendered, *args: Any) -> str:
             before = len(rendered._texts)
-            found = text(rendered, *told)
+            rendered_text = text(rendered, *args)
             self.asked += 1
             self.written += len(rendered._texts) - before
-            return found
+            return rendered_text
 
         monkeypatch.setattr(SqliteStore, "since", read)
         monkeypatch.setattr(Rendered, "text", write)
@@ -251,8 +253,8 @@ async def listen(context: Any, until: int) -> int:
     """Submits that one stream tells of."""
     heard, driver = 0, context.driver
     async for rows in driver.subscribe(driver.seq):
-        told = "".join(context.rendered.text(driver, ANYBODY, row) for row in rows)
-        heard += told.count("event: Submitted")
+        heard_text = "".join(context.rendered.text(driver, ANYBODY, row) for row in rows)
+        heard += heard_text.count("event: Submitted")
         if heard == until:
             break
     return heard
@@ -289,7 +291,7 @@ def test_who_reads_the_past_does_not_keep_anybody_from_writing(tmp_path: Path) -
             body = {"gpus": 1, "hints": {"duration_s": 5}}
             async with asyncio.timeout(LIMIT_S):
                 made = await client.post(f"{API}/jobs", json=body)
-            assert not any(one.done() for one in reading)
+            assert not any(task.done() for task in reading)
             go_on.set()
             await asyncio.gather(*reading)
             return str(made.json()["id"])
@@ -312,5 +314,5 @@ def test_without_tokens_and_users_the_start_says_what_that_means(tmp_path: Path)
 
     done = asyncio.run(life())
 
-    assert any("any user of this machine may run jobs as" in one for one in done)
-    assert any("tenants can read each other's files" in one for one in done)
+    assert any("any user of this machine may run jobs as" in line for line in done)
+    assert any("tenants can read each other's files" in line for line in done)

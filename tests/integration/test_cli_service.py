@@ -63,17 +63,17 @@ def weft(*args: str, code: int = 0) -> Result:
     return ran
 
 
-def told(*args: str) -> dict[str, object]:
+def answer_of(*args: str) -> dict[str, object]:
     body: dict[str, object] = json.loads(weft(*args, "--json").stdout)
     return body
 
 
 def until(job: str, *states: str, seconds: float = 120.0) -> dict[str, object]:
     deadline = time.monotonic() + seconds
-    while (found := told("job", job))["state"] not in states:
-        assert time.monotonic() < deadline, found
+    while (answer := answer_of("job", job))["state"] not in states:
+        assert time.monotonic() < deadline, answer
         time.sleep(0.05)
-    return found
+    return answer
 
 
 def until_named(pid: object, name: str, seconds: float = 120.0) -> None:
@@ -118,7 +118,7 @@ def test_each_rank_has_its_own_output(known: Client) -> None:
     each = ("--gpus", "2", "--processes", "per-gpu", "--name", "pair")
     ran = weft("run", *each, "--", PYTHON, "-c", script)
     jobs = json.loads(weft("jobs", "--json").stdout)["jobs"]
-    [job] = [one for one in jobs if one["name"] == "pair"]
+    [job] = [row for row in jobs if row["name"] == "pair"]
 
     assert ran.stdout == "I am 0 of 2\n"
     assert weft("logs", job["id"], "--rank", "1").stdout == "I am 1 of 2\n"
@@ -169,7 +169,7 @@ def test_a_drained_node_takes_no_jobs_until_it_is_given_back(known: Client) -> N
     weft("drain", node["id"])
     drained = weft("nodes").stdout
     job = weft("run", "-d", "--", PYTHON, "-c", "pass").stdout.strip()
-    waits = told("job", job)["state"]
+    waits = answer_of("job", job)["state"]
     weft("undrain", node["id"])
 
     assert "drained" in drained
@@ -220,12 +220,12 @@ def test_ctrl_c_leaves_the_job_alone_where_nobody_can_be_asked(known: Client) ->
     assert run.stdout.readline() == "begun\n"
 
     run.send_signal(signal.SIGINT)
-    _, said = run.communicate(timeout=30)
+    _, errors = run.communicate(timeout=30)
 
     assert run.returncode == 130
-    match = re.search(r"(\S+) keeps running", said)
-    assert match, said
-    assert told("job", match[1])["state"] == "running"
+    match = re.search(r"(\S+) keeps running", errors)
+    assert match, errors
+    assert answer_of("job", match[1])["state"] == "running"
     weft("cancel", match[1])
 
 
@@ -278,11 +278,11 @@ def test_a_followed_job_survives_the_service(
 
     with run, own_service(tmp_path / "state", port, *ENGINE):
         assert run.stderr is not None
-        rest, said = run.stdout.read(), run.stderr.read()
+        rest, errors = run.stdout.read(), run.stderr.read()
 
-    assert run.returncode == 0, said
+    assert run.returncode == 0, errors
     assert rest == "".join(f"{i}\n" for i in range(1, 30))
-    assert "the service does not answer; waiting for it" in said
+    assert "the service does not answer; waiting for it" in errors
 
 
 def test_tokens_are_made_used_and_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,7 +302,7 @@ def test_tokens_are_made_used_and_revoked(tmp_path: Path, monkeypatch: pytest.Mo
         assert "admin" in weft("token", "list", code=2).stderr
 
         monkeypatch.setenv("WEFT_TOKEN", admin)
-        weft("token", "revoke", *(one["id"] for one in listed if one["tenant"] == "vision"))
+        weft("token", "revoke", *(token["id"] for token in listed if token["tenant"] == "vision"))
         monkeypatch.setenv("WEFT_TOKEN", user)
         assert "token" in weft("jobs", code=2).stderr
 
@@ -322,20 +322,20 @@ def test_quotas_are_listed_set_and_removed(tmp_path: Path, monkeypatch: pytest.M
             "guaranteed": {"vision": 3.0},
         }
         none: dict[str, object] = {"own": {}, "parents": {}, "half_life_s": None, "min_run_s": None}
-        assert told("quota", "list") == {**rules, **none, "held": {}}
+        assert answer_of("quota", "list") == {**rules, **none, "held": {}}
         assert re.search(r"^vision +8 +2 +3\b", shown, re.MULTILINE)
         assert "nothing to set" in weft("quota", "set", "vision", code=2).stderr
         assert "one kind" in weft("quota", "set", "a@t4", "--weight", "2", code=2).stderr
         assert "weights.vision" in weft("quota", "set", "vision", "--weight", "0", code=2).stderr
         weft("quota", "remove", "vision")
-        assert told("quota", "list")["limits"] == {"vision@a100": 4.0}
+        assert answer_of("quota", "list")["limits"] == {"vision@a100": 4.0}
         assert "no rules for 'vision'" in weft("quota", "remove", "vision", code=2).stderr
 
 
 def test_webhooks_are_listed_added_and_removed(known: Client) -> None:
     assert "no webhooks" in weft("webhook", "list").stdout
 
-    made = told("webhook", "add", "http://127.0.0.1:9/x", "--tenant", "a", "-s", "failed")
+    made = answer_of("webhook", "add", "http://127.0.0.1:9/x", "--tenant", "a", "-s", "failed")
 
     assert len(str(made["secret"])) >= 16
     (listed,) = json.loads(weft("webhook", "list", "--json").stdout)["webhooks"]
@@ -357,15 +357,15 @@ def test_a_demonstration_that_is_ended_takes_its_service_and_jobs_along(tmp_path
         env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as demo:
         assert demo.stdout is not None
-        said = next(line for line in demo.stdout if "API: http" in line)
+        output = next(line for line in demo.stdout if "API: http" in line)
         demo.terminate()
-        said += demo.stdout.read()
+        output += demo.stdout.read()
 
-    assert demo.returncode == 0, said
-    assert "leaving" in said
+    assert demo.returncode == 0, output
+    assert "leaving" in output
     assert not list(tmp_path.glob("weft-demo-*"))
     with pytest.raises(OSError):
-        urllib.request.urlopen(said.split("API: ")[1].split()[0] + "/healthz", timeout=5)
+        urllib.request.urlopen(output.split("API: ")[1].split()[0] + "/healthz", timeout=5)
 
 
 @pytest.mark.slow
@@ -396,9 +396,9 @@ def test_jobs_are_named_by_what_people_remember(known: Client) -> None:
     for ident, name in (("sweep-a1", "first"), ("sweep-b2", "second"), ("alone", "third")):
         weft("submit", "--id", ident, "--name", name, "--", "sleep", "600")
 
-    assert told("job", "second")["id"] == "sweep-b2"
-    assert told("job", "al")["id"] == "alone"
-    assert told("job", "@last")["id"] == "alone"
+    assert answer_of("job", "second")["id"] == "sweep-b2"
+    assert answer_of("job", "al")["id"] == "alone"
+    assert answer_of("job", "@last")["id"] == "alone"
     assert "say which: sweep-a1, sweep-b2" in weft("job", "sweep", code=2).stderr
     assert "add --yes" in weft("cancel", "sweep-*", code=2).stderr
     assert weft("cancel", "sweep-*", "--yes").stdout == "cancelled sweep-a1, sweep-b2\n"
@@ -434,7 +434,7 @@ def test_processes_have_the_jobs_name_and_their_pids_are_shown(known: Client) ->
     for job, name in (("cold-1", "my-sweep"), ("warm-1", "my-train")):
         until(job, "running")
 
-        pids = told("job", job)["pids"]
+        pids = answer_of("job", job)["pids"]
 
         assert isinstance(pids, list)
         (pid,) = pids

@@ -43,7 +43,7 @@ def spec_of(workdir: Path, *words: str, image: str = "torch:2", **launch: object
     return common_spec(job, Allocation((Slice(NodeId("n"), (0,)),)), 1, workdir)
 
 
-def told(
+def container_args(
     program: str, workdir: Path, command: object, env: dict[str, str] | None = None
 ) -> list[str]:
     """What the container program was started with."""
@@ -73,7 +73,7 @@ def test_words_and_paths_arrive_as_they_are(
 ) -> None:
     spec = spec_of(tmp_path, "train", *words, volumes=tuple(volumes))
 
-    args = told(program, tmp_path, activate(spec, spec.command))
+    args = container_args(program, tmp_path, activate(spec, spec.command))
 
     name = "docker://torch:2" if program == "apptainer" else "torch:2"
     at = args.index(name)
@@ -88,7 +88,7 @@ def test_values_of_variables_are_on_no_command_line(tmp_path: Path) -> None:
     env = {"HF_TOKEN": "very-secret", "PYTHONPATH": "/mine", "LD_PRELOAD": "", "RANK": "3"}
     spec = spec_of(tmp_path, "train", env={"HF_TOKEN": "very-secret", "PYTHONPATH": "/mine"})
 
-    args = told("podman", tmp_path, activate(spec, spec.command), env)
+    args = container_args("podman", tmp_path, activate(spec, spec.command), env)
 
     named = {args[i + 1] for i in range(len(args)) if args[i] == "--env"}
     assert {"HF_TOKEN", "PYTHONPATH", "RANK"} <= named
@@ -102,12 +102,12 @@ def test_folders_of_the_agent_and_of_checkpoints_are_seen_inside(tmp_path: Path)
     env = {"WEFT_AGENT": f"{tmp_path}/socket/s", "WEFT_CHECKPOINTS": f"{tmp_path}/kept"}
     spec = spec_of(tmp_path / "work", "train")
 
-    args = told("apptainer", tmp_path / "work", activate(spec, spec.command), env)
+    args = container_args("apptainer", tmp_path / "work", activate(spec, spec.command), env)
 
     bound = [args[i + 1] for i in range(len(args)) if args[i] == "--bind"]
     assert bound == [f"{tmp_path}/{name}" for name in ("work", "socket", "kept")]
     env["WEFT_CHECKPOINTS"] = "s3://kept/run"
-    assert "s3://kept/run" not in told(
+    assert "s3://kept/run" not in container_args(
         "apptainer", tmp_path / "work", activate(spec, spec.command), env
     )
 
@@ -126,14 +126,14 @@ def test_an_image_is_named_as_each_program_does(
 ) -> None:
     spec = spec_of(tmp_path, "train", image=image)
 
-    assert told("apptainer", tmp_path, activate(spec, spec.command))[-2] == apptainer
-    assert told("podman", tmp_path, activate(spec, spec.command))[-2] == (podman or image)
+    assert container_args("apptainer", tmp_path, activate(spec, spec.command))[-2] == apptainer
+    assert container_args("podman", tmp_path, activate(spec, spec.command))[-2] == (podman or image)
 
 
 def test_a_setup_runs_inside_too(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, "train", setup="pip install 'a b'\ntrue")
 
-    assert told("podman", tmp_path, plan_setup(spec))[-4:] == [
+    assert container_args("podman", tmp_path, plan_setup(spec))[-4:] == [
         *("torch:2", "sh", "-ec"),
         "pip install 'a b'\ntrue",
     ]
@@ -176,7 +176,7 @@ def test_pyxis_runs_a_rank_as_a_step_where_there_is_nothing_else(
     monkeypatch.setattr(f"{__name__}.STAND_IN", PYXIS)
     env = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "a1", "CUDA_VISIBLE_DEVICES": "1"}
 
-    args = told("srun", tmp_path, activate(spec, spec.command), env)
+    args = container_args("srun", tmp_path, activate(spec, spec.command), env)
 
     assert args[-2:] == ["train", "a b"]
     assert {"--jobid=7", "--overlap", "--nodelist=a1", f"--container-image={named}"} <= {*args}

@@ -16,8 +16,8 @@ from weft.cli.commands.cluster.mcp import reply
 from weft.cli.connect.client import Client
 
 
-def call(client: Client, name: str, **told: Any) -> Any:
-    asked = {"name": name, "arguments": told}
+def call(client: Client, name: str, **arguments: Any) -> Any:
+    asked = {"name": name, "arguments": arguments}
     line = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": asked})
     answer = reply(client, line)
     assert answer is not None
@@ -42,7 +42,7 @@ def test_an_assistant_lists_explains_plans_compares_and_submits_only_when_confir
         assert listed is not None
         names = {tool["name"] for tool in listed["result"]["tools"]}
         assert names == {"list_jobs", "explain", "plan", "what_if", "submit"}
-        assert {one["id"] for one in call(client, "list_jobs")} >= {job}
+        assert {row["id"] for row in call(client, "list_jobs")} >= {job}
         assert "holds (4)" in call(client, "explain", job="mine")["reason"]
         assert "no job" in call(client, "explain", job="nobody")
         assert call(client, "plan", file={"gpus": 4})["starts_now"] is False
@@ -63,11 +63,13 @@ def test_the_doctor_looks_at_the_service_and_its_nodes() -> None:
     with serving(STILL) as http:
         http.post("/api/v1/nodes/t4-2/drain")
 
-        found = {one.what: one for one in check_service(Client(str(http.base_url), ""))}
+        findings = {
+            finding.what: finding for finding in check_service(Client(str(http.base_url), ""))
+        }
 
-        assert found["service"].verdict == "ok"
-        assert found["nodes"].verdict == "note"
-        assert "not: t4-2" in found["nodes"].said
+        assert findings["service"].verdict == "ok"
+        assert findings["nodes"].verdict == "note"
+        assert "not: t4-2" in findings["nodes"].text
     (gone,) = check_service(Client("http://127.0.0.1:1", ""))
     assert gone.verdict == "bad"
 
@@ -75,13 +77,13 @@ def test_the_doctor_looks_at_the_service_and_its_nodes() -> None:
 def test_the_doctor_looks_at_folders_and_the_driver(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
 
-    found = {check_folder.what: check_folder for check_folder in check_folders(tmp_path)}
+    findings = {check_folder.what: check_folder for check_folder in check_folders(tmp_path)}
 
-    assert found["state"].verdict == "note"
-    assert found["checkpoints"].verdict == "ok"
-    assert "GB free" in found["disk"].said
+    assert findings["state"].verdict == "note"
+    assert findings["checkpoints"].verdict == "ok"
+    assert "GB free" in findings["disk"].text
     two = "NVIDIA H200, 570.1\nNVIDIA H200, 570.1\n"
-    assert next(check_gpus(lambda _: two)).said == "2 GPUs, NVIDIA H200, 570.1"
+    assert next(check_gpus(lambda _: two)).text == "2 GPUs, NVIDIA H200, 570.1"
 
     def broken(_: list[str]) -> str:
         raise subprocess.CalledProcessError(9, "nvidia-smi")

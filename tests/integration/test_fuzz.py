@@ -172,8 +172,8 @@ def bytes_of(rng: random.Random, body: Any) -> bytes:
 @pytest.fixture
 def client() -> Iterator[httpx.Client]:
     limits = Limits(rate=0.0, jobs=0.0)
-    with serving(FAST, policy="fifo", limits=limits) as found:
-        yield found
+    with serving(FAST, policy="fifo", limits=limits) as serving_client:
+        yield serving_client
 
 
 def till_ended(client: httpx.Client, jobs: list[str]) -> None:

@@ -90,8 +90,8 @@ def service(tmp_path: Path) -> Iterator[httpx.Client]:
 
 def health(client: httpx.Client) -> list[dict[str, Any]]:
     (node,) = get(client, "/nodes")["nodes"]
-    found: list[dict[str, Any]] = node["health"]
-    return found
+    devices: list[dict[str, Any]] = node["health"]
+    return devices
 
 
 def faults(client: httpx.Client) -> dict[int, str]:
@@ -99,10 +99,10 @@ def faults(client: httpx.Client) -> dict[int, str]:
 
 
 def gpu_of(client: httpx.Client, job: str) -> int | None:
-    told = get(client, f"/jobs/{job}")
-    if told["state"] != "running":
+    answer = get(client, f"/jobs/{job}")
+    if answer["state"] != "running":
         return None
-    number: int = told["allocation"][0]["gpus"][0]
+    number: int = answer["allocation"][0]["gpus"][0]
     return number
 
 
@@ -132,17 +132,17 @@ def test_it_stays_aside_until_a_person_says_so_and_needs_a_new_fault_then(
     driver: Driver, tmp_path: Path
 ) -> None:
     driver.errors[0] = 1
-    told = {0: "memory errors that were not corrected: 1"}
+    expected = {0: "memory errors that were not corrected: 1"}
     with service(tmp_path) as client:
-        wait_until(lambda: faults(client) == told)
+        wait_until(lambda: faults(client) == expected)
     driver.errors[0] = 0  # the machine was started anew
     with service(tmp_path) as client:
-        assert faults(client) == told
+        assert faults(client) == expected
 
         assert client.post("/api/v1/nodes/n1/undrain").status_code == 200
         assert faults(client) == {}
         driver.errors[0] = 1
-        wait_until(lambda: faults(client) == told)
+        wait_until(lambda: faults(client) == expected)
 
         assert client.post("/api/v1/nodes/n1/undrain").status_code == 200
         driver.xids.append((1, 64))

@@ -40,8 +40,8 @@ BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def lines(page: str) -> list[str]:
-    found = [line for block in BLOCK.findall(page) for line in block.splitlines()]
-    return [line for line in found if line.strip() and not OURS.match(line)]
+    typed = [line for block in BLOCK.findall(page) for line in block.splitlines()]
+    return [line for line in typed if line.strip() and not OURS.match(line)]
 
 
 def run(line: str, folder: Path, env: dict[str, str]) -> tuple[int, str]:
@@ -58,15 +58,15 @@ def run(line: str, folder: Path, env: dict[str, str]) -> tuple[int, str]:
     )
     if GOES_ON.search(line):
         assert process.stdout is not None
-        told = process.stdout.readline()  # it is up
+        output = process.stdout.readline()  # it is up
         with suppress(subprocess.TimeoutExpired):
             process.wait(MOMENT_S)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGINT)
         rest, _ = process.communicate(timeout=LIMIT_S)
-        return 0 if process.returncode in (0, INTERRUPTED) else process.returncode, told + rest
-    told, _ = process.communicate(timeout=LIMIT_S)
-    return process.returncode, told
+        return 0 if process.returncode in (0, INTERRUPTED) else process.returncode, output + rest
+    output, _ = process.communicate(timeout=LIMIT_S)
+    return process.returncode, output
 
 
 @pytest.mark.slow
@@ -89,9 +89,9 @@ def test_every_command_of_a_guide_runs_as_written(name: str, tmp_path: Path) -> 
         env = {**os.environ, "WEFT_URL": client.url, "PATH": path, "SHELL": "/bin/bash"}
         try:
             for line in ("weft run -- true", *typed):  # there was a job before
-                code, told = run(line, folder, env)
-                assert code == 0, f"{line}\n{told}"
-                assert "Traceback" not in told, told
+                code, output = run(line, folder, env)
+                assert code == 0, f"{line}\n{output}"
+                assert "Traceback" not in output, output
         finally:
             end_all(Client(client.url), tmp_path / "state")
 

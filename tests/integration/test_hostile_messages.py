@@ -44,8 +44,8 @@ def message(rng: random.Random, job: JobId, attempt: int) -> Event:
         texts: list[Any] = ["hello", "x" * 100_000, "\ud800", 7]
         levels: list[Any] = ["info", "loud", "", 3]
         return Noticed(job, attempt, rng.choice(levels), rng.choice(texts))
-    told = {name: anything(rng) for name in rng.sample(NAMES, rng.randint(1, 6))}
-    return Reported(job, attempt, Report(**told, user={"own": anything(rng)}))
+    fields = {name: anything(rng) for name in rng.sample(NAMES, rng.randint(1, 6))}
+    return Reported(job, attempt, Report(**fields, user={"own": anything(rng)}))
 
 
 async def hostile(driver: Driver, count: int, seed: int) -> None:

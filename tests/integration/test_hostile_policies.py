@@ -140,7 +140,10 @@ def test_others_jobs_finish_whatever_a_policy_does(policy: str) -> None:
     log = driven(f"firm|{policy}", bait_and_others).since(0)
 
     decided = [event for _, _, event in log if isinstance(event, Decided)]
-    assert {one.by.text if one.by else "" for one in decided} == {"", "firm|fifo:backfill=true"}
+    assert {decision.by.text if decision.by else "" for decision in decided} == {
+        "",
+        "firm|fifo:backfill=true",
+    }
     again = decide_again(log, knowledge=known())
     assert [turn for turn in again if turn.then != turn.now] == []
 

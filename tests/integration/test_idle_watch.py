@@ -37,8 +37,10 @@ def test_an_idle_job_is_told_and_stopped_only_by_a_limit(stop_s: float | None) -
             record = driver.ledger.jobs[A]
             assert [level for _, level, _ in record.notices] == ["idle"]
             at_level = Noticed(A, 1, "idle", "holds 4 GPUs"), Noticed(A, 1, "warning", "NaN")
-            told = [[change.reason for change in changes_of(driver, event)] for event in at_level]
-            assert told == [["holds 4 GPUs"], []]
+            reasons = [
+                [change.reason for change in changes_of(driver, event)] for event in at_level
+            ]
+            assert reasons == [["holds 4 GPUs"], []]
             if stop_s is None:
                 reason = JobView(driver).reason(driver.job(A))
                 assert reason.startswith("holds 4 GPUs and has not used them for ")

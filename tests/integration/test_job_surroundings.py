@@ -26,18 +26,18 @@ def spec(**env: str) -> AttemptSpec:
 
 
 def test_a_script_of_slurm_finds_its_variables(tmp_path: Path) -> None:
-    found = rank_environment(spec(SLURM_SUBMIT_DIR="/here"), tmp_path, 1, socket="", port=0)
+    variables = rank_environment(spec(SLURM_SUBMIT_DIR="/here"), tmp_path, 1, socket="", port=0)
 
-    assert found["SLURM_JOB_ID"] == found["SLURM_JOBID"] == str(slurm_number("train-1"))
+    assert variables["SLURM_JOB_ID"] == variables["SLURM_JOBID"] == str(slurm_number("train-1"))
     port = "echo $((10000 + SLURM_JOB_ID % 50000))"  # as scripts choose it
-    told = subprocess.run(
-        ["bash", "-c", port], env=found, capture_output=True, text=True, check=True
+    done = subprocess.run(
+        ["bash", "-c", port], env=variables, capture_output=True, text=True, check=True
     )
-    assert 10_000 <= int(told.stdout) < 60_000
-    assert found["SLURM_PROCID"] == found["SLURM_LOCALID"] == "1"
-    assert found["SLURM_NTASKS"] == found["SLURM_GPUS_ON_NODE"] == "2"
-    assert found["SLURM_RESTART_COUNT"] == "1"
-    assert found["SLURM_JOB_NODELIST"] == found["SLURMD_NODENAME"]  # it has one node
+    assert 10_000 <= int(done.stdout) < 60_000
+    assert variables["SLURM_PROCID"] == variables["SLURM_LOCALID"] == "1"
+    assert variables["SLURM_NTASKS"] == variables["SLURM_GPUS_ON_NODE"] == "2"
+    assert variables["SLURM_RESTART_COUNT"] == "1"
+    assert variables["SLURM_JOB_NODELIST"] == variables["SLURMD_NODENAME"]  # it has one node
     plain = rank_environment(spec(), tmp_path, 1, socket="", port=0)
     assert not [name for name in plain if name.startswith("SLURM_")]
 
@@ -46,7 +46,7 @@ def test_a_shell_keeps_the_environment_of_its_job_whatever_bashrc_says(tmp_path:
     (tmp_path / ".bashrc").write_text(
         "export PATH=/own:/usr/bin CUDA_VISIBLE_DEVICES=7 MINE=yes; alias ll='ls -l'\n"
     )
-    told = {
+    variables = {
         "HOME": str(tmp_path),
         "PATH": "/job/venv/bin:/usr/bin:/bin",
         "CUDA_VISIBLE_DEVICES": "2",
@@ -55,7 +55,7 @@ def test_a_shell_keeps_the_environment_of_its_job_whatever_bashrc_says(tmp_path:
 
     ran = subprocess.run(
         [*shell_command("/bin/bash"), "-i"],
-        env=told,
+        env=variables,
         input="echo $PATH $CUDA_VISIBLE_DEVICES $MINE; alias ll\n",
         capture_output=True,
         text=True,
@@ -80,11 +80,11 @@ def test_a_session_that_is_a_shell_keeps_its_environment_as_well() -> None:
 def test_runs_are_named_for_the_tools_that_track_them() -> None:
     swept = Job(JobId("try-1"), app="lrs", launch=Launch(("x",), name="try"))
 
-    found = tracking_names(swept)
+    names = tracking_names(swept)
 
-    assert (found["WANDB_NAME"], found["WANDB_RUN_GROUP"]) == ("try", "lrs")
-    assert found["MLFLOW_EXPERIMENT_NAME"] == "lrs"
-    assert json.loads(found["MLFLOW_RUN_CONTEXT"])["mlflow.runName"] == "try"
+    assert (names["WANDB_NAME"], names["WANDB_RUN_GROUP"]) == ("try", "lrs")
+    assert names["MLFLOW_EXPERIMENT_NAME"] == "lrs"
+    assert json.loads(names["MLFLOW_RUN_CONTEXT"])["mlflow.runName"] == "try"
     assert "WANDB_RUN_GROUP" not in tracking_names(replace(swept, app=""))
 
 

@@ -60,9 +60,9 @@ class World:
         return self.folder / "state"
 
     def submit(self, who: str, job: str, command: list[str], **more: object) -> httpx.Response:
-        told = {"id": job, "command": command, "workdir": str(self.homes[who]), "retries": 0}
+        body = {"id": job, "command": command, "workdir": str(self.homes[who]), "retries": 0}
         headers = bearer(self.tokens[who])
-        return self.client.post(f"{API}/jobs", json=told | more, headers=headers)
+        return self.client.post(f"{API}/jobs", json=body | more, headers=headers)
 
     def run(self, who: str, job: str, command: list[str], **more: object) -> str:
         """Submit, wait for the end, and return what it printed."""
@@ -160,8 +160,8 @@ def test_one_tenants_job_cannot_speak_to_anothers_agent(world: World) -> None:
 
     assert python_as(ANN, CONNECT, path, hello).startswith('{"type":"welcome"')
     assert python_as(BOB, CONNECT, path, hello) == "closed\n"
-    for one in (folder.parent, folder):
-        one.chmod(0o711)
+    for directory in (folder.parent, folder):
+        directory.chmod(0o711)
     Path(path).chmod(0o666)
 
     assert python_as(BOB, CONNECT, path, hello) == "hung up\n"

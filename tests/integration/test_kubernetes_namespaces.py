@@ -121,7 +121,7 @@ def test_a_tenants_pods_are_made_seen_and_ended_in_its_namespace(
             "nlp": 1,
         }
         seen = await it.look()
-        assert {key: one.phase for key, one in seen.items()} == {
+        assert {key: observed.phase for key, observed in seen.items()} == {
             gang(tenant).key: Phase.PENDING for tenant in TENANTS
         }
         await it.cancel(gang("vision").key)

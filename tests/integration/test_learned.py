@@ -31,14 +31,14 @@ def job(number: int, user: str, gpus: int = 1) -> Job:
     return Job(JobId(f"j{number}"), 60.0 * number, demand=Demand(gpus), user=user)
 
 
-def end(one: Job, ran: float, at: float) -> Ended:
-    return Ended(one, ran, ran * one.demand.gpus, finished=True, how=How.COMPLETED, at=at)
+def end(job: Job, ran: float, at: float) -> Ended:
+    return Ended(job, ran, ran * job.demand.gpus, finished=True, how=How.COMPLETED, at=at)
 
 
 def table_of(*jobs: Job) -> Table:
     table = Table()
-    for seq, one in enumerate(jobs):
-        table.add(one, seq)
+    for seq, entry in enumerate(jobs):
+        table.add(entry, seq)
     return table
 
 
@@ -47,11 +47,11 @@ def taught() -> Learned:
     """Ann's jobs take about 100 s, Bob's about an hour; each is submitted before it ends."""
     predictor, rng = Learned(), np.random.default_rng(0)
     for i in range(FEWEST + 10):
-        one = job(i, "ann" if rng.random() < 0.5 else "bob")
-        predictor.note_submitted(one, one.submitted)
-        typical_s = 100.0 if one.user == "ann" else HOUR_S
+        drawn = job(i, "ann" if rng.random() < 0.5 else "bob")
+        predictor.note_submitted(drawn, drawn.submitted)
+        typical_s = 100.0 if drawn.user == "ann" else HOUR_S
         ran = typical_s * float(rng.lognormal(0.0, 0.3))
-        predictor.learn(end(one, ran, one.submitted + ran))
+        predictor.learn(end(drawn, ran, drawn.submitted + ran))
     return predictor
 
 
@@ -72,8 +72,8 @@ def test_exported_trees_say_what_the_library_says() -> None:
 
     forest = Forest.load(json.loads(json.dumps(fit(rows, len(rows)))))
 
-    said = forest.bases[1] + sum(tree.follow(x) for tree in forest.trees[1])
-    assert said == pytest.approx(middle.predict(x), rel=1e-9)
+    predicted = forest.bases[1] + sum(tree.follow(x) for tree in forest.trees[1])
+    assert predicted == pytest.approx(middle.predict(x), rel=1e-9)
 
 
 def test_it_learns_whose_jobs_are_short(taught: Learned) -> None:
@@ -92,8 +92,8 @@ def test_quantiles_are_in_order(taught: Learned) -> None:
 def test_a_row_knows_no_end_that_came_after_the_submission() -> None:
     predictor = Learned()
     first, second = job(0, "ann"), job(1, "ann")
-    for one in (first, second):
-        predictor.note_submitted(one, one.submitted)
+    for submitted in (first, second):
+        predictor.note_submitted(submitted, submitted.submitted)
     before = predictor._open[second.id]
 
     predictor.learn(end(first, 500.0, 700.0))
@@ -126,9 +126,9 @@ def test_a_service_has_the_model_made_elsewhere() -> None:
     predictor, rows = Learned(), table_of(job(900, "ann"))
     predictor.aside = True
     for i in range(FEWEST):
-        one = job(i, "ann")
-        predictor.note_submitted(one, one.submitted)
-        predictor.learn(end(one, 100.0 + i, one.submitted + 100.0))
+        drawn = job(i, "ann")
+        predictor.note_submitted(drawn, drawn.submitted)
+        predictor.learn(end(drawn, 100.0 + i, drawn.submitted + 100.0))
     alone = predictor.quantiles(rows, 0.0).tolist()
     wanted = predictor.wanted()
     assert wanted is not None

@@ -98,8 +98,8 @@ def test_a_command_runs_and_its_story_is_in_the_log(tmp_path: Path) -> None:
             assert status.record.starts == 1
             assert status.record.gpu_s.at(driver.now) > 0.0
             assert driver.engine.logs(job, 1)[1].read_text() == "hi 1/2\n"
-        told = [t.__name__ for t in kinds(store) if t not in (Decided, Submitted)]
-        assert told == ["PolicyChanged", "NodeUp", "Started", "Finished"]
+        names = [t.__name__ for t in kinds(store) if t not in (Decided, Submitted)]
+        assert names == ["PolicyChanged", "NodeUp", "Started", "Finished"]
         store.close()
 
     asyncio.run(run())

@@ -216,11 +216,11 @@ def test_what_a_trainer_tells_becomes_events_and_requests_reach_it(tmp_path: Pat
         )
         log = folder_of(tmp_path, "trainer", 1) / "rank-0.log"
         try:
-            await said(log, "per_gpu=32, accumulate=2")
+            await until_log_has(log, "per_gpu=32, accumulate=2")
             node = (await engine.nodes())[0]
             to = Allocation((Slice(node.id, (0,)),), batch=Batch(64, 1))
             await engine.adjust(JobId("trainer"), 1, to)
-            await said(log, "per_gpu=64, accumulate=1")
+            await until_log_has(log, "per_gpu=64, accumulate=1")
             await engine.stop(JobId("trainer"), 1, 20.0)
             return await task
         finally:
@@ -238,7 +238,7 @@ def test_what_a_trainer_tells_becomes_events_and_requests_reach_it(tmp_path: Pat
     assert events[3:5] == [Saved(*me, 7), Noticed(*me, "warning", "a checkpoint is damaged")]
 
 
-async def said(log: Path, text: str) -> None:
+async def until_log_has(log: Path, text: str) -> None:
     async with asyncio.timeout(LIMIT_S):
         while not log.exists() or text not in log.read_text():
             await asyncio.sleep(0.02)
@@ -250,10 +250,12 @@ def test_a_coordinator_that_dies_is_started_again_and_ended_with_the_last_job(
     async def go() -> None:
         engine = LocalEngine(tmp_path, slots=1, warm=False, cpu=True)
         await engine.adopt(())
-        one = job("shared", "sh", "-c", "echo $WEFT_COORDINATOR $WEFT_WEIGHT; exec sleep 1000")
+        sharing_job = job(
+            "shared", "sh", "-c", "echo $WEFT_COORDINATOR $WEFT_WEIGHT; exec sleep 1000"
+        )
         sharing = Sharing(share=0.5, discipline=Discipline.WORK_CONSERVING)
-        task = asyncio.create_task(run_one(engine, one, sharing))
-        await said(folder_of(tmp_path, "shared", 1) / "rank-0.log", "0.5")
+        task = asyncio.create_task(run_one(engine, sharing_job, sharing))
+        await until_log_has(folder_of(tmp_path, "shared", 1) / "rank-0.log", "0.5")
         path, _ = printed(tmp_path, "shared").split()
         async with asyncio.timeout(LIMIT_S):
             while not Path(path).exists():
@@ -265,7 +267,7 @@ def test_a_coordinator_that_dies_is_started_again_and_ended_with_the_last_job(
 
             while (second := engine._tokens.pid("work-conserving")) in (None, first):
                 await asyncio.sleep(0.02)
-        await engine.stop(one.id, 1, 5.0)
+        await engine.stop(sharing_job.id, 1, 5.0)
         await task
         await engine.close()
         assert second is not None
@@ -281,11 +283,11 @@ def test_an_attempt_of_nobody_is_ended_on_adoption(tmp_path: Path) -> None:
         engine = LocalEngine(tmp_path, slots=1, warm=False, cpu=True)
         await engine.adopt(())
         node = (await engine.nodes())[0]
-        one = job("orphan", "sleep", "1000")
-        await engine.start(one, Allocation((Slice(node.id, (0,)),)), 1)
+        orphan = job("orphan", "sleep", "1000")
+        await engine.start(orphan, Allocation((Slice(node.id, (0,)),)), 1)
         async with asyncio.timeout(LIMIT_S):
             async for event in engine.events():
-                assert event == Started(one.id, 1)
+                assert event == Started(orphan.id, 1)
                 break
         await engine.close()
         folder = folder_of(tmp_path, "orphan", 1)
@@ -415,7 +417,7 @@ def test_secrets_of_the_services_environment_do_not_reach_a_job(
 
     asyncio.run(go())
 
-    told, agent = json.loads((folder_of(tmp_path, "a", 1) / "rank-0.log").read_text())
-    assert "hush" not in json.dumps(told) + agent
-    assert told["DATA_ROOT"] == "/data"
-    assert told["PATH"] == os.environ["PATH"]
+    variables, agent = json.loads((folder_of(tmp_path, "a", 1) / "rank-0.log").read_text())
+    assert "hush" not in json.dumps(variables) + agent
+    assert variables["DATA_ROOT"] == "/data"
+    assert variables["PATH"] == os.environ["PATH"]

@@ -35,7 +35,7 @@ def job_of(client: httpx.Client, name: str) -> dict[str, Any]:
     return answer
 
 
-def told(client: httpx.Client, name: str) -> list[str]:
+def notices_of(client: httpx.Client, name: str) -> list[str]:
     return [notice["text"] for notice in job_of(client, name)["notices"]]
 
 
@@ -66,7 +66,7 @@ def outlives(disk: Path, tmp_path: Path) -> None:
 
         filler = fill(disk, leave_kb=100)
         wait_until(
-            lambda: any("could not write" in text for text in told(client, name)), "not told"
+            lambda: any("could not write" in text for text in notices_of(client, name)), "not told"
         )
 
         job = job_of(client, name)
@@ -80,7 +80,7 @@ def outlives(disk: Path, tmp_path: Path) -> None:
         # A crash while the disk is full: it goes on from there, not from the beginning.
         os.kill(rank_of(state, name, 1), signal.SIGKILL)
         wait_until(lambda: job_of(client, name)["restarts"] == 1, "not started again")
-        wait_until(lambda: len(told(client, name)) and good.exists(), "the good one is gone")
+        wait_until(lambda: len(notices_of(client, name)) and good.exists(), "the good one is gone")
         assert job_of(client, name)["saved_step"] == step
 
         filler.unlink()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_local_details import job, printed, python, run, run_one, said
+from tests.integration.test_local_details import job, printed, python, run, run_one, until_log_has
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.events.event import Event, Failed, Noticed
 from weft.core.model.job import Allocation, JobId, Slice
@@ -31,8 +31,8 @@ def test_processes_of_jobs_that_ask_for_different_cpus_differ(tmp_path: Path) ->
     small = run(tmp_path / "s", job("small", *python(SHOW), cpus=0.5), slots=1)
     run(tmp_path / "l", job("large", *python(SHOW), cpus=float(CORES)), slots=2)
 
-    one, threads, cpus = json.loads(printed(tmp_path / "s", "small"))
-    assert (len(one), threads, cpus) == (1, "1", "0.5")
+    affinity, threads, cpus = json.loads(printed(tmp_path / "s", "small"))
+    assert (len(affinity), threads, cpus) == (1, "1", "0.5")
     every, threads, cpus = json.loads(printed(tmp_path / "l", "large"))
     assert (len(every), threads, cpus) == (CORES, str(CORES), str(CORES))
     texts = [event.text for event in small if isinstance(event, Noticed)]
@@ -52,7 +52,7 @@ def test_jobs_beside_each_other_are_given_different_cores(tmp_path: Path) -> Non
             on = Allocation((Slice(node.id, (0,)),))
             await engine.start(job(name, *show, cpus=1.0), on, 1)
         for name in ("a", "b"):
-            await said(folder_of(tmp_path, name, 1) / "rank-0.log", "]")
+            await until_log_has(folder_of(tmp_path, name, 1) / "rank-0.log", "]")
         for name in ("a", "b"):
             await engine.stop(JobId(name), 1, 0.0)
         await gone(engine, 2)
@@ -67,13 +67,13 @@ def test_jobs_beside_each_other_are_given_different_cores(tmp_path: Path) -> Non
 async def gone(engine: LocalEngine, count: int) -> list[Event]:
     from weft.core.events.event import Finished, StartFailed, Stopped
 
-    told: list[Event] = []
+    events: list[Event] = []
     async with asyncio.timeout(60.0):
         async for event in engine.events():
-            told.append(event)
+            events.append(event)
             count -= isinstance(event, (Failed, Finished, Stopped, StartFailed))
             if count == 0:
-                return told
+                return events
     raise AssertionError("not all ended")
 
 
@@ -116,12 +116,12 @@ def test_a_running_job_is_moved_to_other_cores_when_its_part_of_the_host_changes
         half = Slice(node.id, (0,), node.cpus / 2, node.mem_gb / 2)
         task = asyncio.create_task(run_one(engine, job("moved", *python(watching))))
         log = folder_of(tmp_path, "moved", 1) / "rank-0.log"
-        await said(log, f"{CORES // 2} {CORES // 2}")
+        await until_log_has(log, f"{CORES // 2} {CORES // 2}")
 
         whole = Slice(node.id, half.gpus, node.cpus, half.mem_gb)
         await engine.adjust(JobId("moved"), 1, Allocation((whole,)))
 
-        await said(log, f"{CORES} {CORES}")
+        await until_log_has(log, f"{CORES} {CORES}")
         await engine.stop(JobId("moved"), 1, 0.0)
         await task
         await engine.close()

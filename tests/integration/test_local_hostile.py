@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_local_details import LIMIT_S, is_gone, job, python, said
+from tests.integration.test_local_details import LIMIT_S, is_gone, job, python, until_log_has
 from weft.core.events.event import Event, Failed, Finished, Started, StartFailed, Stopped
 from weft.core.model.job import Allocation, Job, JobId, Slice
 from weft.core.model.launch import Launch
@@ -49,16 +49,16 @@ class Site:
         self.engine, self.told = engine, list[Event]()
         self._news = engine.events()
 
-    async def start(self, one: Job, attempt: int = 1) -> None:
+    async def start(self, job: Job, attempt: int = 1) -> None:
         node = (await self.engine.nodes())[0]
-        on = Allocation((Slice(node.id, tuple(range(one.demand.gpus))),))
-        await self.engine.start(one, on, attempt)
+        on = Allocation((Slice(node.id, tuple(range(job.demand.gpus))),))
+        await self.engine.start(job, on, attempt)
 
-    async def run(self, one: Job) -> tuple[Path, int]:
+    async def run(self, job: Job) -> tuple[Path, int]:
         """Start a job, wait until it runs, and say in which folder and by which agent."""
-        await self.start(one)
+        await self.start(job)
         await self.until(lambda event: isinstance(event, Started))
-        folder = folder_of(self.engine.state, one.id, 1)
+        folder = folder_of(self.engine.state, job.id, 1)
         return folder, json.loads((folder / "claim.json").read_text())["pid"]
 
     async def end_of(self, name: str, attempt: int = 1) -> Event:
@@ -214,8 +214,8 @@ def test_too_many_open_files_are_told_and_survived(tmp_path: Path) -> None:
                 while site.engine.health.ok:
                     await asyncio.sleep(0.05)
             assert "Too many open files" in site.engine.health.reason
-            for one in taken:
-                one.close()
+            for taken_port in taken:
+                taken_port.close()
             await site.engine.stop(JobId("before"), 1, 0.0)
 
             assert await site.end_of("before") == Stopped(JobId("before"), 1)
@@ -242,7 +242,7 @@ def test_no_process_hides_from_the_end_of_its_job(tmp_path: Path, groups: bool, 
             await site.start(job("sly", "sh", "-c", script))
             folder = folder_of(tmp_path, "sly", 1)
             if how != "success":
-                await said(folder / "rank-0.log", "ready")
+                await until_log_has(folder / "rank-0.log", "ready")
             if how == "cancel":
                 await site.engine.stop(JobId("sly"), 1, 0.5)
             elif how == "agent killed":
@@ -372,7 +372,7 @@ def test_a_job_that_had_ended_before_it_was_asked_to_stop_has_finished(tmp_path:
     async def go() -> None:
         async with listening_at(tmp_path) as site:
             _, agent = await site.run(until_told("done", tmp_path, f"echo $$ > {tmp_path}/pid"))
-            await said(tmp_path / "pid", "\n")
+            await until_log_has(tmp_path / "pid", "\n")
             os.kill(agent, signal.SIGSTOP)
             (tmp_path / "go").touch()
             async with asyncio.timeout(LIMIT_S):
@@ -411,7 +411,7 @@ def test_a_turn_that_fails_is_told_and_tried_again(
     async def go() -> None:
         async with listening_at(tmp_path) as site:
 
-            def broken(one: object, now: float) -> None:
+            def broken(_run: object, now: float) -> None:
                 raise RuntimeError("a bug of ours")
 
             with monkeypatch.context() as patch:
@@ -485,7 +485,7 @@ def test_a_driver_whose_engine_is_not_well_says_so(
         driver = Driver(engine, MemoryStore(), policy="fifo")
         await driver.open()
 
-        def broken(one: object, now: float) -> None:
+        def broken(_run: object, now: float) -> None:
             raise OSError(errno.EIO, "the disk is gone")
 
         with monkeypatch.context() as patch:

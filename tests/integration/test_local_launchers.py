@@ -96,7 +96,7 @@ def test_a_script_of_the_trainer_and_one_that_asks_for_it_is_started_for_each_gp
         done = run(folder / "state", job)
 
         assert done[-1] == Finished(JobId("job"), 1)
-        assert {one["RANK"] for one in seen(folder)} == {"0", "1"}
+        assert {variables["RANK"] for variables in seen(folder)} == {"0", "1"}
 
 
 def test_a_trainer_that_is_started_once_says_what_to_do(tmp_path: Path) -> None:
@@ -117,4 +117,4 @@ def test_torchrun_inside_a_shell_script_knows_how_many_too(tmp_path: Path) -> No
     done = run(tmp_path / "state", with_gpus(tmp_path, "bash", "-eo", "pipefail", "-c", line))
 
     assert done[-1] == Finished(JobId("job"), 1)
-    assert {one["RANK"] for one in seen(tmp_path)} == {"0", "1"}
+    assert {variables["RANK"] for variables in seen(tmp_path)} == {"0", "1"}

@@ -72,7 +72,7 @@ def test_only_the_exit_codes_that_were_named_are_tried_again(
     launch = Launch(("x",), retries=3, retry_on=(75, -9))
     record = JobRecord(Job(JobId("job"), launch=launch), submitted=0.0)
 
-    told = judge_failure(Failed(JobId("job"), 1, "why", code=code, final=final), record)
+    verdict = judge_failure(Failed(JobId("job"), 1, "why", code=code, final=final), record)
 
-    assert told.retry is again
-    assert told.code == code
+    assert verdict.retry is again
+    assert verdict.code == code

@@ -33,7 +33,7 @@ def test_a_job_runs_in_its_virtual_environment_with_its_setup(tmp_path: Path) ->
         [sys.executable, "-m", "venv", "--without-pip", tmp_path / "own"], check=True, timeout=120
     )
     with serving(ENGINE, tmp_path / "state") as client:
-        told = output(
+        printed = output(
             client,
             command=["python", "-c", "import sys; print(sys.prefix)"],
             setup=PREFIX,
@@ -41,14 +41,14 @@ def test_a_job_runs_in_its_virtual_environment_with_its_setup(tmp_path: Path) ->
             workdir=str(tmp_path),
         )
 
-        assert told == f"{tmp_path}/own\n" * 2
+        assert printed == f"{tmp_path}/own\n" * 2
 
 
 def test_an_environment_that_is_not_there_fails_the_job_in_words(tmp_path: Path) -> None:
     with serving(ENGINE, tmp_path / "state") as client:
-        told = output(client, run="true", environment={"venv": "gone"}, workdir=str(tmp_path))
+        printed = output(client, run="true", environment={"venv": "gone"}, workdir=str(tmp_path))
 
-        assert told == "no virtual environment in gone\n"
+        assert printed == "no virtual environment in gone\n"
 
 
 @pytest.mark.skipif(shutil.which("uv", path=PATH) is None, reason="uv is not installed here")
@@ -59,9 +59,9 @@ def test_uv_makes_the_environment_of_a_project(
     project = '[project]\nname = "p"\nversion = "0"\nrequires-python = ">=3.11"\n'
     (tmp_path / "pyproject.toml").write_text(project)
     with serving(ENGINE, tmp_path / "state") as client:
-        told = output(client, run=PREFIX, environment={"uv": "."}, workdir=str(tmp_path))
+        printed = output(client, run=PREFIX, environment={"uv": "."}, workdir=str(tmp_path))
 
-        assert f"{tmp_path}/.venv\n" in told
+        assert f"{tmp_path}/.venv\n" in printed
 
 
 def test_secrets_reach_the_job_and_nobody_else(tmp_path: Path) -> None:
@@ -79,10 +79,10 @@ def test_secrets_reach_the_job_and_nobody_else(tmp_path: Path) -> None:
 
         log = client.get(f"{API}/jobs/{job}/logs").text
         assert log == f"{'*' * 14} {'*' * 10} shown\n"
-        told = json.dumps([get(client, f"/jobs/{job}"), get(client, f"/jobs/{job}/events")])
-        assert "*** *** shown" in told or "shown" in told
-        assert "hunter-2" not in told
-        assert "s3cr3t" not in told
+        shown = json.dumps([get(client, f"/jobs/{job}"), get(client, f"/jobs/{job}/events")])
+        assert "*** *** shown" in shown or "shown" in shown
+        assert "hunter-2" not in shown
+        assert "s3cr3t" not in shown
 
 
 def test_a_secret_that_is_no_variable_is_refused(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class Pair:
 
     def members(self, discipline: Discipline) -> dict[str, dict[str, float]]:
         path = short_path(self.folder / "state" / f"tokens-{discipline}.sock")
-        return {one.job: dict(one.values) for one in look(path) if one.job}
+        return {member.job: dict(member.values) for member in look(path) if member.job}
 
 
 def test_running_jobs_change_their_discipline_without_a_restart(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_muri_brings_a_second_job_in_step_with_one_that_runs(tmp_path: Path) -> 
         return answer
 
     def members() -> set[str]:
-        return {one.job for one in look(path) if one.job}
+        return {member.job for member in look(path) if member.job}
 
     with serving(engine, tmp_path / "state", "muri") as client:
         submit("io")
@@ -153,8 +153,8 @@ def test_muri_brings_a_second_job_in_step_with_one_that_runs(tmp_path: Path) -> 
         wait_until(lambda: members() == set(names.values()))
         client.delete(f"/api/v1/jobs/{names['net']}")
         wait_until(lambda: members() == set())
-        found = job("io")
+        shown = job("io")
         client.delete(f"/api/v1/jobs/{names['io']}")
         wait_until(lambda: not list((tmp_path / "state" / "live").iterdir()))  # all have left
 
-    assert (found["state"], found["attempt"], found["restarts"]) == ("running", 1, 0)
+    assert (shown["state"], shown["attempt"], shown["restarts"]) == ("running", 1, 0)

@@ -36,20 +36,20 @@ async def _run(state: Path, code: str, *, watch: bool) -> tuple[list[Event], lis
     launch = Launch((sys.executable, "-c", code), workdir="/", watch=watch)
     job = Job(JobId("plain"), demand=Demand(1), launch=launch)
     await engine.start(job, Allocation((Slice(node.id, (0,)),)), 1)
-    told: list[Event] = []
+    events: list[Event] = []
     seen: list[Measured] = []
     try:
         async with asyncio.timeout(LIMIT_S):
             looking = asyncio.create_task(_look(engine, seen))
             async for event in engine.events():
-                told.append(event)
+                events.append(event)
                 if isinstance(event, (Finished, Failed)):
                     break
             looking.cancel()
     finally:
         seen.append(engine.measured(job.id, 1))
         await engine.close()
-    return told, seen
+    return events, seen
 
 
 async def _look(engine: LocalEngine, seen: list[Measured]) -> None:
@@ -59,22 +59,22 @@ async def _look(engine: LocalEngine, seen: list[Measured]) -> None:
 
 
 def test_the_speed_between_two_times_can_be_asked(tmp_path: Path) -> None:
-    told, seen = run(tmp_path, BAR)
+    events, seen = run(tmp_path, BAR)
 
-    assert isinstance(told[-1], Finished)
+    assert isinstance(events[-1], Finished)
     last = seen[-1]
     assert (last.steps, last.unit, last.total_steps) == (60.0, "bar", 60.0)
     began, ended = last.samples[0][0], last.samples[-1][0]
     whole = 59.0 / (ended - began)
     assert last.rate(began, ended) == pytest.approx(whole, rel=0.1)
     assert last.rate(began + 0.5, began + 2.5) == pytest.approx(whole, rel=0.5)
-    assert any(0 < (one.steps or 0) < 60 for one in seen)  # while it ran
+    assert any(0 < (measurement.steps or 0) < 60 for measurement in seen)  # while it ran
 
 
 def test_what_is_worth_remembering_is_reported(tmp_path: Path) -> None:
-    told, _ = run(tmp_path, BAR)
+    events, _ = run(tmp_path, BAR)
 
-    reports = [event.report for event in told if isinstance(event, Reported)]
+    reports = [event.report for event in events if isinstance(event, Reported)]
     assert 1 <= len(reports) <= 5
     assert reports[-1].steps == 60.0
     assert reports[-1].progress == 1.0
@@ -85,8 +85,8 @@ def test_what_is_worth_remembering_is_reported(tmp_path: Path) -> None:
 def test_a_program_that_counts_nothing_is_seen_from_outside(tmp_path: Path) -> None:
     _, seen = run(tmp_path, BUSY)
 
-    assert max(one.cpus or 0.0 for one in seen) > 0.1
-    assert all(not one.samples for one in seen)
+    assert max(measurement.cpus or 0.0 for measurement in seen) > 0.1
+    assert all(not measurement.samples for measurement in seen)
 
 
 def test_who_does_not_want_to_be_watched_is_not(tmp_path: Path) -> None:

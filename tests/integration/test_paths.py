@@ -40,10 +40,10 @@ def job(url: str, name: str) -> dict[str, Any]:
 
 def wait(url: str, name: str, *states: str) -> dict[str, Any]:
     end = time.monotonic() + LIMIT_S
-    while (found := job(url, name)).get("state") not in states:
-        assert time.monotonic() < end, found
+    while (answer := job(url, name)).get("state") not in states:
+        assert time.monotonic() < end, answer
         time.sleep(0.1)
-    return found
+    return answer
 
 
 @pytest.mark.slow
@@ -148,9 +148,9 @@ def _stay_in_time(url: str, here: Path) -> None:
     """A job that takes too long ends, and its deadline is said to be missed."""
     words = ("--name", "slow", "--time-limit", "4s", "--deadline", "1s", "--", "sleep", "600")
     typed(url, here, "submit", *words)
-    found = wait(url, "slow", "failed")
-    assert "time limit of 4 s" in found["reason"]
-    assert found["deadline_missed"]
+    answer = wait(url, "slow", "failed")
+    assert "time limit of 4 s" in answer["reason"]
+    assert answer["deadline_missed"]
     done = subprocess.run(
         [sys.executable, "-m", "weft", "job", "slow", "--json"],
         env={"WEFT_URL": url, "PATH": "/usr/bin:/bin"},

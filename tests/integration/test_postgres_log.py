@@ -118,9 +118,9 @@ def test_it_answers_as_the_file_does(
             ours, theirs = SqliteStore(path), PostgresStore(address)
         question = draw(rng)
 
-        expected, found = answer(ours, question), answer(theirs, question)
+        expected, answered = answer(ours, question), answer(theirs, question)
 
-        assert found == expected, f"question {number}"
+        assert answered == expected, f"question {number}"
     ours.close()
     theirs.close()
 

@@ -49,8 +49,8 @@ def prometheus(service: str, secret: str, folder: Path) -> Iterator[httpx.Client
         address = f"127.0.0.1:{free.getsockname()[1]}"
     command = [program, f"--config.file={folder}/prometheus.yml", f"--web.listen-address={address}"]
     command += [f"--storage.tsdb.path={folder}/tsdb", "--log.level=warn"]
-    with (folder / "said").open("w") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, cwd=folder)
+    with (folder / "said").open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder)
     try:
         with httpx.Client(
             base_url=f"http://{address}/api/v1", timeout=LIMIT_S, trust_env=False
@@ -88,8 +88,8 @@ def test_every_query_of_the_dashboard_has_data_of_a_real_prometheus(tmp_path: Pa
         with prometheus(str(client.base_url).rstrip("/"), viewer, tmp_path) as scraper:
 
             def count(query: str) -> int:
-                found = ask(scraper, "/query", query=query)
-                return 0 if found is None else len(found["result"])
+                answer = ask(scraper, "/query", query=query)
+                return 0 if answer is None else len(answer["result"])
 
             wait_until(lambda: count("count_over_time(weft_jobs[5m]) > 3") > 0)
             asked = [query.replace("$__rate_interval", "1m") for query in queries()]

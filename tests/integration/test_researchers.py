@@ -17,11 +17,11 @@ def test_seeds_are_counted_and_intervals_are_in_python_and_json() -> None:
 
     assert result.seeds == (0, 1, 2)
     mean, half = result.interval("fifo", "avg_jct_h")
-    each = [one.metrics["avg_jct_h"] for one in result.outcomes["fifo"]]
+    each = [outcome.metrics["avg_jct_h"] for outcome in result.outcomes["fifo"]]
     assert mean == pytest.approx(sum(each) / 3)
     assert half > 0.0
-    told = result.as_dict()["policies"]["fifo"]
-    assert told["interval95"]["avg_jct_h"] == pytest.approx(half, rel=1e-6)
+    entry = result.as_dict()["policies"]["fifo"]
+    assert entry["interval95"]["avg_jct_h"] == pytest.approx(half, rel=1e-6)
     with pytest.raises(InvalidConfig, match="no seed"):
         weft.compare("philly", "fifo", "2x4:v100", seeds=0, jobs=10)
 

@@ -274,14 +274,14 @@ def test_pruning_by_hand_says_what_would_go_and_then_it_is_gone(tmp_path: Path) 
     assert (len(done.jobs), done.kept) == (4, 2)
     assert done.bytes >= 40_000
     assert len(list((tmp_path / "jobs").iterdir())) == 2
-    assert not [one for one in check_state(tmp_path) if one.level == "error"]
+    assert not [finding for finding in check_state(tmp_path) if finding.level == "error"]
 
     async def again() -> list[str]:
         service = Live(Settings(engine=engine, state=tmp_path, keep=keep))
         await service.open()
         await service.retention.prune()
-        found = [*map(str, service.driver.ledger.jobs)]
+        names = [*map(str, service.driver.ledger.jobs)]
         await service.close()
-        return found
+        return names
 
     assert len(asyncio.run(again())) == 2

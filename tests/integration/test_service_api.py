@@ -61,7 +61,7 @@ def test_a_submit_may_be_repeated_but_not_changed(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "field", "said"),
+    ("body", "field", "message"),
     [
         ({"gpu": 2}, "gpu", "did you mean 'gpus'?"),
         ({"priorty": "normal"}, "priorty", "did you mean 'priority'?"),
@@ -76,14 +76,14 @@ def test_a_submit_may_be_repeated_but_not_changed(client: httpx.Client) -> None:
     ],
 )
 def test_a_mistake_is_answered_with_the_field_and_what_mends_it(
-    client: httpx.Client, body: dict[str, Any], field: str, said: str
+    client: httpx.Client, body: dict[str, Any], field: str, message: str
 ) -> None:
     answer = client.post(f"{API}/jobs", json=body)
 
     assert answer.status_code == 422
     problem = answer.json()
     assert problem["field"] == field
-    assert said in problem["error"] + problem["hint"]
+    assert message in problem["error"] + problem["hint"]
 
 
 def test_a_body_that_is_not_json_is_said_to_be_none(client: httpx.Client) -> None:
@@ -242,8 +242,8 @@ def test_events_are_replayed_from_a_number_and_then_followed(client: httpx.Clien
         lines = answer.iter_lines()
         assert next(lines).startswith(":")
         new = submit(client, gpus=1)
-        told = next(line for line in lines if line.startswith("data:"))
-        assert json.loads(told[5:])["job"]["id"] == new
+        data_line = next(line for line in lines if line.startswith("data:"))
+        assert json.loads(data_line[5:])["job"]["id"] == new
 
 
 def read_stream(

@@ -38,10 +38,10 @@ def job(client: httpx.Client, name: str) -> dict[str, Any]:
 
 def until(client: httpx.Client, name: str, state: str) -> dict[str, Any]:
     end = time.monotonic() + LIMIT_S
-    while (found := job(client, name))["state"] != state:
-        assert time.monotonic() < end, found
+    while (answer := job(client, name))["state"] != state:
+        assert time.monotonic() < end, answer
         time.sleep(0.02)
-    return found
+    return answer
 
 
 def printed(state: Path, name: str) -> list[str]:
@@ -66,11 +66,11 @@ def test_a_plain_job_that_is_suspended_goes_on_where_it_was(
         until(client, name, "running")
 
         done = client.post(f"{API}/jobs/{name}/suspend").json()["done"]
-        found = until(client, name, "suspended")
+        answer = until(client, name, "suspended")
 
         assert "frozen where it is" in done
-        assert f"asleep on {node}" in found["reason"]
-        assert "back at once" in found["reason"]
+        assert f"asleep on {node}" in answer["reason"]
+        assert "back at once" in answer["reason"]
         assert f"asleep on {node}" in client.get(f"{API}/jobs/{name}/explain").json()["reason"]
         before = len(printed(tmp_path, name))
         time.sleep(0.3)

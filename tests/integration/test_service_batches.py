@@ -32,7 +32,7 @@ def listed(client: httpx.Client, headers: dict[str, str] | None = None) -> list[
 
 
 def known(client: httpx.Client, headers: dict[str, str] | None = None) -> list[str]:
-    return [one["id"] for one in listed(client, headers)]
+    return [row["id"] for row in listed(client, headers)]
 
 
 def test_all_jobs_are_taken_in_order(client: httpx.Client) -> None:
@@ -41,7 +41,7 @@ def test_all_jobs_are_taken_in_order(client: httpx.Client) -> None:
     assert answer.status_code == 201
     assert answer.json()["jobs"] == names
     jobs = client.get("/api/v1/jobs", params={"limit": 200}).json()["jobs"]
-    assert [one["id"] for one in jobs] == names
+    assert [job["id"] for job in jobs] == names
 
 
 @pytest.mark.parametrize(
@@ -76,17 +76,17 @@ def test_batches_with_any_order_among_jobs_are_taken_whole_or_not_and_all_taken_
             jobs = [
                 job(name, gpus=rng.choice([0, 1, 4]), hints={"duration_s": 60}) for name in names
             ]
-            for one in jobs:
+            for body in jobs:
                 named = rng.sample(pool, min(len(pool), rng.randint(0, 2)))
-                one["after"] = {rng.choice(["ok", "any", "not_ok"]): named} if named else {}
-            within = {name for one in jobs for names in one["after"].values() for name in names}
+                body["after"] = {rng.choice(["ok", "any", "not_ok"]): named} if named else {}
+            within = {name for job in jobs for names in job["after"].values() for name in names}
 
             answer = client.post(BATCH, json={"jobs": jobs})
 
             assert answer.status_code == (422 if within - {*taken} else 201), answer.text
             taken += names if answer.status_code == 201 else []
         assert sorted(known(client)) == sorted(taken)
-        wait_until(lambda: all(one["state"] in ENDED for one in listed(client)))
+        wait_until(lambda: all(row["state"] in ENDED for row in listed(client)))
 
 
 def test_the_same_id_twice_is_refused(client: httpx.Client) -> None:

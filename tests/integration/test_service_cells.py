@@ -17,13 +17,13 @@ CELLS = "virtual_clusters:\n  a: {node: 1}\n  b: {node: 1}\n"
 
 
 def state(client: httpx.Client, job: str) -> str:
-    found: str = get(client, f"/jobs/{job}")["state"]
-    return found
+    word: str = get(client, f"/jobs/{job}")["state"]
+    return word
 
 
 def node(client: httpx.Client, job: str) -> str:
-    found: str = get(client, f"/jobs/{job}")["allocation"][0]["node"]
-    return found
+    name: str = get(client, f"/jobs/{job}")["allocation"][0]["node"]
+    return name
 
 
 def named(tmp_path: Path, text: str, policy: str = "tiresias") -> str:

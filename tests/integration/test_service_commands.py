@@ -67,7 +67,7 @@ def test_a_suspended_job_gives_its_place_away_and_goes_on_when_it_is_resumed(wor
     assert why["decided_by"].startswith("eligible_jobs, ")
     assert why["reason"] == first["reason"]
     line = world.ask("ann", "GET", "/queue").json()["jobs"]
-    assert [one["id"] for one in line] == []
+    assert [row["id"] for row in line] == []
     spans = world.ask("ann", "GET", "/timeline?job=a:first").json()["spans"]
     assert [span["how"] for span in spans] == ["suspended"]
 
@@ -85,7 +85,7 @@ def test_a_waiting_job_is_held_until_it_is_resumed(world: World) -> None:
     ahead = world.ask("ann", "POST", "/what-if", {"start": "now", "nodes": "1x4:t4"}).json()
     world.ask("ann", "DELETE", "/jobs/first")
 
-    assert [one["id"] for one in ahead["outlook"]] == ["a:first"]
+    assert [row["id"] for row in ahead["outlook"]] == ["a:first"]
     assert all(policy["avg_end_h"] for policy in ahead["policies"].values())
     assert "suspended and left out: 1" in ahead["note"]
     world.until("first", "cancelled")

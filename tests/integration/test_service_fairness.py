@@ -42,10 +42,12 @@ def test_gandiva_fair_gives_real_jobs_gpu_time_by_the_weight_of_their_tenants(
 
         accounts, shares = get(client, "/accounting"), get(client, "/accounting/shares")
 
-    entitled = {one["tenant"]: one["entitled_gpu_seconds"] for one in accounts["tenants"]}
+    entitled = {
+        account["tenant"]: account["entitled_gpu_seconds"] for account in accounts["tenants"]
+    }
     # Ada's first job may be alone for a while.
     assert 2.5 < entitled["ada"] / entitled["bob"] < 6.0
-    drawn = {one["tenant"]: one for one in shares["tenants"]}
+    drawn = {account["tenant"]: account for account in shares["tenants"]}
     assert drawn["ada"]["weight"] == 3.0
     assert 0.2 < max(drawn["bob"]["entitled_gpus"]) < 0.55
     assert len(drawn["ada"]["used_gpus"]) == len(shares["at"]) >= 1

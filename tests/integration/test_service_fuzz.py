@@ -59,11 +59,11 @@ WITH_FIELDS = [operation for operation in FUZZED if list(operation.query) or lis
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    with serving(STILL) as found:
+    with serving(STILL) as serving_client:
         for i in range(JOBS):
-            made = found.post("/api/v1/jobs", json={"id": f"job{i}", "gpus": 1 + i % 4})
+            made = serving_client.post("/api/v1/jobs", json={"id": f"job{i}", "gpus": 1 + i % 4})
             assert made.status_code == 201
-        yield found
+        yield serving_client
 
 
 def named(operation: Any) -> str:

@@ -30,7 +30,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 
 def bad(client: httpx.Client) -> dict[str, str]:
     checks = client.get("/health/ready").json()["checks"]
-    return {check["part"]: check["said"] for check in checks if not check["ok"]}
+    return {check["part"]: check["message"] for check in checks if not check["ok"]}
 
 
 def test_systemd_hears_that_it_is_ready_that_it_lives_and_that_it_leaves(
@@ -76,14 +76,14 @@ def test_a_log_that_cannot_be_written_makes_it_unready_and_it_comes_back(tmp_pat
         other.execute("BEGIN IMMEDIATE")
 
         refused = client.post(f"{API}/jobs", json={"gpus": 1})
-        unready, said = client.get("/health/ready").status_code, bad(client)
+        unready, failing = client.get("/health/ready").status_code, bad(client)
         other.execute("ROLLBACK")
         other.close()
         back = wait_until(lambda: client.post(f"{API}/jobs", json={"gpus": 1}).status_code == 201)
 
         assert refused.status_code == 503
         assert unready == 503
-        assert "cannot write its log" in said["decisions"]
+        assert "cannot write its log" in failing["decisions"]
         assert back
         assert wait_until(lambda: client.get("/health/ready").status_code == 200)
 
@@ -93,13 +93,13 @@ def test_metrics_tell_of_every_part() -> None:
         client.post(f"{API}/jobs", json={"gpus": 1})
         lines = client.get("/metrics").text.splitlines()
 
-    told = {line.partition(" ")[0] for line in lines if not line.startswith("#")}
-    assert {f'weft_healthy{{part="{part}"}}' for part in ("loop", "engine", "log")} <= told
+    series = {line.partition(" ")[0] for line in lines if not line.startswith("#")}
+    assert {f'weft_healthy{{part="{part}"}}' for part in ("loop", "engine", "log")} <= series
     assert {
         "weft_append_seconds_last",
         "weft_decision_seconds_longest",
         "weft_loop_late_seconds",
-    } <= told
+    } <= series
     assert "weft_appends_timed_total 0" not in lines
 
 

@@ -169,7 +169,9 @@ def test_metrics_of_all_tenants_are_not_for_one(world: World) -> None:
 
 def test_a_revoked_token_is_worth_nothing_at_once(world: World) -> None:
     secret = token(world.client, "user", "a", world.tokens["admin"])
-    (made,) = (one["id"] for one in world.ask("admin", "GET", "/tokens").json()["tokens"][-1:])
+    (made,) = (
+        listed["id"] for listed in world.ask("admin", "GET", "/tokens").json()["tokens"][-1:]
+    )
     assert world.ask(secret, "GET", "/jobs").status_code == 200
 
     assert world.ask("admin", "DELETE", f"/tokens/{made}").status_code == 200

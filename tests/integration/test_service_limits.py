@@ -46,7 +46,7 @@ def test_a_tenant_that_asks_too_often_is_told_when_to_come_back_and_others_are_s
     assert int(refused.headers["retry-after"]) >= 1
     assert "limit rate" in refused.json()["hint"]
     assert other.status_code == 200
-    assert {one.status_code for one in boss} == {200}
+    assert {response.status_code for response in boss} == {200}
 
 
 def test_health_is_told_however_often_it_is_asked() -> None:
@@ -87,7 +87,7 @@ def test_jobs_that_have_not_ended_are_limited_until_some_end() -> None:
         client.delete(f"{API}/jobs/{first.json()['id']}", headers=ann)
         fourth = client.post(f"{API}/jobs", json=JOB, headers=ann)
 
-    codes = [one.status_code for one in (first, second, third, fourth)]
+    codes = [response.status_code for response in (first, second, third, fourth)]
     assert codes == [201, 201, 429, 201]
     assert third.headers["retry-after"] == "60"
     assert "cancel some" in third.json()["hint"]
@@ -125,12 +125,12 @@ def test_connections_beyond_the_limit_are_let_go_and_the_others_served() -> None
     with serving(limits=Limits(connections=8.0)) as client:
         assert client.get("/healthz").status_code == 200
         idle = [socket.create_connection(address(client), timeout=LIMIT_S) for _ in range(30)]
-        closed = sum(_is_closed(one) for one in idle)
+        closed = sum(_is_closed(connection) for connection in idle)
 
         assert client.get("/healthz").status_code == 200
 
-        for one in idle:
-            one.close()
+        for connection in idle:
+            connection.close()
     assert closed >= 22
 
 

@@ -29,8 +29,8 @@ def submit(client: httpx.Client, **fields: Any) -> str:
 
 
 def state(client: httpx.Client, job: str) -> str:
-    found: str = client.get(f"{API}/jobs/{job}").json()["state"]
-    return found
+    word: str = client.get(f"{API}/jobs/{job}").json()["state"]
+    return word
 
 
 def test_shell_characters_in_names_arguments_and_variables_do_no_harm(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_job_goes_on_while_the_service_is_away_and_is_adopted(tmp_path: Path) 
 
 def test_a_job_that_cannot_run_here_is_refused_in_words(tmp_path: Path) -> None:
     with serving(LOCAL, tmp_path) as client:
-        for body, said in (
+        for body, message in (
             ({}, "no command"),
             ({"command": ["true"], "workdir": "/no/such"}, "not a folder"),
             ({"command": ["true"], "workdir": str(tmp_path), "gpus": 9}, "there are 4"),
@@ -106,7 +106,7 @@ def test_a_job_that_cannot_run_here_is_refused_in_words(tmp_path: Path) -> None:
             for path in ("/jobs", "/plan"):
                 answer = client.post(API + path, json=body)
                 assert answer.status_code == 422
-                assert said in answer.json()["error"]
+                assert message in answer.json()["error"]
 
 
 def start(folder: Path) -> None:

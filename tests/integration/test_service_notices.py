@@ -52,7 +52,7 @@ def test_the_end_of_a_job_comes_by_mail_even_if_the_server_was_busy(
     assert mail["From"] == "weft@gpu1.example"
     assert mail["To"] == "ann@example.org, bob@example.org"
     assert "Job      one" in mail.get_content()
-    assert [one.partition(":")[2] for one in post.envelopes[0][1:]] == [
+    assert [line.partition(":")[2] for line in post.envelopes[0][1:]] == [
         "<ann@example.org>", "<bob@example.org>",
     ]  # fmt: skip
     assert post.logins[0] == "\0postman\0hush"

@@ -22,8 +22,8 @@ from weft.app.serve.live import Settings
 
 
 def state(client: httpx.Client, job: str) -> str:
-    found: str = get(client, f"/jobs/{job}")["state"]
-    return found
+    word: str = get(client, f"/jobs/{job}")["state"]
+    return word
 
 
 def test_a_job_waits_for_the_one_it_names_and_says_so() -> None:
@@ -60,9 +60,9 @@ def test_a_job_that_nobody_knows_cannot_be_waited_for(how: str) -> None:
         answer = client.post(f"{API}/jobs", json={"after": {how: ["nobody"]}})
 
         assert answer.status_code == 422
-        told = answer.json()
-        assert told["field"] == "after"
-        assert f"after.{how}: there is no job 'nobody'" in told["error"]
+        problem = answer.json()
+        assert problem["field"] == "after"
+        assert f"after.{how}: there is no job 'nobody'" in problem["error"]
 
 
 def test_who_would_wait_in_vain_is_a_cancelled_job_that_says_why() -> None:

@@ -77,14 +77,16 @@ def test_a_job_is_handed_in_again_with_a_change_in_its_place(client: httpx.Clien
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("a: &x [1]\nb: *x", "a YAML reference"), ("{", "not YAML"), ("- a", "field")],
 )
-def test_a_text_that_is_no_job_file_is_refused(client: httpx.Client, text: str, said: str) -> None:
+def test_a_text_that_is_no_job_file_is_refused(
+    client: httpx.Client, text: str, message: str
+) -> None:
     answer = client.post(f"{API}/job-file", json={"text": text})
 
     assert answer.status_code == 422
-    assert said in answer.text
+    assert message in answer.text
 
 
 def test_policies_tell_their_papers_and_which_decides(client: httpx.Client) -> None:
@@ -92,7 +94,7 @@ def test_policies_tell_their_papers_and_which_decides(client: httpx.Client) -> N
 
     known = {policy["name"]: policy for policy in answer["policies"]}
     assert answer["active"] == get(client, "/policy")["policy"]
-    assert "Schrage" in known["srtf"]["said"]["Paper"]
+    assert "Schrage" in known["srtf"]["sections"]["Paper"]
     assert known["las"]["parameters"]
     assert not known["fifo"]["refused"]
 

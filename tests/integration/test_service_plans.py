@@ -45,12 +45,12 @@ def test_a_real_gpt_runs_the_plan_that_was_chosen(tmp_path: Path) -> None:
         wait_until(lambda: ended(client, "one"))
 
         job, log = get(client, "/jobs/one"), client.get(f"{API}/jobs/one/logs").text
-        told = {event["event"]: event for event in get(client, "/jobs/one/events")["events"]}
+        events = {event["event"]: event for event in get(client, "/jobs/one/events")["events"]}
 
         assert job["state"] == "succeeded", log
         assert plan == "dp1-tp2"
-        assert job["plans"] == told["Submitted"]["job"]["plans"] == PLANS
-        assert told["Decided"]["changes"]["one"]["plan"] == plan
+        assert job["plans"] == events["Submitted"]["job"]["plans"] == PLANS
+        assert events["Decided"]["changes"]["one"]["plan"] == plan
         assert "tp2" in log
 
 

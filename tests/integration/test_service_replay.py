@@ -42,5 +42,5 @@ def test_quotas_and_priorities_are_part_of_the_log(tmp_path: Path) -> None:
 
     assert sum(turn.then is not None for turn in turns) > 24
     assert [turn for turn in turns if turn.then != turn.now] == []
-    told = [why for turn in turns if turn.then for why in turn.then.reasons.values()]
-    assert any(why.startswith("over ") for why in told)
+    reasons = [why for turn in turns if turn.then for why in turn.then.reasons.values()]
+    assert any(why.startswith("over ") for why in reasons)

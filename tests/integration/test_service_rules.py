@@ -16,8 +16,8 @@ REAL = "simulated:cluster=2x4:a100,speed=1"
 
 
 def state(client: httpx.Client, job: str) -> str:
-    found: str = get(client, f"/jobs/{job}")["state"]
-    return found
+    word: str = get(client, f"/jobs/{job}")["state"]
+    return word
 
 
 def nodes(client: httpx.Client) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def test_a_node_is_kept_for_a_tenant_and_maintenance_stops_who_is_there() -> Non
         wait_until(lambda: state(client, runs) != "running")
 
         listed = get(client, "/reservations")["reservations"]
-        assert [one["name"] for one in listed] == ["course", "repair"]
+        assert [reservation["name"] for reservation in listed] == ["course", "repair"]
         assert client.delete(f"{API}/reservations/repair").status_code == 200
         assert client.delete(f"{API}/reservations/none").status_code == 404
         wait_until(lambda: "running" in {state(client, job) for job in red})

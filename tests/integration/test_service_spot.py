@@ -18,8 +18,8 @@ def state(client: httpx.Client, job: str) -> str:
 
 def number(client: httpx.Client, name: str) -> float:
     lines = client.get("/metrics").text.splitlines()
-    found = [line for line in lines if line.startswith(f'weft_policy_number{{name="{name}"}}')]
-    return float(found[0].split()[-1]) if found else -1.0
+    matching = [line for line in lines if line.startswith(f'weft_policy_number{{name="{name}"}}')]
+    return float(matching[0].split()[-1]) if matching else -1.0
 
 
 @pytest.mark.parametrize("policy", ["gfs|fifo", "gfs|weft"])

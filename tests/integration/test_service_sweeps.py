@@ -27,9 +27,9 @@ def test_a_sweep_is_one_line_and_goes_as_one(tmp_path: Path) -> None:
         "sweep: {grid: {lr: [0.1, 0.01, 0.001]}}\nmax_parallel: 2\n"
     )
     with serving(STILL) as client:
-        told = weft(client, "submit", str(tmp_path / "tune.yaml"))
-        sweep = told.split()[1].rstrip(",")
-        assert "3 jobs" in told
+        printed = weft(client, "submit", str(tmp_path / "tune.yaml"))
+        sweep = printed.split()[1].rstrip(",")
+        assert "3 jobs" in printed
         wait_until(lambda: len(get(client, "/jobs", state="running")["jobs"]) == 2)
 
         lines = [line for line in weft(client, "jobs").splitlines() if sweep in line]
@@ -85,11 +85,11 @@ def test_a_sweep_with_a_job_that_cannot_run_leaves_none_behind(tmp_path: Path) -
 @pytest.mark.parametrize("flags", [["--array", "1-3%2"], ["--sweep", "task=1,2,3"]])
 def test_flags_make_sweeps(flags: list[str], tmp_path: Path) -> None:
     with serving("local:slots=2,cpu=true,warm=false", tmp_path / "state") as client:
-        told = weft(
+        printed = weft(
             client, "submit", *flags, "--json", "--workdir", str(tmp_path),
             "--", "sh", "-c", "echo $WEFT_SWEEP_TASK/${task}",
         )  # fmt: skip
-        made = json.loads(told)
+        made = json.loads(printed)
         wait_until(lambda: get(client, f"/jobs/{made['jobs'][2]}")["state"] == "succeeded")
 
         assert client.get(f"{API}/jobs/{made['jobs'][2]}/logs").text == "3/3\n"

@@ -69,11 +69,11 @@ def test_what_cannot_be_served_with_is_said_at_the_start(
     command = ["openssl", "genrsa", "-out", str(other), "2048"]
     subprocess.run(command, check=True, capture_output=True)
 
-    for wrong, said in (
+    for wrong, message in (
         (Settings(STILL, tls_cert=cert), "there is no --tls-key"),
         (Settings(STILL, tls_key=key), "there is no --tls-cert"),
         (Settings(STILL, tls_cert=cert, tls_key=tmp_path / "gone"), "there is no file"),
         (Settings(STILL, tls_cert=cert, tls_key=other), "cannot serve TLS"),
     ):
-        with pytest.raises(InvalidConfig, match=said):
+        with pytest.raises(InvalidConfig, match=message):
             create_app(wrong)

@@ -26,8 +26,8 @@ def client(tmp_path: Path) -> Iterator[httpx.Client]:
 def made(client: httpx.Client, by: str, **body: object) -> dict[str, str]:
     answer = client.post(f"{API}/tokens", json=body, headers=bearer(by))
     assert answer.status_code == 201, answer.text
-    found: dict[str, str] = answer.json()
-    return found
+    created: dict[str, str] = answer.json()
+    return created
 
 
 def listening(client: httpx.Client, path: str, secret: str) -> tuple[threading.Thread, list[str]]:
@@ -132,10 +132,10 @@ def test_the_audit_log_says_who_did_what_from_where(tmp_path: Path) -> None:
         named = client.get(f"{API}/audit?name=ann&about=one", headers=bearer(admin)).json()
         refused = client.get(f"{API}/audit", headers=bearer(ann["token"]))
 
-    def told(entry: dict[str, object]) -> tuple[object, ...]:
+    def summary(entry: dict[str, object]) -> tuple[object, ...]:
         return tuple(entry[key] for key in ("name", "tenant", "method", "path", "about", "status"))
 
-    assert [told(entry) for entry in requests] == [
+    assert [summary(entry) for entry in requests] == [
         ("", "*", "POST", "/api/v1/tokens", "", 201),
         ("admin of ", "*", "POST", "/api/v1/tokens", "", 201),
         ("ann", "a", "POST", "/api/v1/jobs", "a:one", 201),

@@ -79,9 +79,9 @@ def test_of_many_jobs_those_on_devices_come_first_and_the_others_at_once(
 
         assert [kind for kind, _, _ in parts] == ["snapshot", "update", "update"]
         assert [bool(number) for _, number, _ in parts] == [False, False, True]
-        told = [[one["id"] for one in told["jobs"]] for _, _, told in parts]
-        assert told == [[first, last], waiting[:2], waiting[2:]]
-        assert [len(told["nodes"]) for _, _, told in parts] == [3, 0, 0]
+        ids = [[row["id"] for row in part["jobs"]] for _, _, part in parts]
+        assert ids == [[first, last], waiting[:2], waiting[2:]]
+        assert [len(part["nodes"]) for _, _, part in parts] == [3, 0, 0]
 
 
 def test_a_job_that_leaves_is_shown_where_it_still_is() -> None:

@@ -25,7 +25,7 @@ def one_reason(client: httpx.Client, job: str) -> str:
     reason: str = get(client, f"/jobs/{job}")["reason"]
     assert get(client, f"/jobs/{job}/explain")["reason"] == reason
     assert watched_reason(client, job) == reason
-    listed = {one["id"]: one["reason"] for one in get(client, "/jobs")["jobs"]}
+    listed = {row["id"]: row["reason"] for row in get(client, "/jobs")["jobs"]}
     assert listed[job] == reason
     return reason
 
@@ -35,7 +35,7 @@ def watched_reason(client: httpx.Client, job: str) -> str:
     with client.stream("GET", f"{API}/watch") as stream:
         line = next(line for line in stream.iter_lines() if line.startswith("data:"))
     body = json.loads(line.removeprefix("data:"))
-    row = next(one for one in body["jobs"] if one["id"] == job)
+    row = next(candidate for candidate in body["jobs"] if candidate["id"] == job)
     return str(body["reasons"].get(str(row["why"]), ""))
 
 
@@ -57,17 +57,17 @@ def test_jobs_page_and_explanation_never_differ_and_name_who_holds_what_is_neede
         client.post(f"{API}/jobs/{held}/suspend", json={"restart": True})
 
         wait_until(lambda: get(client, f"/jobs/{jobs[2]}")["reason"].startswith("over quota"))
-        told = [one_reason(client, job) for job in (*jobs, held)]
+        reasons = [one_reason(client, job) for job in (*jobs, held)]
 
-        assert told[0] == (
+        assert reasons[0] == (
             "waits for 8 a100 GPUs on 2 nodes; none is free: big-train (8) holds them"
         )
-        assert told[1] == "waits for 4 a100 GPUs; none is free: big-train (8) holds them"
-        assert told[3] == (
+        assert reasons[1] == "waits for 4 a100 GPUs; none is free: big-train (8) holds them"
+        assert reasons[3] == (
             "waits for 1 a100 GPU; none is free: 1 job of other tenants (8) holds them"
         )
-        assert told[5].startswith("suspended by")
-        assert not any(word in " ".join(told) for word in ("worth", "price", "e-0"))
+        assert reasons[5].startswith("suspended by")
+        assert not any(word in " ".join(reasons) for word in ("worth", "price", "e-0"))
 
 
 PAST = ("moved", "gave_way", "reserved")  # what was so when it was decided, and may be no more
@@ -118,26 +118,29 @@ def test_whatever_happened_jobs_explanation_page_and_events_say_the_same(
             listed = get(client, "/jobs")["jobs"]
             waiting = [job for job in listed if job["state"] in ("pending", "suspended")]
             assert len(waiting) > 3
-            told = {}
+            texts = {}
             for job in waiting[-5:]:
                 name = job["id"]
                 why = get(client, f"/jobs/{name}/explain")["reason"]
-                one = get(client, f"/jobs/{name}")["reason"]
-                said = last_said(client, name)
-                same = one == why == job["reason"] == watched_reason(client, name) and said in one
-                if not same or not one:
-                    told[name] = [one, why, job["reason"], watched_reason(client, name), said]
-            return told
+                reason = get(client, f"/jobs/{name}")["reason"]
+                last = last_said(client, name)
+                same = (
+                    reason == why == job["reason"] == watched_reason(client, name)
+                    and last in reason
+                )
+                if not same or not reason:
+                    texts[name] = [reason, why, job["reason"], watched_reason(client, name), last]
+            return texts
 
-        found: list[dict[str, list[str]]] = []
+        differences: list[dict[str, list[str]]] = []
 
         def alike() -> bool:  # while something is being decided, a moment may differ
-            found.append(differing())
-            return not found[-1]
+            differences.append(differing())
+            return not differences[-1]
 
         with suppress(AssertionError):
             wait_until(alike, limit_s=120.0)
-        assert not found[-1]
+        assert not differences[-1]
 
 
 def test_an_explanation_says_what_it_left_out_and_its_figures_only_apart() -> None:
@@ -200,8 +203,8 @@ def test_what_if_looks_ahead_with_more_machines_other_quotas_and_a_job_at_anothe
 
         def ask(**change: Any) -> dict[str, Any]:
             answer = client.post(f"{API}/what-if", json={"start": "now", **change}).json()
-            found: dict[str, Any] = {one["id"]: one for one in answer["outlook"]}[mine]
-            return found
+            entry: dict[str, Any] = {outlook["id"]: outlook for outlook in answer["outlook"]}[mine]
+            return entry
 
         more = ask(nodes="1x4:a100")
         assert more["start"]["p50"] > 0.0

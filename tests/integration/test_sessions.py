@@ -200,10 +200,10 @@ SERVER = (
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        found: int = one.getsockname()[1]
-        return found
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
 
 
 @pytest.mark.parametrize("engine", [ENGINE, FLEET])

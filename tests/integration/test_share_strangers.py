@@ -166,7 +166,11 @@ def test_a_promise_is_kept_by_freezing_the_neighbour_for_parts_of_a_second(tmp_p
         alone = live.sharing._devices[next(iter(live.sharing._devices))].speeds.alone
         assert kept / alone[JobId("firm")] > 1 / 1.6  # it would be 1/2; a loaded machine is noisy
         assert (loose.steps or 0.0) > 0.0  # slowed, not stopped
-        paces = [one for one in happened(live, Observed) if isinstance(one, Observed) and one.pace]
+        paces = [
+            event
+            for event in happened(live, Observed)
+            if isinstance(event, Observed) and event.pace
+        ]
         assert {pace.job for pace in paces} >= {"firm"}
         await live.driver.cancel(JobId("firm"))
         await live.driver.cancel(JobId("loose"))
@@ -212,18 +216,19 @@ def test_a_fault_that_ends_all_clients_of_a_gpu_starts_them_again_the_culprit_al
         await live.driver.submit(faulty("culprit"))
         ended = [await live.driver.ended(JobId(name)) for name in ("victim", "culprit")]
 
-        assert [one.state for one in ended] == ["succeeded", "succeeded"]
-        assert [one.record.failures for one in ended] == [0, 0]
-        failed = {one.job: one for one in happened(live, Failed) if isinstance(one, Failed)}
-        assert {job: one.gpu_fault for job, one in failed.items()} == {
+        assert [status.state for status in ended] == ["succeeded", "succeeded"]
+        assert [status.record.failures for status in ended] == [0, 0]
+        failed = {event.job: event for event in happened(live, Failed) if isinstance(event, Failed)}
+        assert {job: failure.gpu_fault for job, failure in failed.items()} == {
             "victim": False,
             "culprit": True,
         }
         assert "an illegal memory access" in failed[JobId("culprit")].reason
         alone = [
             to.sharing.share
-            for one in happened(live, Decided)
-            if isinstance(one, Decided) and (to := one.changes.get(JobId("culprit"))) is not None
+            for event in happened(live, Decided)
+            if isinstance(event, Decided)
+            and (to := event.changes.get(JobId("culprit"))) is not None
         ]
         assert alone[0] < 1.0
         assert alone[-1] == 1.0

@@ -59,17 +59,17 @@ def test_strangers_share_under_every_policy_that_shares(tmp_path: Path) -> None:
         )
         live = Live(settings)
         await live.open()
-        found: dict[str, bool] = {}
+        shared: dict[str, bool] = {}
         try:
             for name in ("first", "second"):
                 await live.driver.submit(stranger(tmp_path, name, 100, 0))
                 await live.driver.ended(JobId(f"{name}-0"))
             for number, policy in enumerate(POLICIES, start=1):
                 await live.set_policy(policy)
-                found[policy] = await share(live, tmp_path, number)
+                shared[policy] = await share(live, tmp_path, number)
         finally:
             await live.close()
-        return found
+        return shared
 
     assert asyncio.run(go()) == dict.fromkeys(POLICIES, True)
 

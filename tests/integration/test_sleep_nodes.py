@@ -34,14 +34,14 @@ def settings(folder: Path) -> Settings:
 def test_idle_nodes_are_switched_off_and_on_again_also_by_a_later_service(tmp_path: Path) -> None:
     note = tmp_path / "commands"
 
-    def said(word: str) -> int:
+    def count_lines(word: str) -> int:
         return note.read_text().count(word) if note.exists() else 0
 
     async def morning() -> None:
         service = Live(settings(tmp_path))
         await service.open()
         await service.driver.submit(job("long", 4, 2_000.0))
-        await until(lambda: said("off a100") == 2)
+        await until(lambda: count_lines("off a100") == 2)
         words = [word for _, word in service.driver.nodes()]
         await service.close()
         assert sorted(words) == ["drained", "drained", "up", "up"]
@@ -50,7 +50,7 @@ def test_idle_nodes_are_switched_off_and_on_again_also_by_a_later_service(tmp_pa
         service = Live(settings(tmp_path))
         await service.open()
         await service.driver.submit(job("wide", 12, 0.5))
-        await until(lambda: said("on a100") == 2)
+        await until(lambda: count_lines("on a100") == 2)
         await service.driver.ended(JobId("wide"))
         await service.close()
 

@@ -64,10 +64,10 @@ def story() -> MemoryStore:
                 await driver.drain(parse_cluster("3x4:a100").nodes[1].id)
         async with asyncio.timeout(300.0):  # a driver that broke tells of no more changes
             endless = [JobId(f"j{i}") for i in range(9, 30)]
-            while not any(driver.job(one).state == "running" for one in endless):
+            while not any(driver.job(job_name).state == "running" for job_name in endless):
                 await driver._changed.wait()  # which of them it is depends on the drain
-        for name, one in driver.ledger.jobs.items():
-            if one.running is not None:
+        for name, record in driver.ledger.jobs.items():
+            if record.running is not None:
                 for step in range(1, 9):
                     report = Report(
                         step_s=0.2 + 0.01 * step,
@@ -82,7 +82,7 @@ def story() -> MemoryStore:
                         pace=0.5 + 0.01 * step,
                         user={"accuracy": 0.1 * step},
                     )
-                    driver._post(Reported(name, one.running, report))
+                    driver._post(Reported(name, record.running, report))
         await driver.cancel(JobId("j29"))  # after all reports
         await driver.close()
 
@@ -101,13 +101,13 @@ def test_a_snapshot_holds_all_that_the_log_leads_to(story: MemoryStore) -> None:
 
     back = melt(thaw(frozen(whole)), whole.seq, make())
 
-    one, other = freeze(whole), freeze(back)
-    assert other.head == one.head
-    assert other.tables == one.tables
+    expected, other = freeze(whole), freeze(back)
+    assert other.head == expected.head
+    assert other.tables == expected.tables
     assert (back.seq, back.at, back.policy) == (whole.seq, whole.at, whole.policy)
-    assert one.head["knowledge"]["beliefs"]
-    assert one.head["knowledge"]["training"]["heard"]
-    assert one.head["knowledge"]["predictor"]["alike"]["rings"]
+    assert expected.head["knowledge"]["beliefs"]
+    assert expected.head["knowledge"]["training"]["heard"]
+    assert expected.head["knowledge"]["predictor"]["alike"]["rings"]
 
 
 def test_from_any_snapshot_the_rest_of_the_log_leads_to_the_same(story: MemoryStore) -> None:

@@ -97,7 +97,7 @@ def test_one_that_was_started_ahead_is_found_again_by_the_next_service(tmp_path:
         try:
             ended = [await live.driver.ended(JobId(name)) for name in ("first", "second")]
             assert ended[1].record.attempt == 1
-            return [one.state for one in ended]
+            return [status.state for status in ended]
         finally:
             await live.close()
 

@@ -48,9 +48,9 @@ def start(state: Path) -> list[str]:
     async def go() -> list[str]:
         service = live(state)
         await service.open()
-        found = [str(name) for name in service.driver.ledger.jobs]
+        names = [str(name) for name in service.driver.ledger.jobs]
         await service.close()
-        return found
+        return names
 
     return asyncio.run(go())
 
@@ -63,8 +63,8 @@ def change(state: Path, *statements: str) -> None:
     db.close()
 
 
-def errors(found: list[Finding]) -> list[str]:
-    return [one.what for one in found if one.level == "error"]
+def errors(findings: list[Finding]) -> list[str]:
+    return [finding.what for finding in findings if finding.level == "error"]
 
 
 # ---- a log that is gone
@@ -164,7 +164,7 @@ def test_a_poisoned_row_is_set_aside_and_all_others_are_read(tmp_path: Path, poi
     kept.close()
     assert [(seq, line) for seq, line, _ in aside][:1] == [(2, poison)]
     assert not errors(check_state(tmp_path))
-    assert any("set aside" in one.what for one in check_state(tmp_path))
+    assert any("set aside" in finding.what for finding in check_state(tmp_path))
 
 
 def test_a_row_that_does_not_follow_from_what_was_before_is_set_aside(tmp_path: Path) -> None:
@@ -273,10 +273,10 @@ def test_a_damaged_snapshot_is_said_and_harmless(tmp_path: Path) -> None:
     run_jobs(tmp_path, "a")
     change(tmp_path, "UPDATE snapshots SET data = CAST('rust' AS BLOB)")
 
-    found = check_state(tmp_path)
+    findings = check_state(tmp_path)
 
-    assert not errors(found)
-    assert any("cannot be used" in one.what for one in found)
+    assert not errors(findings)
+    assert any("cannot be used" in finding.what for finding in findings)
     assert start(tmp_path) == ["a"]
 
 

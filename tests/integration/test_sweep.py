@@ -29,14 +29,14 @@ def picky(number: int, report: Report) -> int:
 
 def test_results_are_in_order_and_the_same_for_any_number_of_processes() -> None:
     specs = [50_000, 3, 20_000, 1, 7]
-    told: list[Sequence[float]] = []
+    progress: list[Sequence[float]] = []
 
     alone = sweep(square, specs, processes=1)
-    together = sweep(square, specs, processes=2, progress=lambda done: told.append(list(done)))
+    together = sweep(square, specs, processes=2, progress=lambda done: progress.append(list(done)))
 
     assert [number for number, _ in alone] == specs
     assert together == alone
-    assert len(told[-1]) == len(specs)
+    assert len(progress[-1]) == len(specs)
 
 
 def test_the_first_error_is_raised_here_with_its_hint() -> None:
@@ -50,11 +50,11 @@ def test_an_error_in_another_process_is_the_same_error() -> None:
 
 
 def test_progress_of_each_is_told_as_it_goes() -> None:
-    told: list[list[float]] = []
+    progress: list[list[float]] = []
 
-    sweep(square, [1, 2], processes=1, progress=lambda done: told.append(list(done)))
+    sweep(square, [1, 2], processes=1, progress=lambda done: progress.append(list(done)))
 
-    assert told == [[0.5, 0.0], [1.0, 0.0], [1.0, 0.5], [1.0, 1.0]]
+    assert progress == [[0.5, 0.0], [1.0, 0.0], [1.0, 0.5], [1.0, 1.0]]
 
 
 def where(_: int, report: Report) -> int:
@@ -83,6 +83,38 @@ def test_an_error_of_another_process_ends_a_run_of_this_one() -> None:
 
 def test_nothing_to_run_is_no_result() -> None:
     assert sweep(picky, [], processes=4) == []
+
+
+LOADED = """
+import sys, threading
+from weft.sim.sweep import sweep
+
+loaded = []
+
+def look(number, report):
+    return [*loaded]
+
+if __name__ == "__main__":
+    loaded.append("a trace")
+    if "thread" in sys.argv:
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    if "library" in sys.argv:
+        sys.modules["torch"] = sys
+    print(sweep(look, [1, 2], processes=2)[0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("has", "loaded"), [("nothing", "['a trace']"), ("thread", "[]"), ("library", "[]")]
+)
+def test_another_process_has_what_this_one_loaded_unless_threads_run(
+    has: str, loaded: str, tmp_path: Path
+) -> None:
+    """A copy of a process lacks its threads, so one that has any begins another from nothing."""
+    script = tmp_path / "loaded.py"
+    script.write_text(LOADED)
+    ran = subprocess.run([sys.executable, str(script), has], capture_output=True, check=True)
+    assert ran.stdout.decode().strip() == loaded
 
 
 ENDLESS = """

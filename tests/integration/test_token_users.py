@@ -50,13 +50,13 @@ def coordinator() -> Iterator[str]:
         assert process.wait(LIMIT_S) == 0
 
 
-def said(*messages: dict[str, object]) -> str:
+def wire_lines(*messages: dict[str, object]) -> str:
     return "".join(json.dumps(message) + "\n" for message in messages)
 
 
 def join_and_ask(job: str) -> str:
     join = {"type": "join", "job": job, "rank": 0, "pid": 1}
-    return said(join, {"type": "ask", "stage": 1, "tokens": ["cpu"]})
+    return wire_lines(join, {"type": "ask", "stage": 1, "tokens": ["cpu"]})
 
 
 def test_a_user_joins_as_a_job_of_its_own(coordinator: str) -> None:
@@ -71,7 +71,7 @@ def test_a_user_joins_as_nobody_else(coordinator: str, job: str) -> None:
 
 
 def test_only_the_service_looks_at_all_members(coordinator: str) -> None:
-    look = said({"type": "look"})
+    look = wire_lines({"type": "look"})
 
     assert python_as(ANN, SAY, coordinator, look) == "hung up\n"
     assert json.loads(python_as(0, SAY, coordinator, look).splitlines()[0])["type"] == "seen"

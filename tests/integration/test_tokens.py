@@ -109,7 +109,7 @@ def member(
     return ranks.start(turns, 1, env, str(folder / name), steps, io_s, gpu_s, die_at, hold)
 
 
-def told(folder: Path, name: str) -> list[dict[str, Any]]:
+def notes_of(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
@@ -118,7 +118,7 @@ def overlaps(folder: Path, names: list[str], token: str) -> int:
     stages = sorted(
         (note["began"], note["ended"])
         for name in names
-        for note in told(folder, name)
+        for note in notes_of(folder, name)
         if token in note.get("tokens", ())
     )
     return sum(later[0] < earlier[1] for earlier, later in itertools.pairwise(stages))
@@ -135,7 +135,9 @@ def test_no_two_processes_hold_a_token_and_different_tokens_overlap(
     assert codes == [0, 0, 0]
     assert overlaps(tmp_path, names, "gpu:0") == 0
     assert overlaps(tmp_path, names, "io") == 0
-    stages = {name: [note for note in told(tmp_path, name) if "tokens" in note] for name in names}
+    stages = {
+        name: [note for note in notes_of(tmp_path, name) if "tokens" in note] for name in names
+    }
     beside = [
         (mine["tokens"], other["tokens"])
         for a, b in itertools.combinations(names, 2)
@@ -168,7 +170,7 @@ def test_turns_change_only_when_the_device_is_done_with_the_last_stage(
     watcher.join()
 
     assert turned >= freed[0]
-    assert [len(one.looks()) for one in (node, other)] == [1, 2]  # the last has no job
+    assert [len(server.looks()) for server in (node, other)] == [1, 2]  # the last has no job
     assert tokens.lost == 0
     tokens.change_turns(Turns(""))
     assert tokens.acquire("gpu:0") == 0.0
@@ -183,7 +185,7 @@ def test_a_killed_holder_frees_its_tokens_at_once(node: Node, tmp_path: Path) ->
     codes = ranks.finish([*doomed, *other])
 
     assert codes == [-9, 0]
-    waits = [note for note in told(tmp_path, "other") if "tokens" in note]
+    waits = [note for note in notes_of(tmp_path, "other") if "tokens" in note]
     longest = max(b["began"] - a["ended"] for a, b in itertools.pairwise(waits))
     assert longest < LEASE_S + LEAST_S, "the lease's end was not waited for"
     assert node.looks()[-1].values["members"] == 0
@@ -194,7 +196,7 @@ def test_training_outlives_the_coordinator_and_finds_the_next_one(
 ) -> None:
     names = ["a", "b"]
     processes = [p for name in names for p in member(node, tmp_path, name, steps=250, io_s=0.004)]
-    while min(len(told(tmp_path, n)) if (tmp_path / n).exists() else 0 for n in names) < 10:
+    while min(len(notes_of(tmp_path, n)) if (tmp_path / n).exists() else 0 for n in names) < 10:
         time.sleep(0.01)
     node.kill()
     time.sleep(0.2)
@@ -204,11 +206,11 @@ def test_training_outlives_the_coordinator_and_finds_the_next_one(
 
     assert codes == [0, 0]
     for name in names:
-        on = [note["on"] for note in told(tmp_path, name) if "on" in note]
+        on = [note["on"] for note in notes_of(tmp_path, name) if "on" in note]
         assert on[0]
         assert not all(on)
         assert on[-1], "it came back"
-        assert told(tmp_path, name)[-1] == {"done": True, "lost": 1}
+        assert notes_of(tmp_path, name)[-1] == {"done": True, "lost": 1}
 
 
 def test_gangs_that_want_several_gpus_do_not_deadlock(node: Node, tmp_path: Path) -> None:
@@ -241,7 +243,7 @@ def test_every_discipline_lets_all_finish(node: Node, tmp_path: Path) -> None:
 def test_a_holder_that_stands_still_is_passed_by(node: Node, tmp_path: Path) -> None:
     stuck = member(node, tmp_path, "stuck", steps=500, gpu_s=0.02)
     other = member(node, tmp_path, "other", steps=60)
-    while not (tmp_path / "other").exists() or len(told(tmp_path, "other")) < 8:
+    while not (tmp_path / "other").exists() or len(notes_of(tmp_path, "other")) < 8:
         time.sleep(0.005)
     pid = stuck[0].pid
     assert pid is not None

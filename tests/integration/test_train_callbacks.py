@@ -214,9 +214,9 @@ def test_checkpoints_that_nobody_labelled_are_not_taken_for_the_jobs_own(tmp_pat
 def test_rates_and_losses_of_a_disturbed_training_are_the_undisturbed_ones(
     name: str, tmp_path: Path
 ) -> None:
-    found = elastic_training.compare(name, tmp_path, resizes=3, kills=1)
+    comparison = elastic_training.compare(name, tmp_path, resizes=3, kills=1)
 
-    low, high = found["loss_seeds"]
-    assert found["steps_again"] > 0
-    assert found["rates_differ"] == 0
-    assert abs(found["loss_disturbed"] - found["loss_undisturbed"]) <= high - low
+    low, high = comparison["loss_seeds"]
+    assert comparison["steps_again"] > 0
+    assert comparison["rates_differ"] == 0
+    assert abs(comparison["loss_disturbed"] - comparison["loss_undisturbed"]) <= high - low

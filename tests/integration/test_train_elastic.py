@@ -30,14 +30,14 @@ def run(folder: Path, attempt: int, size: int, **options: Any) -> list[int | Non
     return ranks.finish(ranks.start(script, size, weft_env(folder, attempt)))
 
 
-def each_id_once(told: Notes, epochs: int, samples: int = SAMPLES) -> None:
+def each_id_once(seen: Notes, epochs: int, samples: int = SAMPLES) -> None:
     for epoch in range(epochs):
-        counts = Counter(at for note in told if note.get("epoch") == epoch for at in note["ids"])
+        counts = Counter(at for note in seen if note.get("epoch") == epoch for at in note["ids"])
         assert counts == Counter(range(samples)), f"epoch {epoch}"
 
 
-def final(told: Notes) -> float:
-    return float(next(note["final"] for note in told if "final" in note))
+def final(seen: Notes) -> float:
+    return float(next(note["final"] for note in seen if "final" in note))
 
 
 def test_one_rank_then_four_then_two_sees_every_sample_once_an_epoch(tmp_path: Path) -> None:
@@ -51,24 +51,24 @@ def test_one_rank_then_four_then_two_sees_every_sample_once_an_epoch(tmp_path: P
     codes += run(moved, 3, 2, batch=32)
 
     assert codes == [0] * 8
-    told = notes(moved, "seen")
-    each_id_once(told, epochs=4)
-    sizes = [note["size"] for note in sorted(steps(told), key=lambda note: note["step"])]
+    seen = notes(moved, "seen")
+    each_id_once(seen, epochs=4)
+    sizes = [note["size"] for note in sorted(steps(seen), key=lambda note: note["step"])]
     assert Counter(sizes).keys() == {1, 2, 4}
     assert sizes == sorted(sizes, key=[1, 4, 2].index)
-    rates = {note["epoch"]: note["lr"] for note in steps(told)}
+    rates = {note["epoch"]: note["lr"] for note in steps(seen)}
     assert rates == {0: 0.02, 1: 0.02, 2: 0.01, 3: 0.01}
     # Batch norms over the few samples of each of four ranks cost a little; four all along, 0.13.
-    assert final(told) == pytest.approx(final(notes(calm, "seen")), abs=0.05)
-    assert mean_loss(told, 3) < 0.75 * mean_loss(told, 0)
+    assert final(seen) == pytest.approx(final(notes(calm, "seen")), abs=0.05)
+    assert mean_loss(seen, 3) < 0.75 * mean_loss(seen, 0)
 
 
-def steps(told: Notes) -> Notes:
-    return [note for note in told if "ids" in note]
+def steps(seen: Notes) -> Notes:
+    return [note for note in seen if "ids" in note]
 
 
-def mean_loss(told: Notes, epoch: int) -> float:
-    losses = [note["loss"] for note in steps(told) if note["epoch"] == epoch]
+def mean_loss(seen: Notes, epoch: int) -> float:
+    losses = [note["loss"] for note in steps(seen) if note["epoch"] == epoch]
     return float(sum(losses) / len(losses))
 
 

@@ -25,7 +25,7 @@ def look(folder: str, as_view: bool) -> None:
     watched.every = 2
     seen = DistributedDataParallel(model, gradient_as_bucket_view=as_view)
     sample = torch.tensor([[2.0, 0.0], [0.0, 4.0]][gang.rank])
-    found = []
+    norms_seen = []
     for step in range(3):
         watched.begin(step)
         with seen.no_sync():
@@ -41,9 +41,9 @@ def look(folder: str, as_view: bool) -> None:
         assert model.weight.grad.tolist() == [[1.0, 2.0]]
         model.weight.grad = None
         norms = watched.take()
-        found.append(None if norms is None else [norms.few_sqr, norms.many_sqr])
+        norms_seen.append(None if norms is None else [norms.few_sqr, norms.many_sqr])
         assert (watched.ready is not None) == watched.measuring
-    (Path(folder) / f"{os.environ['RANK']}.json").write_text(json.dumps(found))
+    (Path(folder) / f"{os.environ['RANK']}.json").write_text(json.dumps(norms_seen))
     gang.leave()
 
 
@@ -62,15 +62,15 @@ def test_own_gradients_are_measured_before_and_the_mean_after_averaging(
 def average(folder: str) -> None:
     """A gradient of every rank, of one rank, of none, and of another type."""
     gang = Gang(Environment.read(), "cpu")
-    every, one, none = (torch.nn.Parameter(torch.zeros(2)) for _ in range(3))
+    every, sparse, none = (torch.nn.Parameter(torch.zeros(2)) for _ in range(3))
     wide = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
     every.grad = torch.full((2,), 2.0 + 2.0 * gang.rank)
     wide.grad = torch.full((3,), 4.0 * gang.rank, dtype=torch.float64)
     if gang.rank == 0:
-        one.grad = torch.tensor([8.0, 0.0])
-    gang.average([every, wide, one, none])
-    found = [None if p.grad is None else p.grad.tolist() for p in (every, wide, one, none)]
-    (Path(folder) / f"{gang.rank}.json").write_text(json.dumps(found))
+        sparse.grad = torch.tensor([8.0, 0.0])
+    gang.average([every, wide, sparse, none])
+    gradients = [None if p.grad is None else p.grad.tolist() for p in (every, wide, sparse, none)]
+    (Path(folder) / f"{gang.rank}.json").write_text(json.dumps(gradients))
     gang.leave()
 
 

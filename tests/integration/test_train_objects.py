@@ -20,10 +20,10 @@ def test_a_stopped_training_goes_on_with_more_ranks_from_the_store(tmp_path: Pat
         for attempt, (size, term_at) in enumerate(((1, 40), (1, 75), (2, 0)), start=1):
             here = tmp_path / f"node-{attempt}"
             here.mkdir()
-            told = {"WEFT_JOB": "line", "WEFT_ATTEMPT": str(attempt), "TMPDIR": str(here)}
-            told |= {"WEFT_CHECKPOINTS": "s3://kept/run", **variables}
+            env = {"WEFT_JOB": "line", "WEFT_ATTEMPT": str(attempt), "TMPDIR": str(here)}
+            env |= {"WEFT_CHECKPOINTS": "s3://kept/run", **variables}
             script = functools.partial(train, str(tmp_path / "seen"), batch=32, term_at=term_at)
-            codes += ranks.finish(ranks.start(script, size, told))
+            codes += ranks.finish(ranks.start(script, size, env))
             assert not list(here.iterdir())
 
     assert codes == [0] * 4

@@ -54,15 +54,15 @@ class Node:
     def _judge(self) -> None:
         if self.trial is None:
             return
-        one, other = self.trial
+        first, other = self.trial
         self.trial = None
-        if one not in self.left or other not in self.left:
+        if first not in self.left or other not in self.left:
             return
-        if sum(self.speeds(one, other)) > 1.0 + 1e-9:
-            self.kept.append((one, other))
+        if sum(self.speeds(first, other)) > 1.0 + 1e-9:
+            self.kept.append((first, other))
         else:
-            del self.mates[one], self.mates[other]
-            self.failed.add(frozenset((one, other)))
+            del self.mates[first], self.mates[other]
+            self.failed.add(frozenset((first, other)))
 
     def _choose(self, over: bool) -> bool:
         if self._load() > self.gpus and over:
@@ -102,12 +102,12 @@ class Node:
             (n for n in self.left if n not in self.mates and self.use[n] < 0.99),
             key=lambda n: self.use[n],
         )
-        for i, one in enumerate(alone):
+        for i, first in enumerate(alone):
             for other in alone[i + 1 :]:
-                same = self.size[one] == self.size[other]
-                if same and frozenset((one, other)) not in self.failed:
-                    self.mates[one], self.mates[other] = other, one
-                    self.trial = (one, other)
+                same = self.size[first] == self.size[other]
+                if same and frozenset((first, other)) not in self.failed:
+                    self.mates[first], self.mates[other] = other, first
+                    self.trial = (first, other)
                     return
 
     def _rates(self) -> dict[str, float]:

@@ -63,7 +63,7 @@ def _choose(
     for i, group in enumerate(on):
         if not group:
             return i
-    found: list[tuple[float, int, int]] = []
+    options: list[tuple[float, int, int]] = []
     for i, group in enumerate(on):
         memory = sum(j.mem_gb for j in group)
         idle = 1.0
@@ -73,5 +73,5 @@ def _choose(
         if len(group) >= most or memory + job.mem_gb > device_gb or full:
             continue
         slowed = sum(1.0 / s - 1.0 for s in speeds([j.model for j in (*group, job)]))
-        found.append((slowed, len(group), i))
-    return min(found)[2] if found else None
+        options.append((slowed, len(group), i))
+    return min(options)[2] if options else None

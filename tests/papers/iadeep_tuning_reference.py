@@ -98,10 +98,10 @@ def simulate_pair(
     """When each of two jobs ends; the first arrives first and is still there."""
     first, second = jobs
     measured = settings_measured(jobs, device_gb, probes, patience)
-    best = min(measured, key=lambda one: _degradation(jobs, one))
+    best = min(measured, key=lambda candidate: _degradation(jobs, candidate))
     left = [first.seconds - (second.at - first.at), second.seconds]
     now = second.at
-    for setting, lasts in [*((one, probe_s) for one in measured), (best, float("inf"))]:
+    for setting, lasts in [*((probed, probe_s) for probed in measured), (best, float("inf"))]:
         rates = speeds(jobs, setting)
         over = [rest / rate for rest, rate in zip(left, rates, strict=True)]
         until = min(*over, lasts)

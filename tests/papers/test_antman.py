@@ -70,7 +70,7 @@ def test_a_dial_remembers_what_was_too_much_until_the_jobs_above_change() -> Non
     assert dial_under(dial, (), 20.0).share == 1.0
 
 
-def test_opportunistic_jobs_get_what_guaranteed_ones_leave() -> None:
+def test_an_opportunistic_job_runs_in_the_gaps_of_guaranteed_ones() -> None:
     bert = 163 / 190
 
     assert paced_speed(1.0, 113 / 921, bert) == 1.0
@@ -83,7 +83,7 @@ def test_asking_beyond_the_gaps_is_felt_above() -> None:
     assert guarded_speed(0.9, 0.2) == pytest.approx(0.99 / 1.1)
 
 
-def one(name: str, profile: Profile, tier: model.Tier, share: float = 1.0) -> Resident:
+def resident(name: str, profile: Profile, tier: model.Tier, share: float = 1.0) -> Resident:
     sharing = model.Sharing(share=share, tier=tier, discipline=model.Discipline.PACED)
     on = model.Allocation((model.Slice(model.NodeId("n"), (0,)),), sharing)
     return Resident(model.Job(model.JobId(name), model=profile.tag), on, "v100")
@@ -92,7 +92,7 @@ def one(name: str, profile: Profile, tier: model.Tier, share: float = 1.0) -> Re
 def test_a_job_that_is_paced_alone_keeps_to_its_share_and_spilled_memory_costs() -> None:
     heavy = Profile(mem_gb=10.0)
     coupling = Colocated(lambda _: heavy)
-    alone = one("a", heavy, model.Tier.OPPORTUNISTIC, 0.5)
+    alone = resident("a", heavy, model.Tier.OPPORTUNISTIC, 0.5)
     capped = replace(alone.on, sharing=replace(alone.on.sharing, gpu_mem_gb=5.0))
     spilled = alone._replace(on=capped)
 
@@ -127,7 +127,7 @@ def test_iteration_times_above_a_guaranteed_job(op: str, rg: str, seconds: float
 def test_two_opportunistic_jobs_take_twice_as_long_in_muris_model() -> None:
     profiles = {"bert": Profile(*BERT, tag="bert"), "gpt2": Profile(*GPT2, tag="gpt2")}
     coupling = Colocated(lambda job: profiles[job.model], gaps=True)
-    pair = [one(name, profiles[name], model.Tier.OPPORTUNISTIC) for name in ("bert", "gpt2")]
+    pair = [resident(name, profiles[name], model.Tier.OPPORTUNISTIC) for name in ("bert", "gpt2")]
 
     assert 0.190 * ALONE / coupling.speed(pair[0], pair[1:]) == pytest.approx(0.3857)
 

@@ -48,16 +48,17 @@ def test_the_mean_of_who_finished_in_time_is_found_out(data: Path, tmp_path: Pat
     with path.open("w") as file:
         write_stretches(result, "fcfs", file)
 
-    found = {finding.check: finding for finding in verify(read_runs(path))}
+    findings = {finding.check: finding for finding in verify(read_runs(path))}
 
     assert (len(result.jct_s), len(result.tasks)) == (590, 1938)
-    assert [name for name in found if found[name].level is Level.WRONG] == ["all jobs"]
+    assert [name for name in findings if findings[name].level is Level.WRONG] == ["all jobs"]
     assert (
-        found["all jobs"].text == "1348 of 1938 jobs have no end, and the file does not mention it"
+        findings["all jobs"].text
+        == "1348 of 1938 jobs have no end, and the file does not mention it"
     )
     means = "of the finished alone: 83192 s; with the others it is at least 516474 s"
-    assert found["mean"].text == means
-    assert found["capacity"].text == "never above 1,280 GPUs"
+    assert findings["mean"].text == means
+    assert findings["capacity"].text == "never above 1,280 GPUs"
 
 
 def test_progress_counts_from_all_the_time_a_job_ran() -> None:

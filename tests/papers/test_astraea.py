@@ -140,9 +140,9 @@ def test_the_chance_to_end_is_among_jobs_that_took_at_least_as_long() -> None:
 def test_the_reward_is_for_each_gpu_and_by_jobs_of_the_same_size_if_they_are_enough() -> None:
     lengths = {1.0: dict.fromkeys(range(5), 2), 4.0: {0: 10}}
 
-    found = reward(np.array([0.0, 0.0]), np.array([1.0, 4.0]), 900.0, lengths)
+    rewards = reward(np.array([0.0, 0.0]), np.array([1.0, 4.0]), 900.0, lengths)
 
-    assert found.tolist() == pytest.approx([0.2, 12 / 20 / 4])
+    assert rewards.tolist() == pytest.approx([0.2, 12 / 20 / 4])
 
 
 def test_hours_are_counted_apart_and_forgotten_after_a_day() -> None:
@@ -184,6 +184,58 @@ def test_times_that_mean_nothing_are_refused(field: dict[str, Any]) -> None:
         Astraea(**field)
 
 
+# ---- the paper's reward decides
+
+
+@pytest.mark.parametrize(
+    ("served", "first"),
+    [
+        *(((0.1, 0.46), "b"), ((0.1, 0.48), "a"), ((0.48, 0.81), "b"), ((0.48, 0.82), "a")),
+        *(((0.82, 1.22), "b"), ((0.82, 1.23), "a"), ((1.23, 2.11), "b"), ((1.23, 2.12), "a")),
+    ],
+)
+def test_who_is_nearer_to_its_end_goes_first_in_a_class_and_who_is_served_less_before_it(
+    served: tuple[float, float], first: str
+) -> None:
+    # On 8 GPUs for one of two jobs of 8: of those of its length one in ten ends in a's next lease,
+    # half in b's, which has run twice as long. a was always served less.
+    jobs = [Job(JobId(name), 0.0, Demand(8), tenant="u") for name in "ab"]
+    policy = Astraea(order="reward")
+    kept = policy.decide(view_of(8, *jobs)).memory
+    assert isinstance(kept, Accounts)
+    seconds = np.array([900.0, 1800.0])
+    view = ran(view_of(8, *jobs), now=9000.0, a=900.0, b=1800.0)
+    rows = replace(kept.rows, deserved=8.0 * seconds / np.array(served), running=np.zeros(2, bool))
+    lengths = {8.0: {0: 10, 1: 1, 2: 5, 3: 2, 4: 2}}
+
+    plan = policy.decide(
+        replace(view, memory=replace(kept, at=9000.0, due=9000.0, rows=rows, lengths=lengths))
+    )
+
+    assert {job for job, on in plan.changes.items() if on} == {first}
+
+
+@pytest.mark.parametrize(
+    ("single", "first"),
+    [
+        (dict.fromkeys(range(5), 2), "one"),  # 0.2 a GPU against 12 / 20 / 4 = 0.15
+        ({0: 1, 1: 1, 2: 2, 3: 2, 4: 4}, "four"),  # 0.1 against 11 / 20 / 4 = 0.1375
+        ({0: 1, 1: 1, 2: 8, 3: 10}, "one"),  # four lengths say too little: 11 / 30 for both
+    ],
+)
+def test_the_job_with_the_greater_reward_for_a_gpu_starts(
+    single: dict[int, int], first: str
+) -> None:
+    jobs = [Job(JobId(name), 0.0, Demand(n), tenant="u") for name, n in (("one", 1), ("four", 4))]
+    policy = Astraea(order="reward")
+    lengths = {1.0: single, 4.0: {0: 10}}
+    view = replace(view_of(4, *jobs), memory=Accounts(0.0, lengths=lengths))
+
+    plan = policy.decide(view)
+
+    assert {job for job, on in plan.changes.items() if on} == {first}
+
+
 # ---- what always holds
 
 
@@ -196,8 +248,8 @@ parties = st.lists(
 
 
 @given(st.integers(0, 40), parties)
-def test_no_more_is_granted_than_is_free(free: int, found: list[tuple[Any, ...]]) -> None:
-    tenants = [Tenant(str(i), *rest) for i, rest in enumerate(found)]
+def test_no_more_is_granted_than_is_free(free: int, drawn: list[tuple[Any, ...]]) -> None:
+    tenants = [Tenant(str(i), *rest) for i, rest in enumerate(drawn)]
     before = sum(tenant.used for tenant in tenants)
 
     allowed, grants = grant_quotas(float(free), tenants, 900.0, 0.2)
@@ -209,11 +261,11 @@ def test_no_more_is_granted_than_is_free(free: int, found: list[tuple[Any, ...]]
 
 @given(st.integers(0, 40), parties)
 def test_the_order_of_tenants_matters_for_ties_alone(
-    free: int, found: list[tuple[Any, ...]]
+    free: int, drawn: list[tuple[Any, ...]]
 ) -> None:
     distinct = [
         (quota, used, had + i, due + 1e6 + 7 * i, wants)
-        for i, (quota, used, had, due, wants) in enumerate(found)
+        for i, (quota, used, had, due, wants) in enumerate(drawn)
     ]
 
     def granted(order: list[int]) -> dict[str, float]:
@@ -222,7 +274,7 @@ def test_the_order_of_tenants_matters_for_ties_alone(
 
     whole = list(range(len(distinct)))
     forth = granted(whole)
-    ratios = [Tenant("", *one).ratio for one in distinct]
+    ratios = [Tenant("", *fields).ratio for fields in distinct]
     if len(set(ratios)) == len(ratios):
         assert granted(whole[::-1]) == forth
 
@@ -281,7 +333,7 @@ def drawn(seed: int, jobs: int = 60) -> tuple[Any, ...]:
 def long_term(outcome: Outcome, rows: tuple[Any, ...], gpus: int) -> list[float]:
     """Work over what each job deserved: an equal part of its tenant's quota."""
     quota = gpus / len({tenant for _, tenant, _, _, _ in rows})
-    found = []
+    ratios = []
     for i, (_, tenant, size, at, length) in enumerate(rows):
         times = sorted({*outcome.per_job.end_s, *outcome.per_job.submit_s})
         deserved = 0.0
@@ -293,9 +345,9 @@ def long_term(outcome: Outcome, rows: tuple[Any, ...], gpus: int) -> list[float]
             ]
             if i in there:
                 deserved += (end - begin) * min(size, quota / len(there))
-        found.append(size * length / deserved)
+        ratios.append(size * length / deserved)
         assert at <= outcome.per_job.end_s[i]
-    return found
+    return ratios
 
 
 def ran(view: View, now: float, **seconds: float) -> View:
@@ -339,7 +391,7 @@ def test_who_waits_for_the_threshold_goes_before_the_less_served(
 def test_of_tenants_that_hold_nothing_the_one_that_had_less_is_next() -> None:
     tenants = [Tenant("a", 0.5, 0.0, 900.0, 900.0, [1.0]), Tenant("b", 0.5, 0.0, 0.0, 900.0, [1.0])]
 
-    assert [one.tenant for one in grant_quotas(1.0, tenants, 300.0, 0.2)[1]] == ["a"]
-    assert [one.tenant for one in grant_quotas(1.0, tenants, 300.0, 0.2, in_order=False)[1]] == [
-        "b"
-    ]
+    assert [grant.tenant for grant in grant_quotas(1.0, tenants, 300.0, 0.2)[1]] == ["a"]
+    assert [
+        grant.tenant for grant in grant_quotas(1.0, tenants, 300.0, 0.2, in_order=False)[1]
+    ] == ["b"]

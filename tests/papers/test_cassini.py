@@ -21,12 +21,12 @@ def circle(period_ms: float, *arcs: tuple[float, float, float]) -> Circle:
 def test_two_equal_jobs_with_half_duty_interleave_completely() -> None:
     jobs = (circle(200, (100, 200, 40)), circle(200, (100, 200, 40)))
 
-    found = fit_link(jobs, 50.0)
+    fit = fit_link(jobs, 50.0)
 
-    assert found.unshifted == pytest.approx(0.70)
-    assert found.score == pytest.approx(1.0)
+    assert fit.unshifted == pytest.approx(0.70)
+    assert fit.score == pytest.approx(1.0)
     # The smallest shift that removes every overlap is the one that leaves none at all.
-    assert found.shifts_s == pytest.approx((0.0, 0.100))
+    assert fit.shifts_s == pytest.approx((0.0, 0.100))
 
 
 @pytest.mark.parametrize(("samples", "score"), [(360, 0.92), (72, 0.9222)])
@@ -35,43 +35,43 @@ def test_two_jobs_that_want_more_than_the_circle_overlap_by_a_tenth(
 ) -> None:
     jobs = (circle(100, (40, 100, 45)), circle(100, (50, 100, 45)))
 
-    found = fit_link(jobs, 50.0, samples)
+    fit = fit_link(jobs, 50.0, samples)
 
-    assert found.unshifted == pytest.approx(0.60, abs=0.003)
-    assert found.score == pytest.approx(score, abs=1e-4)
+    assert fit.unshifted == pytest.approx(0.60, abs=0.003)
+    assert fit.score == pytest.approx(score, abs=1e-4)
     if samples == 360:
-        assert score_link(jobs, (0.0, 0.040), 50.0, samples) == pytest.approx(found.score)
+        assert score_link(jobs, (0.0, 0.040), 50.0, samples) == pytest.approx(fit.score)
 
 
 def test_no_rotation_helps_where_the_repeats_always_meet() -> None:
     jobs = (circle(40, (20, 40, 40)), circle(60, (30, 60, 40)))
 
-    found = fit_link(jobs, 50.0, 120)
+    fit = fit_link(jobs, 50.0, 120)
     scores = [score_link(jobs, (0.0, at / 1e3), 50.0, 120) for at in range(60)]
 
     assert measure_circle([0.040, 0.060]) == pytest.approx(0.120)
-    assert found.score == pytest.approx(0.85)
+    assert fit.score == pytest.approx(0.85)
     assert scores == pytest.approx([0.85] * 60)
 
 
 def test_short_phases_of_different_periods_meet_half_as_often() -> None:
     jobs = (circle(40, (0, 10, 40)), circle(60, (0, 15, 40)))
 
-    found = fit_link(jobs, 50.0, 120)
+    fit = fit_link(jobs, 50.0, 120)
 
-    assert found.unshifted == pytest.approx(0.95)
-    assert found.score == pytest.approx(0.975)
-    assert found.shifts_s == pytest.approx((0.0, 0.005))
+    assert fit.unshifted == pytest.approx(0.95)
+    assert fit.score == pytest.approx(0.975)
+    assert fit.shifts_s == pytest.approx((0.0, 0.005))
 
 
 def test_three_jobs_find_room_for_each_other() -> None:
     jobs = (circle(100, (0, 30, 40)), circle(100, (0, 30, 40)), circle(50, (0, 20, 25)))
 
-    found = fit_link(jobs, 50.0, 100)
+    fit = fit_link(jobs, 50.0, 100)
 
-    assert found.unshifted == pytest.approx(0.72)
-    assert found.score == pytest.approx(1.0)
-    assert score_link(jobs, found.shifts_s, 50.0, 100) == pytest.approx(1.0)
+    assert fit.unshifted == pytest.approx(0.72)
+    assert fit.score == pytest.approx(1.0)
+    assert score_link(jobs, fit.shifts_s, 50.0, 100) == pytest.approx(1.0)
     assert score_link(jobs, (0.0, 0.050, 0.030), 50.0, 100) == pytest.approx(1.0)
 
 
@@ -104,8 +104,8 @@ def test_two_jobs_on_one_link_lose_by_chance_and_hardly_with_shifts() -> None:
 
     assert alone == pytest.approx([1000.0], rel=0.01)
     # They overlap a quarter of the time on average: 8 Gbit/s of 50 too many then.
-    assert all(1.08 < one / 1000.0 < 1.2 for one in by_chance)
-    assert all(one / 1000.0 < 1.025 for one in shifted)
+    assert all(1.08 < iteration_ms / 1000.0 < 1.2 for iteration_ms in by_chance)
+    assert all(iteration_ms / 1000.0 < 1.025 for iteration_ms in shifted)
 
 
 def test_without_a_network_the_same_jobs_end_as_under_the_host() -> None:

@@ -10,7 +10,9 @@ from benchmarks.interference_cpu_errors import errors
 
 @pytest.mark.parametrize("discipline", ["timeslicing", "mps"])
 def test_a_job_that_tells_its_cpu_stage_is_predicted_as_measured(discipline: str) -> None:
-    told, shipped = (statistics.median(errors(discipline, told=it)) for it in (True, False))
+    with_stage, shipped = (
+        statistics.median(errors(discipline, with_stage=it)) for it in (True, False)
+    )
 
-    assert told < 0.08
-    assert told < 0.5 * shipped
+    assert with_stage < 0.08
+    assert with_stage < 0.5 * shipped

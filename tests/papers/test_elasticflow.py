@@ -34,7 +34,7 @@ def test_three_jobs_of_which_two_fit() -> None:
 
     plan = ElasticFlow(restarts=0).decide(view)
 
-    assert {one: on.gpus for one, on in view.after(plan).items()} == {"a": 4, "b": 4}
+    assert {name: on.gpus for name, on in view.after(plan).items()} == {"a": 4, "b": 4}
     assert set(plan.rejected) == {"c"}
     assert "not before" in plan.rejected[JobId("c")]
     assert "with 4 more GPUs" in plan.rejected[JobId("c")]

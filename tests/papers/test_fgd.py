@@ -27,8 +27,8 @@ def test_the_authors_cases_come_out_alike(data: Path) -> None:
 
     for case in known["fragmentation"]:
         left = [part / 1000.0 for part in case["gpu_left"]]
-        found = fragmented(left, case["cpu_left"] / 1000.0, case["gpu_type"], classes)
-        assert 1000.0 * found == pytest.approx(case["expected"], abs=0.01)
+        fragments = fragmented(left, case["cpu_left"] / 1000.0, case["gpu_type"], classes)
+        assert 1000.0 * fragments == pytest.approx(case["expected"], abs=0.01)
 
     first = known["fragmentation"][0]
     left = [part / 1000.0 for part in first["gpu_left"]]

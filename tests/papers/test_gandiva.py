@@ -186,15 +186,15 @@ def test_the_least_busy_jobs_are_packed_first() -> None:
 
 
 @given(st.floats(0.1, 1.0), st.floats(0.1, 1.0))
-def test_a_pair_that_gains_nothing_never_stays_together(one: float, other: float) -> None:
+def test_a_pair_that_gains_nothing_never_stays_together(first: float, other: float) -> None:
     def speeds(group: Sequence[Profile]) -> list[float]:
-        return [one if p.tag == "a" else other for p in group]
+        return [first if p.tag == "a" else other for p in group]
 
     work = [(job(n, model=n, hints=SMALL), 400.0) for n in "ab"]
     done = together(Gandiva(hand_over=0.0), work, "1x1:v100", Colocated(profile_of, speeds))
 
     shared = max((r.end for r in done.physics.runs if r.on.sharing.share == 0.5), default=0.0)
-    if one + other <= 1.0:
+    if first + other <= 1.0:
         assert shared <= 60.0
 
 
@@ -204,23 +204,23 @@ def test_a_pair_that_gains_nothing_never_stays_together(one: float, other: float
 def homes(view: View, sizes: Sequence[int], limit: float = 2.0) -> list[str | None]:
     """Where jobs of these sizes go, one after the other."""
     book = Occupancy(view, GandivaMemory())
-    found: list[str | None] = []
+    nodes: list[str | None] = []
     for i, _ in enumerate(sizes):
         home = place(book, view.job(i), limit)
-        found.append(None if home is None else ",".join(home))
+        nodes.append(None if home is None else ",".join(home))
         if home is not None:
             book.settle(view.job(i).id, home)
-    return found
+    return nodes
 
 
 def test_affinity_placement_of_the_worked_example() -> None:
     sizes = [1, 2, 1, 2, 4, 2, 1]
     view = view_of("3x4:v100", *((f"j{i}", g, 60.0) for i, g in enumerate(sizes)))
 
-    found = homes(view, sizes)
+    chosen = homes(view, sizes)
 
     n1, n2, n3 = "v100-0", "v100-1", "v100-2"
-    assert found == [n1, n2, n1, n2, n3, n1, n1]
+    assert chosen == [n1, n2, n1, n2, n3, n1, n1]
 
 
 def test_a_node_promises_at_most_its_limit_and_the_rest_queues() -> None:
@@ -374,5 +374,5 @@ def test_packing_and_turns_end_every_job_as_in_an_independent_simulation(seed: i
     policy = Gandiva(limit=20, hand_over=0.0, migrate=False)
     done = together(policy, work, f"1x{gpus}:v100", Colocated(profile_of, speeds))
 
-    reference = Node(gpus, jobs, lambda one, other: (gain[one], gain[other]))
+    reference = Node(gpus, jobs, lambda first, other: (gain[first], gain[other]))
     assert done.end == pytest.approx(reference.run())

@@ -127,9 +127,9 @@ def test_a_newcomer_goes_to_the_least_loaded_server() -> None:
 def test_nobody_is_entitled_to_more_than_it_can_use(
     room: int, weights: tuple[int, ...], demands: tuple[int, ...], given: tuple[float, ...]
 ) -> None:
-    found = share_fairly(room, np.array(weights, float), np.array(demands, float))
+    shares = share_fairly(room, np.array(weights, float), np.array(demands, float))
 
-    assert found.tolist() == pytest.approx(given)
+    assert shares.tolist() == pytest.approx(given)
 
 
 @pytest.mark.parametrize(

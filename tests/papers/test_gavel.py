@@ -567,13 +567,13 @@ def test_the_authors_makespan_is_within_five_percent_above_the_least() -> None:
 
 def test_the_authors_makespan_is_a_time_that_their_bisection_asks_for() -> None:
     # From 100 and a million seconds, until they are within five per cent.
-    best = makespan(one := problem(((1.0,),), (1,), steps=(5000.0,))).value
+    best = makespan(single := problem(((1.0,),), (1,), steps=(5000.0,))).value
     low, high = 100.0, 1e6
     while 1.05 * low < high:
         middle = (low + high) / 2.0
         low, high = (low, middle) if middle >= best else (middle, high)
 
-    assert bisect_makespan(replace(one, interior=True)).value == pytest.approx(high, rel=1e-12)
+    assert bisect_makespan(replace(single, interior=True)).value == pytest.approx(high, rel=1e-12)
 
 
 def test_the_authors_makespan_gives_short_jobs_a_share_from_the_middle() -> None:

@@ -43,7 +43,7 @@ def by_use(group: Sequence[Profile]) -> list[float]:
 
 def draw_pair(seed: int) -> tuple[list[str], list[Trainer]]:
     rng = np.random.default_rng(seed)
-    models = [str(one) for one in rng.choice(sorted(KNOWN), size=2, replace=False)]
+    models = [str(name) for name in rng.choice(sorted(KNOWN), size=2, replace=False)]
     arrivals = (0.0, float(rng.integers(10, 100)))
     lengths = rng.uniform((150.0, 20.0), 900.0)
     jobs = [
@@ -102,7 +102,7 @@ def test_real_jobs_are_tuned_once_they_have_told_of_their_batches() -> None:
             scheduler.step(float(second), [Reported(job.id, 1, report)])
         scheduler.step(float(second), [Woken()])
         held = [on.batch for on in scheduler.state.table.allocations if on is not None]
-        sizes.add(tuple(one.per_gpu for one in held if one is not None))
+        sizes.add(tuple(batch.per_gpu for batch in held if batch is not None))
 
     assert len(sizes) > 3
     assert max(size for pair in sizes for size in pair) > 32

@@ -26,12 +26,12 @@ def measured(data: Path) -> Measured:
 def half_error(measured: Measured, discipline: str, seeds: range) -> float:
     """Median over random halves of the median error of per-job rates."""
     fitting = fittings(measured, discipline)["ours"]
-    found = []
+    medians = []
     for seed in seeds:
         kept, rest = halves(measured.pairs[discipline], seed)
         guess = fitting(kept)
-        found.append(statistics.median(errors((pair, guess) for pair in rest)))
-    return statistics.median(found)
+        medians.append(statistics.median(errors((pair, guess) for pair in rest)))
+    return statistics.median(medians)
 
 
 @pytest.mark.parametrize("discipline", ["timeslicing", "mps"])

@@ -62,21 +62,21 @@ def test_measured_averages_give_the_published_labels() -> None:
     def average(model: str, batch: int, amp: int) -> float:
         tags = {t for both in pairs.speeds for t in both}
         (tag,) = [t for t in tags if t.startswith(f"{model}/") and t.endswith(f"/{batch}/{amp}")]
-        found = pairs.average(tag)
-        assert found is not None
-        return found
+        mean = pairs.average(tag)
+        assert mean is not None
+        return mean
 
     assert average("DCGAN", 128, 0) == pytest.approx(0.826, abs=5e-4)
     assert average("EfficientNet", 64, 0) == pytest.approx(0.878, abs=5e-4)
     assert average("PPO", 64, 0) == pytest.approx(1.0, abs=5e-3)
     assert average("ResNet18", 64, 1) == pytest.approx(0.783, abs=5e-4)
-    told = [
+    labels = [
         score(
             Profile(gpu_use=float(r["gpu_util"]) / 100, bandwidth_use=float(r["gmem_util"]) / 100)
         )
         for r in rows
     ]
-    assert np.mean([t == int(r["label"]) for t, r in zip(told, rows, strict=True)]) > 0.8
+    assert np.mean([t == int(r["label"]) for t, r in zip(labels, rows, strict=True)]) > 0.8
 
 
 @pytest.mark.data
@@ -168,8 +168,8 @@ def test_every_submission_is_counted_once() -> None:
 # ---- pairs in time
 
 
-def pair_of(one: float, other: float) -> Colocated:
-    return Colocated(profile_of, Pairs({(RESNET, POINTNET): (one, other)}))
+def pair_of(first: float, other: float) -> Colocated:
+    return Colocated(profile_of, Pairs({(RESNET, POINTNET): (first, other)}))
 
 
 def test_the_worked_pair_ends_when_worked_out_by_hand() -> None:
@@ -189,7 +189,7 @@ def test_the_worked_pair_ends_when_worked_out_by_hand() -> None:
 
 def drawn(seed: int, count: int) -> list[tuple[Job, float]]:
     rng = np.random.default_rng(seed)
-    found, at = [], 0.0
+    jobs, at = [], 0.0
     for i in range(count):
         at += float(rng.exponential(30.0))
         hints = {
@@ -198,8 +198,8 @@ def drawn(seed: int, count: int) -> list[tuple[Job, float]]:
             "gmem_mib": float(rng.uniform(1000, 20000)),
         }
         gpus = int(rng.choice([1, 1, 2, 4, 8, 16]))
-        found.append((job(f"j{i}", gpus, at, hints=hints), float(rng.lognormal(5.5, 1.2))))
-    return found
+        jobs.append((job(f"j{i}", gpus, at, hints=hints), float(rng.lognormal(5.5, 1.2))))
+    return jobs
 
 
 @examples(12)
@@ -208,7 +208,7 @@ def test_pairs_keep_every_rule_and_nobody_is_preempted_in_the_main_cluster(
     seed: int, kind: type[Lucid]
 ) -> None:
     work = drawn(seed, 60)
-    by_seq = [one for one, _ in work]
+    by_seq = [drawn_job for drawn_job, _ in work]
 
     def speeds(group: Sequence[Profile]) -> list[float]:
         return [0.8] * len(group)
@@ -238,24 +238,24 @@ def test_pairs_keep_every_rule_and_nobody_is_preempted_in_the_main_cluster(
     assert max(main.values()) == 1
 
 
-def _touch(one: Run, other: Run) -> bool:
+def _touch(first: Run, other: Run) -> bool:
     def devices(run: Run) -> set[tuple[str, int]]:
         return {(p.node, g) for p in run.on.slices for g in p.gpus}
 
-    return bool(devices(one) & devices(other))
+    return bool(devices(first) & devices(other))
 
 
 def test_without_packing_and_corner_and_with_perfect_estimates_it_is_shortest_service_first() -> (
     None
 ):
     # Everybody is here from the start, so nothing is ever preempted under either policy.
-    work = [(replace(one, submitted=0.0), length) for one, length in drawn(3, 40)]
-    work = [(one, length) for one, length in work if one.demand.gpus <= 8]
+    work = [(replace(drawn_job, submitted=0.0), length) for drawn_job, length in drawn(3, 40)]
+    work = [(drawn_job, length) for drawn_job, length in work if drawn_job.demand.gpus <= 8]
 
     ours = together(AuthorsLucid(packing="off", corner=0), work, "2x8:rtx3090")
 
     order = sorted(work, key=lambda w: w[1] * w[0].demand.gpus)
-    starts = [ours.start[one.id] for one, _ in order]
+    starts = [ours.start[drawn_job.id] for drawn_job, _ in order]
     assert starts == sorted(starts)
 
 
@@ -325,7 +325,7 @@ def test_a_young_log_has_one_bin_and_a_cluster_twice_as_large_is_busy_with_twice
 
 def test_whose_use_was_watched_is_not_profiled_and_who_was_only_started_is() -> None:
     jobs = [replace(job(name), launch=Launch(("train",))) for name in ("watched", "unseen")]
-    use = Colocated(lambda one: Profile(gpu_use=0.3 if one.id == "watched" else 1.0))
+    use = Colocated(lambda drawn_job: Profile(gpu_use=0.3 if drawn_job.id == "watched" else 1.0))
     view = with_knowledge(view_of("4x2:rtx3090", *jobs), colocation=use)
 
     held = view.after(Lucid(packing="off").decide(view))

@@ -122,11 +122,11 @@ def test_the_exact_search_finds_the_fewest_jobs(sets: list[set[int]], data: st.D
     count = data.draw(st.integers(1, len(sets)))
 
     greedy = empty_cheapest(servers, evenly(servers), count, fewest_jobs=True)
-    found = empty_exactly(servers, greedy)
+    emptied = empty_exactly(servers, greedy)
 
     best = min(len(jobs_lost(servers, [*some])) for some in combinations(servers, count))
-    assert len(set(found)) == count
-    assert len(jobs_lost(servers, found)) == best <= len(jobs_lost(servers, greedy))
+    assert len(set(emptied)) == count
+    assert len(jobs_lost(servers, emptied)) == best <= len(jobs_lost(servers, greedy))
 
 
 @pytest.mark.parametrize("rule", ["cost", "exact", "fewest", "random"])
@@ -159,12 +159,12 @@ def test_time_saved_is_that_of_linear_scaling() -> None:
     ("room", "extra", "worth"), [(6, [2, 1, 3], 165.714), (3, [1, 1, 1], 103.333), (0, [0] * 3, 0)]
 )
 def test_the_knapsack_of_the_paper_kind(room: int, extra: list[int], worth: float) -> None:
-    groups = [np.array(one) for one in (A, B, C)]
+    groups = [np.array(options) for options in (A, B, C)]
 
-    found = choose_extra(groups, room)
+    chosen = choose_extra(groups, room)
 
-    assert found == extra
-    assert total(groups, found) == pytest.approx(worth, abs=1e-3)
+    assert chosen == extra
+    assert total(groups, chosen) == pytest.approx(worth, abs=1e-3)
 
 
 def total(groups: list[np.ndarray[tuple[int], np.dtype[np.float64]]], extra: list[int]) -> float:
@@ -253,7 +253,7 @@ class OnOneNode(LinearBeliefs):
     """Speed of several nodes is that of one of them."""
 
     def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
-        return np.tile([one.gpus / one.nodes for one in configs], (len(table), 1))
+        return np.tile([config.gpus / config.nodes for config in configs], (len(table), 1))
 
 
 def test_speeds_are_those_of_as_few_nodes_as_the_workers_need() -> None:
@@ -327,7 +327,11 @@ def test_what_must_hold_while_machines_come_and_go(seed: int) -> None:
         if isinstance(event, Finished):
             held.pop(event.job)
         if isinstance(event, NodeDown):
-            on = [job for job, one in held.items() if any(p.node == event.node for p in one.slices)]
+            on = [
+                job
+                for job, allocation in held.items()
+                if any(p.node == event.node for p in allocation.slices)
+            ]
             assert not on, "the policy emptied what goes back"
         if isinstance(event, Decided):
             for job, to in event.changes.items():

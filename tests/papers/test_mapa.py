@@ -38,14 +38,14 @@ def search_rings(
     topology: NodeTopology, gpus: tuple[int, ...]
 ) -> dict[tuple[int, int, int], float]:
     """Of all ring orders of a set: mix of links, and bandwidth over all edges."""
-    found = {}
+    bandwidths = {}
     for rest in permutations(gpus[1:]):
         ring = (gpus[0], *rest)
         edges = list(zip(ring, (*rest, gpus[0]), strict=True))
         lanes = [topology.widths[a][b] for a, b in edges]
         mix = (sum(w > 1 for w in lanes), lanes.count(1), lanes.count(0))
-        found[mix] = sum(topology.bandwidths[a][b] for a, b in edges)
-    return found
+        bandwidths[mix] = sum(topology.bandwidths[a][b] for a, b in edges)
+    return bandwidths
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_the_fit_gives_the_published_bandwidths(mix: tuple[int, int, int], gb_s:
 def test_greedy_on_an_empty_box_takes_the_widest_ring(
     count: int, chosen: int | None, aggregated: float, preserved: float
 ) -> None:
-    found = pick("greedy", count)
+    picked = pick("greedy", count)
 
-    assert chosen in (None, found.mask)
-    assert (found.aggregated, found.preserved) == (aggregated, preserved)
+    assert chosen in (None, picked.mask)
+    assert (picked.aggregated, picked.preserved) == (aggregated, preserved)
 
 
 @pytest.mark.parametrize(
@@ -193,9 +193,9 @@ def test_what_is_chosen_is_free_and_bandwidth_is_accounted_for(
 def test_behind_nvswitch_every_rule_finds_all_sets_alike(free: int, count: int) -> None:
     switched = NODE_TYPES["dgx-2"]
     rules: tuple[Rule, ...] = ("lowest", "greedy", "preserve")
-    found = [choose(switched, free, count, Pattern.RING, rule, sensitive=True) for rule in rules]
+    picks = [choose(switched, free, count, Pattern.RING, rule, sensitive=True) for rule in rules]
 
-    assert found[0] == found[1] == found[2]
+    assert picks[0] == picks[1] == picks[2]
 
 
 def test_a_gang_goes_to_the_node_with_the_best_ring_left() -> None:

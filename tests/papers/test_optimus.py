@@ -45,7 +45,7 @@ from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
 from weft.testing import cluster_of, view_of
-from weft.testing.build import Told as Remaining
+from weft.testing.build import FixedPredictor as Remaining
 from weft.testing.build import with_knowledge
 
 SYNC = Synchronous(0.02, 0.5, 1.0, 0.02, 0.05, batch=128)
@@ -91,11 +91,11 @@ def test_noisy_speeds_give_no_negative_coefficients() -> None:
     rng = np.random.default_rng(0)
     noisy = [Point(p, w, SYNC.speed(p, w) * float(rng.lognormal(0, 0.05))) for p, w in GRID]
 
-    found = fit_synchronous(noisy, 128)
+    coefficients = fit_synchronous(noisy, 128)
 
-    assert min(found) >= 0.0
+    assert min(coefficients) >= 0.0
     for p, w in GRID:
-        assert found.speed(p, w) == pytest.approx(SYNC.speed(p, w), rel=0.15)
+        assert coefficients.speed(p, w) == pytest.approx(SYNC.speed(p, w), rel=0.15)
 
 
 def test_too_few_points_are_refused() -> None:
@@ -226,10 +226,10 @@ def test_the_greedy_keeps_to_capacity_and_ends_where_nothing_is_left_to_gain(dat
     room = float(data.draw(st.integers(jobs, 12)))
     falls = st.lists(st.integers(1, 100), min_size=2, max_size=8)
     seconds = [np.array([np.inf, *map(float, data.draw(falls))]) for _ in range(jobs)]
-    one = np.ones((1, 1))
+    unit = np.ones((1, 1))
     start: list[Counts] = [(1,)] * jobs
 
-    counts, order = grow(Growth(seconds, start, [one] * jobs, np.array([room])))
+    counts, order = grow(Growth(seconds, start, [unit] * jobs, np.array([room])))
 
     used = sum(n for (n,) in counts)
     assert used <= room
@@ -254,9 +254,9 @@ def test_the_loss_curve_and_where_it_ends() -> None:
 
 @pytest.mark.parametrize("curve", [(0.1, 1.0, 0.2), (0.5, 0.8, 0.0), (0.02, 2.0, 0.4)])
 def test_exact_losses_give_the_coefficients_back(curve: tuple[float, float, float]) -> None:
-    found = fit_loss([LossCurve(*curve).at(k) for k in range(10)])
+    coefficients = fit_loss([LossCurve(*curve).at(k) for k in range(10)])
 
-    assert found == pytest.approx(curve, abs=1e-3)
+    assert coefficients == pytest.approx(curve, abs=1e-3)
 
 
 def test_noisy_losses_are_followed_most_closely_at_the_end() -> None:
@@ -264,22 +264,22 @@ def test_noisy_losses_are_followed_most_closely_at_the_end() -> None:
     curve = LossCurve(0.1, 1.0, 0.2)
     losses = [curve.at(k) * float(rng.lognormal(0.0, 0.01)) for k in range(30)]
 
-    found = fit_loss(losses)
+    fit = fit_loss(losses)
 
-    assert found is not None
-    assert min(found) >= 0.0
-    assert found.at(29) == pytest.approx(curve.at(29), rel=0.02)
-    assert found.at(60) == pytest.approx(curve.at(60), rel=0.1)
+    assert fit is not None
+    assert min(fit) >= 0.0
+    assert fit.at(29) == pytest.approx(curve.at(29), rel=0.02)
+    assert fit.at(60) == pytest.approx(curve.at(60), rel=0.1)
 
 
 def test_later_points_weigh_more() -> None:
     early = [LossCurve(0.5, 0.5, 0.5).at(k) for k in range(6)]
     late = [LossCurve(0.1, 1.0, 0.2).at(k) for k in range(6, 18)]
 
-    found = fit_loss([*early, *late])
+    fit = fit_loss([*early, *late])
 
-    assert found is not None
-    assert found.at(17) == pytest.approx(late[-1], rel=0.02)
+    assert fit is not None
+    assert fit.at(17) == pytest.approx(late[-1], rel=0.02)
 
 
 def test_losses_that_follow_no_law_are_given_twenty_more_epochs() -> None:
@@ -294,18 +294,18 @@ def test_epochs_left_are_those_until_the_loss_hardly_falls() -> None:
     losses = [curve.at(k) for k in range(12)]
     scaled = LossCurve(1.2 * curve.b0, 1.2 * curve.b1, curve.b2 / 1.2)  # parts of the first loss
 
-    found = epochs_left(losses)
+    left = epochs_left(losses)
 
-    assert found == scaled.converged() - 12
+    assert left == scaled.converged() - 12
     assert epochs_left([curve.at(k) for k in range(90)]) == 0.0
 
 
 def test_outliers_are_replaced_by_the_mean_of_their_neighbours() -> None:
     losses = [2.0, 1.6, 9.0, 1.2, 1.0]
 
-    found = normalise(losses)
+    normalised = normalise(losses)
 
-    assert found[2] == pytest.approx((1.6 + 1.2) / 2.0 / 2.0)
+    assert normalised[2] == pytest.approx((1.6 + 1.2) / 2.0 / 2.0)
     assert normalise([1.0, 0.8, 0.7]) == pytest.approx([1.0, 0.8, 0.7])
 
 
@@ -505,7 +505,7 @@ def test_an_empty_cluster_is_no_trouble() -> None:
 
 def test_a_job_whose_loss_has_fallen_is_taken_to_be_near_its_end() -> None:
     jobs = (elastic("nearly"), 900.0), (elastic("far"), 900.0)
-    view, told = queue(6, *jobs), queue(6, *jobs)
+    view, trained = queue(6, *jobs), queue(6, *jobs)
     training = Learner()
     for step in range(0, 1001, 10):
         for row, flat in ((0, 40.0), (1, 0.2)):  # how fast it falls, by epoch
@@ -519,10 +519,10 @@ def test_a_job_whose_loss_has_fallen_is_taken_to_be_near_its_end() -> None:
             )
             training.observe(view.job(row), "cpu", report)
 
-    told = with_knowledge(told, training=training)
+    trained = with_knowledge(trained, training=training)
 
     assert gpus(view, Optimus().decide(view)) == {"nearly": 3, "far": 3}
-    assert gpus(told, Optimus().decide(told)) == {"nearly": 1, "far": 5}
+    assert gpus(trained, Optimus().decide(trained)) == {"nearly": 1, "far": 5}
 
 
 def test_what_nobody_knows_is_taken_for_the_longest_there_is() -> None:

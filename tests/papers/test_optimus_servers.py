@@ -203,16 +203,16 @@ def test_a_job_that_does_not_fit_whole_shrinks_to_what_does() -> None:
 def test_links_are_counted_for_running_jobs() -> None:
     hungry = replace(TASKS, server=Task(0.0, 3.0, 9.0, 10.0))
     hints = {"server_cpus": 3.0, "worker_cpus": 2.0, "server_gbps": 10.0, "server_mem_gb": 9.0}
-    one = Job(JobId("x"), demand=Demand(2), hints={**HINTS, **hints, "worker_mem_gb": 8.0})
-    room = Room(view_of(cluster_of("1x4:v100"), one), 25.0)
+    job = Job(JobId("x"), demand=Demand(2), hints={**HINTS, **hints, "worker_mem_gb": 8.0})
+    room = Room(view_of(cluster_of("1x4:v100"), job), 25.0)
     on = evenly(hungry, 2, 2, room, "v100")
     assert on is not None
 
-    room.take(one, on)
+    room.take(job, on)
 
     assert room.left[0, 3] == pytest.approx(5.0)
     assert evenly(hungry, 1, 1, room, "v100") is None
-    room.give(one, on)
+    room.give(job, on)
     assert room.left[0, 3] == pytest.approx(25.0)
 
 

@@ -83,14 +83,14 @@ def on(*parts: tuple[str, tuple[int, ...]]) -> Allocation:
     return Allocation(tuple(Slice(NodeId(node), gpus) for node, gpus in parts))
 
 
-def seen(cluster: str, held: Mapping[str, Allocation | None], now: float, told: Told) -> View:
+def seen(cluster: str, held: Mapping[str, Allocation | None], now: float, knowledge: Told) -> View:
     """A view in which elastic jobs hold what is said."""
     machines = parse_cluster(cluster)
     state = State(machines)
     for job in elastic(*held):
         state.fold(0.0, Submitted(job))
     state.fold(0.0, Decided(1, {JobId(name): where for name, where in held.items() if where}))
-    return View(now, state.table, machines, state.free, knowledge=Knowledge(beliefs=told))
+    return View(now, state.table, machines, state.free, knowledge=Knowledge(beliefs=knowledge))
 
 
 def sizes(view: View, policy: Pollux) -> dict[str, int]:
@@ -123,9 +123,9 @@ def fitness(rows: Sequence[tuple[int, int, float]], p: float) -> float:
 def test_fitness_is_the_power_mean_of_scaled_speedups(
     rows: tuple[tuple[int, int, float], ...], expected: tuple[float, ...]
 ) -> None:
-    found = [fitness(rows, p) for p in (-1.0, 1.0, -2.0, 0.0)]
+    values = [fitness(rows, p) for p in (-1.0, 1.0, -2.0, 0.0)]
 
-    assert found == pytest.approx(expected, abs=1e-6)
+    assert values == pytest.approx(expected, abs=1e-6)
 
 
 def test_speedups_are_over_a_fair_share_on_one_node() -> None:
@@ -185,9 +185,9 @@ def test_utility_is_the_part_of_ideal_scaling(
     known = speedups(view.table, Told(), machines)
     over_one_gpu = known.values / known.values[:, :1, 1:2]
 
-    found = utility(over_one_gpu, machines.capacity, np.array(state, dtype=np.float32)[:, None])
+    utilities = utility(over_one_gpu, machines.capacity, np.array(state, dtype=np.float32)[:, None])
 
-    assert found == pytest.approx([expected], abs=1e-6)
+    assert utilities == pytest.approx([expected], abs=1e-6)
 
 
 def test_fronts_are_peeled_one_by_one() -> None:
@@ -204,8 +204,8 @@ def test_a_front_is_beaten_by_the_one_before_and_by_none_after(
 
     rank = fronts(goals)
 
-    one, other = goals[:, :, None], goals[:, None, :]
-    beats = (one >= other).all(axis=0) & (one > other).any(axis=0)
+    first, other = goals[:, :, None], goals[:, None, :]
+    beats = (first >= other).all(axis=0) & (first > other).any(axis=0)
     before = rank[:, None] == rank[None, :] - 1
     assert not (beats & (rank[:, None] >= rank[None, :])).any()
     assert ((beats & before).any(axis=0) == (rank > 0)).all()
@@ -261,25 +261,25 @@ def test_goals_are_the_power_mean_and_utility() -> None:
 def test_the_authors_search_finds_states_that_can_be_carried_out_and_that_nothing_beats() -> None:
     matrix, goals = problem(5)
 
-    found = search(matrix, matrix.held[:, None], np.random.default_rng(0), goals, generations=30)
+    result = search(matrix, matrix.held[:, None], np.random.default_rng(0), goals, generations=30)
 
-    states = found.states
-    assert (fronts(found.goals) == 0).all()
-    assert len(np.unique(found.mark)) == len(found.mark)
+    states = result.states
+    assert (fronts(result.goals) == 0).all()
+    assert len(np.unique(result.mark)) == len(result.mark)
     assert (states.sum(axis=0) <= matrix.capacity).all()
     assert (states.sum(axis=2) <= matrix.most[:, None]).all()
     spread = (states > 0) & ((states > 0).sum(axis=2) > 1)[:, :, None]
     assert (spread.sum(axis=0) <= 1).all()
-    assert found.goals[0].max() > goals(matrix.held[:, None], np.full(1, -5e3))[0, 0] * 10
+    assert result.goals[0].max() > goals(matrix.held[:, None], np.full(1, -5e3))[0, 0] * 10
 
 
 def test_the_authors_search_ends_when_no_new_state_is_left() -> None:
     matrix, goals = problem(1, most=0.5)
 
-    found = search(matrix, matrix.held[:, None], np.random.default_rng(0), goals)
+    result = search(matrix, matrix.held[:, None], np.random.default_rng(0), goals)
 
-    assert found.states.sum(axis=2).max() == 1.0
-    assert found.states.shape[1] == 4  # on any of the nodes
+    assert result.states.sum(axis=2).max() == 1.0
+    assert result.states.shape[1] == 4  # on any of the nodes
 
 
 def test_the_first_generation_is_the_seeds() -> None:
@@ -287,9 +287,9 @@ def test_the_first_generation_is_the_seeds() -> None:
     state = np.zeros((3, 1, 4), dtype=np.float32)
     state[0, 0, 0] = 3.0
 
-    found = search(matrix, state, np.random.default_rng(0), goals, generations=1)
+    result = search(matrix, state, np.random.default_rng(0), goals, generations=1)
 
-    assert (found.states == state).all()
+    assert (result.states == state).all()
 
 
 # ---- machines
@@ -458,7 +458,7 @@ def test_the_authors_code_takes_one_job_for_another_when_their_order_changes(
     a, b, gone, new = (JobId(name) for name in ("a", "b", "gone", "new"))
     states = np.array([1.0, 3.0, 2.0]).reshape(3, 1, 1)  # of a, gone and b
 
-    found = policy._recall(PolluxMemory((a, gone, b), ("p",), states), (new, b, a), ("p",))
+    recalled = policy._recall(PolluxMemory((a, gone, b), ("p",), states), (new, b, a), ("p",))
 
-    assert found is not None
-    assert found[:, 0, 0].tolist() == [0.0, *expected]
+    assert recalled is not None
+    assert recalled[:, 0, 0].tolist() == [0.0, *expected]

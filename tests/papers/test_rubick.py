@@ -72,12 +72,12 @@ def test_bert_on_one_to_eight_gpus(
 ) -> None:
     plans = [plan.on(count) or plan for count in COUNTS]
 
-    found = [
-        BERT.replicated_ms(one, forward, threads=threads, recompute=1.8)
-        for one, forward in zip(plans, FORWARD, strict=True)
+    times = [
+        BERT.replicated_ms(sized, forward, threads=threads, recompute=1.8)
+        for sized, forward in zip(plans, FORWARD, strict=True)
     ]
 
-    assert found == pytest.approx(expected, abs=1e-3)
+    assert times == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_sensitivity_is_as_in_the_authors_table(data: Path) -> None:
 
     def best(model: str, gpus: int) -> float:
         law = laws[model]
-        found = [plan.on(gpus) for plan in plans]
-        fits = [plan for plan in found if plan is not None and law.fits(plan)]
+        sized = [plan.on(gpus) for plan in plans]
+        fits = [plan for plan in sized if plan is not None and law.fits(plan)]
         return max((law.batch / law.step_ms(plan) * 1000.0 for plan in fits), default=0.0)
 
     assert [best("bert", n) for n in COUNTS] == pytest.approx(
@@ -126,10 +126,10 @@ def test_sensitivity_is_as_in_the_authors_table(data: Path) -> None:
 @pytest.mark.data
 @pytest.mark.parametrize("model", sorted(PRINTED))
 def test_fits_are_within_a_tenth_of_a_point_of_the_printed_table(data: Path, model: str) -> None:
-    found = fit_errors(data / "rubick", model)
+    errors = fit_errors(data / "rubick", model)
 
     for plan, printed in PRINTED[model].items():
-        assert found[plan] == pytest.approx(printed, abs=0.1), (model, plan)
+        assert errors[plan] == pytest.approx(printed, abs=0.1), (model, plan)
 
 
 # Fig. 8: seconds of an update of RoBERTa and of T5 with 3 billion parameters on a node of four.
@@ -321,9 +321,10 @@ def test_speeds_by_the_law_divide_gpus_among_two_jobs(
 ) -> None:
     # By the law BERT is 1.850 times as fast on two GPUs as on one, 1.845 times with offload and
     # 1.884 times where it computes activations again. The third GPU goes to who gains more by it.
-    sized = [(n, one) for n in (1, 2) if (one := plan.on(n)) is not None]
+    sized = [(n, scaled) for n in (1, 2) if (scaled := plan.on(n)) is not None]
     rows = [
-        Measured("bert", KIND, one, 1, n, BERT.step_ms(one, threads=4.0) / 1e3) for n, one in sized
+        Measured("bert", KIND, scaled, 1, n, BERT.step_ms(scaled, threads=4.0) / 1e3)
+        for n, scaled in sized
     ]
     table = PlanTable([*rows, *curve("other", 1.0, 1 / (1.0 + gain))], {"bert": 32, "other": 12})
     bert = replace(loose("bert", 2), plans=(plan,))

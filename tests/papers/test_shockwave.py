@@ -44,6 +44,7 @@ from weft.policies.shockwave.welfare import (
 from weft.testing import view_of
 from weft.testing.build import with_knowledge
 
+EPOCHS = (32, 32, 32, 32, 64, 64, 64, 64, 128, 128)
 RUNS = ((32, 4), (64, 4), (128, 2))
 DECLARED = Regimes(10, {32: 100.0, 64: 60.0, 128: 40.0})
 ONE = ((10, 0, 60, 600, 1), (10, 4, 120, 720, 1), (20, 2, 30, 540, 2))
@@ -72,13 +73,18 @@ def plan(problem: Window, kappa: float) -> Counts:
 def test_targets_on_half_a_share() -> None:
     seen = [EpochsSoFar.after(over, RUNS) for over in (0, 1, 3, 5, 7, 9)]
 
-    found = [
-        target(0.0, past_seconds(DECLARED, one), predict_remaining(DECLARED, one), share(1.0, 2))
-        for one in seen
+    targets = [
+        target(
+            0.0,
+            past_seconds(DECLARED, regimes),
+            predict_remaining(DECLARED, regimes),
+            share(1.0, 2),
+        )
+        for regimes in seen
     ]
 
     expected = [1193.9394, 1244.4444, 1323.8095, 1363.3333, 1331.8519, 1448.8889]
-    assert found == pytest.approx(expected, abs=1e-4)
+    assert targets == pytest.approx(expected, abs=1e-4)
 
 
 def test_targets_are_averaged_over_the_rounds_they_held() -> None:
@@ -117,10 +123,10 @@ def test_published_plans(
 ) -> None:
     problem = window(jobs, gpus)
 
-    found = plan(problem, kappa)
+    rounds = plan(problem, kappa)
 
-    assert tuple(found.tolist()) == counts
-    assert value(problem, found, kappa) == pytest.approx(worth, abs=2e-6)
+    assert tuple(rounds.tolist()) == counts
+    assert value(problem, rounds, kappa) == pytest.approx(worth, abs=2e-6)
 
 
 def test_idle_gpus_go_to_the_longest_remainder_that_fits() -> None:
@@ -340,10 +346,10 @@ def test_parts_of_a_second_that_must_be_run_are_planned_however_heavy_others_are
 def test_gangs_that_cannot_run_beside_each_other_are_told_to_the_solver() -> None:
     sets = find_collisions(np.array([3.0, 3.0, 2.0, 1.0]), 4.0)
 
-    told = [(together.tolist(), most) for together, most in sets]
-    assert ([0, 1], 1) in told
-    assert ([0, 1, 2], 1) in told
-    assert ([0, 1, 3], 1) not in told
+    limits = [(together.tolist(), most) for together, most in sets]
+    assert ([0, 1], 1) in limits
+    assert ([0, 1, 2], 1) in limits
+    assert ([0, 1, 3], 1) not in limits
 
 
 # ---- rounds
@@ -568,3 +574,42 @@ def test_a_target_that_can_be_met_is_met_against_welfare() -> None:
     )
 
     assert planned.runs.sum(axis=1).tolist() == [2, 2]
+
+
+def trained(epochs: int, epoch_s: float, over: int, at: float, name: str) -> tuple[Job, Report]:
+    """A job of one regime, and its report after some epochs."""
+    job = Job(JobId(name), at, hints=Regimes(epochs, {8: epoch_s}).hints())
+    return job, Report(epoch=float(over), batch=8.0)
+
+
+def test_a_target_makes_up_for_what_a_job_did_not_get_since_it_came() -> None:
+    # One GPU and two jobs: each is due half the time since it came. At the end of the window, at
+    # 960 s, a is due 480 s and had 300 s; b, which came at 600 s, is due 180 s: three rounds each,
+    # although b's first rounds are worth more.
+    learner = Learner()
+    jobs = []
+    for job, report in (trained(100, 60.0, 5, 0.0, "a"), trained(100, 60.0, 0, 600.0, "b")):
+        learner.observe(job, "v100", report)
+        jobs.append(job)
+    view = with_knowledge(view_of(1, *jobs, now=600.0), training=learner)
+
+    memory = Shockwave(round=60.0, window=6, kappa=1e-9).decide(view).memory
+
+    assert isinstance(memory, ShockwaveMemory)
+    assert [sum(name in jobs for jobs in memory.rounds) for name in "ab"] == [3, 3]
+
+
+@pytest.mark.parametrize(("over", "left_s"), [(1, 522.2222), (5, 221.6667), (9, 44.4444)])
+@pytest.mark.parametrize(("other", "first"), [(0.98, "a"), (1.02, "b")])
+def test_the_job_that_is_expected_to_take_longer_goes_first(
+    over: int, left_s: float, other: float, first: str
+) -> None:
+    learner = Learner()
+    job = Job(JobId("a"), hints=DECLARED.hints())
+    for epoch, batch in enumerate(EPOCHS[: over + 1]):
+        learner.observe(job, "v100", Report(epoch=float(epoch), batch=float(batch)))
+    view = with_knowledge(view_of(1, job, ("b", 1, other * left_s), now=1200.0), training=learner)
+
+    plan_ = Shockwave(round=10.0, window=1, kappa=100.0, rho=100.0).decide(view)
+
+    assert set(plan_.changes) == {first}

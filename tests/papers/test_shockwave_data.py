@@ -18,35 +18,35 @@ def canonical(data: Path, policy: str) -> Outcome:
 
 
 def test_max_min_fairness_is_as_in_their_simulator(data: Path) -> None:
-    found = canonical(data, MAX_MIN)
+    outcome = canonical(data, MAX_MIN)
 
-    assert found.makespan == pytest.approx(33_208, rel=0.02)
-    assert found.jct == pytest.approx(11_274, rel=0.02)
-    assert found.rho == pytest.approx(2.95, rel=0.02)
+    assert outcome.makespan == pytest.approx(33_208, rel=0.02)
+    assert outcome.jct == pytest.approx(11_274, rel=0.02)
+    assert outcome.rho == pytest.approx(2.95, rel=0.02)
 
 
 def test_allox_of_their_repository_is_as_in_their_simulator(data: Path) -> None:
-    found = canonical(data, "allox, as theirs")
+    outcome = canonical(data, "allox, as theirs")
 
-    assert found.makespan == pytest.approx(32_489, rel=0.02)
-    assert found.jct == pytest.approx(9_926, rel=0.02)
-    assert found.unfair == pytest.approx(27.5, abs=2.0)
+    assert outcome.makespan == pytest.approx(32_489, rel=0.02)
+    assert outcome.jct == pytest.approx(9_926, rel=0.02)
+    assert outcome.unfair == pytest.approx(27.5, abs=2.0)
 
 
 @pytest.mark.slow
 def test_shockwave_is_as_they_ship_it(data: Path) -> None:
-    found = canonical(data, "authors/shockwave")
+    outcome = canonical(data, "authors/shockwave")
 
-    assert found.makespan == pytest.approx(24_197, rel=0.05)
-    assert found.jct == pytest.approx(9_958, rel=0.05)
-    assert found.rho <= 1.78
-    assert found.unfair == pytest.approx(5.0, abs=2.0)
+    assert outcome.makespan == pytest.approx(24_197, rel=0.05)
+    assert outcome.jct == pytest.approx(9_958, rel=0.05)
+    assert outcome.rho <= 1.78
+    assert outcome.unfair == pytest.approx(5.0, abs=2.0)
 
 
 @pytest.mark.slow
 def test_weight_on_shorter_jobs_is_fairer_and_faster_than_shockwave(data: Path) -> None:
-    found = canonical(data, "shockwave:shorter=2")
+    outcome = canonical(data, "shockwave:shorter=2")
 
-    assert found.rho <= 1.78
-    assert found.jct <= 0.9 * 9_958
-    assert found.makespan == pytest.approx(24_197, rel=0.05)
+    assert outcome.rho <= 1.78
+    assert outcome.jct <= 0.9 * 9_958
+    assert outcome.makespan == pytest.approx(24_197, rel=0.05)

@@ -130,13 +130,13 @@ def by_value(
 ) -> list[tuple[float, tuple[int, ...]]]:
     """Every choice within capacity, best first."""
     room = {"a": 2, "b": 4}
-    found = []
+    picks = []
     for pick in product(range(-1, len(CONFIGS)), repeat=len(weight)):
         taken = [CONFIGS[size] for size in pick if size >= 0]
         if all(sum(c.gpus for c in taken if c.kind == k) <= room[k] for k in room):
             worth = sum(weight[i, s] if s >= 0 else penalty for i, s in enumerate(pick))
-            found.append((round(float(worth), 6), pick))
-    return sorted(found, reverse=largest)
+            picks.append((round(float(worth), 6), pick))
+    return sorted(picks, reverse=largest)
 
 
 # ---- 9.1 the integer program
@@ -165,10 +165,10 @@ def test_the_two_job_example(p: float, penalty: float, objective: float, runner_
 
 
 def test_weights_are_rounded_to_two_decimals() -> None:
-    found = weights(AuthorsSia(), seen(GOODPUTS), [-1, -1])
+    values = weights(AuthorsSia(), seen(GOODPUTS), [-1, -1])
 
     expected = [[1, 0.82, 0.82, 0.63, 0.53], [0.91, 0.69, 1, 0.73, 0.53]]
-    assert found == pytest.approx(np.array(expected))
+    assert values == pytest.approx(np.array(expected))
 
 
 def test_a_running_job_pays_for_every_size_but_its_own() -> None:
@@ -177,9 +177,9 @@ def test_a_running_job_pays_for_every_size_but_its_own() -> None:
 
     plan = policy.decide(view)
 
-    found = weights(policy, view, [3, -1])
-    assert found[0] == pytest.approx((1.12, 0.91, 0.91, 0.63, 0.60))
-    ranked = by_value(found, largest=False, penalty=1.1)
+    values = weights(policy, view, [3, -1])
+    assert values[0] == pytest.approx((1.12, 0.91, 0.91, 0.63, 0.60))
+    ranked = by_value(values, largest=False, penalty=1.1)
     assert [value for value, _ in ranked[:2]] == pytest.approx([1.29, 1.32])
     assert sizes(view, plan) == BEST
 
@@ -248,8 +248,8 @@ def test_the_restart_factor() -> None:
 def test_the_sizes_to_choose_from(cluster: str, sizes_by_kind: dict[str, list[int]]) -> None:
     configs = valid_configs(parse_cluster(cluster))
 
-    found = {kind: [c.gpus for c in configs if c.kind == kind] for kind in sizes_by_kind}
-    assert found == sizes_by_kind
+    by_kind = {kind: [c.gpus for c in configs if c.kind == kind] for kind in sizes_by_kind}
+    assert by_kind == sizes_by_kind
     assert len(configs) == {"sia-hetero": 19, "sia-homo": 18}[cluster]
     assert all(c.gpus == c.nodes * parse_cluster(cluster).node_size(c.kind)
                for c in configs if c.nodes > 1)  # fmt: skip

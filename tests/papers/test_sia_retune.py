@@ -25,9 +25,9 @@ def test_what_the_philly_files_ask_for_is_found_on_t4(
 ) -> None:
     profiles = data / "sia" / "profiles"
 
-    found = tunings(profiles / model, read_tables(profiles, (model,), ("t4",))[model], "t4", 64)
+    pairs = tunings(profiles / model, read_tables(profiles, (model,), ("t4",))[model], "t4", 64)
 
-    assert shipped <= set(found)
+    assert shipped <= set(pairs)
 
 
 def test_a_retuned_workload_keeps_everything_else(data: Path, tmp_path: Path) -> None:

@@ -141,8 +141,8 @@ def claim(
 
 
 def sizes(*claims: Claim, room: int) -> dict[int, int]:
-    found = choose_sizes(claims, {"v100": room}, Iteration())
-    return {row: size for row, (_, size) in found.items()}
+    chosen = choose_sizes(claims, {"v100": room}, Iteration())
+    return {row: size for row, (_, size) in chosen.items()}
 
 
 def test_basic_jobs_shrink_first_and_standard_ones_in_surplus_next() -> None:
@@ -156,9 +156,9 @@ def test_basic_jobs_shrink_first_and_standard_ones_in_surplus_next() -> None:
 
 
 def test_everybody_has_its_least_before_anybody_in_surplus_has_more() -> None:
-    found = sizes(*(claim(i, Sla.STANDARD, -0.3) for i in range(3)), room=8)
+    by_row = sizes(*(claim(i, Sla.STANDARD, -0.3) for i in range(3)), room=8)
 
-    assert found == {0: 4, 1: 2, 2: 2}
+    assert by_row == {0: 4, 1: 2, 2: 2}
 
 
 def test_who_wants_kinds_that_are_away_waits_and_others_are_served() -> None:
@@ -183,12 +183,12 @@ def test_no_device_is_idle_that_somebody_can_use() -> None:
         ]
         room = int(rng.integers(1, 30))
 
-        found = sizes(*drawn, room=room)
+        by_row = sizes(*drawn, room=room)
 
-        left = room - sum(found.values())
-        for one in drawn:
-            larger = [size for size in one.sizes if size > found.get(one.row, 0)]
-            assert not larger or larger[0] - found.get(one.row, 0) > left
+        left = room - sum(by_row.values())
+        for asked in drawn:
+            larger = [size for size in asked.sizes if size > by_row.get(asked.row, 0)]
+            assert not larger or larger[0] - by_row.get(asked.row, 0) > left
 
 
 # ---- the policy
@@ -212,7 +212,7 @@ def test_a_gang_of_a_node_is_made_room_for_by_one_cheap_move() -> None:
     first = [job("small-0", 2, least=2), job("large-0", 4, least=4), job("large-1", 4, least=4)]
     scheduler = Scheduler(Singularity(), parse_cluster("2x8:v100"), knowledge=Knowledge())
     # Two nodes of 8 with 6 free devices, 4 and 2: a gang of 6 fits on neither.
-    submitted: list[Event] = [Submitted(one) for one in first]
+    submitted: list[Event] = [Submitted(traced_job) for traced_job in first]
     scheduler.step(0.0, submitted)
     free = sorted(scheduler.state.free.on(i) for i in range(2))
     assert free == [0, 6] or free == [2, 4]
@@ -220,7 +220,7 @@ def test_a_gang_of_a_node_is_made_room_for_by_one_cheap_move() -> None:
 
     on = scheduler.view(4000.0).held()
     assert len(on[JobId("gang")].slices) == 1
-    assert all(len(one.slices) == 1 for one in on.values())
+    assert all(len(held.slices) == 1 for held in on.values())
 
 
 def simulate(
@@ -243,8 +243,8 @@ def draw(seed: int, count: int = 30) -> Trace:
         at += float(rng.exponential(500.0))
         gpus = int(rng.choice([1, 2, 4, 8, 12]))
         least = 4 if gpus == 12 else 1
-        one = job(f"j{i}", gpus, float(rng.choice([-1, 0, 1])), at, least)
-        pairs.append((one, Truth(float(rng.lognormal(7.0, 1.0)))))
+        drawn = job(f"j{i}", gpus, float(rng.choice([-1, 0, 1])), at, least)
+        pairs.append((drawn, Truth(float(rng.lognormal(7.0, 1.0)))))
     return Trace("drawn", tuple(pairs))
 
 
@@ -254,13 +254,13 @@ def test_no_work_is_lost_and_higher_tiers_hold_what_they_can_use(seed: int) -> N
 
     physics, log = simulate(trace)
 
-    jobs = {one.id: one for one, _ in trace}
+    jobs = {traced_job.id: traced_job for traced_job, _ in trace}
     held: dict[JobId, Allocation] = {}
     active: set[JobId] = set()
     for _, event in log:
         match event:
-            case Submitted(one):
-                active.add(one.id)
+            case Submitted(submitted):
+                active.add(submitted.id)
             case Finished(name):
                 active.discard(name)
                 held.pop(name)
@@ -341,8 +341,8 @@ def test_a_move_that_costs_more_than_it_is_worth_is_not_made(gain_s: float, pays
     # Two nodes of 8 with 6 and 5 free devices: a gang of 8 is on one of them if a job moves.
     policy = Singularity(gain_s=gain_s)
     scheduler = Scheduler(policy, parse_cluster("2x8:v100"), knowledge=Knowledge())
-    for one in (job("first", 6, least=6), job("two", 2, least=2), job("three", 3, least=3)):
-        scheduler.step(0.0, [Submitted(one)])
+    for asked in (job("first", 6, least=6), job("two", 2, least=2), job("three", 3, least=3)):
+        scheduler.step(0.0, [Submitted(asked)])
     scheduler.step(10.0, [Finished(JobId("first"), 1)])
     before = dict(scheduler.view(10.0).held())
     scheduler.step(4000.0, [Submitted(job("gang", 8, 1.0, 4000.0, least=8))])

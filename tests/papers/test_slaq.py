@@ -42,12 +42,12 @@ TOLD = {
 
 
 def falls(most: int = 10, epoch: float = 10.0) -> dict[int, Floats]:
-    found = {}
-    for i, one in enumerate(TOLD.values()):
-        known = reduction(one, most, epoch)
+    reductions = {}
+    for i, losses in enumerate(TOLD.values()):
+        known = reduction(losses, most, epoch)
         assert known is not None
-        found[i] = known
-    return found
+        reductions[i] = known
+    return reductions
 
 
 # ---- 5.1 allocation
@@ -145,7 +145,7 @@ def test_jobs_that_reported_nothing_have_an_equal_part_up_to_what_they_asked_for
 def test_all_gpus_are_handed_out_while_losses_fall() -> None:
     there = view(12, TOLD, "x", "y", "z")
 
-    counts = sizes(there, [reduction(one, 16, 10.0) for one in TOLD.values()])
+    counts = sizes(there, [reduction(losses, 16, 10.0) for losses in TOLD.values()])
 
     assert sum(counts.values()) == 12
 
@@ -157,10 +157,10 @@ def test_all_gpus_are_handed_out_while_losses_fall() -> None:
 def test_exact_sublinear_losses_are_predicts(law: Sublinear) -> None:
     k = np.arange(40.0)
 
-    found = fit_law(k.tolist(), law(k).tolist(), "sublinear")
+    fitted = fit_law(k.tolist(), law(k).tolist(), "sublinear")
 
-    assert isinstance(found, Sublinear)
-    assert [found.a, found.b, found.c, found.d] == pytest.approx(
+    assert isinstance(fitted, Sublinear)
+    assert [fitted.a, fitted.b, fitted.c, fitted.d] == pytest.approx(
         [law.a, law.b, law.c, law.d], abs=2e-3
     )
 
@@ -169,10 +169,12 @@ def test_exact_sublinear_losses_are_predicts(law: Sublinear) -> None:
 def test_exact_linear_losses_are_predicts(law: Linear) -> None:
     k = np.arange(40.0)
 
-    found = fit_law(k.tolist(), law(k).tolist())
+    fitted = fit_law(k.tolist(), law(k).tolist())
 
-    assert isinstance(found, Linear)
-    assert (found.mu, found.scale, found.c) == pytest.approx((law.mu, law.scale, law.c), rel=1e-2)
+    assert isinstance(fitted, Linear)
+    assert (fitted.mu, fitted.scale, fitted.c) == pytest.approx(
+        (law.mu, law.scale, law.c), rel=1e-2
+    )
 
 
 @pytest.mark.parametrize("family", ["sublinear", "linear"])
@@ -183,10 +185,10 @@ def test_noisy_losses_are_predicted_within_a_few_per_cent(family: str) -> None:
         curve = Curve(family, law, 200.0, noise=0.02, seed=seed)
         for k in (10, 30, 80):
             history = curve.measured(0, k)[-60:]
-            found = fit_law(np.arange(k + 1.0)[-60:].tolist(), history.tolist())
-            assert found is not None
+            fitted = fit_law(np.arange(k + 1.0)[-60:].tolist(), history.tolist())
+            assert fitted is not None
             ahead = np.arange(k + 1.0, k + 11.0)
-            errors.append(np.abs(found(ahead) / curve.at(ahead) - 1.0).mean())
+            errors.append(np.abs(fitted(ahead) / curve.at(ahead) - 1.0).mean())
 
     assert np.mean(errors) < 0.05
 

@@ -77,10 +77,10 @@ def test_the_grid_of_programs(eps: float, best: float, programs: int) -> None:
 
     workers, servers, solved = _points(problem, eps)
 
-    found = np.nanmin(problem.seconds(workers, servers))
-    assert found == pytest.approx(best, abs=1e-4)
+    least = np.nanmin(problem.seconds(workers, servers))
+    assert least == pytest.approx(best, abs=1e-4)
     assert solved[0] == programs
-    assert found <= (1.0 + eps) * 185.26892
+    assert least <= (1.0 + eps) * 185.26892
 
 
 @pytest.mark.parametrize("size", [by_scan, by_grid])
@@ -148,12 +148,28 @@ def machines(*sizes: tuple[int, float]) -> Cluster:
 
 
 def view(cluster: Cluster, *jobs: Job, now: float = 0.0) -> View:
-    stated = Stated({one.id: seconds(SYNC) for one in jobs})
+    stated = Stated({job.id: seconds(SYNC) for job in jobs})
     return with_knowledge(view_of(cluster, *jobs, now=now), training=stated)
 
 
 def test_a_lone_job_gets_its_best_size() -> None:
     assert tasks_held(view(machines((8, 64.0)), job("a")), Smd()) == {"a": (3, 6)}
+
+
+def test_a_scan_of_all_sizes_finds_what_a_coarse_grid_passes_over() -> None:
+    # Worked out: 3 workers and 6 servers are best where all workers wait for each other, 6 and 4
+    # where they do not and nobody may have more than 6 workers.
+    both = (replace(job("in-step"), demand=Demand(3, min=1, max=8)),)
+    loose = replace(job("loose"), demand=Demand(3, min=1, max=6))
+    known = Stated({both[0].id: seconds(SYNC), loose.id: seconds(ASYNC)})
+
+    def sizes(policy: Smd, one: Job) -> tuple[int, int]:
+        there = with_knowledge(view_of(machines((8, 64.0)), one), training=known)
+        return tasks_held(there, policy)[one.id]
+
+    exact, coarse = Smd(exact=True, rungs=1), Smd(eps=50.0, rungs=1)
+    assert [sizes(exact, one) for one in (*both, loose)] == [(3, 6), (6, 4)]
+    assert sizes(coarse, both[0]) != (3, 6)
 
 
 def test_jobs_that_do_not_fit_together_take_smaller_rungs_or_wait() -> None:
@@ -181,19 +197,19 @@ def test_waiting_lowers_worth() -> None:
 
 def test_links_limit_what_a_node_holds() -> None:
     hungry = job("a", server_gbps=5.0, worker_gbps=0.0)
-    one = machines((8, 64.0))
+    node = machines((8, 64.0))
 
-    assert tasks_held(view(one, hungry), Smd(node_gbps=30.0))["a"][1] == 6
-    assert tasks_held(view(one, hungry), Smd())["a"][1] < 6  # six take 30 Gbit/s, a node has 25
-    assert tasks_held(view(one, hungry), Smd(node_gbps=10.0))["a"][1] <= 2
+    assert tasks_held(view(node, hungry), Smd(node_gbps=30.0))["a"][1] == 6
+    assert tasks_held(view(node, hungry), Smd())["a"][1] < 6  # six take 30 Gbit/s, a node has 25
+    assert tasks_held(view(node, hungry), Smd(node_gbps=10.0))["a"][1] <= 2
 
 
 def test_nobody_is_resized_or_stopped_once_admitted() -> None:
     state = State(machines((8, 64.0)))
     first, second = job("a"), job("b", worth=1000.0)
-    for one in (first, second):
-        state.fold(0.0, Submitted(one))
-    stated = Stated({one.id: seconds(SYNC) for one in (first, second)})
+    for submitted in (first, second):
+        state.fold(0.0, Submitted(submitted))
+    stated = Stated({job.id: seconds(SYNC) for job in (first, second)})
     base = view_of(state.cluster)
     before = replace(with_knowledge(base, training=stated), table=state.table, free=state.free)
     plan = Smd(spare=False).decide(before.restrict(np.array([True, False])))
@@ -228,8 +244,8 @@ def test_capacity_and_caps_hold_in_a_large_queue() -> None:
 
     used = {node.id: np.zeros(4) for node in cluster.nodes}
     for name, on in after.items():
-        one = there.job(there.table.row(name))
-        tasks = tasks_of(one)
+        job = there.job(there.table.row(name))
+        tasks = tasks_of(job)
         assert tasks is not None
         split = tasks.split(on)
         w, p = (sum(column) for column in zip(*split, strict=True))
@@ -269,17 +285,17 @@ def test_as_many_servers_are_offered_as_a_node_has_room_for_beside_a_worker(
     cores: float, servers: list[int]
 ) -> None:
     # A worker takes two cores and a server three.
-    one = Job(JobId("a"), demand=Demand(1, min=1, max=1), hints=HINTS)
+    job = Job(JobId("a"), demand=Demand(1, min=1, max=1), hints=HINTS)
 
-    found = offers_of(view(machines((2, cores), (2, cores)), one), LADDER)
+    offered = offers_of(view(machines((2, cores), (2, cores)), job), LADDER)
 
-    assert [size.servers for size in found.sizes] == servers
+    assert [size.servers for size in offered.sizes] == servers
 
 
 def test_a_job_without_servers_takes_its_part_of_cores_and_memory() -> None:
     plain = Job(JobId("a"), demand=Demand(2))
     there = view(machines((8, 64.0)), plain)
 
-    found = offers_of(there, LADDER)
+    offered = offers_of(there, LADDER)
 
-    assert found.offers.need.tolist() == [[2.0, 16.0, 128.0, 0.0]]
+    assert offered.offers.need.tolist() == [[2.0, 16.0, 128.0, 0.0]]

@@ -41,35 +41,35 @@ C = app("C", 1200.0, 500, 500, 4.0, 8)
 
 
 @pytest.mark.parametrize(
-    ("one", "expected"),
+    ("app", "expected"),
     [
         (A, (1.6333, 0.9667, 0.6333)),
         (B, (1.1111, 0.8889, 0.7778)),
         (C, (3.4667, 2.1333, 1.4667)),
     ],
 )
-def test_finish_time_fairness_by_gpus(one: App, expected: tuple[float, ...]) -> None:
-    found = [one.rho(gpus, CLUSTER, NOW) for gpus in (1, 2, 4)]
+def test_finish_time_fairness_by_gpus(app: App, expected: tuple[float, ...]) -> None:
+    rhos = [app.rho(gpus, CLUSTER, NOW) for gpus in (1, 2, 4)]
 
-    assert found == pytest.approx(expected, abs=5e-5)
+    assert rhos == pytest.approx(expected, abs=5e-5)
 
 
 @pytest.mark.parametrize(
-    ("one", "expected"), [(A, (1.3, 0.8)), (B, (1.0, 0.8333)), (C, (2.8, 1.8))]
+    ("app", "expected"), [(A, (1.3, 0.8)), (B, (1.0, 0.8333)), (C, (2.8, 1.8))]
 )
-def test_gpus_of_several_nodes_are_worth_less(one: App, expected: tuple[float, ...]) -> None:
-    found = [one.rho(gpus, CLUSTER, NOW, slowdown=1.5) for gpus in (2, 4)]
-    bids = one.bids(4, CLUSTER, NOW, node=1, slowdown=1.5)
+def test_gpus_of_several_nodes_are_worth_less(app: App, expected: tuple[float, ...]) -> None:
+    rhos = [app.rho(gpus, CLUSTER, NOW, slowdown=1.5) for gpus in (2, 4)]
+    bids = app.bids(4, CLUSTER, NOW, node=1, slowdown=1.5)
 
-    assert found == pytest.approx(expected, abs=5e-5)
-    assert [1.0 / bids[n] for n in (2, 4)] == pytest.approx(found)
-    assert 1.0 / bids[1] == pytest.approx(one.rho(1, CLUSTER, NOW))
+    assert rhos == pytest.approx(expected, abs=5e-5)
+    assert [1.0 / bids[n] for n in (2, 4)] == pytest.approx(rhos)
+    assert 1.0 / bids[1] == pytest.approx(app.rho(1, CLUSTER, NOW))
 
 
 def test_an_auction_of_eight_gpus() -> None:
-    sizes, parts = divide(8, [one.bids(8, CLUSTER, NOW) for one in (A, B, C)])
+    sizes, parts = divide(8, [app.bids(8, CLUSTER, NOW) for app in (A, B, C)])
 
-    values = [1.0 / one.rho(n, CLUSTER, NOW) for one, n in zip((A, B, C), sizes, strict=True)]
+    values = [1.0 / app.rho(n, CLUSTER, NOW) for app, n in zip((A, B, C), sizes, strict=True)]
     kept = [keep(n, c, range(9)) for n, c in zip(sizes, parts, strict=True)]
     assert sizes == [3, 2, 3]
     assert prod(values) == pytest.approx(0.8947859)
@@ -244,7 +244,10 @@ def test_nobody_bids_for_more_than_a_node_where_that_is_four_times_as_slow() -> 
         view = view_of("3x4:v100", *jobs)
         held.append(view.after(Themis(f=0.4, spread=spread).decide(view)))
 
-    assert [[on.gpus for on in one.values()] for one in held] == [[5, 4, 3], [5, 5, 2]]
+    assert [[on.gpus for on in allocations.values()] for allocations in held] == [
+        [5, 4, 3],
+        [5, 5, 2],
+    ]
 
 
 @pytest.mark.parametrize("over", [True, False])

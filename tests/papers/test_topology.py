@@ -21,7 +21,7 @@ from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.formulas.network.link_scores import list_sets
 from weft.pieces.place.gangs import fewest_nodes
-from weft.policies.topology.policy import Found, Machine, Mapper, Topology, bipartition
+from weft.policies.topology.policy import GpuChoice, Machine, Mapper, Topology, bipartition
 from weft.policies.topology.utility import (
     WEIGHTS,
     Emphasis,
@@ -47,7 +47,7 @@ class Slowed:
 
     to: float
 
-    def speed(self, one: Job, beside: Job) -> float:
+    def speed(self, job: Job, beside: Job) -> float:
         return self.to
 
 
@@ -143,12 +143,12 @@ def test_interference_is_suffered_and_caused() -> None:
 
 
 def test_a_pair_on_an_empty_machine_is_of_one_socket() -> None:
-    found = Mapper().best_set(job(2), Machine(POWER8, ALL))
+    best = Mapper().best_set(job(2), Machine(POWER8, ALL))
 
-    assert found is not None
-    assert found.mask == 0b0011
-    assert found.job == pytest.approx(1.0)
-    assert found.system == pytest.approx(0.527794, abs=1e-6)
+    assert best is not None
+    assert best.mask == 0b0011
+    assert best.job == pytest.approx(1.0)
+    assert best.system == pytest.approx(0.527794, abs=1e-6)
 
 
 def crossed(least: float) -> View:
@@ -227,36 +227,36 @@ def test_a_machine_gives_the_best_of_all_sets_that_are_free(
     free: int, count: int, slowed: float
 ) -> None:
     machine = Machine(POWER8, free, ((job(1, "n"), 0b01),))
-    found = Mapper(bus=Slowed(slowed)).best_set(job(count), machine)
+    chosen = Mapper(bus=Slowed(slowed)).best_set(job(count), machine)
 
     members = [gpu for gpu in range(4) if free >> gpu & 1]
     worth = [utility_by_hand(gpus, free, slowed) for gpus in combinations(members, count)]
 
-    assert (found is None) == (not worth)
-    if found is not None:
-        assert found.mask & ~free == 0
-        assert found.mask.bit_count() == count
-        assert found.system == pytest.approx(max(worth), abs=1e-6)
+    assert (chosen is None) == (not worth)
+    if chosen is not None:
+        assert chosen.mask & ~free == 0
+        assert chosen.mask.bit_count() == count
+        assert chosen.system == pytest.approx(max(worth), abs=1e-6)
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=9), st.integers(1, 4))
 def test_bipartition_finds_a_machine_of_the_greatest_utility(worth: list[float], room: int) -> None:
-    def best(machine: int) -> Found | None:
-        return Found(1, worth[machine], 1.0) if worth[machine] > 0.0 else None
+    def best(machine: int) -> GpuChoice | None:
+        return GpuChoice(1, worth[machine], 1.0) if worth[machine] > 0.0 else None
 
-    found = bipartition(range(len(worth)), lambda machine: machine % room, best)
+    chosen = bipartition(range(len(worth)), lambda machine: machine % room, best)
 
-    if found is None:
+    if chosen is None:
         assert max(worth) == 0.0
     else:
-        assert found[1].system == max(worth)
+        assert chosen[1].system == max(worth)
 
 
 def test_of_two_halves_as_good_the_second_is_taken() -> None:
-    found = bipartition(range(2), lambda _: 4, lambda _: Found(1, 0.5, 0.5))
+    chosen = bipartition(range(2), lambda _: 4, lambda _: GpuChoice(1, 0.5, 0.5))
 
-    assert found is not None
-    assert found[0] == 1
+    assert chosen is not None
+    assert chosen[0] == 1
 
 
 def test_gangs_beyond_a_machine_and_machines_without_links_are_served() -> None:
@@ -271,8 +271,8 @@ def test_gangs_beyond_a_machine_and_machines_without_links_are_served() -> None:
 class Hurts:
     """Everybody slows models called `hurt` to a third, and nobody else."""
 
-    def speed(self, one: Job, beside: Job) -> float:
-        return 0.3 if one.model == "hurt" else 1.0
+    def speed(self, job: Job, beside: Job) -> float:
+        return 0.3 if job.model == "hurt" else 1.0
 
 
 def test_a_job_goes_where_it_slows_nobody() -> None:

@@ -59,8 +59,8 @@ def scheduler(*jobs: Job, policy: Weft | None = None) -> Scheduler:
         beliefs=LinearBeliefs(), pooled=PooledBeliefs(), costs=LearntCosts(lambda _: 30.0)
     )
     made = Scheduler(policy or Weft(), CLUSTER, knowledge=knowledge)
-    for one in jobs:
-        made.recall(0.0, Submitted(one))
+    for job in jobs:
+        made.recall(0.0, Submitted(job))
     return made
 
 
@@ -178,7 +178,7 @@ def test_of_two_sizes_nobody_reported_of_the_smallest_is_the_only_one_believed()
 
     goodput = find_goodputs(view, configs, pooled=False, shape=0.6)[0]
 
-    assert {one.gpus for one, speed in zip(configs, goodput, strict=True) if speed} == {1}
+    assert {config.gpus for config, speed in zip(configs, goodput, strict=True) if speed} == {1}
 
 
 @pytest.mark.parametrize(("half_life", "grows"), [({}, True), ({"half_life_s": 14400.0}, False)])
@@ -216,10 +216,11 @@ def test_who_gives_way_is_told_to_whom() -> None:
     view = made.view(100.0)
     taken = Allocation((Slice(view.cluster.nodes[0].id, (0, 1)),))
 
-    said = say_gave_way(view, {0: None, 1: taken})
+    reasons = say_gave_way(view, {0: None, 1: taken})
 
     assert (
-        said[JobId("old")] == "gave way: its 4 v100 GPUs went to new; it goes on when there is room"
+        reasons[JobId("old")]
+        == "gave way: its 4 v100 GPUs went to new; it goes on when there is room"
     )
 
 
@@ -242,8 +243,8 @@ def hasten(left: tuple[float, float], bound: float) -> list[float]:
     made.recall(30.0, Reported(JobId("runs"), 1, report(1, 0.0)))
     view, configs = made.view(90_000.0), valid_configs(CLUSTER)
     goodput = made.knowledge.pooled.goodputs(view.table, configs)  # type: ignore[union-attr]
-    found: list[float] = hasten_late(view, configs, goodput, np.array(left), bound).tolist()
-    return found
+    weights: list[float] = hasten_late(view, configs, goodput, np.array(left), bound).tolist()
+    return weights
 
 
 def test_who_is_late_weighs_more_than_who_came_now() -> None:
@@ -304,11 +305,11 @@ def test_a_move_that_others_wait_for_is_a_restart_if_they_weigh_more(
     first, second = (node.id for node in CLUSTER.nodes)
     changes = {0: Allocation((Slice(second, (0, 1)),)), 1: Allocation((Slice(first, (0, 1)),))}
 
-    found = find_hurried(
+    moved = find_hurried(
         made.view(10.0), changes, np.array([0.0, -1.0]), np.array([1, 0]), worth_of(weights)
     )
 
-    assert found == hurried
+    assert moved == hurried
 
 
 @pytest.mark.parametrize("restarts", [frozenset(), frozenset({JobId("a")})])
@@ -319,12 +320,12 @@ def test_a_plan_may_ask_for_a_restart_where_a_job_could_change_live(
     run(made, "a", 0, (0, 1))
     made.recall(5.0, Resizable(JobId("a"), 1, 1.0))
     to = Allocation((Slice(CLUSTER.nodes[1].id, (0, 1)),))
-    told: list[Decided] = []
-    made._journal = lambda _, event: told.append(event) if isinstance(event, Decided) else None
+    decisions: list[Decided] = []
+    made._journal = lambda _, event: decisions.append(event) if isinstance(event, Decided) else None
 
     made.adopt(10.0, Plan({JobId("a"): to}, restarts=restarts))
 
-    assert (JobId("a") in told[-1].live) is not bool(restarts)
+    assert (JobId("a") in decisions[-1].live) is not bool(restarts)
 
 
 def test_parameters_of_old_logs_and_files_are_read() -> None:
@@ -350,7 +351,7 @@ def test_times_of_less_than_a_second_are_taken() -> None:
 def test_it_ends_a_workload_of_adaptive_jobs_sooner_than_sia_with_fewer_restarts() -> None:
     models = ("cifar10", "ncf", "yolov3", "cifar10", "deepspeech2")
     jobs = [replace(job(f"j{i}", models[i % 5], most=16), submitted=100.0 * i) for i in range(30)]
-    trace = Trace("mixed", tuple((one, Truth(1800.0)) for one in jobs))
+    trace = Trace("mixed", tuple((job, Truth(1800.0)) for job in jobs))
 
     result = weft.compare(trace, ["weft", "sia"], "2x4:t4+1x8:a100", processes=1)
     ours, theirs = (result.outcomes[name][0].metrics for name in ("weft", "sia"))
@@ -387,7 +388,9 @@ def test_a_part_of_a_gpu_that_is_free_is_used_beside_elastic_jobs() -> None:
 
 
 def test_only_where_jobs_share_it_says_so() -> None:
-    shared = {one: Weft(**{one: True}).about.taxonomy.sharing for one in ("share", "strangers")}
+    shared = {
+        option: Weft(**{option: True}).about.taxonomy.sharing for option in ("share", "strangers")
+    }
     assert set(shared.values()) == {Sharing.SIDE_BY_SIDE}
     assert Weft().about.taxonomy.sharing is Sharing.EXCLUSIVE
 
@@ -413,7 +416,7 @@ def test_a_kind_that_cannot_hold_a_job_is_worth_nothing_to_it() -> None:
 def test_weight_for_late_jobs_lowers_the_worst_finish_time_fairness() -> None:
     models = ("cifar10", "ncf", "yolov3", "cifar10", "deepspeech2")
     jobs = [replace(job(f"j{i}", models[i % 5], most=16), submitted=30.0 * i) for i in range(40)]
-    lengths = [3600.0 if one.model == "yolov3" else 600.0 for one in jobs]
+    lengths = [3600.0 if job.model == "yolov3" else 600.0 for job in jobs]
     trace = Trace("crowd", tuple(zip(jobs, map(Truth, lengths), strict=True)))
 
     result = weft.compare(trace, ["weft", "weft:fair=0"], "1x4:t4+1x4:a100", processes=1)

@@ -63,7 +63,7 @@ def together(
     seed: int = 0,
 ) -> Done:
     """Simulate jobs of known length on a cluster."""
-    trace = Trace("test", tuple((one, Truth(length)) for one, length in jobs))
+    trace = Trace("test", tuple((job, Truth(length)) for job, length in jobs))
     machines = parse_cluster(cluster)
     coupling = coupling or Colocated(profile_of)
     physics = Physics(
@@ -81,7 +81,7 @@ def together(
         journal=lambda at, event: log.append((at, event)),
     )
     Driver(scheduler, physics, machines, seed=seed).run()
-    names = [one.id for one, _ in jobs]
+    names = [job.id for job, _ in jobs]
     return Done(
         dict(zip(names, physics.ended_at.tolist(), strict=True)),
         dict(zip(names, physics.first_start.tolist(), strict=True)),

@@ -58,9 +58,9 @@ class World:
     def tell(self, event: facts.Event) -> None:
         self.now += 0.25
         self.asked += [
-            one
-            for one in self.scheduler.step(self.now, [event])
-            if isinstance(one, (Start, Stop, Sleep, Resume))
+            action
+            for action in self.scheduler.step(self.now, [event])
+            if isinstance(action, (Start, Stop, Sleep, Resume))
         ]
 
     def carry_out(self, at: int, well: bool) -> None:
@@ -96,7 +96,7 @@ class World:
 
     def _first_of(self, at: int) -> int:
         key = _key(self.asked[at])
-        return next(i for i, one in enumerate(self.asked) if _key(one) == key)
+        return next(i for i, action in enumerate(self.asked) if _key(action) == key)
 
     def _check_free(self, on: Allocation) -> None:
         used = {device for other in self.running.values() for device in devices_of(other)}
@@ -171,7 +171,7 @@ def check(world: World) -> None:
         row = state.table.row(job)
         if state.table.allocations[row] is None and sleeping.there:
             assert (job, sleeping.attempt) in world.asleep
-    asleep = {key for key in world.asleep if not any(_key(one) == key for one in world.asked)}
+    asleep = {key for key in world.asleep if not any(_key(action) == key for action in world.asked)}
     for job, attempt in asleep:
         assert state.asleep.find(job, attempt) is not None, "somebody sleeps whom nobody knows"
 

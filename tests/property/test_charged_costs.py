@@ -18,7 +18,7 @@ def draw(
     *,
     starts: dict[str, float] | None = None,
     restarts: dict[str, float] | None = None,
-    said: float | None = None,
+    startup_s: float | None = None,
     speed: dict[str, float] | None = None,
 ) -> list[SimRun]:
     """The same work under three policies, of which `fifo` stops nobody."""
@@ -33,7 +33,7 @@ def draw(
                 cost = ((restarts if part else starts) or {}).get(run, COST_S)
                 slow = (speed or {}).get(run, 1.0) ** float(rng.uniform(0.0, 1.0))
                 end = at + cost + slow * seconds / parts
-                held.append(Stretch(at, end, float(number % 3 + 1), said))
+                held.append(Stretch(at, end, float(number % 3 + 1), startup_s))
                 at = end + float(rng.integers(5, 500))
             jobs[f"j{number}"] = JobRun(0.0, held[-1].end, tuple(held))
         runs.append(SimRun(run, 1000.0, jobs, finished=len(jobs)))
@@ -41,8 +41,8 @@ def draw(
 
 
 def charged(runs: list[SimRun]) -> tuple[Level, str]:
-    found = next(finding for finding in verify(runs) if finding.check == "charged")
-    return found.level, found.text
+    charge = next(finding for finding in verify(runs) if finding.check == "charged")
+    return charge.level, charge.text
 
 
 @given(seed=st.integers(0, 10**6))

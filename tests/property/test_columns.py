@@ -67,9 +67,9 @@ def test_allocations_come_back_as_they_were(many: list[model.Allocation]) -> Non
 def test_arrays_come_back_bit_by_bit(values: list[float]) -> None:
     array = np.array(values)
 
-    found = unpack_floats(json.loads(json.dumps(pack_floats(array))))
+    unpacked = unpack_floats(json.loads(json.dumps(pack_floats(array))))
 
-    assert found.tobytes() == array.tobytes()
+    assert unpacked.tobytes() == array.tobytes()
 
 
 def test_what_is_alike_is_written_once() -> None:

@@ -97,8 +97,8 @@ def test_nonsense_is_refused_in_one_line_that_says_why(spec: str) -> None:
     with pytest.raises(WeftError) as refused:
         build("policy", spec)
 
-    said = f"{refused.value.what} {refused.value.hint}"
-    assert REFUSED[spec] in said
+    message = f"{refused.value.what} {refused.value.hint}"
+    assert REFUSED[spec] in message
     assert "\n" not in refused.value.what.partition("\n  ")[0]
 
 

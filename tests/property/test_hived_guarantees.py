@@ -42,7 +42,7 @@ def test_guaranteed_jobs_keep_to_their_cells_and_are_stopped_by_nobody_else(
 
     log = check_run(policy, cluster, trace)
 
-    jobs = {one.id: one for one, _ in trace}
+    jobs = {job.id: job for job, _ in trace}
     held: dict[JobId, Allocation] = {}
     for _, event in log:
         if isinstance(event, Decided):

@@ -64,18 +64,18 @@ def file_of(pattern: str) -> str:
 def test_slurm_writes_where_the_attempt_lives_and_runs_nothing_else(
     name: str, root: str, nodes: tuple[str, ...]
 ) -> None:
-    one = gang(name, root, *nodes)
+    wanted = gang(name, root, *nodes)
 
-    script = batch_script(one, SLURM, OPTIONS)
+    script = batch_script(wanted, SLURM, OPTIONS)
 
     options = options_of(script)
     output = next(word for word in options if word.startswith("--output="))
-    assert file_of(output.removeprefix("--output=")).startswith(str(one.parts[0].folder.parent))
+    assert file_of(output.removeprefix("--output=")).startswith(str(wanted.parts[0].folder.parent))
     assert all(word.startswith("--") for word in options)
     lines = [line for line in script.splitlines() if not line.startswith("#")]
     assert len(lines) == 1  # nothing of the name became a line of its own
     assert lines[0].startswith("exec ")
-    assert str(one.parts[0].folder.parent) in " ".join(shlex.split(lines[0]))
+    assert str(wanted.parts[0].folder.parent) in " ".join(shlex.split(lines[0]))
 
 
 @examples(200)
@@ -97,11 +97,11 @@ def test_slurm_gives_a_tag_back_as_it_was_beside_any_other_comment(name: str, at
 @examples(200)
 @given(NAMES, STATES)
 def test_a_step_has_the_folder_as_one_word(name: str, root: str) -> None:
-    one = gang(name, root, "a1")
+    wanted = gang(name, root, "a1")
 
-    command = step_command(one, one.parts[0], SLURM[NodeId("a1")], "77", OPTIONS)
+    command = step_command(wanted, wanted.parts[0], SLURM[NodeId("a1")], "77", OPTIONS)
 
-    assert str(one.parts[0].folder) in command
+    assert str(wanted.parts[0].folder) in command
 
 
 def test_a_folder_that_slurm_cannot_name_is_refused() -> None:
@@ -112,10 +112,10 @@ def test_a_folder_that_slurm_cannot_name_is_refused() -> None:
 @examples(200)
 @given(NAMES, st.integers(1, 10**6))
 def test_kubernetes_is_told_names_and_labels_that_it_takes(name: str, attempt: int) -> None:
-    one = gang(name, "/state", "a", "b")
-    one = Gang(one.job, attempt, name, name, one.parts, grace_s=30.0)
+    wanted = gang(name, "/state", "a", "b")
+    wanted = Gang(wanted.job, attempt, name, name, wanted.parts, grace_s=30.0)
 
-    pods = pods_of(one, SITE)
+    pods = pods_of(wanted, SITE)
 
     assert len({pod["metadata"]["name"] for pod in pods}) == 2
     for pod in pods:
@@ -126,21 +126,21 @@ def test_kubernetes_is_told_names_and_labels_that_it_takes(name: str, attempt: i
         assert key_of(pod) == (name, attempt)
         container = pod["spec"]["containers"][0]
         words = [*container.get("command", ()), *container.get("args", ())]
-        words += [str(one.get("value", "")) for one in container.get("env", ())]
+        words += [str(variable.get("value", "")) for variable in container.get("env", ())]
         assert not any("$(" in word for word in words)  # Kubernetes would put a variable there
 
 
 @examples(200)
 @given(NAMES, NAMES)
 def test_jobs_of_different_names_live_apart_and_below_the_state_folder(
-    one: str, other: str
+    first: str, other: str
 ) -> None:
     root = Path("/state")
-    folders = [folder_of(root, name, 1) for name in (one, other)]
+    folders = [folder_of(root, name, 1) for name in (first, other)]
 
-    assert (folders[0] == folders[1]) == (one == other)
+    assert (folders[0] == folders[1]) == (first == other)
     for folder in folders:
         assert folder.parts[:3] == ("/", "state", "jobs")
         assert len(folder.parts) == 5
         assert not set(folder.parts[3]) & set("/\\\n '\"$`*.")
-    assert unquote(folders[0].parts[3]) == one
+    assert unquote(folders[0].parts[3]) == first

@@ -28,7 +28,7 @@ numbers = (
     | st.sampled_from([0.0, 1.0, 1e-300, 1e15, 1e18, -1.0, float("nan"), float("inf"), 10**400])
 )
 anything = numbers | st.none() | st.booleans() | st.text(max_size=3) | st.lists(st.integers())
-told = st.dictionaries(
+fields = st.dictionaries(
     st.sampled_from(NAMES) | st.text(max_size=5) | st.just("user.own"), anything, max_size=8
 )
 # Those that laws are fitted to, in numbers that pass: this is where sums and fits may break.
@@ -100,7 +100,7 @@ def take_in(reports: list[dict[str, Any]]) -> None:
         known.forget(job)
 
 
-@given(st.lists(told, max_size=6))
+@given(st.lists(fields, max_size=6))
 def test_no_report_breaks_what_is_believed(reports: list[dict[str, Any]]) -> None:
     take_in(reports)
 
@@ -113,7 +113,7 @@ def test_no_report_of_plausible_numbers_breaks_what_is_believed(
     take_in(reports)
 
 
-@given(told)
+@given(fields)
 def test_what_is_wrong_is_named_and_the_rest_is_kept(values: dict[str, Any]) -> None:
     report, wrong = Report.sift(values)
 

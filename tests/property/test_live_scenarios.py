@@ -68,14 +68,14 @@ def test_a_policy_that_counts_machines_decides_beside_firm_and_filling_jobs() ->
         await live.driver.cancel(JobId("first"))
         await live.driver.cancel(JobId("second"))
         await asyncio.sleep(5.0)
-        troubled, states = live.driver.trouble, [one.state for one in live.driver.jobs()]
+        troubled, states = live.driver.trouble, [status.state for status in live.driver.jobs()]
         await live.close()
         return [troubled, *states]
 
-    trouble, _, _, filler, three, one = run_virtually(people_come_and_go)
+    trouble, _, _, filler, three, single = run_virtually(people_come_and_go)
 
     assert trouble == ""
-    assert (filler, three, one) == ("pending", "running", "running")
+    assert (filler, three, single) == ("pending", "running", "running")
 
 
 @pytest.mark.parametrize("policy", every_policy())

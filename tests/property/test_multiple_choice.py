@@ -163,12 +163,12 @@ def test_rounded_worths_are_solved_to_the_last_hundredth(seed: int) -> None:
 # ---- edges
 
 
-def one(value: object, room: tuple[float, float] = (4.0, 2.0)) -> Problem:
+def single_choice(value: object, room: tuple[float, float] = (4.0, 2.0)) -> Problem:
     return Problem(np.array(value, dtype=float), KIND, COUNT, np.array(room))
 
 
 def test_with_room_for_all_everyone_gets_the_best() -> None:
-    answer = choose(one([[1, 2, 3, 0, 0], [0, 0, 0, 1, 2]]))
+    answer = choose(single_choice([[1, 2, 3, 0, 0], [0, 0, 0, 1, 2]]))
 
     assert answer.pick.tolist() == [2, 4]
     assert answer.value == answer.bound == 5.0
@@ -176,7 +176,7 @@ def test_with_room_for_all_everyone_gets_the_best() -> None:
 
 
 def test_nothing_is_chosen_where_nothing_is_worth_anything() -> None:
-    answer = choose(one([[-1, -2, -3, -1, -np.inf], [-np.inf] * 5]))
+    answer = choose(single_choice([[-1, -2, -3, -1, -np.inf], [-np.inf] * 5]))
 
     assert answer.pick.tolist() == [NONE, NONE]
     assert answer.value == 0.0
@@ -184,14 +184,14 @@ def test_nothing_is_chosen_where_nothing_is_worth_anything() -> None:
 
 def test_no_jobs_and_no_room_are_no_trouble() -> None:
     nobody = choose(Problem(np.zeros((0, 5)), KIND, COUNT, np.array((4.0, 2.0))))
-    nowhere = choose(one([[1, 2, 3, 1, 2]], room=(0.0, 0.0)))
+    nowhere = choose(single_choice([[1, 2, 3, 1, 2]], room=(0.0, 0.0)))
 
     assert nobody.pick.tolist() == []
     assert nowhere.pick.tolist() == [NONE]
 
 
 def test_ties_go_to_the_earlier_size_and_the_same_way_every_time() -> None:
-    problem = one([[1, 1, 1, 1, 1]] * 5, room=(2.0, 1.0))
+    problem = single_choice([[1, 1, 1, 1, 1]] * 5, room=(2.0, 1.0))
 
     first, again = choose(problem), choose(problem)
 

@@ -43,11 +43,11 @@ groups = st.lists(circles(), min_size=2, max_size=5).map(tuple)
 @settings(examples(60))
 @given(groups)
 def test_a_score_is_at_most_one_and_no_worse_than_unshifted(jobs: tuple[Circle, ...]) -> None:
-    found = fit_link(jobs, CAPACITY)
+    fit = fit_link(jobs, CAPACITY)
 
-    assert found.unshifted - 1e-9 <= found.score <= 1.0
-    assert all(0.0 <= t < c.period_s for t, c in zip(found.shifts_s, jobs, strict=True))
-    assert score_link(jobs, found.shifts_s, CAPACITY) == pytest.approx(found.score)
+    assert fit.unshifted - 1e-9 <= fit.score <= 1.0
+    assert all(0.0 <= t < c.period_s for t, c in zip(fit.shifts_s, jobs, strict=True))
+    assert score_link(jobs, fit.shifts_s, CAPACITY) == pytest.approx(fit.score)
 
 
 @settings(examples(60))
@@ -90,8 +90,8 @@ def test_one_shift_a_job_keeps_the_score_of_every_link(data: st.DataObject) -> N
     assert united["j0"] == 0.0
     for link, on in links.items():
         at = [united[job] for job in on]
-        found = score_link([jobs[job] for job in on], at, CAPACITY, 72)
-        assert found == pytest.approx(fits[link].score)
+        score = score_link([jobs[job] for job in on], at, CAPACITY, 72)
+        assert score == pytest.approx(fits[link].score)
 
 
 @settings(examples(60))

@@ -14,7 +14,9 @@ from weft.core.spec.registry import build, names
 from weft.sim.result import PerJob
 
 LOW, HIGH = -1.0, 1.0
-OWN_TIERS = {one for one in every_policy() if Controls.TIER in build("policy", one).about.controls}
+OWN_TIERS = {
+    name for name in every_policy() if Controls.TIER in build("policy", name).about.controls
+}
 READERS = (
     "antman:loose_priority=-1",
     named("authors/antman"),
@@ -40,7 +42,7 @@ def ends(policy: str, first: float, second: float, *, shareable: bool = False) -
     return tuple(run(policy, first, second, shareable=shareable).end_s.tolist())
 
 
-@pytest.mark.parametrize("policy", [one for one in every_policy() if one not in OWN_TIERS])
+@pytest.mark.parametrize("policy", [name for name in every_policy() if name not in OWN_TIERS])
 def test_under_the_wrapper_the_higher_one_starts_first(policy: str) -> None:
     lower, higher = run(f"priority|{policy}", LOW, HIGH).start_s
 
@@ -66,5 +68,5 @@ def test_antman_lets_the_lower_one_give_way(policy: str) -> None:
 
 
 def test_every_policy_was_asked() -> None:
-    assert {build("policy", one).about.name for one in every_policy()} == set(names("policy"))
+    assert {build("policy", name).about.name for name in every_policy()} == set(names("policy"))
     assert {"antman"} == OWN_TIERS

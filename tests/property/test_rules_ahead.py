@@ -29,9 +29,9 @@ def drawn(seed: int) -> tuple[State, Quotas, Moment]:
             job = Job(JobId(f"{node.id}-{gpu}"), tenant=str(rng.choice(TENANTS)))
             running[job.id] = Running(job, Allocation((Slice(node.id, (gpu,)),)), 0.0)
     state = State(cluster)
-    for one in running.values():
-        state.fold(0.0, Submitted(one.job))
-    state.fold(0.0, Decided(1, {name: one.on for name, one in running.items()}))
+    for runner in running.values():
+        state.fold(0.0, Submitted(runner.job))
+    state.fold(0.0, Decided(1, {name: runner.on for name, runner in running.items()}))
     return state, rules, Moment(NOW, cluster, rules, running, (), sized=False)
 
 
@@ -42,16 +42,18 @@ def test_rules_let_a_job_ahead_exactly_where_none_would_be_broken_in_its_turn(fi
         state, rules, moment = drawn(seed)
         for tenant in TENANTS:
             job = Job(JobId("next"), demand=Demand(1), tenant=tenant)
-            for one in moment.running.values():
-                (part,) = one.on.slices
-                others = {name: r for name, r in moment.running.items() if name != one.job.id}
+            for runner in moment.running.values():
+                (part,) = runner.on.slices
+                others = {name: r for name, r in moment.running.items() if name != runner.job.id}
                 before = replace(moment, running=others)
-                after = replace(before, running={**others, job.id: Running(job, one.on, NOW)})
+                after = replace(before, running={**others, job.id: Running(job, runner.on, NOW)})
 
-                said = rules.allow(job, (NodeId(part.node), part.gpus[0]), one.job, state, NOW)
+                allowed = rules.allow(
+                    job, (NodeId(part.node), part.gpus[0]), runner.job, state, NOW
+                )
 
                 broken = {*after.wrong(before)} - {*before.wrong(before)}
-                assert said == (not broken), (seed, tenant, part, broken)
-                let, kept = let + said, kept + (not said)
+                assert allowed == (not broken), (seed, tenant, part, broken)
+                let, kept = let + allowed, kept + (not allowed)
 
     assert min(let, kept) > 100

@@ -60,7 +60,9 @@ async def play(seconds: Callable[[], float], steps: list[tuple[float, tuple[obje
         await live.set_quotas(replace(live.quotas, windows={}))
         waits = live.driver.jobs()
         await asyncio.sleep(DONE_S * (1 + len(waits)))
-        assert [one.record.job.id for one in live.driver.jobs() if not one.record.outcome] == []
+        assert [
+            status.record.job.id for status in live.driver.jobs() if not status.record.outcome
+        ] == []
     finally:
         await live.close()
 

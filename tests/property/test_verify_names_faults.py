@@ -207,7 +207,7 @@ ONLY_CSV = (several_submit_times,)  # JSON has one submit time of each job
 
 def wrong(path: Path, text: str) -> set[str]:
     path.write_text(text)
-    return {one.check for one in verify(read_runs(path)) if one.level is Level.WRONG}
+    return {finding.check for finding in verify(read_runs(path)) if finding.level is Level.WRONG}
 
 
 @given(seed=st.integers(0, 10**6))

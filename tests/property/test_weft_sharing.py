@@ -29,7 +29,9 @@ def gaining(group: Sequence[Profile]) -> list[float]:
     return [0.7 if profile.gpu_use > 0.5 else 0.9 for profile in group]
 
 
-SLOW = [pytest.param(one, marks=pytest.mark.slow) for one in ("priority|", "steady|", "firm|")]
+SLOW = [
+    pytest.param(wrapper, marks=pytest.mark.slow) for wrapper in ("priority|", "steady|", "firm|")
+]
 
 
 @pytest.mark.parametrize("wrapper", ["quota:weights=x=2|", *SLOW])
@@ -67,8 +69,8 @@ def test_a_live_service_puts_two_jobs_on_a_gpu_and_says_what_it_promised_them() 
         engine = "simulated:cluster=1x1:h200,speed=1"
         live = Live(Settings(engine=engine, policy=SHARES, decide_in="service"), seconds)
         await live.open()
-        for one in (job("a"), job("b")):
-            await live.driver.submit(one)
+        for submitted in (job("a"), job("b")):
+            await live.driver.submit(submitted)
         await asyncio.sleep(300.0)
         await live.driver.submit(job("alone", shareable=False))
         await asyncio.sleep(60.0)

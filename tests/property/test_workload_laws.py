@@ -51,8 +51,8 @@ def test_lengths_follow_the_published_distribution(key: str) -> None:
     drawn = drawn_of(key)
 
     expected, mean = PUBLISHED[key]
-    found = np.quantile(drawn.lengths, QUANTILES)
-    assert found == pytest.approx(expected, rel=0.12, abs=1.0)
+    quantiles = np.quantile(drawn.lengths, QUANTILES)
+    assert quantiles == pytest.approx(expected, rel=0.12, abs=1.0)
     assert drawn.lengths.mean() == pytest.approx(mean, rel=0.3)
 
 
@@ -207,13 +207,13 @@ def test_spot_services_hold_most_of_every_kind() -> None:
 
 
 def test_tiny_is_the_same_for_every_seed_and_covers_the_cases() -> None:
-    one, two = find("tiny-20", Request(seed=1)), find("tiny-20", Request(seed=2))
+    first, two = find("tiny-20", Request(seed=1)), find("tiny-20", Request(seed=2))
 
-    jobs = [job for job, _ in one]
-    assert one.jobs == two.jobs
+    jobs = [job for job, _ in first]
+    assert first.jobs == two.jobs
     assert sum(job.submitted == 0 for job in jobs) == 3
     assert any(job.demand.share < 1 for job in jobs)
     assert any(job.demand.kinds for job in jobs)
-    assert any(truth.failures for _, truth in one)
-    assert any(truth.state == "failed" for _, truth in one)
+    assert any(truth.failures for _, truth in first)
+    assert any(truth.state == "failed" for _, truth in first)
     assert max(job.demand.gpus for job in jobs) == 8

@@ -50,13 +50,13 @@ OTHERS = [name for name in WORKLOADS if name != "tiny-20"]
 
 def specs() -> list[str]:
     """Every policy, and what it is called as its authors have it where it has such a variant."""
-    found = []
+    texts = []
     for name in names("policy"):
         own = [SHORTER[name]] if name in SHORTER else []
-        found.append(":".join([name, *own]))
+        texts.append(":".join([name, *own]))
         if name in CLASSES:
-            found.append(f"authors/{found[-1]}")
-    return found
+            texts.append(f"authors/{texts[-1]}")
+    return texts
 
 
 @cache

@@ -22,10 +22,10 @@ def test_what_is_saved_is_loaded_and_the_last_two_are_kept(tmp_path: Path) -> No
     kept = Checkpoints(tmp_path / "deep" / "er")
     for step in (1, 2, 30):
         path = kept.save({"weight": torch.full((3,), float(step)), "any": {"x": [1]}}, step, 0)
-    newest, told = kept.find_newest()
+    newest, warnings = kept.find_newest()
 
     assert newest == path
-    assert told == []
+    assert warnings == []
     state = load(path)
     assert state["weight"].tolist() == [30.0] * 3
     assert state["any"] == {"x": [1]}
@@ -53,12 +53,12 @@ def test_a_spoilt_newest_is_set_aside_and_the_one_before_it_is_used(
         else:
             file.truncate(size - FOOTER if how == "cut" else 0)
 
-    found, told = kept.find_newest()
+    usable, warnings = kept.find_newest()
 
-    assert found == before
+    assert usable == before
     assert load(before)["n"] == 1
-    assert len(told) == 1
-    assert "step-000000000002.ckpt" in told[0]
+    assert len(warnings) == 1
+    assert "step-000000000002.ckpt" in warnings[0]
     assert names(tmp_path) == ["step-000000000001.ckpt", "step-000000000002.ckpt.corrupt"]
 
 

@@ -34,8 +34,8 @@ class SilentPeer(Gang):
         self._sum = [*wishes]
 
     def read_sum(self) -> list[float] | None:
-        told, self._sum = self._sum, None
-        return told
+        total, self._sum = self._sum, None
+        return total
 
     def broadcast(self, value: object) -> object:
         return value

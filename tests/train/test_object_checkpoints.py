@@ -68,9 +68,9 @@ def test_what_is_saved_is_loaded_elsewhere_and_the_last_two_are_kept(url: str) -
         place = mine.save({"weight": torch.full((3,), float(step)), "any": {"x": [1]}}, step, 0)
     other = ObjectCheckpoints(url, "a", 2)
 
-    found, warnings = other.find_newest()
+    newest, warnings = other.find_newest()
 
-    assert (found, warnings) == (place, [])
+    assert (newest, warnings) == (place, [])
     state = other.load(place)
     assert state["weight"].tolist() == [30.0] * 3
     assert state["any"] == {"x": [1]}
@@ -127,9 +127,9 @@ def test_one_that_is_not_whole_is_set_aside_and_the_one_before_it_is_used(
     before = mine.save({"n": 1}, 1, 0)
     write(f"{url}/step-000000000002.000000001.ckpt", body)
 
-    found, warnings = mine.find_newest()
+    newest, warnings = mine.find_newest()
 
-    assert found == before
+    assert newest == before
     assert len(warnings) == 1
     assert "cut short" in warnings[0]
     assert "step-000000000002.000000001.ckpt.corrupt" in names(url)
@@ -153,12 +153,12 @@ def test_a_failed_upload_leaves_the_older_ones_and_says_where(
 
 
 def test_of_two_that_claim_at_once_one_is_the_owner(url: str) -> None:
-    one, two = ObjectCheckpoints(url, "a", 1), ObjectCheckpoints(url, "b", 1)
-    one.find_newest()
+    first, two = ObjectCheckpoints(url, "a", 1), ObjectCheckpoints(url, "b", 1)
+    first.find_newest()
     two.find_newest()
 
     with pytest.raises(Fenced):
-        one.save({"n": 1}, 1, 0)
+        first.save({"n": 1}, 1, 0)
     two.save({"n": 2}, 2, 0)
     two.find_newest()
 

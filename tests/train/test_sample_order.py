@@ -21,8 +21,8 @@ def test_who_resumes_with_more_ranks_goes_on_with_the_same_batches() -> None:
     state = broken.state_dict()
 
     pair = [order(rank, 2) for rank in range(2)]
-    for one in pair:
-        one.load_state_dict(state)
+    for sampler in pair:
+        sampler.load_state_dict(state)
     rest = [sorted(a.tolist() + b.tolist()) for a, b in zip(*pair, strict=True)]
 
     assert first + rest == whole
@@ -30,8 +30,8 @@ def test_who_resumes_with_more_ranks_goes_on_with_the_same_batches() -> None:
 
 
 def test_every_epoch_has_an_order_of_its_own_and_a_saved_end_begins_the_next() -> None:
-    one, again = order(), order()
-    first, second = ([batch.tolist() for batch in one] for _ in range(2))
+    first_order, again = order(), order()
+    first, second = ([batch.tolist() for batch in first_order] for _ in range(2))
     for _ in again:
         pass
     ended = order()

@@ -69,20 +69,20 @@ def test_what_the_first_steps_showed_is_soon_forgotten() -> None:
 def measured(gradients: list[torch.Tensor], batch: int) -> list[Norms]:
     weight = torch.nn.Parameter(torch.zeros(2))
     watched = Gradients([weight], ranks=1, clock=CpuClock())
-    found = []
+    taken = []
     for step, gradient in enumerate(gradients):
         watched.begin(step)
         weight.grad = gradient
         watched.after_last(batch, float(batch))
         if (norms := watched.take()) is not None:
-            found.append(norms)
-    return found
+            taken.append(norms)
+    return taken
 
 
 def test_one_gpu_compares_two_steps_in_a_row() -> None:
-    found = measured([torch.tensor([3.0, 0.0]), torch.tensor([0.0, 4.0])], batch=8)
+    norms = measured([torch.tensor([3.0, 0.0]), torch.tensor([0.0, 4.0])], batch=8)
 
-    assert found == [Norms(12.5, 8.0, 6.25, 16.0)]
+    assert norms == [Norms(12.5, 8.0, 6.25, 16.0)]
 
 
 def test_one_gpu_with_accumulation_compares_the_first_part_with_the_whole() -> None:
@@ -103,15 +103,15 @@ def test_norms_that_come_late_are_read_before_the_next_are_measured() -> None:
     weight = torch.nn.Parameter(torch.zeros(2))
     watched = Gradients([weight], ranks=1, clock=CpuClock(), late=True)
     watched.every = 4  # more often than a norm takes to come
-    found = []
+    taken = []
     for step in range(48):
         watched.begin(step)
         weight.grad = torch.ones(2)
         watched.after_last(8, 8.0)
         if watched.take() is not None:
-            found.append(step)
+            taken.append(step)
 
-    assert found == [9, 21, 33, 45]
+    assert taken == [9, 21, 33, 45]
 
 
 def test_measuring_is_thinned_out_when_steps_are_short() -> None:
@@ -156,7 +156,7 @@ def test_with_peers_a_rank_sees_its_own_gradient_before_the_mean() -> None:
     weight = torch.nn.Parameter(torch.zeros(2))
     watched = Gradients([weight], ranks=2, clock=CpuClock())
     watched.every = 4
-    found = []
+    taken = []
     for step in range(5):
         watched.begin(step)
         weight.grad = torch.tensor([6.0, 8.0])
@@ -164,10 +164,10 @@ def test_with_peers_a_rank_sees_its_own_gradient_before_the_mean() -> None:
             watched.before_average()
             weight.grad /= 2.0
         watched.after_last(total=16, few=8.0)
-        found.append(watched.take())
+        taken.append(watched.take())
 
     seen = Norms(100.0, 8.0, 25.0, 16.0)
-    assert found == [seen, None, None, None, seen]
+    assert taken == [seen, None, None, None, seen]
 
 
 def test_what_averaging_by_hand_takes_is_part_of_the_cost() -> None:

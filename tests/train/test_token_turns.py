@@ -276,9 +276,9 @@ def test_a_gang_is_granted_all_or_nothing_and_is_not_starved() -> None:
 
 
 def test_two_gangs_that_want_the_same_gpus_in_another_order_do_not_deadlock() -> None:
-    one, two = Loop([(("gpu:0", "gpu:1"), 0.01)]), Loop([(("gpu:1", "gpu:0"), 0.01)])
+    first, two = Loop([(("gpu:0", "gpu:1"), 0.01)]), Loop([(("gpu:1", "gpu:0"), 0.01)])
 
-    world = World("work-conserving", one, two).run(10.0)
+    world = World("work-conserving", first, two).run(10.0)
 
     assert world.done() == [500, 500] or sum(world.done()) >= 998
 

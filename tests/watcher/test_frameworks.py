@@ -40,7 +40,7 @@ for epoch in tqdm(range(3)):
 
     assert ran.code == 0, ran.err
     assert ran.last.steps == 120
-    assert len({one.pid for one in ran.counted}) == 1  # workers load, they do not train
+    assert len({count.pid for count in ran.counted}) == 1  # workers load, they do not train
     assert ran.last.data_s > 0.0
     assert 100 <= ran.last.total <= 160
 
@@ -113,7 +113,7 @@ t.Trainer(net, arguments, train_dataset=Tokens()).train()
 
     assert ran.code == 0, ran.err
     assert (ran.last.steps, ran.last.total) == (24, 24)
-    assert len({one.pid for one in ran.counted}) == 1
+    assert len({count.pid for count in ran.counted}) == 1
 
 
 def test_lightning_tells_its_steps() -> None:
@@ -161,7 +161,7 @@ if __name__ == "__main__":
 """)
 
     assert ran.code == 0, ran.err
-    last = {one.pid: one.steps for one in ran.counted}
+    last = {count.pid: count.steps for count in ran.counted}
     assert len(last) == 2
     assert all(1.0 <= steps <= 30.0 for steps in last.values())
 

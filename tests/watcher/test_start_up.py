@@ -101,7 +101,7 @@ def test_a_program_that_becomes_another_is_counted_anew() -> None:
     ran = run_python(code)
 
     assert ran.code == 0, ran.err
-    assert len({one.pid for one in ran.counted}) == 1
+    assert len({count.pid for count in ran.counted}) == 1
     assert ran.last.steps == 40
 
 
@@ -120,8 +120,8 @@ def test_a_child_counts_for_itself() -> None:
     ran = run_python(code)
 
     assert ran.code == 0, ran.err
-    assert len({one.pid for one in ran.counted}) >= 2
-    assert max(one.steps for one in ran.counted) == 40  # a fork does not go on with our count
+    assert len({count.pid for count in ran.counted}) >= 2
+    assert max(count.steps for count in ran.counted) == 40  # a fork does not go on with our count
 
 
 def test_a_program_without_python_inside_is_left_alone(tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ def test_threads_and_sockets_of_the_program_are_its_own() -> None:
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.12", "3.13"])
 def test_other_pythons_are_watched_alike(version: str, tmp_path: Path) -> None:
-    found = [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]
-    if not found:
+    pythons = [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]
+    if not pythons:
         pytest.skip(f"no Python {version} here")
     package = tmp_path / "tqdm"
     package.mkdir()
@@ -181,7 +181,7 @@ def test_other_pythons_are_watched_alike(version: str, tmp_path: Path) -> None:
     )
     code = "from tqdm import tqdm\nbar = tqdm(7)\nfor _ in range(7): bar.update()"
 
-    ran = run([str(found[0]), "-c", code], {"PYTHONPATH": str(tmp_path)})
+    ran = run([str(pythons[0]), "-c", code], {"PYTHONPATH": str(tmp_path)})
 
     assert (ran.code, ran.err) == (0, "")
     assert (ran.last.steps, ran.last.total) == (7, 7)

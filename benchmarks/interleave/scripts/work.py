@@ -121,7 +121,7 @@ def time_units(folder):
         net(torch.ones(1, 1)).backward()
 
     doing = {"storage": None, "decode": data.decode, "copy": data.copy, "compute": compute}
-    found = {}
+    medians = {}
     for kind, do in doing.items():
         times = []
         for n in range(8):
@@ -130,8 +130,8 @@ def time_units(folder):
             if GPU:
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - began)
-        found[kind] = sorted(times)[len(times) // 2]
-    return found
+        medians[kind] = sorted(times)[len(times) // 2]
+    return medians
 
 
 if __name__ == "__main__":

@@ -33,13 +33,13 @@ Profiled = dict[tuple[str, str, int], dict[tuple[str, int, int], float]]
 @cache
 def read_profiled(folder: Path) -> Profiled:
     """Seconds of an iteration by (model, size, batch), then by (kind, nodes, GPUs of each)."""
-    found: Profiled = {}
+    times: Profiled = {}
     with (folder / "optimal_iter_time.csv").open() as file:
         for row in csv.DictReader(file):
             model = row["model"], row["params"], int(row["global_batch"])
             place = row["gpu_type"], int(row["nodes"]), int(row["gpus_per_node"])
-            found.setdefault(model, {})[place] = float(row["iter_time_s"])
-    return found
+            times.setdefault(model, {})[place] = float(row["iter_time_s"])
+    return times
 
 
 def find_speed(
@@ -89,8 +89,8 @@ def fits_plain(folder: Path, model: str, size: str, batch: int, kind: str, gpus:
 def _read_memory(folder: Path) -> dict[str, list[float]]:
     """GB of each GPU by data parallelism on 1 to 16 GPUs; below 0 where it does not fit."""
     (table,) = json.loads((folder / "dp_mem_gb.json").read_text())
-    found: dict[str, list[float]] = table
-    return found
+    memory: dict[str, list[float]] = table
+    return memory
 
 
 def name_of(model: str, size: str, batch: int) -> str:
@@ -159,7 +159,7 @@ def only_plain(folder: Path) -> Callable[[Job, Config], bool]:
     def sizes(name: str) -> set[tuple[str, int]]:
         model, size, batch = name.rsplit("-", 2)
         every = ((kind, gpus) for kind in PER_NODE for gpus in COUNTS)
-        return {one for one in every if fits_plain(folder, model, size, int(batch), *one)}
+        return {shape for shape in every if fits_plain(folder, model, size, int(batch), *shape)}
 
     def fits(job: Job, config: Config) -> bool:
         return not sizes(job.model) or (config.kind, config.gpus) in sizes(job.model)

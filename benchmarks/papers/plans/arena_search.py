@@ -33,14 +33,14 @@ class Search:
     def start(self, row: int, wish: Size) -> bool:
         """A job at what it asks for, or nearby; others are halved or moved if need be."""
         depth = LESS_DEPTH if len(self.standing.at) > MANY else DEPTH
-        found = [
+        choices = [
             room
             for size, steps in self._near(row, wish, depth)
             if (room := find_room(self.standing, row, size, self.speeds, (), depth - steps))
         ]
-        if found:
-            self.standing = max(found, key=self._samples)
-        return bool(found)
+        if choices:
+            self.standing = max(choices, key=self._samples)
+        return bool(choices)
 
     def _near(self, row: int, wish: Size, depth: int) -> list[tuple[Size, int]]:
         """What it asks for; where that does not run, what does within so many steps."""

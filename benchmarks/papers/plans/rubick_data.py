@@ -90,11 +90,11 @@ def read_table(folder: Path) -> PlanTable:
 
 def find_plans(measured: list[Measured]) -> dict[str, tuple[Execution, ...]]:
     """By model, all plans that were measured, with replicas left open."""
-    found: dict[str, dict[Execution, None]] = {}
+    by_model: dict[str, dict[Execution, None]] = {}
     for row in measured:
         if row.plan is not None:
-            found.setdefault(row.model, {})[replace(row.plan, data=0)] = None
-    return {model: tuple(plans) for model, plans in found.items()}
+            by_model.setdefault(row.model, {})[replace(row.plan, data=0)] = None
+    return {model: tuple(plans) for model, plans in by_model.items()}
 
 
 def read_trace(path: Path) -> Trace:

@@ -132,7 +132,7 @@ def fit_law(folder: Path, model: str) -> PlanLaw:
 
 def fit_errors(folder: Path, model: str) -> dict[str, float]:
     """Average errors in percent, by plan."""
-    law, found = fit_law(folder, model), {}
+    law, errors = fit_law(folder, model), {}
     for name, (plan, measured) in REPLICATED.get(model, {}).items():
         whole, divide, recompute = FORWARD[model]
         if model == "roberta" and plan == GC:
@@ -144,10 +144,10 @@ def fit_errors(folder: Path, model: str) -> dict[str, float]:
             )
             for count, by in zip(COUNTS, divide, strict=True)
         ]
-        found[name] = _error(predicted, measured)
+        errors[name] = _error(predicted, measured)
     if model in ACCUMULATED:
         rows = ACCUMULATED[model]
-        found["ZeRO"] = _error(
+        errors["ZeRO"] = _error(
             [_accumulated_ms(law, *row[:3]) for row in rows], [r[3] for r in rows]
         )
     divided: dict[str, list[tuple[float, float]]] = {}
@@ -156,8 +156,8 @@ def fit_errors(folder: Path, model: str) -> dict[str, float]:
         plan = Execution(nodes * each // tp // pp, tp, pp)
         ms = law.divided_ms(plan, forward, nodes, each)
         divided.setdefault(name, []).append((ms, measured_ms))
-    found |= {name: _error(*zip(*pairs, strict=True)) for name, pairs in divided.items()}
-    return found
+    errors |= {name: _error(*zip(*pairs, strict=True)) for name, pairs in divided.items()}
+    return errors
 
 
 def _accumulated_ms(law: PlanLaw, gpus: int, passes: int, forward: float) -> float:
@@ -185,10 +185,10 @@ def main() -> int:
     worst = 0.0
     print(f"{'model':<10}{'plan':<10}{'ours %':>9}{'printed %':>11}")
     for model, printed in PRINTED.items():
-        found = fit_errors(data / "rubick", model)
+        errors = fit_errors(data / "rubick", model)
         for plan, theirs in printed.items():
-            print(f"{model:<10}{plan:<10}{found[plan]:>9.3f}{theirs:>11.3f}")
-            worst = max(worst, abs(found[plan] - theirs))
+            print(f"{model:<10}{plan:<10}{errors[plan]:>9.3f}{theirs:>11.3f}")
+            worst = max(worst, abs(errors[plan] - theirs))
     print(f"largest difference {worst:.3f} percentage points")
     return 0 if worst <= 0.1 else 1
 

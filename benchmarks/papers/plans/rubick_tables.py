@@ -65,7 +65,7 @@ def _name(plan: str | Plan) -> str | None:
     """A plan as the table has it; one that divides a model comes in a form that it has not."""
     if isinstance(plan, str):
         return plan
-    return next((one for one in ("zero-dp", "zero-offload") if one in plan), None)
+    return next((name for name in ("zero-dp", "zero-offload") if name in plan), None)
 
 
 class Model:

@@ -46,10 +46,10 @@ def main() -> int:
 
 def show_canonical(folder: Path, expected: dict[str, Any]) -> int:
     """Every row of the authors' table, the order of policies in each column, and ours."""
-    wrong, found = 0, {}
+    wrong, outcomes = 0, {}
     print(f"{'':<72}{'makespan':>10}{'JCT':>10}{'worst rho':>10}{'> 1.05':>8}")
     for row in expected["canonical"]:
-        ours = found[row["policy"]] = run(folder, 120, row["policy"])
+        ours = outcomes[row["policy"]] = run(folder, 120, row["policy"])
         _print_line(row["policy"], ours)
         print(f"{'  theirs':<72}{_cells(*(row[name] for name in COLUMNS))}")
         for name in ("makespan", "jct"):
@@ -59,7 +59,7 @@ def show_canonical(folder: Path, expected: dict[str, Any]) -> int:
             print(f"{'  ' + name:<40}{off:>+8.1%}{'  OUTSIDE' if outside else ''}")
     for name in COLUMNS:
         theirs = sorted(expected["canonical"], key=lambda row: row[name])
-        ours_order = sorted(found, key=lambda policy: getattr(found[policy], name))
+        ours_order = sorted(outcomes, key=lambda policy: getattr(outcomes[policy], name))
         same = [row["policy"] for row in theirs] == ours_order
         wrong += not same
         print(f"order by {name}: {'as theirs' if same else 'ANOTHER: ' + ' < '.join(ours_order)}")
@@ -74,15 +74,15 @@ def show_scale(folder: Path, expected: dict[str, Any]) -> int:
     wrong = show_decisions(folder, expected)
     for jobs in (220, 460, 900):
         print(f"{jobs} jobs on {GROUNDS[jobs].gpus} GPUs")
-        found = {}
+        outcomes = {}
         for policy in (*OURS, *OTHERS):
-            found[policy] = run(folder, jobs, policy)
-            _print_line("  " + policy, found[policy])
-        least = min(found[policy].makespan for policy in OTHERS)
+            outcomes[policy] = run(folder, jobs, policy)
+            _print_line("  " + policy, outcomes[policy])
+        least = min(outcomes[policy].makespan for policy in OTHERS)
         for policy in OURS:
-            ratio = least / found[policy].makespan
+            ratio = least / outcomes[policy].makespan
             print(f"  {policy}: makespan {ratio:.2f} times better than the best of the others")
-        wrong += least / found[OURS[0]].makespan < expected["scale"]["ratio"]
+        wrong += least / outcomes[OURS[0]].makespan < expected["scale"]["ratio"]
     return wrong
 
 

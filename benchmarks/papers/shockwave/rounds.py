@@ -258,12 +258,12 @@ class ProfiledEpochs(Learner):
         return EpochsSoFar(over, seen.begun, seen.batch, self._amplify(job))
 
     def _amplify(self, job: Job) -> float:
-        one, declared = self._truth.jobs.get(job.id), regimes_of(job)
+        truth, declared = self._truth.jobs.get(job.id), regimes_of(job)
         assert declared is not None
-        if one is None or not one.speeds:
+        if truth is None or not truth.speeds:
             return 1.0
         measured, before = 0.0, 0
-        for number, speed in one.speeds:
+        for number, speed in truth.speeds:
             measured += speed * ROUND_S * (number - before)
             before = number
         left, profiled, each = ROUND_S * before, 0.0, 1.0

@@ -47,15 +47,15 @@ def tunings(folder: Path, table: ModelTable, kind: str, gpus: int) -> list[tuple
     assert isinstance(speeds, KindTable)
     steps = {int(p.stem.split("-")[1]): _iterations(p, table) for p in folder.glob("validation-*")}
     alone_s, alone_batch = _fastest(speeds, steps, 1)
-    found = []
+    pairs = []
     for count in range(2, gpus, 2):
         if count * speeds.min_local > table.max_batch:
             break
         took, batch = _fastest(speeds, steps, count)
         good = EFFICIENT[0] < alone_s / took / count < EFFICIENT[1]
         if good and took < LONGEST_S:
-            found.append((count, batch))
-    return found or [(1, alone_batch)]
+            pairs.append((count, batch))
+    return pairs or [(1, alone_batch)]
 
 
 def _fastest(speeds: KindTable, steps: dict[int, float], gpus: int) -> tuple[float, int]:

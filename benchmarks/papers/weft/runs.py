@@ -73,9 +73,9 @@ def simulate(data: Path, case: Case) -> Numbers:
         world = hide_labels(world, data, case.unlabelled)
     run = wire(world, cluster, policy, live=read_resize(case.resize))
     outcome = run.outcome(case.policy)
-    found = {name: outcome.metrics[name] for name in METRICS}
-    found["resizes_per_job"] = float(run.physics.resized.mean())
-    return {**found, "cpu_s": time.process_time() - began}
+    numbers = {name: outcome.metrics[name] for name in METRICS}
+    numbers["resizes_per_job"] = float(run.physics.resized.mean())
+    return {**numbers, "cpu_s": time.process_time() - began}
 
 
 def hasten(trace: Trace, times: float) -> Trace:

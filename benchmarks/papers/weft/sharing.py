@@ -120,7 +120,7 @@ def draw(setting: Setting, load: float, seed: int) -> Trace:
 
 def simulate(setting: Setting, load: float, seed: int) -> dict[str, Numbers]:
     """The same jobs under each policy."""
-    found = {}
+    numbers = {}
     for name in POLICIES:
         policy: Policy = build("policy", name)
         trace = draw(setting, load, seed)
@@ -128,25 +128,25 @@ def simulate(setting: Setting, load: float, seed: int) -> dict[str, Numbers]:
         world = world_of(setup, trace, setting.cluster, policy.about)
         began = time.process_time()
         outcome = wire(world, setting.cluster, policy).outcome(name)
-        found[name] = {**outcome.metrics, "cpu_s": time.process_time() - began}
-    return found
+        numbers[name] = {**outcome.metrics, "cpu_s": time.process_time() - began}
+    return numbers
 
 
 def _line(name: str, load: float, runs: list[dict[str, Numbers]]) -> str:
     def ratios(metric: str, to: str) -> np.ndarray:
-        return np.array([one[OURS][metric] / one[to][metric] for one in runs])
+        return np.array([run[OURS][metric] / run[to][metric] for run in runs])
 
     def average(to: str) -> str:
-        found = ratios("avg_jct_h", to)
-        low, high = interval(found)
-        return f"{found.mean():.2f} ({low:.2f}-{high:.2f})"
+        values = ratios("avg_jct_h", to)
+        low, high = interval(values)
+        return f"{values.mean():.2f} ({low:.2f}-{high:.2f})"
 
     rest = "".join(
         f"{ratios(m, ALONE).mean():>8.2f}" for m in ("p99_jct_h", "makespan_h", "worst_ftf")
     )
     sia = "".join(f"{ratios(m, SIA).mean():>7.2f}" for m in ("avg_jct_h", "p99_jct_h"))
     restarts = " / ".join(
-        f"{np.mean([one[p]['restarts_per_job'] for one in runs]):.1f}" for p in (OURS, ALONE)
+        f"{np.mean([run[p]['restarts_per_job'] for run in runs]):.1f}" for p in (OURS, ALONE)
     )
     cpu = ratios("cpu_s", ALONE).mean()
     return f"{name:<24}{load:>5.1f} {average(ALONE):>18}{rest} {sia} {cpu:>5.1f}  {restarts}"

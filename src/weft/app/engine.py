@@ -60,7 +60,7 @@ def build_engine(
 
 
 def build_real_engine(spec: str, state: Path) -> Engine:
-    """The same for who measures processes; InvalidConfig where there are none."""
+    """The same for code that measures processes; InvalidConfig where there are none."""
     engine = build_engine(spec, state=state)
     if not engine.real:
         raise InvalidConfig(

@@ -44,13 +44,13 @@ def read_entries(kind: str) -> tuple[Entry, ...]:
 
 @cache
 def known_tags() -> tuple[str, ...]:
-    """Every word that somebody can be found by."""
+    """Every tag that a policy can be found by."""
     tags = {tag for kind in KINDS for entry in read_entries(kind) for tag in entry.tags}
     return tuple(sorted(tags))
 
 
 def check_tags(wanted: Sequence[str], known: Iterable[str]) -> None:
-    """Refuse a word that nobody has."""
+    """Refuse a tag that no policy has."""
     every = tuple(known)
     for word in wanted:
         if word not in every:

@@ -68,7 +68,7 @@ def do_to_all(
 
 
 def agrees(what: str) -> bool:
-    """Whether somebody at the terminal says yes; nobody there says no."""
+    """Whether the person at the terminal says yes; no without a terminal."""
     return sys.stdin.isatty() and typer.confirm(f"{what}; do it?")
 
 

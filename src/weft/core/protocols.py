@@ -136,7 +136,8 @@ class EngineHealth:
     `out_of_use` are machines that their cluster gives no jobs, whether it is well or not; `taken`
     are devices that jobs of others hold, as `weft.stack.windows` writes them, by node. `devices`
     are those of machines whose driver tells how they are. `closings` are times for which machines
-    are announced to be kept for others, written in the same way, by what they are called.
+    are announced to be kept for others, written in the same way, by what they are called; `pools`
+    are machines that are for one tenant alone, by tenant.
     """
 
     ok: bool = True
@@ -145,6 +146,7 @@ class EngineHealth:
     taken: Mapping[NodeId, str] = field(default_factory=dict)
     devices: Mapping[NodeId, tuple[DeviceHealth, ...]] = field(default_factory=dict)
     closings: Mapping[str, str] = field(default_factory=dict)
+    pools: Mapping[str, str] = field(default_factory=dict)
 
 
 class Sessions(Protocol):
@@ -257,7 +259,7 @@ class Engine(Protocol):
         """Let no process of a started attempt run; what it holds on its devices it keeps.
 
         On return it is so; EngineError if it could not be done, and then they run. It stays so
-        until everybody (`by`) who asked has called `thaw`. Again changes nothing.
+        until every caller (`by`) that asked has called `thaw`. Again changes nothing.
         """
         ...
 
@@ -266,7 +268,7 @@ class Engine(Protocol):
         ...
 
     async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
-        """Take back what was asked for `by` somebody; an attempt that nobody wants asleep runs.
+        """Take back what was asked for `by` somebody; an attempt that no one wants asleep runs.
 
         EngineError while it cannot, such as when its devices have no room: it is tried again.
         """

@@ -220,7 +220,7 @@ class Scheduler:
         return self.adopt(now, self.propose(now))
 
     def _rest(self, now: float, plan: Plan) -> list[Action]:
-        """Count a decision that stops nobody, made without a view; memory stays as it is."""
+        """Count a decision that stops no job, made without a view; memory stays as it is."""
         state, self._decided_at = self.state, now
         state.decisions += 1
         state.wake_at = plan.wake_at
@@ -266,7 +266,7 @@ class Scheduler:
     def adopt(self, now: float, plan: Plan, by: PartSpec | None = None) -> list[Action]:
         """Make a checked plan a fact, and return what follows.
 
-        `by` names who made it where that was not the policy, whose memory then stays as it is.
+        `by` names what made it where that was not the policy, whose memory then stays as it is.
         """
         state = self.state
         self._decided_at = now

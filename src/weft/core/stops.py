@@ -15,7 +15,7 @@ class Rung(StrEnum):
     FREEZE = "freeze"
     SUSPEND = "suspend"
     RESIZE = "resize"  # it trains on elsewhere
-    RESTART = "restart"  # a checkpoint, or from the beginning for who has none
+    RESTART = "restart"  # a checkpoint, or from the beginning without one
     LEAVE = "leave"  # nothing: it runs on
 
 

@@ -157,7 +157,7 @@ class LocalEngine(AgentEngine):
 
     @property
     def sees(self) -> Sees:
-        """Steps unless nobody is watched, the host always, and GPUs where there are any."""
+        """Steps if jobs are watched, the host always, and GPUs where there are any."""
         steps = Sees.STEPS if self.watch else Sees.NOTHING
         devices = self._machine.gpus or self.slot_gb
         return steps | Sees.HOST | (Sees.DEVICE if devices else Sees.NOTHING)

@@ -104,7 +104,7 @@ def classes_on(classes: Iterable[JobClass], kind: str, size: int) -> list[JobCla
 
 @dataclass(frozen=True)
 class Held:
-    """Who held which devices when: rows of (node, start, end, how many, share of each, which)."""
+    """Devices held by jobs: rows of (node, start, end, how many, share of each, which)."""
 
     node: Rows
     start: Floats
@@ -127,7 +127,7 @@ class Held:
 
 @frozen
 class Idle:
-    """GPU-seconds that nobody held, and how many of them a typical job could not have used."""
+    """GPU-seconds that no job held, and how many of them a typical job could not have used."""
 
     gpu_s: float = 0.0
     fragmented_gpu_s: float = 0.0

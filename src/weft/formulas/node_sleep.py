@@ -2,7 +2,7 @@
 
 Time goes in bins of ten minutes. Nodes in use are known up to the present bin; a forecast says how
 many will be in use from here on, by what is known now. A node short of what is needed is woken at
-once with some to spare, and nobody sleeps for a while after that.
+once with some to spare, and no node sleeps for a while after that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SleepRule:
 
     Nodes sleep if those in use fell by `fell` below the mean of the last `look_back` bins, will
     fall by `will_fall` on the mean of the next `look_ahead`, and do not rise after that. `spare`
-    nodes stay awake; fewer than `fewest` are not worth it; for `keep` bins after a wake-up nobody
+    nodes stay awake; fewer than `fewest` are not worth it; for `keep` bins after a wake-up no node
     sleeps.
     """
 

@@ -1,7 +1,7 @@
 """Which nodes sleep and which are woken, as jobs come and go: CES's rule on a cluster that is live.
 
-Nodes that nobody will need are taken out of use, those that were idle for longest first and never
-the last of a kind. Somebody who waits wakes as many as it needs and some to spare at once; they are
+Nodes that no job will need are taken out of use, those that were idle for longest first and never
+the last of a kind. A waiting job wakes as many as it needs and some to spare at once; they are
 there again after their boot time.
 """
 
@@ -35,7 +35,7 @@ class Turn(NamedTuple):
 
 @dataclass(slots=True)
 class NodeSleeper:
-    """Who sleeps, and what that saved and cost so far.
+    """Which nodes sleep, and what that saved and cost so far.
 
     `node_s` are seconds of nodes asleep, `wake_ups` times that nodes were woken, `woken` nodes that
     were, `delay_s` boot times that jobs waited for, one for each of them.
@@ -88,7 +88,7 @@ class NodeSleeper:
         return Turn(sleep=self._sleep(now, state, idle))
 
     def _look(self, now: float, state: State) -> tuple[list[Node], int, int]:
-        """Nodes that nobody holds, jobs that wait, and nodes that these lack."""
+        """Idle nodes, jobs that wait, and nodes that these lack."""
         table, held = state.table, set[NodeId]()
         for on in table.allocations:
             held.update(part.node for part in (() if on is None else on.slices))

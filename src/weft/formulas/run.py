@@ -64,13 +64,13 @@ class Loaned:
 class Run:
     """What happened to each job of a run, in order of submission; NaN where it never did.
 
-    `held` is who held how many GPUs when; `owners` and `tenants` say whose jobs they were,
+    `held` is which job held how many GPUs when; `owners` and `tenants` say whose jobs they were,
     `weights` what users and tenants are entitled to, 1 where none is named. `utility` and
     `admitted` are there where jobs say what they are worth, `reached` where losses are followed:
     seconds from submission to a part of all that the loss falls. `loaned` is there where machines
     were lent, `nodes_slept` where they could sleep, `deadline` where jobs have
-    any (NaN: none); `spot` are jobs that give way to others. `idle` tells what nobody held, where
-    somebody knows which devices were held.
+    any (NaN: none); `spot` are jobs that give way to others. `idle` is what no job held, where
+    it is known which devices were held.
     """
 
     submitted: Floats
@@ -120,7 +120,7 @@ class Run:
 
     @cached_property
     def deadlines(self) -> tuple[int, int, int] | None:
-        """Jobs that ended by their deadline, later, and never; None where nobody has one."""
+        """Jobs that ended by their deadline, later, and never; None where no job has one."""
         firm = np.isfinite(self.deadline)
         if not firm.any():
             return None

@@ -68,7 +68,7 @@ def static_finish_time_fairness(jct: Floats, length: Floats, jobs_per_gpu: float
     """Completion time over the time alone, stretched by the jobs of the whole trace to a GPU.
 
     As Shockwave (Zheng et al., NSDI 2023) reports it: the size of a gang plays no part, and
-    neither does who was there at the same time.
+    neither do the jobs that were there at the same time.
     """
     rho: Floats = jct / (np.maximum(length, 1e-9) * max(jobs_per_gpu, 1.0))
     return rho

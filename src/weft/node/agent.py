@@ -58,7 +58,7 @@ from weft.wire.messages import (
 from weft.wire.processes import adopt_orphans, reap_others, start_time
 
 BLIND_S = 0.05  # how often ranks are looked after where the kernel tells nothing
-LOOK_S = 0.5  # how often requests are looked for when nobody pokes the socket
+LOOK_S = 0.5  # interval for polling requests when no message comes by the socket
 PEERS_GRACE_S = 5.0  # what the others get to leave when one rank has failed
 
 Run = Callable[[Sequence[str]], int]
@@ -94,7 +94,7 @@ class Agent:
         self._ranks, self._logs = dict[int, Rank](), dict[int, RankLog]()
         self._enclosure = Enclosure(folder, self.spec, self._notice)
         self._measurer = Measurer(folder, self.spec, self._enclosure.members, self.journal)
-        self._lines = Conversations(self.spec, self._select, self._said, self._measurer)
+        self._lines = Conversations(self.spec, self._select, self._on_message, self._measurer)
         self._left, self._codes = dict[int, str](), dict[int, int]()
         self._stop: float | None = None
         self._adjusted: Any = None
@@ -132,8 +132,8 @@ class Agent:
         self._measurer.end()
         self._why = self._why or self._enclosure.memory_excess()
         asked, first = self._stop is not None, self._resizer.first
-        found = verdict(self._codes, self._left, asked, self._why, first)
-        outcome, reason = self._resizer.released or found
+        outcome_and_reason = verdict(self._codes, self._left, asked, self._why, first)
+        outcome, reason = self._resizer.released or outcome_and_reason
         last = self._logs[min(self._codes)].last_line() if self._codes else ""
         self._end(outcome, f"{reason}: {last}" if outcome == "failed" and last else reason)
 
@@ -203,7 +203,7 @@ class Agent:
         self._tell_terms()
 
     def _after_setup(self, number: int, code: int) -> None:
-        """Go on with the command if the setup went well and nobody asked to stop."""
+        """Go on with the command if the setup went well and no stop was requested."""
         self._setting_up = False
         if code != 0 or self._stop is not None or self._why:
             self._why = self._why or f"its setup failed with exit code {code}"
@@ -368,7 +368,7 @@ class Agent:
 
     # ---- conversation
 
-    def _said(self, line: Line, message: FromRank) -> None:
+    def _on_message(self, line: Line, message: FromRank) -> None:
         """What a rank of this attempt says."""
         assert line.rank is not None
         rank = self._resizer.rank_of(line.rank)

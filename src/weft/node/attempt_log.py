@@ -32,7 +32,7 @@ class Journal:
         """Append one event and wait until it is on disk.
 
         On a full disk what a rank said is forgotten, and so is what it said beyond its room;
-        everything else is tried again for a while, since nobody would know of it.
+        everything else is tried again for a while, since it would otherwise be lost.
         """
         line = json.dumps({"at": time.time(), "event": event, **values}, separators=(",", ":"))
         if event in FORGETTABLE and not self._room.take(len(line)):

@@ -1,7 +1,7 @@
 """What an agent does besides as one of several of the same attempt, each on its own node.
 
 They meet through the attempt's folder: the agent of rank 0 finds a free port and writes it into
-`master.json`, the others wait for that. Nobody else can see whether an agent on another machine
+`master.json`, the others wait for that. No other agent can see whether an agent on another machine
 lives, so it counts in `beat`. It looks at the job's `CURRENT` and ends its ranks when a newer
 attempt has taken over: its node may have been given up for lost while it was only out of sight.
 """
@@ -118,7 +118,7 @@ class GangMember:
 
 
 def read_current(job_folder: Path) -> int:
-    """The newest attempt of a job; 0 if nobody said."""
+    """The newest attempt of a job; 0 if unknown."""
     try:
         return int((job_folder / CURRENT).read_text() or 0)
     except (OSError, ValueError):

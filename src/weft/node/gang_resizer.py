@@ -2,8 +2,8 @@
 
 The engine brings a change on (`weft.engines.fleet.resizing`): it has agents started for new ranks,
 tells all agents in `change.json` what to tell their ranks, and reads in their logs what these
-answered. So a change survives the service. The agent keeps who is a rank of the attempt: only the
-end of such a process is that of the attempt.
+answered. So a change survives the service. The agent keeps the list of the attempt's ranks: only
+the end of such a process is that of the attempt.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class GangResizer(Members):
             case Built(epoch):
                 self._journal.write("built", epoch=epoch, number=number)
             case Adopted(epoch, step, pause_s):
-                told = {"number": number, "step": step, "pause_s": pause_s}
-                self._journal.write("adopted", epoch=epoch, **told)
+                adopted = {"number": number, "step": step, "pause_s": pause_s}
+                self._journal.write("adopted", epoch=epoch, **adopted)
                 if form is not None and epoch == form.epoch:
                     self._switch(form)
             case Leaving("resized"):

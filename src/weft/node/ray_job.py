@@ -3,7 +3,7 @@
     weft submit --gpus 8 -- python -m weft.node.ray_job python -m vision.tune
 
 Weft starts this once on each node of the job. Rank 0's node becomes the head; when all nodes are
-there the command runs on it, as a driver of that cluster, and the cluster ends with it. Nobody
+there the command runs on it, as a driver of that cluster, and the cluster ends with it. No user
 connects without the token, which nodes find beside the job's checkpoints.
 """
 

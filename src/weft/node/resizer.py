@@ -205,7 +205,7 @@ class Resizer(Members):
     def look(self) -> None:
         """Bring the present change on, or begin the next one."""
         if self._now is not None and not any(number in self._ranks for number in self.members):
-            self._kill(self._now.form.new)  # the attempt is over: nobody will switch
+            self._kill(self._now.form.new)  # the attempt is over: no rank will switch
             return
         if self._now is not None:
             self._bring_on(self._now)
@@ -259,7 +259,7 @@ class Resizer(Members):
         now, limit_s = time.monotonic(), change.spec.resize_limit_s
         if change.left_at:
             if now > change.left_at + limit_s:
-                self._kill(change.form.new)  # nobody else is left to go on
+                self._kill(change.form.new)  # no other ranks are left to go on
             return
         if self.stopping:
             change.failed = change.failed or "the attempt is stopped"

@@ -22,7 +22,7 @@ NO_KINDS: Mapping[JobId, str] = MappingProxyType({})
 
 
 class Believed:
-    """Speed on a kind and size over that on what the job asked for, as far as anybody knows.
+    """Speed on a kind and size over that on what the job asked for, as far as is known.
 
     `kinds` says of which kind that was: where a job's length was measured. Any kind is as good
     for a job that is not in it.

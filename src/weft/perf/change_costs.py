@@ -13,12 +13,12 @@ from weft.perf.restart import state_gb
 
 
 def data_parallel(job: Job) -> bool:  # noqa: ARG001 - what may be said of a job
-    """Every job is, where nobody says otherwise."""
+    """Every job is, where nothing else is known."""
     return True
 
 
 def as_published(job: Job) -> None:
-    """Nobody measured another restart."""
+    """No other restart was measured."""
 
 
 @frozen

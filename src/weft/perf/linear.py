@@ -1,4 +1,4 @@
-"""Beliefs for jobs that nobody measured: speed in proportion to GPUs, on every kind alike."""
+"""Beliefs for jobs without measurements: speed in proportion to GPUs, on every kind alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.perf.restart import restart_s
 
 
 class NoPairs:
-    """Beliefs of jobs that nobody measured beside each other."""
+    """Beliefs of jobs that were not measured beside each other."""
 
     __slots__ = ()
 
@@ -25,7 +25,7 @@ class NoPairs:
         first: Rows,  # noqa: ARG002
         second: Rows,  # noqa: ARG002
     ) -> Floats | None:
-        """Nobody measured any."""
+        """There are no measurements."""
         return None
 
 

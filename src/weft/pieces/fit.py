@@ -1,4 +1,4 @@
-"""Who fits, by counting GPUs alone: a scan in order that passes over what does not fit."""
+"""Which jobs fit, by counting GPUs alone: a scan in order that passes over what does not fit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fit_first(need: Floats, room: float) -> Bools:
 
 
 def fit(view: View, order: Rows) -> Bools:
-    """Which rows of `order` find room, if they may use all that they and nobody else hold."""
+    """Which rows of `order` find room, if they may use all that only they hold."""
     if len(view.cluster.kinds) > 1:
         return _fit_kinds(view, order)
     need = view.table.need[order]

@@ -31,10 +31,10 @@ def pack(
 ) -> Plan:
     """Run the first of `order` that fit together; stop running jobs that stand in their way.
 
-    Who holds more than it asks for, since another policy let it grow, makes room and goes on with
-    what it asks for. Parts of devices may be free all over while no whole ones are: for rows that
-    are `late` jobs behind them are stopped even though all would fit by number. `chosen` are those
-    that fit, where that was found out before.
+    A job that holds more than it asks for, since another policy let it grow, makes room and goes on
+    with what it asks for. Parts of devices may be free all over while no whole ones are: for rows
+    that are `late` jobs behind them are stopped even though all would fit by number. `chosen` are
+    those that fit, where that was found out before.
     """
     held = view.table.held[order]
     if held.all():
@@ -60,7 +60,7 @@ def pack(
 
 
 def pack_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
-    """The same in order of `key`; where many wait, only those are ranked who may get a turn."""
+    """The same in order of `key`; where many wait, only those that may get a turn are ranked."""
     one_kind = len(view.cluster.kinds) <= 1
     if one_kind and (plan := start_all(view, place, key)) is not None:
         return plan
@@ -90,7 +90,7 @@ def pack_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
 def _choose_first(
     view: View, key: Floats, running: Bools, room: float, most: int
 ) -> tuple[Rows, Bools]:
-    """Rows in order of `key` and which of them run: the first `most`, then who fits beside them.
+    """Rows in order of `key` and which of them run: the first `most`, then those that still fit.
 
     Those that are left out wait and go on waiting.
     """
@@ -112,7 +112,7 @@ def _find_first(key: Floats, most: int) -> Bools:
 
 
 def backfill(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
-    """Start every waiting job of `order` that fits in what is free; stop nobody."""
+    """Start every waiting job of `order` that fits in what is free; stop no job."""
     draft = Draft(view, place)
     draft.refill(order[view.table.held[order] == 0.0])
     return Plan(draft.changes)
@@ -135,7 +135,7 @@ def _rank(rows: Rows, key: Floats) -> Rows:
 
 
 def in_turn(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
-    """Start waiting jobs of `order` until one does not fit; nobody overtakes it."""
+    """Start waiting jobs of `order` until one does not fit; no job overtakes it."""
     draft, held = Draft(view, place), view.table.held
     for at in range(0, len(order), STRETCH):
         rows = order[at : at + STRETCH]
@@ -168,9 +168,9 @@ def welcome(job: Job, free: Capacity, place: Placer = fewest_nodes) -> Plan | No
 
 
 def start_all(view: View, place: Placer = fewest_nodes, key: Floats | None = None) -> Plan | None:
-    """Start every waiting job beside those that run; None if somebody would have to wait.
+    """Start every waiting job beside those that run; None if one would have to wait.
 
-    In order of `key`, of which only that of those who wait is looked at; else as they came.
+    In order of `key`, looked at only for waiting jobs; else as they came.
     """
     if not view.table.waiting:
         return Plan()

@@ -1,4 +1,4 @@
-"""What a policy can be joined from: an order, a size, a place, who is admitted, who shares.
+"""What a policy can be composed of: an order, a size, a place, admission and sharing.
 
 Every part is a frozen dataclass: its fields are its parameters, and it keeps nothing between
 decisions. What an order or a size wants to remember travels in the plan's memory.
@@ -33,7 +33,7 @@ class Later(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranking:
-    """Who comes first: `order` are all rows; without it they are ranked by `key`, ties by row.
+    """Which jobs come first: `order` are all rows; without it, rows are ranked by `key`.
 
     Both are there where `key` is most of the order, but not all. `later` is what follows from it,
     or a function that takes the rows that run after the decision.
@@ -45,7 +45,7 @@ class Ranking:
 
     @cached_property
     def rows(self) -> Rows:
-        """All of them, who comes first first; sorted when somebody asks."""
+        """All of them in order; sorted when first needed."""
         if self.order is not None:
             return self.order
         assert self.key is not None
@@ -59,7 +59,7 @@ class Ranking:
 
 @frozen
 class Sizes:
-    """Kind and number of GPUs by row, for those who get any; and what to remember."""
+    """Kind and number of GPUs by row, for those that get any; and what to remember."""
 
     wanted: Mapping[int, Config] = field(default_factory=dict)
     memory: object = None
@@ -75,7 +75,7 @@ class Part(Protocol):
 
 
 class Order(Part, Protocol):
-    """Who goes first. `admits` names how the policy that it comes from starts jobs."""
+    """Which jobs go first. `admits` names how the policy that it comes from starts jobs."""
 
     @property
     def admits(self) -> str:
@@ -83,7 +83,7 @@ class Order(Part, Protocol):
         ...
 
     def settle(self, view: View, place: Placer) -> Plan | None:
-        """The decision where no order matters, for nobody has to wait; None where one does."""
+        """The decision where no order matters, since no job has to wait; None where one does."""
         ...
 
     def rank(self, view: View) -> Ranking:
@@ -92,7 +92,7 @@ class Order(Part, Protocol):
 
 
 class Size(Part, Protocol):
-    """How many GPUs of which kind. `stops` says that who is admitted may still get none."""
+    """How many GPUs of which kind. `stops` says that an admitted job may still get none."""
 
     @property
     def stops(self) -> bool:
@@ -105,7 +105,7 @@ class Size(Part, Protocol):
 
 
 class Place(Part, Protocol):
-    """Which devices. `moves` says that who runs may be moved to make room.
+    """Which devices. `moves` says that running jobs may be moved to make room.
 
     `reads_view` says that `placer` reads more than the job and what is free.
     """
@@ -131,11 +131,11 @@ class Place(Part, Protocol):
 
 
 class Admit(Part, Protocol):
-    """Who may start. `stops` says that running jobs make room for those before them."""
+    """Which jobs may start. `stops` says that running jobs make room for those before them."""
 
     @property
     def stops(self) -> bool:
-        """Whether anybody who runs may be stopped."""
+        """Whether a running job may be stopped."""
         ...
 
     @property
@@ -153,7 +153,7 @@ class Admit(Part, Protocol):
 
 
 class Share(Part, Protocol):
-    """Who uses a device with whom. `with_stops` is the admission it works under; None: any."""
+    """Which jobs use a device together. `with_stops` is the admission it works under; None: any."""
 
     @property
     def with_stops(self) -> bool | None:

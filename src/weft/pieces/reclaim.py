@@ -69,7 +69,7 @@ def empty_exactly(hosts: Hosts, first: list[int], budget: int = BUDGET) -> list[
 
 
 def jobs_lost(hosts: Hosts, chosen: list[int]) -> set[int]:
-    """Whom the loss of these machines stops."""
+    """The jobs that the loss of these machines stops."""
     return set().union(*(hosts[server] for server in chosen))
 
 
@@ -97,5 +97,5 @@ class _Search:
         open_ = sorted(open_, key=lambda server: (more[server], server))
         first, rest = open_[0], open_[1:]
         self.branch([*taken, first], lost | self._hosts[first], rest)
-        if more[first]:  # who stops nobody may as well be taken
+        if more[first]:  # a job that stops no other may as well be taken
             self.branch(taken, lost, rest)

@@ -113,7 +113,7 @@ class Allox:
         return rows if len(rows) <= cap else _shortest_in_turn(rows, lengths, cap)
 
     def _rematch(self, view: View) -> Plan:
-        """Everybody again, as if all GPUs were free; who stays where he is pays no restart."""
+        """All jobs again, as if all GPUs were free; those that stay pay no restart."""
         movable = view.waiting() | view.preemptible()
         lengths = lengths_by_kind(view)
         restart = np.zeros(len(view.table))
@@ -187,7 +187,7 @@ class WorstOff:
             alpha = min(2.0 * alpha, 1.0)
 
     def among(self, view: View, rows: Rows) -> Bools:
-        """Who runs, and the waiting of users that hold least, as far as their least sizes fit."""
+        """Running jobs, and waiting ones of users that hold least, if their least sizes fit."""
         chosen = rows[self._take_part(view, rows, self.alpha)]
         return Backfill().among(view, chosen)
 
@@ -313,7 +313,7 @@ def _place(view: View, row: int, kind: str, keep: Mapping[JobId, Allocation]) ->
 def _fill(
     view: View, rows: Sequence[int], keep: Mapping[JobId, Allocation]
 ) -> Iterator[tuple[JobId, Allocation]]:
-    """What the heads of lines left, to anybody in order; who ran there stays."""
+    """What the heads of lines left, to any job in order; jobs that ran there stay."""
     for row in rows:
         job = view.job(row)
         on = keep.get(job.id)

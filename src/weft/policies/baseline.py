@@ -1,4 +1,4 @@
-"""What baselines have in common: who goes first is theirs, where jobs go is a part by name."""
+"""What baselines have in common: each has its own order, and places jobs by a part with a name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Baseline:
         return welcome_in(find_place(self.packed.name, self.place), job, free)
 
     def decide(self, view: View) -> Plan:
-        """Rank by the order, then start who is admitted."""
+        """Rank by the order, then start the admitted jobs."""
         place = find_place(self.packed.name, self.place).placer(view)
         return run_order(view, self.order, self.admit, place)
 
@@ -82,7 +82,7 @@ def find_place(who: str, name: str) -> Place:
 
 @cache
 def add_place(about: About, name: str, *, overtaking: bool = True) -> About:
-    """The same with jobs placed so; who may be overtaken may wait for its place for ever."""
+    """The same with jobs placed so; a job that may be overtaken may wait for its place for ever."""
     if name == "packed":
         return about
     part: Place = get_part("place", name)

@@ -97,7 +97,7 @@ class Sia:
                 hint="use lambda above 0 with p below 0, for example p=-0.5,lambda=1.1",
             )
 
-    stops = True  # the program may leave anybody without GPUs
+    stops = True  # the program may leave any job without GPUs
     _gap, _step = 1e-3, 0.0  # how far from the best, and in which steps, the program is solved
 
     def decide(self, view: View) -> Plan:

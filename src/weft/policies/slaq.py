@@ -151,7 +151,7 @@ def _gain(known: Floats, now: int) -> list[float]:
 
 
 def _order(view: View, known: list[Floats | None], bound: np.ndarray) -> list[int]:
-    """Who is served first, should not all have room: the bound, newcomers, the steepest."""
+    """Which jobs are served first, if not all have room: the bound, newcomers, the steepest."""
     keys = []
     for row, (job, falls) in enumerate(zip(view.table.jobs, known, strict=True)):
         least = job.demand.min

@@ -67,7 +67,7 @@ class Tiresias:
 
     @property
     def rests(self) -> bool:
-        """Who waited too long is promoted also while everybody runs."""
+        """A job that waited too long is promoted also while all jobs run."""
         return self.knob is None
 
     def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time

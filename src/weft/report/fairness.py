@@ -95,7 +95,7 @@ def share_rows(outcomes: Outcomes) -> int:
 
 
 def _users(outcomes: Outcomes) -> list[str]:
-    """Whom to show: those that wanted most under the first policy."""
+    """The users to show: those that wanted most under the first policy."""
     for each in outcomes.values():
         return [share.user for share in each[0].shares[:MOST_USERS]] if each else []
     return []

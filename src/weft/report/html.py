@@ -306,7 +306,7 @@ def _plot(name: str, height: int, label: str, *, hidden: bool = False) -> str:
 
 
 def _short(name: str) -> str:
-    """A file by its name alone: where it lay is nobody's business."""
+    """A file by its name alone: its folder is private."""
     return Path(name).name if Path(name).is_absolute() else name
 
 

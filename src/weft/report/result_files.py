@@ -124,8 +124,8 @@ def _run_of(
     claims: Mapping[tuple[str, str], str],
     gpus: float | None,
 ) -> SimRun:
-    told = {key: claims.get((key, name), claims.get((key, ""), "")) for key, _ in claims}
-    claimed = {key: _claim(key, text) for key, text in told.items() if key in NUMBERS}
+    texts = {key: claims.get((key, name), claims.get((key, ""), "")) for key, _ in claims}
+    claimed = {key: _claim(key, text) for key, text in texts.items() if key in NUMBERS}
     seeds, total, finished = (claimed.get(key) for key in ("seeds", "jobs", "finished"))
     return SimRun(
         name,
@@ -133,9 +133,9 @@ def _run_of(
         {job: _job_of(rows) for job, rows in jobs.items()},
         claimed.get("avg_jct_s"),
         None if finished is None else int(finished),
-        told.get("knows") or None,
+        texts.get("knows") or None,
         None if seeds is None else int(seeds),
-        intervals=told.get("intervals") == "yes",
+        intervals=texts.get("intervals") == "yes",
         total=None if total is None else int(total),
         torn=tuple(
             job for job, rows in jobs.items() if any(abs(row[0] - rows[0][0]) > EPS for row in rows)

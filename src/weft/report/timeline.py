@@ -1,4 +1,4 @@
-"""Who held which GPU when, as one horizontal bar trace a policy."""
+"""Which job held which GPU when, as one horizontal bar trace per policy."""
 
 from __future__ import annotations
 

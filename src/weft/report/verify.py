@@ -173,8 +173,8 @@ def _times(run: SimRun) -> Finding:
     if bad:
         text = f"run before they were submitted or after their end: {_some(bad)}"
         return Finding("times", Level.WRONG, text, run.name)
-    told = any(job.held for job in run.jobs.values())
-    idle = [name for name, job in run.jobs.items() if told and not _worked_to_its_end(job)]
+    has_stretches = any(job.held for job in run.jobs.values())
+    idle = [name for name, job in run.jobs.items() if has_stretches and not _worked_to_its_end(job)]
     if idle:
         text = f"end while they hold no GPUs: {_some(idle)}"
         return Finding("times", Level.WRONG, text, run.name)
@@ -312,10 +312,12 @@ def _charged(runs: Sequence[SimRun]) -> Finding:
     wrong, alike = bool(unlike), dict[str, list[str]]()
     most = max(inferred.restarts.values(), default=0.0)
     for name, cost in inferred.restarts.items():
-        said = _mean_cost([(name, *change) for change in _said(runs, name)], name, RESTARTS)
-        unpaid = said is not None and said > 1.5 * max(cost, 0.0) + SLACK_S
+        claimed_cost = _mean_cost(
+            [(name, *change) for change in _claimed_changes(runs, name)], name, RESTARTS
+        )
+        unpaid = claimed_cost is not None and claimed_cost > 1.5 * max(cost, 0.0) + SLACK_S
         wrong |= unpaid or (most > 10.0 * SLACK_S and cost < SLACK_S)
-        claim = f", is said to cost {said:.1f} s," if unpaid else ""
+        claim = f", is said to cost {claimed_cost:.1f} s," if unpaid else ""
         alike.setdefault(f"a restart costs {cost:.1f} s{claim} under", []).append(name)
     words += [f"{text} {_some(names)}" for text, names in alike.items()]
     return Finding("charged", Level.WRONG if wrong else Level.OK, "; ".join(words))
@@ -326,11 +328,11 @@ def _finished(run: SimRun) -> dict[str, Rows]:
     return {n: [(s.start, s.end, s.gpus) for s in held] for n, held in ended.items()}
 
 
-def _said(runs: Sequence[SimRun], name: str) -> Iterator[tuple[str, str, float]]:
+def _claimed_changes(runs: Sequence[SimRun], name: str) -> Iterator[tuple[str, str, float]]:
     """Changes of a run that says what each costs."""
     for run in runs:
-        told = [stretch.startup_s for job in run.jobs.values() for stretch in job.held]
-        if run.name == name and None not in told:
+        startups = [stretch.startup_s for job in run.jobs.values() for stretch in job.held]
+        if run.name == name and None not in startups:
             yield from _changes(run)
 
 

@@ -58,7 +58,7 @@ class Context:
 
     `bound` is the address it listens on. What people ask to be parsed or simulated is done by the
     processes of `work`; `reading` is for files and the log's past, which have threads of their own
-    so that nobody who reads keeps the driver from writing.
+    so that readers do not keep the driver from writing.
     """
 
     live: Live

@@ -193,7 +193,7 @@ async def serve_async(
 
 
 def _look_up_routes(app: FastAPI) -> None:
-    """Let FastAPI build every route now: the first who asked waited a quarter of a second."""
+    """Let FastAPI build every route now: the first request waited a quarter of a second."""
     nobody = {"type": "http", "method": "GET", "path": "/-", "root_path": "", "headers": []}
     for route in app.router.routes:
         route.matches(nobody)
@@ -251,7 +251,7 @@ def _address(settings: Settings, listening: socket.socket) -> str:
     return f"{scheme}://{name}:{port}"
 
 
-# Garbage collections that nobody waits for.
+# Garbage collections that no request waits for.
 
 LONG_S = 0.02
 

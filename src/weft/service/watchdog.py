@@ -31,7 +31,7 @@ class Check:
     """One part: whether it is well, what is wrong, and whether nothing goes without it."""
 
     ok: bool
-    said: str = ""
+    message: str = ""
     vital: bool = False
 
 
@@ -70,7 +70,7 @@ class Watchdog:
 
     def open(self, environment: Mapping[str, str] = os.environ) -> None:
         """Begin to look, and to tell systemd; from the event loop."""
-        environment = dict(environment)  # as we were started: who changes it later means others
+        environment = dict(environment)  # as at our start: later changes are for other processes
         tell(environment, "READY=1\nSTATUS=serving")
         self._task = asyncio.create_task(self._beat(environment))
 
@@ -91,7 +91,9 @@ class Watchdog:
             if self.ready != was_ready:
                 was_ready = not was_ready
                 bad = [
-                    f"{name}: {check.said}" for name, check in self.checks().items() if not check.ok
+                    f"{name}: {check.message}"
+                    for name, check in self.checks().items()
+                    if not check.ok
                 ]
                 status = "; ".join(bad).replace("\n", " ")[:500] or "serving"
                 log.log(logging.INFO if was_ready else logging.WARNING, "status: %s", status)

@@ -14,7 +14,7 @@ from weft.core.model.job import Allocation, Job, JobId
 from weft.core.stops import Rung
 
 LEAST_PART, MOST_PART = 0.1, 0.9  # of a device's memory that a job holds
-UNKNOWN_GB = 32.0  # of a device whose kind nobody knows
+UNKNOWN_GB = 32.0  # of a device of an unknown kind
 
 
 def drawn_gb(job: Job, device_gb: float) -> float:
@@ -33,7 +33,7 @@ def drawn_gb(job: Job, device_gb: float) -> float:
 
 @dataclass(slots=True)
 class Nights:
-    """Who sleeps, and who is about to.
+    """The jobs that sleep, and those about to.
 
     `gb` is what each job holds of a device.
     """
@@ -47,7 +47,7 @@ class Nights:
 
     @property
     def next_at(self) -> float:
-        """When somebody is asleep next."""
+        """When the next job is asleep."""
         return self._falling[0][0] if self._falling else float("inf")
 
     def lie_down(self, now: float, job: Job, attempt: int, rung: Rung, on: Allocation) -> None:
@@ -63,14 +63,14 @@ class Nights:
         heapq.heappush(self._falling, (now + down_s, self._order, slept))
 
     def deepen(self, now: float, job: Job, attempt: int, rung: Rung, on: Allocation) -> bool:
-        """Somebody who sleeps sleeps deeper; False if nobody does."""
+        """Let a sleeping job sleep deeper; False if none sleeps."""
         if self._asleep.get(job.id, (None,))[0] != attempt:
             return False
         self.lie_down(now, job, attempt, rung, on)
         return True
 
     def take_asleep(self, now: float) -> list[Slept]:
-        """Who is asleep by now."""
+        """The jobs that are asleep by now."""
         asleep = []
         while self._falling and self._falling[0][0] <= now:
             slept = heapq.heappop(self._falling)[2]

@@ -149,13 +149,13 @@ def _run(
 
 
 def _firm(physics: Physics) -> Bools:
-    """Which stretches were promised: who only fills gaps does not count as holding."""
+    """Which stretches were promised: jobs that only fill gaps do not count as holding."""
     tiers = [run.on.sharing.tier for run in physics.runs]
     return np.array([tier is Tier.GUARANTEED for tier in tiers], dtype=bool)
 
 
 def _idle(physics: Physics, cluster: Cluster, submit: Floats, held: Stretches) -> Idle:
-    """GPU time that nobody held; who only fills gaps does not count as holding.
+    """GPU time that no job held; jobs that only fill gaps do not count as holding.
 
     Machines that are lent come and go, and are left out.
     """
@@ -244,7 +244,7 @@ def _series(physics: Physics, submit: Floats, held: Stretches) -> Series:
 
 
 def draw_timeline(physics: Physics, cluster: Cluster) -> tuple[Bar, ...]:
-    """Who held which GPU when, for runs small enough to look at."""
+    """Which job held which GPU when, for runs small enough to look at."""
     if cluster.gpus > TIMELINE_GPUS or len(physics.runs) > TIMELINE_BARS:
         return ()
     if sum(run.on.gpus for run in physics.runs) > TIMELINE_BARS:

@@ -342,7 +342,7 @@ class Driver:
         return facts.NodeDown(node)
 
     def _sleep_nodes(self, now: float) -> list[facts.Event]:
-        """Nodes that come back and nodes that go, where nobody needs all of them."""
+        """Nodes that come back and nodes that go, where not all of them are needed."""
         assert self._sleeper is not None
         self._now = now
         came: list[facts.Event] = [facts.NodeUp(node) for node in self._sleeper.take_booted(now)]

@@ -135,7 +135,7 @@ class SimulatedEngine(NoLiveResize, NoSleep):
 
     @property
     def sessions(self) -> None:
-        """Nobody types into what only passes time."""
+        """No session: a simulated job only passes time."""
         return None
 
     def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:  # noqa: ARG002 - nothing prints
@@ -257,7 +257,7 @@ class SimulatedEngine(NoLiveResize, NoSleep):
         return now
 
     def _repace(self, now: float) -> None:
-        """Let everybody go on at the speed that its neighbours leave it."""
+        """Let each job go on at the speed that its neighbours leave it."""
         if self._neighbours is None:
             return
         for number, speed in self._neighbours.changed():

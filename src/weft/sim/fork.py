@@ -93,7 +93,7 @@ class Fork(Driver):
 
     @property
     def timeline(self) -> tuple[Bar, ...]:
-        """Who held which GPU when, as far as it was simulated and is small enough to look at."""
+        """Which job held which GPU when, as far as simulated, if small enough to look at."""
         return draw_timeline(self._physics, self._cluster)
 
     def _settle(self, now: float, events: list[Event]) -> None:

@@ -1,4 +1,4 @@
-"""Who shares devices or links with whom, and whose speed must be asked again when that changes."""
+"""Which jobs share devices or links, and whose speed must be asked again when that changes."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Neighbours:
         del self._speed[seq]
 
     def beside(self, seq: int) -> Sequence[Resident]:
-        """Who shares a device, or another place, with a job, in the order they came."""
+        """The jobs that share a device, or another place, with a job, in order of arrival."""
         others: dict[int, None] = {}
         for device in self._where(self._residents[seq]):
             others.update(dict.fromkeys(self._on[device]))
-        others.pop(seq, None)  # one without devices is beside nobody, not even itself
+        others.pop(seq, None)  # one without devices has no neighbours, not even itself
         return [self._residents[other] for other in others]
 
     def changed(self) -> Iterator[tuple[int, float]]:

@@ -1,4 +1,4 @@
-"""Jobs that grow and shrink as they run: who keeps some of its devices does not begin again."""
+"""Jobs that grow and shrink as they run: with some of its devices kept, a job does not restart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.core.model.job import Allocation, NodeId
 
 @dataclass(slots=True)
 class Resizing:
-    """Who was stopped when and where, by submission number.
+    """Which jobs were stopped when and where, by submission number.
 
     A job that is started again as soon as it has left, `checkpoint_s` after it was stopped, and on
     some of the same devices, pays `resize_s` and no restart; `count` is how often that was so.
@@ -44,7 +44,7 @@ class Resizing:
 
 @dataclass(slots=True)
 class Suspension:
-    """Where every job ran last, by submission number, and which devices anybody used."""
+    """Where every job ran last, by submission number, and which devices were used."""
 
     resume_s: float
     _last: dict[int, frozenset[NodeId]] = field(default_factory=dict)

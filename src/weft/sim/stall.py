@@ -11,7 +11,7 @@ class Stalled(PlanError):  # noqa: N818 - as the others
 
 
 def stall_error(scheduler: Scheduler) -> Stalled:
-    """Which policy leaves whom waiting."""
+    """Which policy leaves which jobs waiting."""
     waiting = [job.id for job in scheduler.state.table.jobs[:3]]
     return Stalled(
         f"policy {scheduler.policy.about.name!r} leaves {len(scheduler.state.table)} jobs waiting "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing as mp
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -25,6 +26,7 @@ Progress = Callable[[Sequence[float]], None]
 ORPHAN_CHECK_S = 0.5
 SHOW_S = 0.1
 MANY = 4  # runs left for each process: then another is given to it before it has ended one
+WITH_THREADS = ("grpc", "jax", "numba", "ray", "scipy", "sklearn", "tensorflow", "torch")
 _done: SynchronizedArray[float] | None = None
 
 
@@ -42,7 +44,7 @@ def sweep(
     workers = min(processes or os.cpu_count() or 1, len(specs)) - 1
     if workers < 1:
         return _one_by_one(run, specs, progress)
-    context = mp.get_context("spawn")
+    context = mp.get_context("fork" if can_copy() else "spawn")
     done = context.Array("d", len(specs))
     with ProcessPoolExecutor(workers, context, _begin, (done, os.getpid())) as pool:
         show = (lambda: progress(done[:])) if progress else (lambda: None)
@@ -54,6 +56,15 @@ def sweep(
             for worker in list(pool._processes.values()):  # a run may take hours
                 worker.terminate()
             raise
+
+
+def can_copy() -> bool:
+    """Whether a copy of this process can run on, with all modules and workloads it has loaded.
+
+    Threads are not copied, so it must have none: neither Python's nor those of such a library.
+    """
+    threaded = threading.active_count() > 1 or any(name in sys.modules for name in WITH_THREADS)
+    return sys.platform == "linux" and not threaded
 
 
 class _Shared(Generic[Spec, Out]):

@@ -1,9 +1,9 @@
 """Jobs to places in line on machines, so that they end earliest on average.
 
 A job that is k-th from the end of a machine's line delays itself and the k - 1 behind it, so its
-place costs k times its length there; who goes to which place is an assignment problem (Horn 1973;
-Bruno, Coffman and Sethi 1974), solved by SciPy. Where all machines stand ready it is optimal for
-the sum of completion times on unrelated machines.
+place costs k times its length there; which job goes to which place is an assignment problem (Horn
+1973; Bruno, Coffman and Sethi 1974), solved by SciPy. Where all machines stand ready it is optimal
+for the sum of completion times on unrelated machines.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Policies whose placers look at `Demand.nodes` are never overruled. Others count devices alone: where
 such a plan puts a gang on other nodes than it asked for, it is placed anew beside the rest of the
-plan. Who finds no place is left out of sight while the policy decides again, so that somebody
+plan. A job without a place is hidden while the policy decides again, so that another
 else gets what it would have held.
 """
 
@@ -74,7 +74,7 @@ def _narrow_kinds(view: View) -> View:
 
 
 def _decide(policy: Policy, view: View) -> tuple[Plan, list[JobId]]:
-    """A plan put right, in which those who find no place hold nothing; and who they are."""
+    """A plan put right, in which jobs without a place hold nothing; and which these are."""
     mark = view.free.mark()
     try:
         plan = policy.decide(view)
@@ -150,7 +150,7 @@ def _find_place(
 
 
 def _place(free: Capacity, job: Job, kind: str, like: Allocation) -> Allocation | None:
-    """The gang on nodes of a kind; it shares with nobody, unless others may push it aside."""
+    """The gang on nodes of a kind; it does not share, unless others may push it aside."""
     sharing = like.sharing
     if sharing.tier is Tier.GUARANTEED:
         sharing = replace(EXCLUSIVE, gpu_mem_gb=sharing.gpu_mem_gb)

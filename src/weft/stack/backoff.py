@@ -26,7 +26,7 @@ class Backoff(Wrapper):
     """Hide jobs from `inner` until their pause after a failure is over."""
 
     def decide(self, view: View) -> Plan:
-        """The inner policy's decision for everybody else; wakes when a pause ends."""
+        """The inner policy's decision for all other jobs; wakes when a pause ends."""
         ready = ready_at(view)
         hidden = view.waiting() & (ready > view.now)
         if not hidden.any():

@@ -17,7 +17,7 @@ class EligibleJobs(Wrapper):
 
     @property
     def rests(self) -> bool:
-        """Nobody waits for anything where all hold devices."""
+        """No job waits where all hold devices."""
         return may_rest(self.inner)
 
     @property

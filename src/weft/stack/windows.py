@@ -1,7 +1,7 @@
-"""Devices that are kept for somebody, or for nobody, for a while.
+"""Devices that are kept for a tenant, or for no one, for a while.
 
 Written `NODE[:GPUS][@START-END][=TENANT]`, `+` between several nodes: `n1:0-1+n2@1000-2000=nlp`.
-Times are in seconds since the epoch; without a tenant nobody may use them. `~` in front lets jobs
+Times are in seconds since the epoch; without a tenant no job may use them. `~` in front lets jobs
 that are there run to their end.
 """
 

@@ -49,9 +49,9 @@ Transaction = Callable[[str], AbstractContextManager[None]]
 
 
 class Asking(Protocol):
-    """Questions beside who writes."""
+    """Questions beside the writer."""
 
-    def ask(self, words: str, told: Any = ()) -> list[Any]:
+    def ask(self, words: str, values: Any = ()) -> list[Any]:
         """All rows of the answer."""
         ...
 
@@ -59,11 +59,11 @@ class Asking(Protocol):
 class Owner(Protocol):
     """The connection that writes: `?` and `:name` stand for values."""
 
-    def execute(self, words: str, told: Any = (), /) -> Any:
+    def execute(self, words: str, values: Any = (), /) -> Any:
         """Once."""
         ...
 
-    def executemany(self, words: str, told: Any, /) -> Any:
+    def executemany(self, words: str, rows: Any, /) -> Any:
         """For each of several rows."""
         ...
 

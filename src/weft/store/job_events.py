@@ -56,7 +56,7 @@ NEWEST = "SELECT coalesce(max(seq), 0) FROM events WHERE at <= ?"
 def lines_about(
     ask: Callable[..., list[Any]], search: Search, job: JobId, limit: int, until: float | None
 ) -> list[tuple[int, str]]:
-    """The last lines that may be about a job, oldest first; nobody who appends waits for it."""
+    """The last lines that may be about a job, oldest first; appending never waits for it."""
     values = {"job": job, "limit": limit, "text": json.dumps(job)}
     rows = ask(search.of_job, values)
     ((last,),) = ask(NEWEST, (inf if until is None else until,))

@@ -1,7 +1,7 @@
-"""Who leads: one row beside the log, with a fencing token that only grows.
+"""Which service leads: one row beside the log, with a fencing token that only grows.
 
 A service that opens the log takes the next token, and every transaction checks that it is still the
-last one. `beat` grows while its holder is well, so that nobody has to compare clocks.
+last one. `beat` grows while its holder is well, so that clocks need not be compared.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def beat(path: Path, token: int) -> None:
 
 
 def read(path: Path) -> Lease:
-    """Who leads; the empty lease where there is no log yet."""
+    """The leader; the empty lease where there is no log yet."""
     if not path.exists():
         return Lease()
     with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as db:

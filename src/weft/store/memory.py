@@ -85,7 +85,7 @@ class MemoryStore:
         self._bases = {base: kept for base, kept in self._bases.items() if base >= seq}
 
     def beat(self) -> None:
-        """Nobody else can take it."""
+        """No other process can take it."""
 
     def close(self) -> None:
         """Nothing to let go of."""

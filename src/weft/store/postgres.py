@@ -2,7 +2,7 @@
 
 The leader holds an advisory lock of its session, as it would hold the lock on a file, and the
 token of the lease, which every transaction checks. A session that breaks is opened again only
-while nobody else has taken either.
+while no other service has taken either.
 """
 
 from __future__ import annotations
@@ -92,15 +92,15 @@ class Session:
         except psycopg.Error as error:
             raise StoreError(f"PostgreSQL does not answer: {error}") from error
 
-    def execute(self, words: str, told: Any = (), /) -> psycopg.Cursor[Any]:
+    def execute(self, words: str, values: Any = (), /) -> psycopg.Cursor[Any]:
         """A cursor on the answer."""
         with self._saying():
-            return self._db.execute(_translate(words), told or None)
+            return self._db.execute(_translate(words), values or None)
 
-    def executemany(self, words: str, told: Any, /) -> None:
+    def executemany(self, words: str, rows: Any, /) -> None:
         """The same words with each of several rows."""
         with self._saying(), self._db.cursor() as cursor:
-            cursor.executemany(_translate(words), told)
+            cursor.executemany(_translate(words), rows)
 
     @contextmanager
     def _saying(self) -> Iterator[None]:
@@ -139,7 +139,7 @@ class Session:
 
 @lru_cache(256)
 def _translate(words: str) -> str:
-    return PLACEHOLDER.sub(lambda found: f"%({found[1]})s" if found[1] else "%s", words)
+    return PLACEHOLDER.sub(lambda match: f"%({match[1]})s" if match[1] else "%s", words)
 
 
 class Readers:
@@ -151,17 +151,17 @@ class Readers:
         for _ in range(READERS):
             self._idle.put(None)
 
-    def ask(self, words: str, told: Any = ()) -> list[Any]:
+    def ask(self, words: str, values: Any = ()) -> list[Any]:
         """All rows of the answer; a session that broke meanwhile is opened anew."""
         session = self._idle.get()
         try:
             if session is not None:
                 try:
-                    return session.execute(words, told).fetchall()
+                    return session.execute(words, values).fetchall()
                 except StoreError:
                     session.close()
             session = Session(self._address)
-            return session.execute(words, told).fetchall()
+            return session.execute(words, values).fetchall()
         finally:
             self._idle.put(session)
 
@@ -238,13 +238,13 @@ class PostgresStore(SqlLog):
             self._reopen()
         return self._session
 
-    def execute(self, words: str, told: Any = (), /) -> Any:
+    def execute(self, words: str, values: Any = (), /) -> Any:
         """By the session of the owner."""
-        return self._db.execute(words, told)
+        return self._db.execute(words, values)
 
-    def executemany(self, words: str, told: Any, /) -> None:
+    def executemany(self, words: str, rows: Any, /) -> None:
         """By the session of the owner."""
-        self._db.executemany(words, told)
+        self._db.executemany(words, rows)
 
     # ---- transactions
 
@@ -324,17 +324,17 @@ class PostgresPlace:
         self._session = Session(address)
 
     def is_first(self) -> bool:
-        """Whether nobody waits before us."""
+        """Whether no other standby waits before us."""
         return self._session.lock(WAITS)
 
     def is_free(self) -> bool:
-        """Whether nobody leads."""
+        """Whether no service leads."""
         if free := self._session.lock(LEADS):
             self._session.execute("SELECT pg_advisory_unlock(?)", (LEADS,))
         return free
 
     def read(self) -> Lease:
-        """Who leads; the empty lease where there is no log yet."""
+        """The leader; the empty lease where there is no log yet."""
         try:
             row = self._session.execute("SELECT token, beat, holder FROM lease").fetchone()
         except psycopg.errors.UndefinedTable:
@@ -345,7 +345,7 @@ class PostgresPlace:
         """Take the token of a leader that stands still, and end its session.
 
         One that stands inside a transaction has its session ended first: that undoes it, and
-        frees the lock, so the token is taken before anybody may think that nobody leads.
+        frees the lock, so the token is taken before any standby can see that no service leads.
         """
         self._session.execute(f"SET lock_timeout = {BUSY_MS}")
         until = time.monotonic() + ENDING_S

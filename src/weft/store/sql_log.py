@@ -43,7 +43,7 @@ SET_ASIDE = """
 INSERT INTO set_aside SELECT seq, json, ? FROM events WHERE seq = ?
 ON CONFLICT (seq) DO UPDATE SET json = excluded.json, why = excluded.why
 """
-CUT_AT_ONCE = 2_000  # events: who appends meanwhile waits some 20 ms
+CUT_AT_ONCE = 2_000  # events: appending meanwhile waits some 20 ms
 Row = tuple[int, float, Event]
 
 

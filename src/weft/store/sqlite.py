@@ -40,7 +40,7 @@ class _Mine(threading.local):
 
 
 class Reading:
-    """Questions to the file `path` beside who writes, so that nobody waits for a sync.
+    """Questions to the file `path` beside the writer, so that no reader waits for a sync.
 
     Every thread has a connection. Where none can be had, as when too many files are open, they are
     asked through that of the `owner`; `lock` is held by its user.
@@ -133,7 +133,7 @@ class SqliteStore(SqlLog):
             self._db.execute("ROLLBACK")
 
     def shrink(self) -> None:
-        """Give the room of dropped events back to the disk; takes a while, and nobody else may."""
+        """Give the room of dropped events back to the disk; takes a while, and locks the file."""
         with self._lock:
             self._db.execute("VACUUM")
 

@@ -1,4 +1,4 @@
-"""The contract of a policy in executable form: run it on anybody's policy.
+"""The contract of a policy in executable form: run it on any policy.
 
 Pure and deterministic; nothing promised twice; gangs whole, on kinds they accept and on as many
 nodes as they ask for; the view left as it was; memory and plan survive JSON; empty cluster, empty
@@ -71,7 +71,7 @@ def check_policy(
 
 
 def check_about(policy: Policy) -> None:
-    """The policy is a frozen dataclass that says who it is."""
+    """The policy is a frozen dataclass with a name."""
     assert is_dataclass(policy), f"{policy!r} is not a dataclass: parameters are fields"
     assert policy.__dataclass_params__.frozen, f"{policy!r} is not frozen"
     assert isinstance(policy.about, About), f"{policy!r}.about is not an About"
@@ -220,7 +220,7 @@ def _check_memory(
 
 
 def _check_apart(held: Mapping[JobId, Allocation], shy: AbstractSet[JobId]) -> None:
-    """Nobody is beside a job whose submitter ruled that out."""
+    """No job is beside one whose submitter ruled that out."""
     residents: dict[tuple[NodeId, int], list[JobId]] = {}
     for job, on in held.items():
         for part in on.slices:

@@ -47,7 +47,7 @@ async def a_stop_is_obeyed(subject: Subject) -> None:
 
 
 async def a_stop_is_enforced(subject: Subject) -> None:
-    """Who does not leave within the grace time is ended."""
+    """A job that does not exit within the grace time is ended."""
     if subject.stubborn is None:
         return
     job = subject.stubborn("stubborn", 2)
@@ -107,7 +107,7 @@ async def running_jobs_are_adopted(subject: Subject) -> None:
 
 
 async def what_ended_meanwhile_is_told(subject: Subject) -> None:
-    """A job that finished while nobody listened is not lost."""
+    """A job that finished while no service listened is not lost."""
     job = subject.job("meanwhile", 1)
     async with session(subject) as it:
         await it.begin(job)

@@ -194,7 +194,7 @@ async def a_job_is_asked_to_save_before_it_stops(subject: Subject, script: Scrip
 
 @by_script
 async def the_host_is_divided(subject: Subject, script: Script) -> None:
-    """CPUs bind, and who takes more memory than it asked for is ended."""
+    """CPUs bind, and a job that takes more memory than it asked for is ended."""
     async with session(subject) as it:
         if Controls.HOST not in it.engine.supports:
             return
@@ -274,7 +274,7 @@ async def _share(subject: Subject, it: Session) -> None:
 
 
 async def _turns(subject: Subject, it: Session) -> None:
-    """PHASE: a job that takes turns finds who hands them out."""
+    """PHASE: a job that takes turns finds their coordinator."""
     assert subject.script is not None
     if Controls.PHASE not in it.engine.supports:
         return

@@ -148,7 +148,7 @@ async def _change(it: Session, job: Job, gpus: int, epoch: int) -> None:
     assert isinstance(answer, Resized), f"a change to {gpus} devices was answered by {answer}"
     after = it.engine.pids(job.id, 1)
     if not before and not after:
-        return  # their numbers mean nothing here; who printed each step is looked at in the end
+        return  # their numbers mean nothing here; which rank printed a step is checked at the end
     assert len(after) == gpus, f"Resized was reported, and there are {len(after)} ranks on {gpus}"
     stayed = {*before.values()} & {*after.values()}
     assert len(stayed) == min(len(before), gpus), "ranks that could stay were started anew"

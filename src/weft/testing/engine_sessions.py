@@ -55,9 +55,9 @@ async def people_reach_into_a_job(subject: Subject, script: Script) -> None:
             assert re.search(rb"42 on \d+\.", answer[0]), answer
             assert answer[1] == 5, answer
 
-            while (found := PORT.search("".join(read_all(it.engine, job.id).values()))) is None:
+            while (port := PORT.search("".join(read_all(it.engine, job.id).values()))) is None:
                 await asyncio.sleep(PAUSE_S)
-            reader, writer = await reach(sessions, job, int(found[1]))
+            reader, writer = await reach(sessions, job, int(port[1]))
             assert await reader.read() == b"from the job"
             writer.close()
             with socket.create_server(("127.0.0.1", 0)) as others:

@@ -19,7 +19,7 @@ ENOUGH = 5  # lines
 
 @by_script
 async def a_gang_is_frozen_whole(subject: Subject, script: Script) -> None:
-    """Every rank stands still until everybody who froze it lets go; then it stops as any other."""
+    """Every rank stands still until all that froze it let go; then it stops as any other."""
     job = script("sleepy", 2, COUNT)
     async with session(subject) as it:
         if Rung.FREEZE not in it.engine.stops:

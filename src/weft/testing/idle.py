@@ -1,6 +1,6 @@
 """No GPU is idle while a job could use it, unless the policy says why: `About.idles`.
 
-A job could use GPUs that nobody holds if it waits and fits there in the least size that the
+A job could use idle GPUs if it waits and fits there in the least size that the
 policy may give it, or if it runs, may be resized and takes more than it holds.
 """
 
@@ -18,7 +18,7 @@ from weft.pieces.place.gangs import fewest_nodes
 
 
 def find_idle(view: View, plan: Plan, controls: Controls) -> str:
-    """Who could use what the plan leaves idle; empty if nobody could, or the plan is not sound."""
+    """The job that could use what the plan leaves idle; empty if none, or the plan is unsound."""
     mark = view.free.mark()
     view.release(plan.changes)
     for on in plan.changes.values():
@@ -34,7 +34,7 @@ def find_idle(view: View, plan: Plan, controls: Controls) -> str:
 def find_user(
     jobs: Iterable[tuple[Job, Allocation | None]], free: Capacity, controls: Controls
 ) -> str:
-    """The first of these jobs, with what they hold, that could use a GPU nobody is on."""
+    """The first of these jobs, with what they hold, that could use an idle GPU."""
     mark = free.mark()
     _take_shared(free)
     sized = Controls.COUNT in controls

@@ -59,7 +59,7 @@ class _Play:
         self._drained: dict[str, str] = {}  # windows of single devices
 
     async def whole(self) -> Problem | None:
-        """Play every step, let everybody go, and wait for the end."""
+        """Play every step, let all jobs end, and wait for the end."""
         driver = self._live.driver
         await self._live.open()
         try:
@@ -159,9 +159,9 @@ class _Play:
         return None
 
     def _idle(self, driver: Driver) -> str:
-        """Who holds less than it can use beside idle GPUs, where the policy allows no such thing.
+        """A job with less than it can use beside idle GPUs, where the policy does not allow that.
 
-        It is wrong only if it lasts: policies with rounds grow nobody between them.
+        It is wrong only if it lasts: policies with rounds grow no job between them.
         """
         policy, state = driver.scheduler.policy.about, driver.scheduler.state
         if policy.idles or read_spec("policy", self._scenario.policy).wrappers:
@@ -212,7 +212,7 @@ def _true(driver: Driver, record: JobRecord, why: Reason) -> bool:
     holds = {
         Blocker.GPUS: place is None,
         Blocker.NODES: place is None and job.demand.nodes > 0,
-        # Nobody waits beside GPUs that it could use, unless the policy says that this may be.
+        # No job waits beside GPUs that it could use, unless the policy says that this may be.
         Blocker.TURN: fits and bool(driver.scheduler.policy.about.idles),
         Blocker.ROUND: fits,
         Blocker.CPUS: not fits,
@@ -224,7 +224,7 @@ def _true(driver: Driver, record: JobRecord, why: Reason) -> bool:
         Blocker.FAILED: record.starts > 0,
         Blocker.RESERVED: not fits
         or (job.demand.share < 1.0 and not any(map(state.free.idle, kinds))),
-        Blocker.SAID: sized,  # who chooses sizes may say what one would be worth
+        Blocker.SAID: sized,  # a policy that chooses sizes may say what one would be worth
     }
     return holds.get(why.blocker, True)
 
@@ -317,7 +317,7 @@ THREAD_S = 10.0  # of the clock on the wall, for a thread to be heard of
 def run_virtually(main: Callable[[Callable[[], float]], Coroutine[Any, Any, Result]]) -> Result:
     """Run `main` to its end, given the time to pass on as `seconds`.
 
-    Nothing sleeps: when nobody has anything to do, time jumps, and the wall clock with it from
+    Nothing sleeps: when there is nothing to do, time jumps, and the wall clock with it from
     `BEGAN` on, so that a run is the same whenever it is made. What is sent to a thread is done at
     once in this one.
     """

@@ -102,7 +102,7 @@ def members(path: Path) -> tuple[Member, ...]:
 
 @contextmanager
 def closing_all() -> Iterator[None]:
-    """Close every file that is read within, also where an error holds on to who read it."""
+    """Close every file that is read within, also where an error keeps its reader alive."""
     with ExitStack() as opened:
         before = _OPENED.set(opened)
         try:

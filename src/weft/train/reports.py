@@ -46,7 +46,7 @@ class Reports:
         self._user |= {f"user.{name}": float(value) for name, value in metrics.items()}
 
     def is_due(self) -> bool:
-        """Whether it is time for a report and somebody listens."""
+        """Whether it is time for a report and an agent listens."""
         return self._client is not None and time.monotonic() >= self._next
 
     def report(self, values: Callable[[], Mapping[str, float]]) -> None:

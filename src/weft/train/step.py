@@ -91,7 +91,7 @@ class Step:
             trained.model.require_backward_grad_sync = averaged
         synced = peers and not cell.ragged
         if cell.first and trained.model.require_forward_param_sync != synced:
-            # Ranks without samples run no forward, so nobody may wait for their buffers.
+            # Ranks without samples run no forward, so no rank may wait for their buffers.
             trained.model.require_forward_param_sync = synced
 
     def _averages_by_hand(self, cell: Cell, trained: Trained) -> bool:

@@ -369,7 +369,7 @@ class Job:
             held.load_state_dict(state["states"][name])
 
     def _leave(self) -> None:
-        """Everybody stops here, at the same step, with one checkpoint."""
+        """All ranks stop here, at the same step, with one checkpoint."""
         self._control.drain()
         written = self._save()
         self._gang.wait()

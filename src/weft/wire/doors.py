@@ -2,7 +2,7 @@
 
 The service leaves a request with a secret in the folder of a part; the agent there opens a port
 and writes down where. Both prove over an encrypted connection that they know the secret, bound to
-that very connection, so that nobody in between can pass a proof on. Then the service says in a
+that very connection, so that no one in between can pass a proof on. Then the service says in a
 line what it wants, is answered in a line, and bytes go both ways.
 """
 

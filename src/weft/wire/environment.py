@@ -5,7 +5,7 @@
     WEFT_CHECKPOINTS    directory of its checkpoints
     WEFT_AGENT          path of its agent's Unix socket
     WEFT_COORDINATOR    path of the node's stage-token socket; absent: no tokens are asked for
-    WEFT_TIER           guaranteed (if absent) or opportunistic: who goes first at tokens
+    WEFT_TIER           guaranteed (if absent) or opportunistic: which jobs go first at tokens
     WEFT_WEIGHT         its share of contended tokens (1 if absent)
     WEFT_PHASE          its place in the period of those that take turns, 0 to 1 (0 if absent)
     WEFT_DEVICES        the node's device numbers of this job, by local rank: "2,3"
@@ -106,7 +106,7 @@ def _commas(numbers: tuple[int, ...]) -> str:
 class Environment:
     """Who a process is: its job, its place in the gang, and whom it may talk to.
 
-    Paths are empty where there is nobody to talk to.
+    Paths are empty where there is no agent to talk to.
     """
 
     job: str = _variable("WEFT_JOB", "")
@@ -166,7 +166,7 @@ class Environment:
 
     @property
     def device(self) -> int:
-        """The node's number of this rank's device; its local rank if nobody said."""
+        """The node's number of this rank's device; its local rank if not stated."""
         return self.gang_devices[self.local_rank]
 
     @property

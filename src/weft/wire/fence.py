@@ -38,7 +38,7 @@ def claim(directory: str | os.PathLike[str], attempt: int) -> None:
 
 
 def owner(directory: str | os.PathLike[str]) -> int | None:
-    """The attempt that may write in `directory`; None if nobody claimed it."""
+    """The attempt that may write in `directory`; None if it is unclaimed."""
     file = Path(directory) / OWNER
     try:
         text = file.read_text()
@@ -54,7 +54,7 @@ def owner(directory: str | os.PathLike[str]) -> int | None:
 def held(directory: str | os.PathLike[str], attempt: int) -> Iterator[None]:
     """Inside, `attempt` is the owner and stays it; `Fenced` is raised if it is not.
 
-    A directory that nobody claimed may be written by anyone: the script runs alone.
+    An unclaimed directory may be written by anyone: the script runs alone.
     """
     folder = Path(directory)
     with _lock(folder):

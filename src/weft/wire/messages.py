@@ -25,7 +25,7 @@ from weft.wire.lines import Splitter, Vocabulary
 
 @frozen
 class Hello:
-    """Rank to agent, first: who is speaking. `pid` is the rank's own process."""
+    """Rank to agent, first: which rank it is. `pid` is the rank's own process."""
 
     job: str
     attempt: int
@@ -191,7 +191,7 @@ class Adjust:
 class Turns:
     """Agent to rank 0: take turns with others on your devices like this from now on.
 
-    `coordinator` is the socket of who hands out stage tokens, empty for no turns at all. The
+    `coordinator` is the socket of the coordinator of stage tokens, empty for no turns at all. The
     rest is what the rank joins it with. All ranks of a gang change over at the same step.
     """
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from stat import S_IWUSR
 
 PROC = Path("/proc")
-# We could not look, which says nothing of who was looked at.
+# We could not look, which says nothing of the process itself.
 CANNOT_LOOK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 STOP_BIT = 1 << (signal.SIGSTOP - 1)
 LISTENING = "0A"  # as /proc/net/tcp says it
@@ -73,7 +73,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used of processors so far; 0 where nobody can tell."""
+    """What a process has used of processors so far; 0 where that cannot be read."""
     stat = _stat(pid)
     return 0.0 if stat is None else (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -104,7 +104,7 @@ def descendants(pid: int) -> list[int]:
 def find_holding(path: Path, *, writing: bool = False) -> list[int]:
     """Processes that have the file `path` open: open files are inherited, environments are not.
 
-    With `writing` those that may write to it, not who reads.
+    With `writing` those that may write to it, not those that read.
     """
     try:
         wanted = path.stat()
@@ -168,7 +168,7 @@ def bind(pid: int, cores: Collection[int]) -> None:
 
 
 def reap_others(spare: Collection[int]) -> None:
-    """Take note of the ends of children that nobody waits for; `spare` are waited for."""
+    """Take note of the ends of children that no code waits for; `spare` are waited for."""
     while True:
         try:
             result = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -28,11 +28,12 @@ COLLECTIVE_S = 600.0
 
 @frozen
 class SleepRequest:
-    """What is wanted, by everybody who wants something: the deepest of these counts.
+    """What is wanted, by each that wants something: the deepest of these counts.
 
     `number` is answered by the agent. Frozen processes that wait for each other are let run for a
-    moment before `air_s` have passed, 0 for never. They are woken when nobody has listened to their
-    agent for `alone_s`, or, where that cannot be known, when `beat` has not changed for so long.
+    moment before `air_s` have passed, 0 for never. They are woken when no service has listened to
+    their agent for `alone_s`, or, where that cannot be known, when `beat` has not changed for so
+    long.
     """
 
     number: int

@@ -42,7 +42,7 @@ class Join:
 class Ask:
     """Rank to coordinator: wait for `tokens`, all at once or none. `stage` numbers the asks.
 
-    A gang's rank 0 asks for the GPUs of all its ranks together: nobody ever holds one GPU while
+    A gang's rank 0 asks for the GPUs of all its ranks together: no gang ever holds one GPU while
     waiting for another, so gangs cannot deadlock.
     """
 
@@ -90,7 +90,7 @@ class Recall:
 
 @frozen
 class Expired:
-    """Coordinator to rank: the lease was held too long and is somebody else's now."""
+    """Coordinator to rank: the lease was held too long and is another member's now."""
 
     stage: int
 
@@ -102,7 +102,7 @@ class Alive:
 
 @frozen
 class Seen:
-    """Coordinator to who looked: a member's counts.
+    """Coordinator to a client that looked: a member's counts.
 
     waited_s, grants and expired are of the member; `used_s.TOKEN` and `held_s.TOKEN` are the
     seconds it worked with and held a token. The last one has an empty job and, in `values`,

@@ -24,9 +24,9 @@ def run(watch: BadNodes, name: str, at: float, lasts: float, node: NodeId = BAD)
 def test_three_jobs_in_a_row_make_it_suspect_and_it_is_said_why() -> None:
     watch = BadNodes(owner)
 
-    found = [run(watch, f"j{i}", 10.0 * i, 2.0) for i in range(3)]
+    suspects = [run(watch, f"j{i}", 10.0 * i, 2.0) for i in range(3)]
 
-    assert found == [None, None, BAD]
+    assert suspects == [None, None, BAD]
     assert watch.why(BAD) == "3 jobs of 2 people failed at their start, the last: exit code 1"
 
 
@@ -77,9 +77,9 @@ def test_two_people_whose_jobs_cannot_run_put_one_machine_at_most_out_of_use() -
     watch = BadNodes(owner)
     nodes = [NodeId(f"n{i}") for i in range(4)]
 
-    found = [run(watch, f"j{i}", 10.0 * i, 2.0, nodes[i // 6 % 4]) for i in range(96)]
+    suspects = [run(watch, f"j{i}", 10.0 * i, 2.0, nodes[i // 6 % 4]) for i in range(96)]
 
-    assert {one for one in found if one is not None} == {nodes[0]}
+    assert {suspect for suspect in suspects if suspect is not None} == {nodes[0]}
 
 
 def test_who_had_bad_luck_is_a_witness_again_once_a_job_ran_well() -> None:

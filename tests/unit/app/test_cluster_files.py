@@ -144,7 +144,7 @@ def test_a_file_says_how_gpus_racks_and_spines_are_joined(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("nodes: [{gpus: 4, kind: t4, topology: dgx-1v}]", "node 1: a dgx-1v has 8 GPUs"),
         ("nodes: [{gpus: 4, kind: t4, topology: {link: []}}]", "did you mean 'links'"),
@@ -160,9 +160,9 @@ def test_a_file_says_how_gpus_racks_and_spines_are_joined(tmp_path: Path) -> Non
         ("{nodes: [{gpus: 4, kind: t4}], rack: {r: 5}}", "did you mean 'racks'"),
     ],
 )
-def test_a_wrong_field_about_links_is_named(tmp_path: Path, text: str, told: str) -> None:
+def test_a_wrong_field_about_links_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "lab.yaml"
     path.write_text(text)
 
-    with pytest.raises(InvalidConfig, match=told):
+    with pytest.raises(InvalidConfig, match=message):
         find_cluster(str(path))

@@ -33,9 +33,9 @@ class Watched:
         asyncio.run(self.history.look())
 
     def read(self, since: float = 0.0) -> Any:
-        found = self.history.read(NODE, since)
-        columns = {one.gpu: one.counters for one in found.gpus}
-        return SimpleNamespace(at=[at - 1e9 for at in found.at], gpus=columns)
+        history = self.history.read(NODE, since)
+        columns = {gpu.gpu: gpu.counters for gpu in history.gpus}
+        return SimpleNamespace(at=[at - 1e9 for at in history.at], gpus=columns)
 
 
 def test_what_was_counted_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -43,13 +43,13 @@ def test_what_was_counted_is_there_after_a_restart(tmp_path: Path) -> None:
     watched.look(0.0, sm=0.5, held_gb=10.0, temp_c=60.0)
     watched.look(15.0, sm=0.75, held_gb=12.5, temp_c=61.0)
 
-    found = Watched(tmp_path).read()
+    history = Watched(tmp_path).read()
 
-    assert found.at == [0.0, 15.0]
-    assert list(found.gpus) == [0]  # nothing is told of the other
-    assert found.gpus[0]["sm"] == [0.5, 0.75]
-    assert found.gpus[0]["held_gb"] == [10.0, 12.5]
-    assert found.gpus[0]["power_w"] == [None, None]
+    assert history.at == [0.0, 15.0]
+    assert list(history.gpus) == [0]  # nothing is told of the other
+    assert history.gpus[0]["sm"] == [0.5, 0.75]
+    assert history.gpus[0]["held_gb"] == [10.0, 12.5]
+    assert history.gpus[0]["power_w"] == [None, None]
     (file,) = (tmp_path / "devices").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
@@ -73,11 +73,11 @@ def test_a_long_past_is_thinned_to_means_and_errors_to_the_most(tmp_path: Path) 
     for number in range(2 * MOST_POINTS):
         watched.look(15.0 * number, sm=float(number % 2), errors=float(number // 2))
 
-    found = watched.read()
+    history = watched.read()
 
-    assert len(found.at) == MOST_POINTS
-    assert set(found.gpus[0]["sm"]) == {0.5}
-    assert found.gpus[0]["errors"][-1] == MOST_POINTS - 1
+    assert len(history.at) == MOST_POINTS
+    assert set(history.gpus[0]["sm"]) == {0.5}
+    assert history.gpus[0]["errors"][-1] == MOST_POINTS - 1
 
 
 def test_a_pause_is_a_gap_of_the_line(tmp_path: Path) -> None:
@@ -85,10 +85,10 @@ def test_a_pause_is_a_gap_of_the_line(tmp_path: Path) -> None:
     for at in (0.0, 15.0, 3600.0, 3615.0):
         watched.look(at, sm=1.0)
 
-    found = watched.read()
+    history = watched.read()
 
-    assert found.gpus[0]["sm"] == [1.0, 1.0, None, 1.0, 1.0]
-    assert found.at == sorted(found.at)
+    assert history.gpus[0]["sm"] == [1.0, 1.0, None, 1.0, 1.0]
+    assert history.at == sorted(history.at)
 
 
 def test_files_never_hold_more_than_two_windows(tmp_path: Path) -> None:
@@ -96,10 +96,10 @@ def test_files_never_hold_more_than_two_windows(tmp_path: Path) -> None:
     for number in range(60):
         watched.look(number * WINDOW_S / 10, sm=0.5)
 
-    found = watched.read()
+    history = watched.read()
 
     assert len(list((tmp_path / "devices").iterdir())) == 2
-    assert WINDOW_S <= found.at[-1] - found.at[0] <= 2.2 * WINDOW_S
+    assert WINDOW_S <= history.at[-1] - history.at[0] <= 2.2 * WINDOW_S
 
 
 def test_without_a_folder_nothing_is_noted() -> None:
@@ -110,6 +110,6 @@ def test_without_a_folder_nothing_is_noted() -> None:
 
 
 def test_a_node_that_nobody_looked_at_has_an_empty_history(tmp_path: Path) -> None:
-    found = Watched(tmp_path).read()
+    history = Watched(tmp_path).read()
 
-    assert (found.at, found.gpus) == ([], {})
+    assert (history.at, history.gpus) == ([], {})

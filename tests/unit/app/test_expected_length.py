@@ -20,16 +20,16 @@ def job(name: str, gpus: int = 4) -> Job:
 def taught(how: How, *lengths: float, gpus: int = 4) -> Alike:
     predictor = Alike()
     for i, length in enumerate(lengths):
-        one = job(f"j{i}", gpus)
-        predictor.note_submitted(one, float(i))
+        taught_job = job(f"j{i}", gpus)
+        predictor.note_submitted(taught_job, float(i))
         done = how is How.COMPLETED
-        predictor.learn(Ended(one, length, length * gpus, done, how, at=float(i)))
+        predictor.learn(Ended(taught_job, length, length * gpus, done, how, at=float(i)))
     return predictor
 
 
-def table_of(one: Job) -> Table:
+def table_of(only: Job) -> Table:
     table = Table()
-    table.add(one, 0)
+    table.add(only, 0)
     return table
 
 

@@ -38,8 +38,8 @@ def live(policy: str, cluster: str, *jobs: Job) -> Present:
     scheduler = Scheduler(
         build("policy", policy), parse_cluster(cluster), knowledge=Knowledge(Hinted())
     )
-    for i, one in enumerate(jobs):
-        actions = scheduler.step(NOW + i, [Submitted(one)])
+    for i, job in enumerate(jobs):
+        actions = scheduler.step(NOW + i, [Submitted(job)])
         starts = [a for a in actions if isinstance(a, Start)]
         scheduler.step(NOW + i, [Started(a.job.id, a.attempt) for a in starts])
     return Present.of(scheduler, NOW + len(jobs))
@@ -53,7 +53,7 @@ def test_a_waiting_job_is_told_numbers_who_is_in_front_and_when() -> None:
     assert why.reason == "waits for 2 GPUs; none is free: runs (4) holds them"
     assert why.numbers["ahead_waiting"] == 1
     assert why.numbers["ahead_gpus"] == 2.0
-    assert [(one.job.id, one.gpus, one.running) for one in why.ahead] == [
+    assert [(entry.job.id, entry.gpus, entry.running) for entry in why.ahead] == [
         ("ahead", 2.0, False),
         ("runs", 4.0, True),
     ]
@@ -86,7 +86,7 @@ def test_who_is_in_front_is_the_policys_order_not_that_of_submission() -> None:
     short = job("short", 4, 100.0)
     present = live("srtf", "1x4:a100", *jobs, short)
 
-    waiting = [one.job.id for one in in_front(present, present.table.row(JobId("mine")))]
+    waiting = [entry.job.id for entry in in_front(present, present.table.row(JobId("mine")))]
 
     assert waiting[0] == "short"
     assert "long" not in waiting
@@ -209,11 +209,14 @@ def test_a_plan_says_what_it_starts_on_in_words_that_read_well() -> None:
 def test_an_outlook_from_now_tells_when_each_job_starts_and_ends() -> None:
     present = live("fifo", "1x4:a100", job("runs", 4, 1000.0), job("next", 4))
 
-    found = present.outlook()
+    outlook = present.outlook()
     then = present.having(Node(NodeId("more"), "a100", 4)).outlook()
 
-    start, end = found[JobId("next")].start.quantile(0.5), found[JobId("next")].end.quantile(0.5)
-    assert found[JobId("runs")].start.quantile(0.5) == 0.0
+    start, end = (
+        outlook[JobId("next")].start.quantile(0.5),
+        outlook[JobId("next")].end.quantile(0.5),
+    )
+    assert outlook[JobId("runs")].start.quantile(0.5) == 0.0
     assert start is not None
     assert end is not None
     assert 0.0 < start < end
@@ -254,10 +257,10 @@ class Restless:
 def test_looks_at_what_has_not_changed_do_not_keep_an_outlook_from_the_end() -> None:
     present = live("fifo", "1x4:a100", job("runs", 4, 1e6), job("next", 4, 1e6))
 
-    found = replace(present, policy=Restless()).outlook(simulations=1)
+    outlook = replace(present, policy=Restless()).outlook(simulations=1)
 
-    assert found == present.outlook(simulations=1)
-    assert found[JobId("next")].end.quantile(0.5) is not None
+    assert outlook == present.outlook(simulations=1)
+    assert outlook[JobId("next")].end.quantile(0.5) is not None
 
 
 def test_a_decision_that_is_not_paid_for_is_not_asked_of_the_policy() -> None:

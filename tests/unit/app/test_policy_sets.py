@@ -10,9 +10,9 @@ from weft.core.errors import WeftError
 
 
 def test_braces_are_all_combinations_in_order() -> None:
-    found = expand_sets("compose:order={fifo,las},place={packed,spread}")
+    specs = expand_sets("compose:order={fifo,las},place={packed,spread}")
 
-    assert found == [
+    assert specs == [
         "compose:order=fifo,place=packed",
         "compose:order=fifo,place=spread",
         "compose:order=las,place=packed",
@@ -68,9 +68,9 @@ def test_a_word_that_is_no_part_is_an_error_in_a_set_too() -> None:
 def test_policies_are_found_by_where_they_stand() -> None:
     _, rows = catalogue("policy", ("sharing", "unknown-durations"))
 
-    found = {row[0] for row in rows}
-    assert {"gandiva", "antman"} <= found
-    assert not {"lucid", "fifo"} & found
+    names = {row[0] for row in rows}
+    assert {"gandiva", "antman"} <= names
+    assert not {"lucid", "fifo"} & names
 
 
 def test_parts_are_listed_with_what_they_decide() -> None:

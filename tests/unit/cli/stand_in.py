@@ -34,12 +34,12 @@ class StandIn:
 
     def answer(self, asked: Asked) -> tuple[int, Any]:
         self.asked.append(asked)
-        found = self.answers.get(f"{asked.method} {asked.path}")
-        if isinstance(found, list):
-            found = found.pop(0) if len(found) > 1 else found[0]
-        if callable(found):
-            found = found(asked)
-        return found or (404, {"error": f"no {asked.path}", "hint": ""})
+        prepared = self.answers.get(f"{asked.method} {asked.path}")
+        if isinstance(prepared, list):
+            prepared = prepared.pop(0) if len(prepared) > 1 else prepared[0]
+        if callable(prepared):
+            prepared = prepared(asked)
+        return prepared or (404, {"error": f"no {asked.path}", "hint": ""})
 
 
 @contextmanager

@@ -31,26 +31,26 @@ def test_a_table_of_jobs_fits_the_terminal_and_keeps_ids_whole(width: int) -> No
     lines = text.rstrip().splitlines()
     assert max(len(line.rstrip()) for line in lines) <= width
     assert len(lines) >= len(QUEUE) + 1
-    for one in QUEUE:
-        assert one.id in text
+    for listed in QUEUE:
+        assert listed.id in text
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 150])
 def test_a_reason_is_never_cut(width: int) -> None:
-    waiting = [replace(one, id=f"j{i}", name="train") for i, one in enumerate(QUEUE)]
+    waiting = [replace(listed, id=f"j{i}", name="train") for i, listed in enumerate(QUEUE)]
 
     for table in (jobs_table(waiting, NOW, width), queue_table(waiting, NOW, width)):
         text = drawn(table, width)
 
         for word in ("asks for 4 GPUs", "long", "exit code 3", "no data"):
-            assert all(one in text.split() or one in text for one in word.split())
+            assert all(part in text.split() or part in text for part in word.split())
         assert "…" not in text
 
 
 def test_names_are_shown_of_all_jobs_or_of_none() -> None:
-    told = [job("train-1a2b", name="train", gpus=(0,)), job("x-1", name="other", gpus=(1,))]
+    jobs = [job("train-1a2b", name="train", gpus=(0,)), job("x-1", name="other", gpus=(1,))]
 
-    both, alone = drawn(jobs_table(told, NOW, 120), 120), drawn(jobs_table(told[:1], NOW, 120), 120)
+    both, alone = drawn(jobs_table(jobs, NOW, 120), 120), drawn(jobs_table(jobs[:1], NOW, 120), 120)
 
     assert "train-1a2b  train" in both
     assert "name" not in alone
@@ -62,9 +62,9 @@ def test_programs_get_names_whole(columns: str, monkeypatch: pytest.MonkeyPatch)
     if columns:
         monkeypatch.setenv("COLUMNS", columns)
     name = "a-name-that-goes-on-and-on-and-on-until-its-seed-41"
-    told = [job("a-1", name=name, gpus=(0,)), job("b-1", name="other", gpus=(1,))]
+    jobs = [job("a-1", name=name, gpus=(0,)), job("b-1", name="other", gpus=(1,))]
 
-    text = drawn(jobs_table(told, NOW, 400), 400)
+    text = drawn(jobs_table(jobs, NOW, 400), 400)
 
     assert (name in text) is not columns.isdigit()  # who names a width has narrow columns
 

@@ -88,8 +88,12 @@ def test_a_mistake_in_a_file_names_file_field_and_the_closest(
 ) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("command: [x]\ngpu: 2\n")
-    told = {"error": "no field 'gpu'; did you mean 'gpus'?", "hint": "fields: ...", "field": "gpu"}
-    service.answers["POST /jobs"] = (422, told)
+    problem = {
+        "error": "no field 'gpu'; did you mean 'gpus'?",
+        "hint": "fields: ...",
+        "field": "gpu",
+    }
+    service.answers["POST /jobs"] = (422, problem)
 
     ran = weft("submit", str(path), code=2)
 
@@ -125,8 +129,8 @@ def test_jobs_pages_through_and_leaves_out_the_old_ones(service: StandIn) -> Non
 
     listed = json.loads(weft("jobs", "--json").stdout)["jobs"]
 
-    assert [one["id"] for one in listed[:9]] == [f"old-{i}" for i in range(21, 30)]
-    assert {one.id for one in QUEUE} <= {one["id"] for one in listed}
+    assert [row["id"] for row in listed[:9]] == [f"old-{i}" for i in range(21, 30)]
+    assert {job.id for job in QUEUE} <= {row["id"] for row in listed}
     assert service.asked[-1].query["after"] == "30"
 
 
@@ -134,12 +138,12 @@ def test_with_very_many_ended_jobs_only_the_others_are_read(service: StandIn) ->
     service.answers["GET /cluster"] = (200, replace(CLUSTER, jobs={"succeeded": 100_000}))
     service.answers["GET /jobs"] = lambda asked: (
         200,
-        JobList(jobs=[one for one in QUEUE if one.state == asked.query["state"]], next=None),
+        JobList(jobs=[job for job in QUEUE if job.state == asked.query["state"]], next=None),
     )
 
     listed = json.loads(weft("jobs", "--json").stdout)["jobs"]
 
-    assert [one["id"] for one in listed] == [one.id for one in QUEUE[:4]]
+    assert [row["id"] for row in listed] == [job.id for job in QUEUE[:4]]
 
 
 def test_every_look_prints_at_80_columns(service: StandIn) -> None:
@@ -227,7 +231,7 @@ def test_a_pattern_cancels_only_once_somebody_agrees(
     refused = weft("cancel", "sweep-*", code=2).stderr
     assert "matches 2 jobs: sweep-1, sweep-2" in refused
     assert "--yes" in refused
-    assert not [one for one in service.asked if one.method == "DELETE"]
+    assert not [request for request in service.asked if request.method == "DELETE"]
     assert weft("cancel", "sweep-*", "--yes").stdout == "cancelled sweep-1, sweep-2\n"
     assert "no job that has not ended matches 'z*'" in weft("cancel", "z*", code=2).stderr
 
@@ -300,9 +304,9 @@ def test_a_group_of_commands_offers_its_commands_and_nothing_else(group: str) ->
 
 
 def test_a_check_of_the_state_has_no_marks_of_colour_in_its_words(tmp_path: Path) -> None:
-    told = weft("state", "check", "--state", str(tmp_path / "none"), code=1).stdout
+    printed = weft("state", "check", "--state", str(tmp_path / "none"), code=1).stdout
 
-    assert told.splitlines()[0] == f"   error  {tmp_path / 'none'} is not a folder"
+    assert printed.splitlines()[0] == f"   error  {tmp_path / 'none'} is not a folder"
 
 
 @pytest.mark.parametrize(("forget", "code"), [("main.forget_caught_interrupts()", 0), ("", -2)])

@@ -57,11 +57,11 @@ def test_the_command_line_wins_and_the_rest_is_as_ever(tmp_path: Path) -> None:
     (tmp_path / "weft.toml").write_text('port = 99\npolicy = "las"\n[users.a]\nuid = 61001\n')
     file = str(tmp_path / "weft.toml")
 
-    told = printed("--config", file, "--port", "1234")
+    options = printed("--config", file, "--port", "1234")
 
-    assert (told["port"], told["policy"], told["host"]) == (1234, "las", "127.0.0.1")
-    assert told["users"] == {"a": {"uid": 61001}}
-    assert printed("--port", "1234", "--config", file) == told
+    assert (options["port"], options["policy"], options["host"]) == (1234, "las", "127.0.0.1")
+    assert options["users"] == {"a": {"uid": 61001}}
+    assert printed("--port", "1234", "--config", file) == options
 
 
 def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("prot = 1", "weft.toml:1: there is no option 'prot'; did you mean 'port'?"),
         ('\n\nport = "x"', 'weft.toml:3: port is "x", expected a whole number'),
@@ -90,22 +90,22 @@ def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_named_with_file_line_and_key(
-    tmp_path: Path, text: str, said: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     with pytest.raises(InvalidConfig) as error:
         read(tmp_path, text)
 
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_mistake_ends_the_command_before_anything_starts(tmp_path: Path) -> None:
-    for text, said in (("prot = 1", "no option 'prot'"), ("[users.a]\nuidd = 1", "'uidd'")):
+    for text, message in (("prot = 1", "no option 'prot'"), ("[users.a]\nuidd = 1", "'uidd'")):
         (tmp_path / "weft.toml").write_text(text)
 
         ran = CliRunner().invoke(cli, ["serve", "--config", str(tmp_path / "weft.toml")])
 
         assert ran.exit_code == 2
-        assert said in ran.stderr
+        assert message in ran.stderr
         assert "weft.toml" in ran.stderr
 
 

@@ -40,7 +40,7 @@ def test_jobs_come_while_few_run_and_none_while_many_do() -> None:
     with stand_in(answers) as service:
         with suppress(Enough):
             feed(Client(service.url, ""), pause)
-        made = [one.body for one in service.asked if one.method == "POST"]
+        made = [request.body for request in service.asked if request.method == "POST"]
 
     assert [body["name"] for body in made] == ["pictures-2", "speller-2", "law-a-2"]
     assert len(paused) == 5
@@ -51,21 +51,23 @@ def test_it_ends_with_the_service() -> None:
 
 
 def test_the_last_lines_say_what_to_try() -> None:
-    told = what_next("http://127.0.0.1:7878", ["pictures-1a"])
+    lines = what_next("http://127.0.0.1:7878", ["pictures-1a"])
 
-    assert "export WEFT_URL=http://127.0.0.1:7878" in told
-    assert "weft job pictures-1a" in told
-    assert "weft what-if --policy fifo" in told
+    assert "export WEFT_URL=http://127.0.0.1:7878" in lines
+    assert "weft job pictures-1a" in lines
+    assert "weft what-if --policy fifo" in lines
 
 
-@pytest.mark.parametrize("found", [True, False])
-def test_the_first_of_them_finds_the_command(found: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = sysconfig.get_path("scripts") if found else ""
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_first_of_them_finds_the_command(
+    installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = sysconfig.get_path("scripts") if installed else ""
     monkeypatch.setenv("PATH", path)
 
     first = what_next("http://127.0.0.1:7878", []).splitlines()[0]
 
-    assert ("PATH=" in first) is not found
+    assert ("PATH=" in first) is not installed
 
 
 def test_jobs_that_people_add_to_the_demo_are_none_of_its_own(

@@ -29,9 +29,9 @@ def test_where_nobody_answers_the_hint_is_to_start_a_service() -> None:
 
 
 def test_who_needs_a_token_is_told_of_a_variable_and_not_of_headers() -> None:
-    told = {"error": "a token is needed", "hint": "send `Authorization: Bearer TOKEN`"}
+    problem = {"error": "a token is needed", "hint": "send `Authorization: Bearer TOKEN`"}
     with (
-        stand_in({"GET /jobs": (401, told)}) as service,
+        stand_in({"GET /jobs": (401, problem)}) as service,
         pytest.raises(Refused, match="a token is needed") as raised,
     ):
         Client(service.url, "").get(JobList, "/jobs", tenant="vision")
@@ -54,9 +54,13 @@ def test_a_refusal_without_a_hint_gets_one(status: int, hint: str) -> None:
 
 
 def test_a_wrong_field_is_named_with_the_closest_one() -> None:
-    told = {"error": "unknown field; did you mean 'gpus'?", "hint": "fields: ...", "field": "gpu"}
+    problem = {
+        "error": "unknown field; did you mean 'gpus'?",
+        "hint": "fields: ...",
+        "field": "gpu",
+    }
     with (
-        stand_in({"POST /jobs": (422, told)}) as service,
+        stand_in({"POST /jobs": (422, problem)}) as service,
         pytest.raises(Refused, match="gpu: unknown field") as raised,
     ):
         Client(service.url, "").post(Made, "/jobs", {"gpu": 1})

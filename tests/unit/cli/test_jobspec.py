@@ -237,10 +237,10 @@ def test_a_file_of_variables_that_cannot_be_read_names_the_line(tmp_path: Path) 
 
 
 def test_a_deadline_may_say_what_happens_where_it_cannot_be_promised(tmp_path: Path) -> None:
-    told = written(tmp_path, "run: true\ngpus: 1\ndeadline: {by: 8h, or: warn}\n")
+    file = written(tmp_path, "run: true\ngpus: 1\ndeadline: {by: 8h, or: warn}\n")
 
-    body = from_file(told, Flags())
-    flags = from_file(told, Flags(deadline="1h", deadline_or="decline"))
+    body = from_file(file, Flags())
+    flags = from_file(file, Flags(deadline="1h", deadline_or="decline"))
 
     assert (body["deadline_s"], body["deadline_or"]) == (28800.0, "warn")
     assert (flags["deadline_s"], flags["deadline_or"]) == (3600.0, "decline")

@@ -67,6 +67,6 @@ def test_a_service_without_options_has_the_settings_of_none() -> None:
 @pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
 def test_no_command_declares_an_option_twice(entry: Any) -> None:
     command = entry.load()
-    for one in getattr(command, "commands", {"": command}).values():
-        spellings = [text for option in one.params for text in option.opts]
+    for subcommand in getattr(command, "commands", {"": command}).values():
+        spellings = [text for option in subcommand.params for text in option.opts]
         assert sorted(set(spellings)) == sorted(spellings)

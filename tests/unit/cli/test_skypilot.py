@@ -63,13 +63,13 @@ def test_a_task_becomes_the_fields_of_a_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kinds", "gpus"),
+    ("accelerators", "kinds", "gpus"),
     [("H100", ["h100"], 1), ("{H100: 2}", ["h100"], 2), ("[A100:2, H100:2]", ["a100", "h100"], 2)],
 )
 def test_accelerators_are_read_in_every_form(
-    said: str, kinds: list[str], gpus: int, tmp_path: Path
+    accelerators: str, kinds: list[str], gpus: int, tmp_path: Path
 ) -> None:
-    text = f"resources: {{accelerators: {said}}}\nrun: true\n"
+    text = f"resources: {{accelerators: {accelerators}}}\nrun: true\n"
 
     body = from_file(written(tmp_path, text), Flags())
 

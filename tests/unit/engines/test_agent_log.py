@@ -13,7 +13,7 @@ from weft.core.events.event import Event, Saved
 from weft.core.model.job import JobId
 from weft.engines.attempts import rounds
 from weft.engines.attempts.agent_log import AgentLog, read_line
-from weft.engines.attempts.rounds import Rounds
+from weft.engines.attempts.rounds import BackgroundTasks
 from weft.engines.fleet.folders import ask_to_stop
 from weft.engines.fleet.port import Gang, Part
 from weft.wire.attempt import EVENTS, STOP
@@ -47,9 +47,9 @@ def test_a_log_that_was_read_before_tells_only_the_last_of_its_checkpoints(tmp_p
     assert fresh.events(read) == again.events(read) == saved(3, 4)
 
 
-@pytest.mark.parametrize(("again", "told"), [(False, (1, 2)), (True, (2,))])
+@pytest.mark.parametrize(("again", "numbers"), [(False, (1, 2)), (True, (2,))])
 def test_what_could_not_be_taken_in_is_read_again(
-    tmp_path: Path, again: bool, told: tuple[int, ...]
+    tmp_path: Path, again: bool, numbers: tuple[int, ...]
 ) -> None:
     log = AgentLog(tmp_path, again)
     write(tmp_path, 1, 2)
@@ -60,7 +60,7 @@ def test_what_could_not_be_taken_in_is_read_again(
     with pytest.raises(OSError, match="too many open files"):
         log.events(fail)
 
-    assert log.events(read) == saved(*told)
+    assert log.events(read) == saved(*numbers)
 
 
 @pytest.mark.parametrize("spoilt", [{}, {"grace_s": []}, {"grace_s": "soon"}])
@@ -76,22 +76,22 @@ def test_a_request_to_stop_that_a_job_has_spoilt_is_no_accident(
 
 def test_a_round_that_fails_is_told_and_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "AGAIN_S", 0.0)
-    turns, told = iter([True, False, False]), []
+    turns, troubles = iter([True, False, False]), []
 
-    async def turn(tasks: Rounds, over: asyncio.Event) -> None:
+    async def turn(tasks: BackgroundTasks, over: asyncio.Event) -> None:
         await asyncio.sleep(0)
-        told.append([*tasks.troubles.values()])
-        if len(told) == 3:
+        troubles.append([*tasks.troubles.values()])
+        if len(troubles) == 3:
             over.set()
         if next(turns, False):
             raise OSError("the disk is full")
 
     async def run() -> None:
-        tasks, over = Rounds(), asyncio.Event()
+        tasks, over = BackgroundTasks(), asyncio.Event()
         tasks.begin("listen", lambda: turn(tasks, over))
         await asyncio.wait_for(over.wait(), 60.0)
         await tasks.close()
 
     asyncio.run(run())
 
-    assert told[:3] == [[], ["the engine cannot listen: the disk is full"], []]
+    assert troubles[:3] == [[], ["the engine cannot listen: the disk is full"], []]

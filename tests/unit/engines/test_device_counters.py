@@ -21,9 +21,9 @@ def line(**fields: Any) -> dict[str, Any]:
 
 
 def test_counters_are_those_that_are_known_and_can_be_right() -> None:
-    told = {"sm": 0.5, "temp_c": 61, "power_w": -1.0, "held_gb": float("nan"), "other": 3.0}
+    values = {"sm": 0.5, "temp_c": 61, "power_w": -1.0, "held_gb": float("nan"), "other": 3.0}
 
-    first, second = read_health(line(counters=[(0, told)])).devices
+    first, second = read_health(line(counters=[(0, values)])).devices
 
     assert first.counters == {"sm": 0.5, "temp_c": 61.0}
     assert second.counters == {}

@@ -44,7 +44,7 @@ def test_what_a_program_did_or_what_passes_is_no_fault(readings: list[Reading], 
     record = fold(*readings)
 
     assert record.fault == ""
-    assert any(one.startswith(note) for one in record.notes)
+    assert any(noted.startswith(note) for noted in record.notes)
 
 
 def test_a_link_that_comes_back_is_no_fault_any_more() -> None:

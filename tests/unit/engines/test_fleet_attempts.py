@@ -112,10 +112,10 @@ def test_a_part_without_a_last_word_is_lost_only_after_files_had_time_to_be_seen
     late = next_step(run, None, heard=True, now=1.1 + LAG_S)
 
     assert (soon.tell, late.tell) == (False, True)
-    (told,) = run.watch.verdict(asked=False)
-    assert isinstance(told, Failed)
-    assert told.lost
-    assert told.agent_died
+    (event,) = run.watch.verdict(asked=False)
+    assert isinstance(event, Failed)
+    assert event.lost
+    assert event.agent_died
 
 
 def test_silence_of_the_manager_decides_nothing(tmp_path: Path) -> None:
@@ -188,9 +188,9 @@ def test_what_the_manager_knows_of_an_end_is_told_with_it(tmp_path: Path) -> Non
     for now in (1.0, 2.0 + LAG_S):
         next_step(run, failed, heard=True, now=now)
 
-    (told,) = run.watch.verdict(asked=False)
-    assert isinstance(told, StartFailed)
-    assert told.reason == "its agent on a died: its batch script failed (signal 9)"
+    (event,) = run.watch.verdict(asked=False)
+    assert isinstance(event, StartFailed)
+    assert event.reason == "its agent on a died: its batch script failed (signal 9)"
 
 
 def test_who_makes_a_folder_of_its_heartbeat_fails_alone(tmp_path: Path) -> None:

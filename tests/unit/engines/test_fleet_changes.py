@@ -54,8 +54,8 @@ def allocation(**by_node: tuple[int, ...]) -> Allocation:
 
 def gang_on(on: Allocation, epoch: int = 0, added: list[Slice] | None = None) -> Gang:
     parts = tuple(
-        Part(one.node, one.gpus, 1.0, 0.0, part_folder(ROOT, one.node, epoch))
-        for one in added or on.slices
+        Part(part.node, part.gpus, 1.0, 0.0, part_folder(ROOT, part.node, epoch))
+        for part in added or on.slices
     )
     job = name_extension(JobId("j"), epoch) if epoch else JobId("j")
     return Gang(job, 1, "j", "", parts)
@@ -90,7 +90,7 @@ def test_ranks_have_the_devices_that_were_asked_for_and_numbers_are_never_used_t
         assert changed.change is not None
         before, after = numbers_of(roster.parts), numbers_of(changed.change.parts)
         held = {(part.node, gpu) for part in changed.change.parts for gpu in part.gpus}
-        assert held == {(one.node, gpu) for one in to.slices for gpu in one.gpus}
+        assert held == {(part.node, gpu) for part in to.slices for gpu in part.gpus}
         assert not {*changed.change.new} & {*ever}
         assert {*changed.leaving} == {*before} - {*after}
         form = make_form(changed, changed.change, "tcp://x:1")
@@ -169,7 +169,7 @@ def test_a_change_is_answered_only_when_nobody_is_left_who_should_not_be(
         gone = {"joiners_gone": joiners_gone, "leavers_gone": leavers_gone}
         move = changing.next_move(watch.joiners, float(at), ending=ending, **gone)
         heard = notes[: at + 1]
-        adopted = any(one.event == "adopted" and one.epoch == 1 for one in heard)
+        adopted = any(entry.event == "adopted" and entry.epoch == 1 for entry in heard)
         if move is Move.FINISH:
             assert adopted
             assert leavers_gone
@@ -179,7 +179,7 @@ def test_a_change_is_answered_only_when_nobody_is_left_who_should_not_be(
             assert not adopted
         if move is Move.FORM:
             assert Note("meeting", 1, text="tcp://x:1") in heard
-            assert any(one.event == "built" and one.number == 1 for one in heard)
+            assert any(entry.event == "built" and entry.number == 1 for entry in heard)
             changing.asked = float(at) or 0.1
         if move is Move.END and changing.asked:
             assert changing.dropped or ending

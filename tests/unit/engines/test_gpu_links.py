@@ -52,17 +52,17 @@ PCIE = printed(
 
 
 def matrix_of(text: str) -> LinkMatrix:
-    found = parse_topo(text)
-    assert found is not None
-    return found
+    matrix = parse_topo(text)
+    assert matrix is not None
+    return matrix
 
 
 def test_a_recorded_dgx_1v_is_the_node_type_of_that_name() -> None:
-    found, known = read_links("v100", matrix_of(DGX_1V)), NODE_TYPES["dgx-1v"]
+    read, known = read_links("v100", matrix_of(DGX_1V)), NODE_TYPES["dgx-1v"]
 
-    assert found.bandwidths == known.bandwidths
-    assert found.widths == known.widths
-    assert found.sockets == known.sockets
+    assert read.bandwidths == known.bandwidths
+    assert read.widths == known.widths
+    assert read.sockets == known.sockets
 
 
 def test_lanes_that_all_pairs_show_lead_to_a_switch() -> None:

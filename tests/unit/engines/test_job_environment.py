@@ -25,18 +25,18 @@ SERVICE = {
 
 
 def test_only_what_is_on_the_list_is_handed_on() -> None:
-    found = select_allowed(SERVICE)
+    allowed = select_allowed(SERVICE)
 
     plain = {"PATH", "LC_ALL", "CUDA_HOME", "PYTHONPATH"}
-    assert set(found) == plain | {"OPAL_PREFIX", "OMPI_ALLOW_RUN_AS_ROOT"}
+    assert set(allowed) == plain | {"OPAL_PREFIX", "OMPI_ALLOW_RUN_AS_ROOT"}
 
 
 def test_what_is_named_is_handed_on_too() -> None:
-    found = select_allowed(SERVICE, ("DATABASE_URL", "NOT_THERE"))
+    allowed = select_allowed(SERVICE, ("DATABASE_URL", "NOT_THERE"))
 
-    assert found["DATABASE_URL"] == "postgres://me:secret@db"
-    assert "AWS_SECRET_ACCESS_KEY" not in found
-    assert "NOT_THERE" not in found
+    assert allowed["DATABASE_URL"] == "postgres://me:secret@db"
+    assert "AWS_SECRET_ACCESS_KEY" not in allowed
+    assert "NOT_THERE" not in allowed
 
 
 @pytest.mark.parametrize("name", ["", "A=B", "WEFT_TOKEN"])

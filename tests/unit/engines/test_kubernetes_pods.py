@@ -68,14 +68,14 @@ def node(name: str = "a", ready: str = "True", **spec: Any) -> Object:
 
 
 def test_a_pod_is_bound_to_its_node_with_the_devices_and_host_of_its_part() -> None:
-    one, two = pods_of(gang("a", "b"), SITE)
+    first, two = pods_of(gang("a", "b"), SITE)
 
-    assert (one["spec"]["nodeName"], two["spec"]["nodeName"]) == ("a", "b")
-    asked = one["spec"]["containers"][0]["resources"]
+    assert (first["spec"]["nodeName"], two["spec"]["nodeName"]) == ("a", "b")
+    asked = first["spec"]["containers"][0]["resources"]
     assert asked["limits"] == {"memory": "8192Mi", "nvidia.com/gpu": "2"}
     assert asked["requests"] == {"cpu": "3500m", **asked["limits"]}
-    assert one["spec"]["containers"][0]["command"][-1] == "/state/jobs/n/1/a"
-    assert one["spec"]["restartPolicy"] == "Never"
+    assert first["spec"]["containers"][0]["command"][-1] == "/state/jobs/n/1/a"
+    assert first["spec"]["restartPolicy"] == "Never"
 
 
 def test_the_cpus_that_pods_request_fit_whatever_a_policy_gives_to_others() -> None:
@@ -88,22 +88,22 @@ def test_the_cpus_that_pods_request_fit_whatever_a_policy_gives_to_others() -> N
 
 
 def test_with_a_selector_the_scheduler_of_the_cluster_has_one_node_to_choose() -> None:
-    (one,) = pods_of(gang("a"), replace(SITE, place="selector"))
+    (made,) = pods_of(gang("a"), replace(SITE, place="selector"))
 
-    assert "nodeName" not in one["spec"]
-    assert one["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "a"}
+    assert "nodeName" not in made["spec"]
+    assert made["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "a"}
 
 
 def test_every_pod_has_a_name_by_which_others_find_it() -> None:
-    one, two = pods_of(gang("a", "b"), SITE)
+    first, two = pods_of(gang("a", "b"), SITE)
 
-    for each in (one, two):
+    for each in (first, two):
         name = each["metadata"]["name"]
         assert each["spec"]["hostname"] == name
         assert len(name) <= 63
         address = each["spec"]["containers"][0]["env"][0]
         assert address["value"] == f"{name}.weft-jobs.weft.svc"
-    assert one["metadata"]["name"] != two["metadata"]["name"]
+    assert first["metadata"]["name"] != two["metadata"]["name"]
 
 
 def test_names_are_the_same_each_time_and_differ_between_services_and_jobs() -> None:
@@ -116,17 +116,17 @@ def test_names_are_the_same_each_time_and_differ_between_services_and_jobs() -> 
 
 
 def test_the_attempt_of_a_pod_is_read_from_its_marks_alone() -> None:
-    (one,) = pods_of(gang("a"), SITE)
+    (made,) = pods_of(gang("a"), SITE)
 
-    assert key_of(one) == ("Team/Net 1", 1)
+    assert key_of(made) == ("Team/Net 1", 1)
     assert key_of({"metadata": {"name": "somebody-elses"}}) is None
 
 
 def test_a_service_without_root_asks_for_no_more_than_restricted_pods_may_have() -> None:
-    (one,) = pods_of(gang("a"), replace(SITE, uid=1000, gid=1000))
+    (made,) = pods_of(gang("a"), replace(SITE, uid=1000, gid=1000))
 
-    assert one["spec"]["securityContext"]["runAsNonRoot"] is True
-    container = one["spec"]["containers"][0]["securityContext"]
+    assert made["spec"]["securityContext"]["runAsNonRoot"] is True
+    container = made["spec"]["containers"][0]["securityContext"]
     assert container == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
@@ -175,7 +175,7 @@ def test_a_node_without_devices_is_none_of_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "health", "why"),
+    ("given", "health", "why"),
     [
         (node(ready="Unknown"), Health.DOWN, "stopped posting"),
         (node(ready="False"), Health.DOWN, "not ready"),
@@ -185,8 +185,8 @@ def test_a_node_without_devices_is_none_of_ours() -> None:
         (node(taints=[{"key": "soft", "effect": "PreferNoSchedule"}]), Health.UP, ""),
     ],
 )
-def test_a_node_in_trouble_says_why(one: Object, health: Health, why: str) -> None:
-    machine = machine_of(one)
+def test_a_node_in_trouble_says_why(given: Object, health: Health, why: str) -> None:
+    machine = machine_of(given)
 
     assert machine is not None
     assert machine.health is health
@@ -197,7 +197,7 @@ def test_nodes_may_be_read_from_what_kubectl_printed(tmp_path: Path) -> None:
     path = tmp_path / "nodes.yaml"
     path.write_text("apiVersion: v1\nitems:\n- metadata: {name: a}\n- metadata: {name: b}\n")
 
-    assert [one["metadata"]["name"] for one in read_nodes(path)] == ["a", "b"]
+    assert [node["metadata"]["name"] for node in read_nodes(path)] == ["a", "b"]
     path.write_text("[1, 2]")
     with pytest.raises(InvalidConfig, match="is not a list of nodes"):
         read_nodes(path)
@@ -235,19 +235,19 @@ def test_a_pod_that_a_kubelet_refused_or_somebody_deleted_takes_the_gang_with_it
 
 
 def test_a_pod_that_does_not_go_is_on_a_node_that_is_gone() -> None:
-    one = pod(1)
+    leaving = pod(1)
 
-    seen = seen_of([ended(0), one], {}, {one["metadata"]["name"]})
+    seen = seen_of([ended(0), leaving], {}, {leaving["metadata"]["name"]})
 
     assert (seen.phase, seen.nodes) == (Phase.LOST, ("b",))
 
 
 def test_why_a_pod_waits_is_told_in_the_words_of_its_kubelet() -> None:
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image x"}}
-    one = pod(0, "Pending", containerStatuses=[{"state": waiting}])
+    pending = pod(0, "Pending", containerStatuses=[{"state": waiting}])
 
-    assert seen_of([one, pod(1, "Pending")], {}).reason == "ImagePullBackOff: no such image x"
-    assert why_hopeless(one) == ("ImagePullBackOff: no such image x", False)
+    assert seen_of([pending, pod(1, "Pending")], {}).reason == "ImagePullBackOff: no such image x"
+    assert why_hopeless(pending) == ("ImagePullBackOff: no such image x", False)
 
 
 def test_a_jobs_own_volumes_are_mounted_beside_those_of_all() -> None:
@@ -264,15 +264,15 @@ def test_a_jobs_own_volumes_are_mounted_beside_those_of_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("volume", "own", "told"),
+    ("volume", "own", "message"),
     [
         ("/data:/data", True, "folder of nodes"),
         ("weft-state:/steal", False, "namespace that tenants share"),
         ("corpora:/state", True, "would hide /state/jobs"),
     ],
 )
-def test_a_volume_that_a_job_may_not_name_is_refused(volume: str, own: bool, told: str) -> None:
-    with pytest.raises(InvalidConfig, match=told):
+def test_a_volume_that_a_job_may_not_name_is_refused(volume: str, own: bool, message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
         check_volume(Job(JobId("j")), volume, SITE.mounts, own=own)
 
 
@@ -291,7 +291,7 @@ def test_a_node_has_the_first_device_that_it_holds_and_pods_ask_for_that() -> No
     sliced["metadata"]["labels"] |= {"nvidia.com/mig-1g.10gb.memory": "9856", "site/rack": "r7"}
     sliced["status"]["allocatable"] = {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "7"}
 
-    assert [device_of(one, devices) for one in (node("a"), sliced)] == [*devices]
+    assert [device_of(given, devices) for given in (node("a"), sliced)] == [*devices]
     seen = machine_of(sliced, device=devices[1], rack_label="site/rack")
     assert seen is not None
     assert (seen.node.kind, seen.node.gpus, seen.node.rack) == ("a100-1g.10gb", 7, "r7")
@@ -299,7 +299,7 @@ def test_a_node_has_the_first_device_that_it_holds_and_pods_ask_for_that() -> No
     part = replace(gang("s").parts[0], device=devices[1])
     (made,) = pods_of(replace(gang("s"), parts=(part,)), replace(SITE, devices=devices))
     assert made["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/mig-1g.10gb"] == "2"
-    assert {one["key"] for one in made["spec"]["tolerations"]} > set(devices)
+    assert {toleration["key"] for toleration in made["spec"]["tolerations"]} > set(devices)
 
 
 def test_another_label_may_say_of_which_kind_gpus_are() -> None:

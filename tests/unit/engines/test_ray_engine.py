@@ -22,7 +22,7 @@ KEY: Key = (JobId("j"), 1)
 A, B = NodeId("a"), NodeId("b")
 
 
-def row(name: str = "", **told: Any) -> dict[str, Any]:
+def row(name: str = "", **fields: Any) -> dict[str, Any]:
     labels = {"weft/node": name, "weft/kind": "a100"} if name else {}
     common = {
         "id": f"{name or 'x'}0123456789",
@@ -35,7 +35,7 @@ def row(name: str = "", **told: Any) -> dict[str, Any]:
         "draining": False,
         "runner": {"version": "0", "agents": []},
     }
-    return {**common, **told}
+    return {**common, **fields}
 
 
 def test_a_node_is_read_from_its_labels_and_resources() -> None:
@@ -47,9 +47,9 @@ def test_a_node_is_read_from_its_labels_and_resources() -> None:
 
 
 def test_a_node_without_gpus_has_slots_or_else_its_cpus() -> None:
-    told = {"CPU": 8.0, "weft_slots": 3.0, "memory": 1e9}
+    resources = {"CPU": 8.0, "weft_slots": 3.0, "memory": 1e9}
 
-    slots = read_machine(row("a1", resources=told), "a1", None)
+    slots = read_machine(row("a1", resources=resources), "a1", None)
     cpus = read_machine(row("a1", resources={"CPU": 8.0}), "a1", None)
 
     assert slots is not None
@@ -77,7 +77,7 @@ def test_a_node_that_came_back_is_the_one_that_is_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "health"),
+    ("fields", "health"),
     [
         ({"alive": False, "reason": "it broke", "resources": {}}, Health.DOWN),
         ({"draining": True}, Health.DRAINING),
@@ -85,11 +85,11 @@ def test_a_node_that_came_back_is_the_one_that_is_up() -> None:
         ({"runner": {"dead": "killed", "agents": []}}, Health.DOWN),
     ],
 )
-def test_the_health_of_a_node(told: dict[str, Any], health: Health) -> None:
+def test_the_health_of_a_node(fields: dict[str, Any], health: Health) -> None:
     up = read_machine(row("a1"), "a1", None)
     assert up is not None
 
-    machine = read_machine(row("a1", **told), "a1", up.node)
+    machine = read_machine(row("a1", **fields), "a1", up.node)
 
     assert machine is not None
     assert machine.health is health
@@ -179,12 +179,12 @@ def test_a_unit_joins_at_every_boot_and_leaves_in_time() -> None:
 
 def test_what_an_attempt_is_told_names_the_folders_of_its_node(tmp_path: Path) -> None:
     files = Carried(Path("/srv/state"), tmp_path)
-    told = {"checkpoints": "/srv/state/jobs/j/checkpoints", "workdir": "/home/x", "devices": [0]}
+    spec = {"checkpoints": "/srv/state/jobs/j/checkpoints", "workdir": "/home/x", "devices": [0]}
 
-    files.write(Path("/srv/state/jobs/j/1/a/spec.json"), json.dumps(told).encode(), 0o600)
+    files.write(Path("/srv/state/jobs/j/1/a/spec.json"), json.dumps(spec).encode(), 0o600)
 
     written = json.loads((tmp_path / "jobs/j/1/a/spec.json").read_text())
-    assert written == {**told, "checkpoints": str(tmp_path / "jobs/j/checkpoints")}
+    assert written == {**spec, "checkpoints": str(tmp_path / "jobs/j/checkpoints")}
 
 
 def test_news_of_a_folder_is_what_was_not_told_yet(tmp_path: Path) -> None:

@@ -62,10 +62,10 @@ def test_a_job_that_asks_for_a_part_is_limited_to_it_and_others_are_not() -> Non
 
 
 def test_new_terms_are_told_to_the_agent_of_a_running_attempt() -> None:
-    told = adjustment(on(0, share=0.5, phase=0.25), "lockstep", "/run/tokens")
+    terms = adjustment(on(0, share=0.5, phase=0.25), "lockstep", "/run/tokens")
 
-    assert told["batch"] == (32, 4)
-    assert told["turns"] == {
+    assert terms["batch"] == (32, 4)
+    assert terms["turns"] == {
         "coordinator": "/run/tokens",
         "tier": "guaranteed",
         "weight": 0.5,

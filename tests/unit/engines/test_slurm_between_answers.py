@@ -13,7 +13,7 @@ import pytest
 from weft.core.model.job import JobId, NodeId
 from weft.engines.fleet.port import Key, Phase
 from weft.engines.slurm.accounts import Charges
-from weft.engines.slurm.answers import JOBS, NODES, USED, SlurmJob, write_tag
+from weft.engines.slurm.answers import JOBS, NODES, USED, SlurmJob, see, write_tag
 from weft.engines.slurm.native import NativeSlurm
 from weft.engines.slurm.reservations import QUESTION as RESERVATIONS
 from weft.engines.slurm.script import SbatchOptions
@@ -98,3 +98,10 @@ def test_a_job_whose_node_is_switched_on_waits_and_one_whose_gpus_others_took_do
 
     assert (seen[OURS].phase is Phase.PENDING) is left
     assert cancelled == ([] if left else [OURS])
+
+
+def test_a_job_whose_nodes_are_switched_on_says_so() -> None:
+    seen = see([SlurmJob("1", "CONFIGURING", "", "t1")])
+
+    assert seen.phase is Phase.PENDING
+    assert "switched on" in seen.reason

@@ -123,7 +123,7 @@ def test_nodes_are_read_with_kind_health_and_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "gpus"),
     [
         ("gpu:4", ("gpu", 4, "gpu")),
         ("gpu:tesla_v100:2(S:0),gpu:tesla_v100:2(S:1)", ("v100", 4, "gpu:tesla_v100")),
@@ -131,8 +131,8 @@ def test_nodes_are_read_with_kind_health_and_address() -> None:
         ("(null)", ("cpu", 0, "")),
     ],
 )
-def test_gpus_are_read_however_a_site_counts_them(text: str, found: tuple[str, int, str]) -> None:
-    assert read_gres(text) == found
+def test_gpus_are_read_however_a_site_counts_them(text: str, gpus: tuple[str, int, str]) -> None:
+    assert read_gres(text) == gpus
 
 
 def test_a_node_that_does_not_answer_is_not_down_yet() -> None:
@@ -186,9 +186,11 @@ def test_exit_codes_are_read_from_the_json_of_any_release(value: object, code: i
 
 
 def test_a_refusal_says_what_to_change() -> None:
-    said = "sbatch: error: invalid partition specified: gpus\nsbatch: error: Batch job submission"
+    printed = (
+        "sbatch: error: invalid partition specified: gpus\nsbatch: error: Batch job submission"
+    )
 
-    error = refusal("sbatch", said)
+    error = refusal("sbatch", printed)
 
     assert isinstance(error, EngineError)
     assert "invalid partition specified: gpus" in error.what
@@ -196,6 +198,6 @@ def test_a_refusal_says_what_to_change() -> None:
 
 
 def test_a_controller_that_is_away_refuses_nothing() -> None:
-    said = "sbatch: error: Batch job submission failed: Unable to contact slurm controller"
+    printed = "sbatch: error: Batch job submission failed: Unable to contact slurm controller"
 
-    assert isinstance(refusal("sbatch", said), Away)
+    assert isinstance(refusal("sbatch", printed), Away)

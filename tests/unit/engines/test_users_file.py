@@ -43,13 +43,13 @@ def test_a_user_is_given_by_name(tmp_path: Path) -> None:
 
 
 def test_a_known_name_brings_its_groups_and_home(tmp_path: Path) -> None:
-    found = read_users(written(tmp_path, '[a]\nuser = "nobody"\n'))["a"]
+    user = read_users(written(tmp_path, '[a]\nuser = "nobody"\n'))["a"]
 
-    assert (found.name, found.uid > 0, found.gid in found.groups) == ("nobody", True, True)
+    assert (user.name, user.uid > 0, user.gid in user.groups) == ("nobody", True, True)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a = 3", "users.a is not a table"),
         ("[a]\nuidd = 3", "users.a has no setting 'uidd'; did you mean 'uid'"),
@@ -64,11 +64,11 @@ def test_a_known_name_brings_its_groups_and_home(tmp_path: Path) -> None:
         ("[a", "cannot read users from"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InvalidConfig) as error:
         read_users(written(tmp_path, text))
 
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "users.toml" in str(error.value)
 
 

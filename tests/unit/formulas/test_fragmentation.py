@@ -77,10 +77,10 @@ def test_another_kind_and_jobs_without_gpus_use_nothing() -> None:
 def test_it_is_never_more_than_what_is_idle_and_does_not_depend_on_the_order(
     left: list[float], cpus: float
 ) -> None:
-    found = fragmented(left, cpus, "v100", CLASSES)
+    fragments = fragmented(left, cpus, "v100", CLASSES)
 
-    assert 0.0 <= found <= sum(left) + 1e-9
-    assert found == pytest.approx(fragmented(left[::-1], cpus, "v100", CLASSES))
+    assert 0.0 <= fragments <= sum(left) + 1e-9
+    assert fragments == pytest.approx(fragmented(left[::-1], cpus, "v100", CLASSES))
 
 
 def test_typical_classes_cover_most_jobs_and_sum_to_one() -> None:
@@ -110,7 +110,7 @@ rows = st.tuples(
     st.integers(0, 1),
     st.integers(0, 9),
     st.integers(1, 5),
-    st.sets(st.integers(0, 3), min_size=1).map(lambda found: tuple(sorted(found))),
+    st.sets(st.integers(0, 3), min_size=1).map(lambda gpus: tuple(sorted(gpus))),
     st.sampled_from((0.25, 1.0)),
 )
 

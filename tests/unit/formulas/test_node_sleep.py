@@ -14,12 +14,12 @@ SAID = np.array([50, 52, 53, 54, 54, 53, 51, 49, 46, 44, 44, 44, 50, 55, 54, 53]
 RULE = SleepRule(look_back=3, look_ahead=3, fell=0.5, will_fall=1.0, fewest=2, spare=5, keep=4)
 
 
-def said(i: int, length: int) -> Floats:
+def predicted(i: int, length: int) -> Floats:
     return SAID[i : i + length]
 
 
 def test_the_worked_example_comes_out_bin_by_bin() -> None:
-    slept = sleep_nodes(USED, 80, RULE, said)
+    slept = sleep_nodes(USED, 80, RULE, predicted)
 
     assert slept.awake.tolist() == [55, 57, 58, 60, 59, 58, 58, 55, 55, 55, 55, 65, 65, 65, 65, 61]
     assert (80 - slept.awake).sum() == 334
@@ -29,7 +29,7 @@ def test_the_worked_example_comes_out_bin_by_bin() -> None:
 
 
 def test_never_are_more_awake_than_there_are() -> None:
-    assert sleep_nodes(USED, 62, RULE, said).awake.max() == 62
+    assert sleep_nodes(USED, 62, RULE, predicted).awake.max() == 62
 
 
 def test_the_daily_profile_does_not_look_ahead() -> None:

@@ -11,9 +11,9 @@ from weft.formulas.fairness.shares import check_weights, weigh_owners
 def test_users_have_their_own_weight_or_a_part_of_their_tenants() -> None:
     owners = [("ada", "vision"), ("bob", "vision"), ("cyd", "nlp"), ("dee", "vision"), ("ada", "")]
 
-    found = weigh_owners(owners[:4], {"vision": 3.0, "dee": 2.0})
+    weights = weigh_owners(owners[:4], {"vision": 3.0, "dee": 2.0})
 
-    assert found == {"ada": 1.5, "bob": 1.5, "cyd": 1.0, "dee": 2.0}
+    assert weights == {"ada": 1.5, "bob": 1.5, "cyd": 1.0, "dee": 2.0}
 
 
 def test_a_tenant_without_users_has_its_own() -> None:

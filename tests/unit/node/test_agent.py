@@ -14,23 +14,23 @@ def test_what_was_closed_earlier_in_the_same_turn_is_not_read(tmp_path: Path) ->
     """A rank's end and its last words may come together, in either order."""
     agent = Agent(tmp_path, AttemptSpec("job", 1, ("true",), "/", "/", ()), None)
     pipes = [os.pipe() for _ in range(2)]
-    told: list[int] = []
+    served: list[int] = []
 
     def close_the_other(me: int, other: int) -> None:
-        told.append(me)
+        served.append(me)
         agent._select.unregister(other)
         os.close(other)
 
-    (one, _), (two, _) = pipes
-    agent._watch(one, partial(close_the_other, one, two))
-    agent._watch(two, partial(close_the_other, two, one))
+    (first, _), (two, _) = pipes
+    agent._watch(first, partial(close_the_other, first, two))
+    agent._watch(two, partial(close_the_other, two, first))
     for _, end in pipes:
         os.write(end, b"x")
 
     agent._turn()
 
-    assert len(told) == 1
-    for handle in (told[0], *(end for _, end in pipes)):
+    assert len(served) == 1
+    for handle in (served[0], *(end for _, end in pipes)):
         os.close(handle)
     agent._select.close()
     agent.journal._bell.close()

@@ -10,7 +10,7 @@ from weft.node.measuring.measurer import Counts
 from weft.wire.messages import Counted
 
 
-def said(steps: float, at: float, **more: object) -> Counted:
+def counted(steps: float, at: float, **more: object) -> Counted:
     values = {"job": "j", "attempt": 1, "rank": 0, "pid": 7, "at": at, "steps": steps, **more}
     return Counted(**values)  # type: ignore[arg-type]
 
@@ -19,7 +19,7 @@ def test_steps_become_samples_and_a_rate() -> None:
     counts = Counts(0)
 
     for i in range(41):
-        counts.take(said(10.0 * i, 100.0 + i / 4), now=1000.0)
+        counts.take(counted(10.0 * i, 100.0 + i / 4), now=1000.0)
 
     assert counts.samples[-1] == (110.0, 400.0)
     assert counts.rate(105.0) == pytest.approx(40.0)
@@ -29,7 +29,7 @@ def test_an_old_past_is_kept_in_a_few_samples() -> None:
     counts = Counts(0)
 
     for i in range(4000):
-        counts.take(said(float(i), 100.0 + i / 4), now=10_000.0)
+        counts.take(counted(float(i), 100.0 + i / 4), now=10_000.0)
 
     assert len(counts.samples) < 500
     assert counts.samples[-1][0] - counts.samples[0][0] > 300.0
@@ -39,9 +39,9 @@ def test_an_old_past_is_kept_in_a_few_samples() -> None:
 def test_processes_side_by_side_are_added_up_and_ranks_are_not() -> None:
     counts = Counts(0)
 
-    counts.take(said(5, 100.0), now=1000.0)
-    counts.take(said(7, 101.0, pid=8), now=1000.0)
-    counts.take(said(90, 102.0, pid=9, rank=1, held_gb=3.0), now=1000.0)
+    counts.take(counted(5, 100.0), now=1000.0)
+    counts.take(counted(7, 101.0, pid=8), now=1000.0)
+    counts.take(counted(90, 102.0, pid=9, rank=1, held_gb=3.0), now=1000.0)
 
     assert counts.samples[-1][1] == 12.0
     assert counts.held_gb == 3.0
@@ -50,8 +50,8 @@ def test_processes_side_by_side_are_added_up_and_ranks_are_not() -> None:
 def test_a_process_that_became_another_program_goes_on_counting() -> None:
     counts = Counts(0)
 
-    counts.take(said(50, 100.0, total=50.0), now=1000.0)
-    counts.take(said(2, 101.0, total=20.0), now=1000.0)
+    counts.take(counted(50, 100.0, total=50.0), now=1000.0)
+    counts.take(counted(2, 101.0, total=20.0), now=1000.0)
 
     assert counts.samples[-1] == (101.0, 52.0)
     assert counts.total_steps == 70.0
@@ -60,8 +60,8 @@ def test_a_process_that_became_another_program_goes_on_counting() -> None:
 def test_bars_of_the_preparation_are_forgotten_when_training_begins() -> None:
     counts = Counts(0)
 
-    counts.take(said(5000, 100.0, unit="bar"), now=1000.0)
-    counts.take(said(1, 101.0, unit="step"), now=1000.0)
+    counts.take(counted(5000, 100.0, unit="bar"), now=1000.0)
+    counts.take(counted(1, 101.0, unit="step"), now=1000.0)
 
     assert counts.samples == [(101.0, 1.0)]
     assert counts.unit == "step"
@@ -70,8 +70,8 @@ def test_bars_of_the_preparation_are_forgotten_when_training_begins() -> None:
 def test_the_time_waited_for_data_is_a_part_of_the_time() -> None:
     counts = Counts(0)
 
-    counts.take(said(1, 100.0, data_s=0.0), now=1000.0)
-    counts.take(said(9, 104.0, data_s=3.0), now=1000.0)
+    counts.take(counted(1, 100.0, data_s=0.0), now=1000.0)
+    counts.take(counted(9, 104.0, data_s=3.0), now=1000.0)
 
     assert counts.data_part == pytest.approx(0.75)
 
@@ -79,21 +79,21 @@ def test_the_time_waited_for_data_is_a_part_of_the_time() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        said(math.nan, 101.0),
-        said(math.inf, 101.0),
-        said(-1.0, 101.0),
-        said(1e12, 101.0),
-        said(6.0, math.nan),
-        said(6.0, -5.0),
-        said(6.0, 101.0, unit="duck"),
-        said(6.0, 101.0, total=math.nan),
-        said(6.0, 101.0, held_gb=-1.0),
-        said(6.0, 101.0, peak_gb=1e30),
+        counted(math.nan, 101.0),
+        counted(math.inf, 101.0),
+        counted(-1.0, 101.0),
+        counted(1e12, 101.0),
+        counted(6.0, math.nan),
+        counted(6.0, -5.0),
+        counted(6.0, 101.0, unit="duck"),
+        counted(6.0, 101.0, total=math.nan),
+        counted(6.0, 101.0, held_gb=-1.0),
+        counted(6.0, 101.0, peak_gb=1e30),
     ],
 )
 def test_what_cannot_be_right_is_left_out(wrong: Counted) -> None:
     counts = Counts(0)
-    counts.take(said(5, 100.0), now=1000.0)
+    counts.take(counted(5, 100.0), now=1000.0)
 
     assert not counts.take(wrong, now=1000.0)
 
@@ -104,7 +104,7 @@ def test_what_cannot_be_right_is_left_out(wrong: Counted) -> None:
 def test_a_clock_that_runs_ahead_is_set_to_ours() -> None:
     counts = Counts(0)
 
-    counts.take(said(5, 5000.0), now=1000.0)
+    counts.take(counted(5, 5000.0), now=1000.0)
 
     assert counts.samples == [(1000.0, 5.0)]
 
@@ -113,6 +113,6 @@ def test_a_thousand_processes_cannot_fill_our_memory() -> None:
     counts = Counts(0)
 
     for pid in range(1000):
-        counts.take(said(1, 100.0 + pid, pid=pid), now=5000.0)
+        counts.take(counted(1, 100.0 + pid, pid=pid), now=5000.0)
 
     assert counts.samples[-1][1] == 64.0

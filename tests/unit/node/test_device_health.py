@@ -57,19 +57,19 @@ def devices(monkeypatch: pytest.MonkeyPatch, *gpus: dict[str, int]) -> Devices:
 def test_power_is_summed_the_hottest_counts_and_errors_add_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = devices(
+    health = devices(
         monkeypatch,
         {"milliwatts": 412_500, "celsius": 61, "errors": 0},
         {"milliwatts": 87_500, "celsius": 74, "errors": 1 << 33},
     ).health()
 
-    assert found == Health(500.0, 74.0, float(1 << 33))
+    assert health == Health(500.0, 74.0, float(1 << 33))
 
 
 def test_a_device_without_error_counters_tells_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = devices(monkeypatch, {"milliwatts": 30_000, "celsius": 40}).health()
+    health = devices(monkeypatch, {"milliwatts": 30_000, "celsius": 40}).health()
 
-    assert found == Health(30.0, 40.0, None)
+    assert health == Health(30.0, 40.0, None)
 
 
 def test_what_is_seen_of_devices_alone_is_not_training() -> None:

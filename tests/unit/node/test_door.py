@@ -38,10 +38,10 @@ def with_a_door(folder: Path, visit: Visit) -> None:
         shells = await asyncio.start_unix_server(shell, str(folder / SHELLS))
         keeping = asyncio.ensure_future(Door(folder, os.getpid(), SECRET).keep("127.0.0.1"))
         async with asyncio.timeout(60.0):
-            while (found := read_json(folder / DOOR)) is None:
+            while (door := read_json(folder / DOOR)) is None:
                 await asyncio.sleep(0.01)
-            assert found["secret"] == public_name(SECRET)
-            await visit(*found["at"])
+            assert door["secret"] == public_name(SECRET)
+            await visit(*door["at"])
         shells.close()
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)

@@ -32,43 +32,43 @@ class Cuda:
 
 
 def forward(cuda: Cuda) -> tuple[Forward, list[float]]:
-    told: list[float] = []
-    return Forward(SimpleNamespace(worked=told.append), cuda), told
+    reported: list[float] = []
+    return Forward(SimpleNamespace(worked=reported.append), cuda), reported
 
 
 def test_it_is_told_when_the_device_has_come_so_far() -> None:
     cuda = Cuda()
-    times, told = forward(cuda)
+    times, reported = forward(cuda)
     times.begin()
     cuda.asked = 0.25
     times.end()
     cuda.asked = 1.0
     times.begin()
-    assert told == []
+    assert reported == []
 
     cuda.now = 2.0
     times.begin()
 
-    assert told == [0.25]
+    assert reported == [0.25]
 
 
 def test_only_the_first_backward_pass_of_a_step_counts() -> None:
     cuda = Cuda()
-    times, told = forward(cuda)
+    times, reported = forward(cuda)
     times.begin()
     for cuda.asked in (0.25, 0.75):
         times.end()
     cuda.now = 1.0
     times.begin()
 
-    assert told == [0.25]
+    assert reported == [0.25]
 
 
 def test_nothing_is_put_into_a_graph_that_is_being_captured() -> None:
     cuda = Cuda()
     cuda.capturing = True
-    times, told = forward(cuda)
+    times, reported = forward(cuda)
     times.begin()
     times.end()
 
-    assert (cuda.events, told) == (0, [])
+    assert (cuda.events, reported) == (0, [])

@@ -45,10 +45,10 @@ class Watch:
 
 @pytest.fixture
 def watch() -> Iterator[Watch]:
-    one = Watch()
-    yield one
-    one.child.kill()
-    one.child.wait()
+    watching = Watch()
+    yield watching
+    watching.child.kill()
+    watching.child.wait()
 
 
 def test_a_rank_that_was_stopped_is_told_to_go_on(watch: Watch) -> None:

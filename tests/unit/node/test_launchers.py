@@ -21,7 +21,7 @@ FAR = Place(gpus=4, nodes=3, node=1, address="10.0.0.1", port=29)
 
 
 @pytest.mark.parametrize(
-    ("command", "found"),
+    ("command", "launcher"),
     [
         ("torchrun train.py", ("torchrun", 1)),
         ("/opt/bin/torchrun --standalone train.py", ("torchrun", 1)),
@@ -39,9 +39,9 @@ FAR = Place(gpus=4, nodes=3, node=1, address="10.0.0.1", port=29)
     ],
 )
 def test_launchers_are_found_where_a_command_begins(
-    command: str, found: tuple[str, int] | None
+    command: str, launcher: tuple[str, int] | None
 ) -> None:
-    assert find_launcher(command.split()) == found
+    assert find_launcher(command.split()) == launcher
 
 
 def test_torchrun_is_told_how_many_and_where() -> None:

@@ -68,6 +68,6 @@ def test_the_engine_reads_what_is_told_of_ranks(
     watched = Watched(JobId("j"), 1, tmp_path)
     assert list(watched.log.events(watched._read)) == []
 
-    (told,) = watched.health
-    assert (told.ranks, [gpu for _, gpu, *_ in told.paces]) == (2, [2, 3])
+    (line,) = watched.health
+    assert (line.ranks, [gpu for _, gpu, *_ in line.paces]) == (2, [2, 3])
     assert watched.pids == {0: 11, 1: 12}

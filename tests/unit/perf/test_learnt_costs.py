@@ -25,9 +25,9 @@ def test_the_first_report_of_an_attempt_tells_what_its_start_took() -> None:
     costs.observe_report(job("a"), "h200", attempt(1, 90.0))
     costs.observe_report(job("a"), "h200", attempt(2, 15.0))
 
-    found = costs.costs(job("b"), "h200")
+    learnt = costs.costs(job("b"), "h200")
 
-    assert (found.first_start_s, found.restart_s, found.live) == (40.0, 15.0, False)
+    assert (learnt.first_start_s, learnt.restart_s, learnt.live) == (40.0, 15.0, False)
 
 
 def test_one_slow_machine_does_not_make_its_kind_dear() -> None:
@@ -51,11 +51,11 @@ def test_pauses_are_fitted_by_what_was_sent() -> None:
     for sent in (0.0, 0.5, 1.0, 2.0):
         costs.observe_pause(job("a"), "h200", 0.1 + 0.4 * sent, sent, 5.0)
 
-    found = costs.costs(job("b"), "h200")
+    learnt = costs.costs(job("b"), "h200")
 
-    assert found.live
-    assert (found.pause_s, found.pause_gb_s) == pytest.approx((0.1, 0.4))
-    assert (found.prepare_s, found.state_gb) == (5.0, 2.0)
+    assert learnt.live
+    assert (learnt.pause_s, learnt.pause_gb_s) == pytest.approx((0.1, 0.4))
+    assert (learnt.prepare_s, learnt.state_gb) == (5.0, 2.0)
     assert not costs.costs(job("c", model="other"), "h200").live
 
 

@@ -35,12 +35,12 @@ def test_a_job_is_tunable_once_it_trained_at_the_batch_it_was_submitted_with() -
 
 
 def test_memory_seen_at_a_larger_batch_replaces_what_was_supposed() -> None:
-    found = shown(
+    batching = shown(
         Report(batch=32.0, step_s=0.1, mem_gb=4.0), Report(batch=48.0, step_s=0.2, mem_gb=4.5)
     ).tunable(JOB)
 
-    assert found is not None
-    assert found.mem_gb(64) == pytest.approx(5.0)
+    assert batching is not None
+    assert batching.mem_gb(64) == pytest.approx(5.0)
 
 
 def test_progress_is_samples_by_what_they_are_worth_against_the_quickest_first_steps() -> None:

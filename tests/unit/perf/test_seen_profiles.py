@@ -92,9 +92,9 @@ def test_waiting_for_data_tells_the_stages_of_a_step() -> None:
 
     believed.observe(STRANGER, "h200", Report(mem_gb=1.0, steps=40.0, step_s=0.1, data_s=0.08))
 
-    found = believed.profile(STRANGER)
-    assert found.stages == pytest.approx((0.08, 0.02, 0.0))
-    assert (found.gpu_use, found.cpu_part) == pytest.approx((0.2, 0.8))
+    profile = believed.profile(STRANGER)
+    assert profile.stages == pytest.approx((0.08, 0.02, 0.0))
+    assert (profile.gpu_use, profile.cpu_part) == pytest.approx((0.2, 0.8))
 
 
 def test_what_a_program_did_is_known_of_its_next_run() -> None:
@@ -128,8 +128,8 @@ def test_muri_groups_strangers_by_the_stages_that_were_measured(discipline: str)
 
 
 def test_stages_told_in_four_and_measured_in_three_make_one_period() -> None:
-    told, measured = (0.01, 0.01, 0.07, 0.01), (0.08, 0.02, 0.0)
+    stated, measured = (0.01, 0.01, 0.07, 0.01), (0.08, 0.02, 0.0)
 
-    found = lockstep.best((told, measured)), lockstep.best((measured, told))
+    best = lockstep.best((stated, measured)), lockstep.best((measured, stated))
 
-    assert 0.1 <= found[0].seconds == found[1].seconds <= 0.2
+    assert 0.1 <= best[0].seconds == best[1].seconds <= 0.2

@@ -77,9 +77,9 @@ def test_jobs_may_say_where_they_fit(tmp_path: Path) -> None:
     jobs = (Job(JobId("a"), model="A3C"), Job(JobId("b"), demand=Demand(2), model=BIG))
     trace = Trace("two", tuple((job, Truth(9.0)) for job in jobs))
 
-    told = table.admitting(trace, ("v100", "k80"))
+    admitted = table.admitting(trace, ("v100", "k80"))
 
-    assert [job.demand.kinds for job, _ in told] == [(), ("v100",)]
+    assert [job.demand.kinds for job, _ in admitted] == [(), ("v100",)]
     assert table.covers(trace, ("v100", "k80"))
     assert not table.covers(trace, ("v100", "h200"))
     assert not load_published().covers(Trace("x", ((Job(JobId("x")), Truth(1.0)),)), ("v100",))
@@ -88,9 +88,9 @@ def test_jobs_may_say_where_they_fit(tmp_path: Path) -> None:
 def test_blind_to_kinds_the_mean_is_believed(tmp_path: Path) -> None:
     beliefs = ThroughputBeliefs(read_throughputs(file_of(tmp_path, TABLE)))
     table = view_of(8, Job(JobId("a"), model="A3C")).table
-    one = np.ones(1)
+    ones = np.ones(1)
 
-    assert beliefs.blind_goodputs(table, ("v100", "k80"), one, one).tolist() == [[2.5]]
+    assert beliefs.blind_goodputs(table, ("v100", "k80"), ones, ones).tolist() == [[2.5]]
     assert beliefs.most_run(table).tolist() == [1.0]
 
 

@@ -18,9 +18,9 @@ from weft.testing import cluster_of, view_of
 
 def naive(need: list[float], room: float) -> list[bool]:
     chosen = []
-    for one in need:
-        fits = one <= room + 1e-9
-        room -= one if fits else 0.0
+    for amount in need:
+        fits = amount <= room + 1e-9
+        room -= amount if fits else 0.0
         chosen.append(fits)
     return chosen
 

@@ -19,8 +19,8 @@ def toy(work: float, deadline: float) -> Ask:
     return Ask(work, deadline, LEVELS, TOY)
 
 
-def short(found: Schedule) -> tuple[dict[float, int], float, float]:
-    return dict(found.steps), found.real_end, found.end
+def short(schedule: Schedule) -> tuple[dict[float, int], float, float]:
+    return dict(schedule.steps), schedule.real_end, schedule.end
 
 
 @pytest.mark.parametrize(
@@ -35,25 +35,25 @@ def short(found: Schedule) -> tuple[dict[float, int], float, float]:
 def test_the_smallest_level_that_ends_in_time(
     work: float, deadline: float, expected: tuple[dict[float, int], float, float]
 ) -> None:
-    found = Promises(0.0, 8).fill(toy(work, deadline))
+    schedule = Promises(0.0, 8).fill(toy(work, deadline))
 
-    assert short(found) == expected
-    assert found.met
+    assert short(schedule) == expected
+    assert schedule.met
 
 
 def test_too_much_work_is_late() -> None:
-    found = Promises(0.0, 8).fill(toy(2401.0, 600.0))
+    schedule = Promises(0.0, 8).fill(toy(2401.0, 600.0))
 
-    assert short(found) == ({0.0: 8}, 601.0, 660.0)
-    assert not found.met
+    assert short(schedule) == ({0.0: 8}, 601.0, 660.0)
+    assert not schedule.met
 
 
 def test_a_third_job_does_not_fit() -> None:
     two = fill_all(Promises(0.0, 8), [toy(1800.0, 600.0), toy(1800.0, 900.0)])
     three = fill_all(Promises(0.0, 8), [toy(1800.0, 600.0), toy(1800.0, 600.0), toy(1800.0, 900.0)])
 
-    assert [short(one)[1] for one in two] == [600.0, 600.0]
-    assert [one.met for one in three] == [True, True, False]
+    assert [short(schedule)[1] for schedule in two] == [600.0, 600.0]
+    assert [schedule.met for schedule in three] == [True, True, False]
     assert three[2].real_end == 1050.0
 
 
@@ -61,10 +61,10 @@ def test_late_start_with_one_level_less_before() -> None:
     promises = Promises(0.0, 8)
     promises.add(promises.fill(toy(180.0, 60.0)))
 
-    found = promises.fill(toy(1090.0, 600.0))
-    promises.add(found)
+    schedule = promises.fill(toy(1090.0, 600.0))
+    promises.add(schedule)
 
-    assert short(found) == ({0.0: 2, 60.0: 4}, 388.0, 420.0)
+    assert short(schedule) == ({0.0: 2, 60.0: 4}, 388.0, 420.0)
     assert dict(zip(promises.times, promises.free, strict=True)) == {0.0: 2, 60.0: 4, 420.0: 8}
 
 
@@ -77,7 +77,7 @@ def test_spare_gpus_go_to_who_scales(worst_first: bool) -> None:
 
     grown = grow_shares(promises, [bad, good], schedules, worst_first=worst_first)
 
-    assert [one.at(0.0) for one in grown] == ([2, 1] if worst_first else [1, 2])
+    assert [schedule.at(0.0) for schedule in grown] == ([2, 1] if worst_first else [1, 2])
 
 
 def test_a_restart_that_is_planned_for_needs_a_larger_share() -> None:
@@ -97,7 +97,7 @@ def test_levels_are_powers_of_two_inside_a_node_and_of_whole_nodes() -> None:
 
 
 def test_who_fits_on_no_gpus_that_are_left_never_ends() -> None:
-    found = Promises(0.0, 2).fill(Ask(100.0, 600.0, (4,), (4.0,)))
+    schedule = Promises(0.0, 2).fill(Ask(100.0, 600.0, (4,), (4.0,)))
 
-    assert short(found) == ({0.0: 0}, inf, inf)
-    assert not found.met
+    assert short(schedule) == ({0.0: 0}, inf, inf)
+    assert not schedule.met

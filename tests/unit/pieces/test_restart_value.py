@@ -23,8 +23,8 @@ def values(held: int, left: float, cost: float, change: float | None = None) -> 
     changes = Changes(
         each, other, np.zeros((1, 2)), np.zeros((1, 2)), np.full((1, 2), 3600.0), 600.0
     )
-    found: Floats = restart_values(SPEED, np.array([float(held)]), W, np.array([left]), changes)[0]
-    return found
+    worth: Floats = restart_values(SPEED, np.array([float(held)]), W, np.array([left]), changes)[0]
+    return worth
 
 
 def test_without_costs_a_size_is_worth_its_speed() -> None:

@@ -10,10 +10,10 @@ from weft.testing import view_of
 
 def test_who_comes_alone_is_looked_at_again_in_a_quantum_unless_there_are_queues() -> None:
     free = view_of(2).free
-    one, large = (Job(JobId("a"), demand=Demand(gpus)) for gpus in (1, 4))
+    small, large = (Job(JobId("a"), demand=Demand(gpus)) for gpus in (1, 4))
 
-    whole = Las(quantum=100.0).welcome(one, free, 50.0)
-    queued = Las(quantum=100.0, thresholds=(10.0,)).welcome(one, free, 50.0)
+    whole = Las(quantum=100.0).welcome(small, free, 50.0)
+    queued = Las(quantum=100.0, thresholds=(10.0,)).welcome(small, free, 50.0)
 
     assert whole is not None
     assert queued is not None

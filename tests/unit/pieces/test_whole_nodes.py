@@ -191,10 +191,10 @@ def test_the_smallest_guests_move_first() -> None:
 
 
 def test_who_is_firm_is_never_pushed_aside() -> None:
-    one, two = Config("t4", 1, 1), Config("t4", 1, 2)
+    single, two = Config("t4", 1, 1), Config("t4", 1, 2)
     view = seen(SMALL, on(("t4-0", (0,))), on(("t4-1", (0,))), on(("t4-2", (0, 1))), None)
 
-    changes = place_configs(view, {0: one, 1: one, 2: two, 3: Config("t4", 1, 4)}, firm=[1])
+    changes = place_configs(view, {0: single, 1: single, 2: two, 3: Config("t4", 1, 4)}, firm=[1])
 
     assert {*changes} == {0, 3}
     assert {*devices_of(changes[3] or on())} == {("t4-0", gpu) for gpu in range(4)}

@@ -26,8 +26,8 @@ def job(number: int, user: str, gpus: int = 1) -> Job:
     return Job(JobId(f"j{number}"), 60.0 * (number // 2), demand=Demand(gpus), user=user)
 
 
-def end(one: Job, ran: float, at: float = 0.0) -> Ended:
-    return Ended(one, ran, ran * one.demand.gpus, finished=True, how=How.COMPLETED, at=at)
+def end(job: Job, ran: float, at: float = 0.0) -> Ended:
+    return Ended(job, ran, ran * job.demand.gpus, finished=True, how=How.COMPLETED, at=at)
 
 
 def teach(predictor: Kind, count: int, at: float = 0.0) -> None:
@@ -86,7 +86,9 @@ def test_what_was_saved_says_the_same(kind: type[Qssf | Lucid]) -> None:
     asked = [
         job(900 + i, user, gpus) for i, user in enumerate(("ann", "bob", "eve")) for gpus in (1, 8)
     ]
-    assert [other.estimate(one) for one in asked] == [predictor.estimate(one) for one in asked]
+    assert [other.estimate(unseen) for unseen in asked] == [
+        predictor.estimate(unseen) for unseen in asked
+    ]
 
 
 @pytest.mark.parametrize("kind", [Qssf, Lucid, PaiGroup])
@@ -95,11 +97,11 @@ def test_fitted_aside_it_says_the_same_once_the_model_is_there(kind: type[Kind])
     aside.aside = True
     asked = [job(900, "ann"), job(901, "bob", 8)]
     teach(aside, FEWEST)
-    before = [aside.estimate(one) for one in asked]
+    before = [aside.estimate(unseen) for unseen in asked]
     fit = aside.wanted()
     assert fit is not None
     model = json.loads(json.dumps(pickle.loads(pickle.dumps(fit)).make()))
-    assert [aside.estimate(one) for one in asked] == before
+    assert [aside.estimate(unseen) for unseen in asked] == before
 
     teach(at_once, fit.ends)
     aside = kind()
@@ -108,7 +110,9 @@ def test_fitted_aside_it_says_the_same_once_the_model_is_there(kind: type[Kind])
     aside.adopt(model)
 
     assert aside.wanted() is None
-    assert [aside.estimate(one) for one in asked] == [at_once.estimate(one) for one in asked]
+    assert [aside.estimate(unseen) for unseen in asked] == [
+        at_once.estimate(unseen) for unseen in asked
+    ]
 
 
 @pytest.mark.parametrize("kind", [Qssf, Lucid, PaiGroup])
@@ -146,14 +150,14 @@ def test_an_estimate_stays_whoever_asks_and_when(kind: type[Qssf | Lucid]) -> No
     for predictor in (asked, other):
         teach(predictor, FEWEST)
         predictor.note_submitted(table.jobs[0], 0.0)
-    said = asked.remaining(table, 0.0)
+    predicted = asked.remaining(table, 0.0)
     for predictor in (asked, other):
         teach(predictor, FEWEST, at=40 * DAY_S)
         again = kind()
         again.load(json.loads(json.dumps(predictor.save())))
 
-        assert predictor.remaining(table, 0.0) == said
-        assert again.remaining(table, 0.0) == said
+        assert predictor.remaining(table, 0.0) == predicted
+        assert again.remaining(table, 0.0) == predicted
 
 
 def test_lucid_takes_a_negative_prediction_for_a_thousand_seconds() -> None:

@@ -31,8 +31,8 @@ def job(name: str = "j", gpus: int = 1, **more: str) -> Job:
     return Job(JobId(name), demand=Demand(gpus), **more)  # type: ignore[arg-type]
 
 
-def finished(one: Job, ran: float) -> Ended:
-    return Ended(one, ran, ran * one.demand.gpus, finished=True, how=How.COMPLETED)
+def finished(job: Job, ran: float) -> Ended:
+    return Ended(job, ran, ran * job.demand.gpus, finished=True, how=How.COMPLETED)
 
 
 def hinted(name: str, seconds: float) -> Job:
@@ -43,17 +43,17 @@ def hinted(name: str, seconds: float) -> Job:
 
 
 def test_the_oracle_is_exact_through_restarts() -> None:
-    one = job("a")
-    physics = Physics(Trace("t", ((one, Truth(100.0)),)), Replay(10.0))
-    oracle, table = Oracle(physics.remaining), table_of(one)
+    only = job("a")
+    physics = Physics(Trace("t", ((only, Truth(100.0)),)), Replay(10.0))
+    oracle, table = Oracle(physics.remaining), table_of(only)
     on = Allocation((Slice(NodeId("n"), (0,)),))
 
     assert oracle.remaining(table, 0.0).tolist() == [100.0]
-    physics.start(0.0, one, on, "v100")
+    physics.start(0.0, only, on, "v100")
     assert oracle.remaining(table, 30.0).tolist() == [70.0]
     physics.halt(30.0, 0)
     assert oracle.remaining(table, 99.0).tolist() == [70.0]
-    end = physics.start(100.0, one, on, "v100").at
+    end = physics.start(100.0, only, on, "v100").at
     assert oracle.remaining(table, 105.0).tolist() == [70.0]
     assert oracle.remaining(table, end - 1.0).tolist() == [1.0]
     assert oracle.remaining(table, end + 1.0).tolist() == [0.0]
@@ -171,9 +171,9 @@ def test_jobs_alike_are_asked_before_wider_groups() -> None:
         (job(tenant="x", user="v", model="m"), 500.0),
         (job(tenant="x", user="v", model="m", gpus=4), 7000.0),
     )
-    for one, ran in learned:
+    for past, ran in learned:
         for _ in range(2):
-            history.learn(finished(one, ran))
+            history.learn(finished(past, ran))
 
     table = table_of(
         job("alike", tenant="t", user="u", model="m"),

@@ -26,13 +26,13 @@ def job(name: str, gpus: int = 1, user: str = "u", called: str = "") -> Job:
     return Job(JobId(name), demand=Demand(gpus), user=user, launch=launch)
 
 
-def ended(one: Job, ran: float) -> Ended:
-    return Ended(one, ran, ran * one.demand.gpus, finished=True, how=How.COMPLETED)
+def ended(job: Job, ran: float) -> Ended:
+    return Ended(job, ran, ran * job.demand.gpus, finished=True, how=How.COMPLETED)
 
 
-def left(predictor: object, one: Job, ran: float = 0.0) -> float:
+def left(predictor: object, job: Job, ran: float = 0.0) -> float:
     table = Table()
-    table.add(one, 0)
+    table.add(job, 0)
     table.set(0, Column.RAN_BASE, ran)
     return float(predictor.remaining(table, 0.0)[0])  # type: ignore[attr-defined]
 
@@ -82,14 +82,14 @@ def test_qssf_keeps_its_first_estimate_unless_refreshed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("by", "said"), [("mean", 20.0), ("moving", 25.0), ("reciprocal", 0.06111)]
+    ("by", "expected"), [("mean", 20.0), ("moving", 25.0), ("reciprocal", 0.06111)]
 )
-def test_pai_history_has_three_means_of_a_user(by: str, said: float) -> None:
+def test_pai_history_has_three_means_of_a_user(by: str, expected: float) -> None:
     history = PaiHistory(by=by, window=2)  # type: ignore[arg-type]
     for ran in (10.0, 20.0, 30.0):
         history.learn(ended(job("a"), ran))
 
-    assert history.estimate(job("b")) == pytest.approx(said, abs=1e-5)
+    assert history.estimate(job("b")) == pytest.approx(expected, abs=1e-5)
     assert history.estimate(job("c", user="new")) == 1.0
 
 
@@ -110,23 +110,23 @@ def test_what_was_learnt_is_taken_up_again(name: str) -> None:
     for i in range(12):
         first.learn(ended(job(f"j{i}", 1 + i % 2, f"u{i % 3}", "train"), 10.0 * i + 1.0))
     second.load(json.loads(json.dumps(first.save())))
-    for one in (first, second):
-        one.learn(ended(job("k", 1, "u1", "train"), 77.0))
+    for history in (first, second):
+        history.learn(ended(job("k", 1, "u1", "train"), 77.0))
 
     assert json.dumps(first.save()) == json.dumps(second.save())
-    one = job("x", 1, "u1", "train")
-    assert left(first, one) == left(second, one)
+    history = job("x", 1, "u1", "train")
+    assert left(first, history) == left(second, history)
 
 
 def test_scores_by_the_book() -> None:
     logs = [pinball([q], 1000.0, [p]) for q, p in ((200, 0.1), (800, 0.5), (4000, 0.9))]
     assert logs == pytest.approx([0.1609, 0.1116, 0.1386], abs=1e-4)
 
-    alpha, said = 0.2, []
+    alpha, scores = 0.2, []
     for missed in (True, False, False, True, True):
         alpha = adapt(alpha, missed, 0.05)
-        said.append(round(alpha, 6))
-    assert said == [0.16, 0.17, 0.18, 0.14, 0.10]
+        scores.append(round(alpha, 6))
+    assert scores == [0.16, 0.17, 0.18, 0.14, 0.10]
 
 
 @pytest.mark.parametrize(("failed", "chance"), [(5, 0.6711), (4, 0.56), (0, 0.1156)])
@@ -161,8 +161,8 @@ def test_recurring_groups_are_told_apart_and_taken_up_again_from_a_snapshot() ->
     again = PaiGroup()
     again.load(json.loads(json.dumps(groups.save())))
     for name in ("short", "long", "new"):
-        one = recurring("c", name, 7)
-        assert left(again, one) == left(groups, one)
+        known = recurring("c", name, 7)
+        assert left(again, known) == left(groups, known)
 
 
 def recurring(name: str, script: str, number: int) -> Job:

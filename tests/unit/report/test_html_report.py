@@ -47,8 +47,8 @@ def outcome(
 def result(*outcomes: Outcome, workload: str = "tiny", seeds: tuple[int, ...] = (0,)) -> Result:
     """The outcomes of one policy are its seeds."""
     each: dict[str, tuple[Outcome, ...]] = {}
-    for one in outcomes:
-        each[one.policy] = (*each.get(one.policy, ()), one)
+    for outcome in outcomes:
+        each[outcome.policy] = (*each.get(outcome.policy, ()), outcome)
     return Result("1.2.3", workload, "1x8:v100", seeds, each, {"gpus": 8.0, "offered_load": 0.85})
 
 
@@ -173,9 +173,9 @@ def test_the_file_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_report(what, tmp_path / name, title="Mine")
 
-    one, two = ((tmp_path / name).read_bytes() for name in ("one", "two"))
-    assert one == two
-    text = one.decode()
+    first, two = ((tmp_path / name).read_bytes() for name in ("one", "two"))
+    assert first == two
+    text = first.decode()
     library = r'<script type="text/plain" id="plotly">(.*?)</script>'
     own = re.sub(library, "", text, flags=re.DOTALL)
     match = re.search(library, text, re.DOTALL)
@@ -183,7 +183,7 @@ def test_the_file_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
     assert not re.search(r"""(src|href|url\()\s*=?\s*["']?(https?:)?//""", own)
     assert match is not None
     assert "Plotly" in unpack(match[1])
-    assert len(one) < 2_000_000
+    assert len(first) < 2_000_000
 
 
 def test_a_missing_plotly_is_answered_with_the_extra(
@@ -285,18 +285,18 @@ def test_the_headline_says_who_is_fastest_and_whether_that_holds() -> None:
     slow, fast = outcome("fifo", 4.0, 8.0), outcome("srtf", 1.0, 2.0)
     times = {"finished": 2.0, "avg_jct_h": 4.0}
 
-    def told(*hours: float) -> tuple[Outcome, ...]:
+    def outcomes_of(*hours: float) -> tuple[Outcome, ...]:
         return tuple(replace(fast, metrics={**times, "avg_jct_h": h}) for h in hours)
 
     base = (replace(slow, metrics=times),) * 3
-    sure = headline({"fifo": base, "srtf": told(1.0, 1.1, 0.9)})
-    chance = headline({"fifo": base, "srtf": told(1.0, 9.0, 1.0)})
+    sure = headline({"fifo": base, "srtf": outcomes_of(1.0, 1.1, 0.9)})
+    chance = headline({"fifo": base, "srtf": outcomes_of(1.0, 9.0, 1.0)})
 
     assert "<b>srtf</b> finishes jobs fastest: 60 min on average, 75 % less" in sure
     assert sure.endswith("That holds over 3 seeds.")
     assert chance.endswith("may be chance.")
-    assert "\u2605 -75.0 %" in against_first({"fifo": base, "srtf": told(1.0, 1.1, 0.9)})
-    assert "\u2605" not in against_first({"fifo": base, "srtf": told(1.0, 9.0, 1.0)})
+    assert "\u2605 -75.0 %" in against_first({"fifo": base, "srtf": outcomes_of(1.0, 1.1, 0.9)})
+    assert "\u2605" not in against_first({"fifo": base, "srtf": outcomes_of(1.0, 9.0, 1.0)})
 
 
 def test_the_page_says_how_it_was_made_and_many_figures_are_packed() -> None:

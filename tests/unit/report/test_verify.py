@@ -17,7 +17,11 @@ HEAD += "run,job,submit_s,start_s,end_s,gpus\n"
 
 def wrong(path: Path, text: str) -> dict[str, str]:
     path.write_text(text)
-    return {one.check: one.text for one in verify(read_runs(path)) if one.level is Level.WRONG}
+    return {
+        finding.check: finding.text
+        for finding in verify(read_runs(path))
+        if finding.level is Level.WRONG
+    }
 
 
 @pytest.mark.parametrize("policy", ["srtf", "sia", "antman", "muri"])
@@ -26,7 +30,7 @@ def test_our_own_results_stand_up(policy: str, tmp_path: Path) -> None:
     result = weft.simulate("tiny-20", policy)
     path.write_text(json.dumps(result.as_dict(per_job=True)))
 
-    levels = {one.check: one.level for one in verify(read_runs(path))}
+    levels = {finding.check: finding.level for finding in verify(read_runs(path))}
 
     assert Level.WRONG not in levels.values()
     assert levels["capacity"] is levels["all jobs"] is levels["mean"] is Level.OK
@@ -35,9 +39,9 @@ def test_our_own_results_stand_up(policy: str, tmp_path: Path) -> None:
 def test_gpus_that_are_not_there_are_counted(tmp_path: Path) -> None:
     rows = "a,x,0,0,100,4\na,y,0,50,100,2\n"
 
-    found = wrong(tmp_path / "runs.csv", HEAD + rows)
+    problems = wrong(tmp_path / "runs.csv", HEAD + rows)
 
-    assert found["capacity"].startswith("6 of 4 GPUs in use at once; above it for 50 s, 20.0%")
+    assert problems["capacity"].startswith("6 of 4 GPUs in use at once; above it for 50 s, 20.0%")
 
 
 def test_what_is_wrong_with_jobs(tmp_path: Path) -> None:
@@ -56,9 +60,9 @@ def test_what_is_wrong_with_jobs(tmp_path: Path) -> None:
 def test_costs_must_be_alike(tmp_path: Path) -> None:
     head = HEAD.replace("gpus\n", "gpus,startup_s\n").replace("# gpus,startup_s", "# gpus")
 
-    found = wrong(tmp_path / "runs.csv", f"{head}a,x,0,3,9,1,30\nb,x,0,3,9,1,2\n")
+    problems = wrong(tmp_path / "runs.csv", f"{head}a,x,0,3,9,1,30\nb,x,0,3,9,1,2\n")
 
-    assert found["costs"] == "of a start: a 30.0 s, b 2.0 s"
+    assert problems["costs"] == "of a start: a 30.0 s, b 2.0 s"
 
 
 @pytest.mark.parametrize(("starts", "level"), [(1, Level.OK), (2, Level.UNKNOWN)])
@@ -69,7 +73,7 @@ def test_restarts_that_cost_nobody_anything_are_pointed_out(
     path = tmp_path / "runs.csv"
     path.write_text(head + "".join(["a,x,0,3,9,1,0\n", "a,x,0,20,30,1,0\n"][:starts]))
 
-    (costs,) = (one for one in verify(read_runs(path)) if one.check == "costs")
+    (costs,) = (finding for finding in verify(read_runs(path)) if finding.check == "costs")
 
     assert costs.level is level
     assert ("no start costs anything" in costs.text) == (starts == 2)

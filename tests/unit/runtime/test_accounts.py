@@ -18,64 +18,71 @@ def on(*gpus: int, share: float = 1.0) -> Allocation:
     return Allocation((Slice(N, gpus),), Sharing(share))
 
 
-def told(*events: tuple[float, facts.Event]) -> JobRecord:
+def record_after(*events: tuple[float, facts.Event]) -> JobRecord:
     ledger = Ledger()
     ledger.fold(0.0, facts.Submitted(Job(A, tenant="t")))
     for at, event in events:
         ledger.fold(at, event)
-    assert sum(one.gpu_s for one in ledger.used(100.0).values()) == ledger.jobs[A].gpu_s.at(100.0)
+    assert sum(account.gpu_s for account in ledger.used(100.0).values()) == ledger.jobs[A].gpu_s.at(
+        100.0
+    )
     return ledger.jobs[A]
 
 
 def test_gpu_seconds_run_from_the_start_to_the_end() -> None:
-    one = told(
+    record = record_after(
         (1.0, facts.Decided(1, {A: on(0, 1)})),
         (2.0, facts.Started(A, 1)),
         (5.0, facts.Finished(A, 1)),
     )
 
-    assert one.gpu_s.at(100.0) == 6.0
-    assert (one.outcome, one.started, one.ended, one.restarts) == ("succeeded", 2.0, 5.0, 0)
+    assert record.gpu_s.at(100.0) == 6.0
+    assert (record.outcome, record.started, record.ended, record.restarts) == (
+        "succeeded",
+        2.0,
+        5.0,
+        0,
+    )
 
 
 def test_a_share_counts_as_such_and_may_change() -> None:
-    one = told(
+    record = record_after(
         (0.0, facts.Decided(1, {A: on(0, share=0.5)})),
         (0.0, facts.Started(A, 1)),
         (4.0, facts.Decided(2, {A: on(0, share=0.25)})),
         (8.0, facts.Stopped(A, 1)),
     )
 
-    assert one.gpu_s.at(100.0) == pytest.approx(3.0)
+    assert record.gpu_s.at(100.0) == pytest.approx(3.0)
 
 
 def test_another_part_of_the_host_is_no_new_attempt() -> None:
     thinner = Allocation((Slice(N, (0,), cpus=1.0),), Sharing(0.5))
-    one = told(
+    record = record_after(
         (0.0, facts.Decided(1, {A: on(0)})),
         (0.0, facts.Started(A, 1)),
         (4.0, facts.Decided(2, {A: thinner})),
         (8.0, facts.Stopped(A, 1)),
     )
 
-    assert one.attempt == 1
-    assert one.gpu_s.at(100.0) == pytest.approx(6.0)
+    assert record.attempt == 1
+    assert record.gpu_s.at(100.0) == pytest.approx(6.0)
 
 
 def test_a_cancelled_job_pays_until_it_has_left() -> None:
-    one = told(
+    record = record_after(
         (0.0, facts.Decided(1, {A: on(0)})),
         (0.0, facts.Started(A, 1)),
         (4.0, facts.Cancelled(A)),
         (6.0, facts.Stopped(A, 1)),
     )
 
-    assert one.gpu_s.at(100.0) == 6.0
-    assert (one.outcome, one.ended) == ("cancelled", 4.0)
+    assert record.gpu_s.at(100.0) == 6.0
+    assert (record.outcome, record.ended) == ("cancelled", 4.0)
 
 
 def test_a_late_start_of_a_replaced_attempt_pays_for_what_it_was_promised() -> None:
-    one = told(
+    record = record_after(
         (0.0, facts.Decided(1, {A: on(0, 1)})),
         (1.0, facts.Decided(2, {A: on(2)})),
         (2.0, facts.Started(A, 1)),
@@ -84,23 +91,23 @@ def test_a_late_start_of_a_replaced_attempt_pays_for_what_it_was_promised() -> N
         (5.0, facts.Finished(A, 2)),
     )
 
-    assert one.gpu_s.at(100.0) == 2.0 + 1.0
-    assert (one.attempt, one.starts) == (2, 2)
+    assert record.gpu_s.at(100.0) == 2.0 + 1.0
+    assert (record.attempt, record.starts) == (2, 2)
 
 
 def test_the_same_start_told_twice_counts_once() -> None:
-    one = told(
+    record = record_after(
         (0.0, facts.Decided(1, {A: on(0)})),
         (1.0, facts.Started(A, 1)),
         (3.0, facts.Started(A, 1)),
         (5.0, facts.Finished(A, 1)),
     )
 
-    assert one.gpu_s.at(100.0) == 4.0
+    assert record.gpu_s.at(100.0) == 4.0
 
 
 def test_failures_and_lost_nodes_free_the_job_for_another_attempt() -> None:
-    one = told(
+    record = record_after(
         (0.0, facts.Decided(1, {A: on(0)})),
         (0.0, facts.Started(A, 1)),
         (1.0, facts.Failed(A, 1, "broken", retry=True)),
@@ -111,10 +118,10 @@ def test_failures_and_lost_nodes_free_the_job_for_another_attempt() -> None:
         (5.0, facts.Noticed(A, 2, "info", "hello")),
     )
 
-    assert (one.attempt, one.failures, one.reason) == (2, 1, "")
-    assert one.allocation is None
-    assert one.gpu_s.at(100.0) == 1.0 + 2.0
-    assert one.notices == ((5.0, "info", "hello"),)
+    assert (record.attempt, record.failures, record.reason) == (2, 1, "")
+    assert record.allocation is None
+    assert record.gpu_s.at(100.0) == 1.0 + 2.0
+    assert record.notices == ((5.0, "info", "hello"),)
 
 
 def test_only_failures_of_its_own_since_it_got_on_count() -> None:
@@ -126,15 +133,15 @@ def test_only_failures_of_its_own_since_it_got_on_count() -> None:
     lost = failing(3, lost=True)
     again = ((4.0, facts.Decided(4, {A: on(0)})), (4.1, facts.Started(A, 4)))
 
-    assert told(*twice).failures == 2
-    assert told(*twice, *lost).failures == 2
-    assert told(*twice, *lost, *again, (4.2, facts.Saved(A, 4, 10))).failures == 0
+    assert record_after(*twice).failures == 2
+    assert record_after(*twice, *lost).failures == 2
+    assert record_after(*twice, *lost, *again, (4.2, facts.Saved(A, 4, 10))).failures == 0
 
 
 def test_rejected_jobs_have_failed_with_the_reason() -> None:
-    one = told((1.0, facts.Decided(1, {}, {A: "too large"})))
+    record = record_after((1.0, facts.Decided(1, {}, {A: "too large"})))
 
-    assert (one.outcome, one.reason) == ("failed", "rejected: too large")
+    assert (record.outcome, record.reason) == ("failed", "rejected: too large")
 
 
 def test_tenants_are_entitled_to_a_weighted_part_or_what_their_jobs_ask_for() -> None:
@@ -151,8 +158,14 @@ def test_tenants_are_entitled_to_a_weighted_part_or_what_their_jobs_ask_for() ->
     ledger.entitle(100.0, 8.0)
     after_200 = ledger.used(200.0)
 
-    assert {name: one.entitled_s for name, one in after_100.items()} == {"t": 200.0, "u": 600.0}
-    assert {name: one.entitled_s for name, one in after_200.items()} == {"t": 900.0, "u": 700.0}
+    assert {name: account.entitled_s for name, account in after_100.items()} == {
+        "t": 200.0,
+        "u": 600.0,
+    }
+    assert {name: account.entitled_s for name, account in after_200.items()} == {
+        "t": 900.0,
+        "u": 700.0,
+    }
 
 
 def test_nobody_is_entitled_to_more_than_their_limit_and_the_others_have_the_rest() -> None:
@@ -163,7 +176,7 @@ def test_nobody_is_entitled_to_more_than_their_limit_and_the_others_have_the_res
             ledger.fold(0.0, facts.Submitted(Job(JobId(f"{tenant}{i}"), tenant=tenant)))
     ledger.entitle(0.0, 8.0)
 
-    due = {name: one.entitled_s for name, one in ledger.used(100.0).items()}
+    due = {name: account.entitled_s for name, account in ledger.used(100.0).items()}
     again = Entitlement()
     again.load(ledger.entitlement.save())
 

@@ -207,7 +207,7 @@ def test_what_was_lost_otherwise_is_always_tried_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "nodes", "told"),
+    ("gpus", "nodes", "message"),
     [
         (12, 2, "2 nodes with 6 GPUs each; there is 1 of one kind with so many"),
         (4, 4, "4 nodes with 1 GPU each; there are 2 of one kind with so many"),
@@ -215,11 +215,11 @@ def test_what_was_lost_otherwise_is_always_tried_again() -> None:
     ],
 )
 def test_a_gang_on_more_or_larger_nodes_than_there_are_is_refused(
-    gpus: int, nodes: int, told: str
+    gpus: int, nodes: int, message: str
 ) -> None:
     cluster = parse_cluster("2x4:v100+1x8:a100+1x4:a100")
 
-    with pytest.raises(InvalidConfig, match=told):
+    with pytest.raises(InvalidConfig, match=message):
         check_job(Job(JobId("j"), demand=Demand(gpus, nodes=nodes)), cluster)
 
     check_job(Job(JobId("j"), demand=Demand(8, nodes=2)), cluster)

@@ -20,9 +20,9 @@ def record(**report: float) -> JobRecord:
     return JobRecord(job, 0.0, allocation=ON, attempt=1, report=Report(**report))  # type: ignore[arg-type]
 
 
-def look_for(idle: IdleJobs, minutes: range, one: JobRecord) -> list[int]:
+def look_for(idle: IdleJobs, minutes: range, job: JobRecord) -> list[int]:
     """At which minutes it is found idle."""
-    return [minute for minute in minutes if idle.look([one], 60.0 * minute)]
+    return [minute for minute in minutes if idle.look([job], 60.0 * minute)]
 
 
 def test_a_job_whose_gpus_do_nothing_is_found_once_and_costs_gpu_hours() -> None:
@@ -45,9 +45,9 @@ def test_a_job_without_a_step_for_long_is_found_where_nobody_sees_its_gpus() -> 
 
 
 def test_who_is_busy_or_says_nothing_of_itself_is_left_alone() -> None:
-    for one in (record(sm=0.6, steps=7.0), record(), replace(record(sm=0.0), allocation=None)):
+    for job in (record(sm=0.6, steps=7.0), record(), replace(record(sm=0.0), allocation=None)):
         idle = IdleJobs()
-        assert look_for(idle, range(60), one) == []
+        assert look_for(idle, range(60), job) == []
         assert not idle.wasted_gpu_s
 
 

@@ -11,10 +11,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.events.event import Cancelled, Decided, Event, Finished, Started, Stopped, Submitted
-from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.core.events.event import (
+    Awoke,
+    Cancelled,
+    DeadlineMissed,
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    NodeDown,
+    Noticed,
+    PolicyChanged,
+    PriorityChanged,
+    Reported,
+    Resized,
+    ResizeFailed,
+    Saved,
+    Slept,
+    Started,
+    StartFailed,
+    Stopped,
+    Submitted,
+    Suspended,
+)
+from weft.core.events.report import Report
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice, Tier
 from weft.core.model.launch import Launch
+from weft.core.spec.part_spec import PartSpec
 from weft.core.state.ended_jobs import EndedFilter, EndedInMemory, EndedJobs
+from weft.core.stops import Rung
 from weft.runtime.records.job_records import ALL, ENDED, JobRecord, JobRecords, row_of
 from weft.runtime.records.ledger import Ledger
 from weft.store.sqlite import SqliteStore
@@ -57,7 +82,7 @@ def played(steps: list[Step], ended: EndedJobs) -> tuple[JobRecords, Scan]:
         elif what == "settle" and job in records.leaving:
             records.settle(job)
         elif what == "shelve":
-            rows = [row_of(records.live[one]) for one in records.done]
+            rows = [row_of(records.live[name]) for name in records.done]
             ended.put(rows)
             assert records.shelve(rows) == []
         elif what == "forget" and job is not None and records.forget([job]):
@@ -89,7 +114,7 @@ def test_pages_are_those_of_a_scan(
         for since in (0.0, 3.0):
             for limit in (2, 1000):
                 read = records.pager(limit, after=last, tenant=tenant, outcome=outcome, since=since)
-                ids = [one.job.id for one in read()]
+                ids = [record.job.id for record in read()]
                 assert ids == scan.after(last, tenant, outcome, since)[:limit]
     assert [*records] == [*scan.jobs]
 
@@ -192,6 +217,46 @@ def test_a_start_that_was_never_asked_for_keeps_nobody_in_memory() -> None:
 
     assert ledger.promised() == {}
     assert [*ledger.jobs.done] == [A]
+
+
+LATE: tuple[Event, ...] = (
+    Started(A, 1),
+    Reported(A, 1, Report(steps=3)),
+    Saved(A, 1, 7),
+    Noticed(A, 1, "info", "well"),
+    Stopped(A, 1),
+    Finished(A, 1),
+    Failed(A, 1, "lost", retry=True, agent_died=True),
+    StartFailed(A, 1, "late"),
+    Cancelled(A),
+    DeadlineMissed(A),
+    Suspended(A, "me", Rung.RESTART),
+    PriorityChanged(A, 3.0, Tier.GUARANTEED),
+    Decided(2, {}, reasons={A: "waits"}),
+    PolicyChanged(PartSpec("srsf")),
+    NodeDown(NodeId("n")),
+    Slept(A, 1, Rung.FREEZE),
+    Awoke(A, 1),
+    Resized(A, 1, 1),
+    ResizeFailed(A, 1, 1, "no"),
+)
+
+
+@pytest.mark.parametrize("late", LATE, ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("end", [Cancelled(A), Finished(A, 1)], ids=lambda e: type(e).__name__)
+def test_late_news_changes_no_record_that_the_store_may_have(end: Event, late: Event) -> None:
+    """Whether the store has it yet is chance, so what the log says must not depend on that."""
+    ledger = Ledger()
+    fold(ledger, Submitted(Job(A)), Decided(1, {}, reasons={A: "no room"}), Decided(2, {A: ON}))
+    ledger.fold(5.0, Decided(3, {}, reasons={A: "close to its end"}))
+    ledger.fold(9.0, end)
+    ledger.settle(lambda _: False)
+    before, used = ledger.jobs[A], ledger.used(20.0)
+
+    ledger.fold(10.0, late)
+
+    assert (ledger.jobs[A], ledger.used(20.0)) == (before, used)
+    assert before.said
 
 
 def test_news_of_a_job_that_has_left_changes_nothing() -> None:

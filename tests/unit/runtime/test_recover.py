@@ -74,28 +74,28 @@ def test_a_snapshot_and_the_rest_equal_the_whole() -> None:
     parts.save(5, frozen.whole(list(frozen.parts())))
     parts.append(events[5:])
 
-    one, other = recover(whole, make), recover(parts, make)
+    replayed, other = recover(whole, make), recover(parts, make)
 
-    assert wishes_of(one.scheduler.state) == wishes_of(other.scheduler.state)
-    assert one.attempts() == other.attempts()
-    assert one.ledger.jobs == other.ledger.jobs
-    assert (one.seq, one.at) == (other.seq, other.at) == (8, 8.0)
+    assert wishes_of(replayed.scheduler.state) == wishes_of(other.scheduler.state)
+    assert replayed.attempts() == other.attempts()
+    assert replayed.ledger.jobs == other.ledger.jobs
+    assert (replayed.seq, replayed.at) == (other.seq, other.at) == (8, 8.0)
 
 
 def test_commands_to_jobs_come_back_from_a_log_and_from_a_snapshot() -> None:
-    said = (Suspended(A, "an admin"), PriorityChanged(B, 1.0), Suspended(C), Stopped(A, 1))
-    store = stored(*STORY, *said, Resumed(C))
+    commands = (Suspended(A, "an admin"), PriorityChanged(B, 1.0), Suspended(C), Stopped(A, 1))
+    store = stored(*STORY, *commands, Resumed(C))
     frozen = freeze(recover(store, make))
     store.save(13, frozen.whole(list(frozen.parts())))
 
     whole, parts = recover(_without_snapshot(store), make), recover(store, make)
 
-    for one in (whole, parts):
-        assert one.scheduler.state.table.suspended == {A}
-        assert one.ledger.jobs[A].suspended == "an admin"
-        assert one.ledger.jobs[C].suspended is None
-        assert [job.priority for job in one.scheduler.state.table.jobs] == [0.0, 1.0, 0.0]
-        assert one.ledger.jobs[B].job == one.scheduler.state.table.jobs[1]
+    for recovered in (whole, parts):
+        assert recovered.scheduler.state.table.suspended == {A}
+        assert recovered.ledger.jobs[A].suspended == "an admin"
+        assert recovered.ledger.jobs[C].suspended is None
+        assert [job.priority for job in recovered.scheduler.state.table.jobs] == [0.0, 1.0, 0.0]
+        assert recovered.ledger.jobs[B].job == recovered.scheduler.state.table.jobs[1]
     assert whole.ledger.jobs == parts.ledger.jobs
     assert wishes_of(whole.scheduler.state) == wishes_of(parts.scheduler.state)
     assert whole.ledger.entitlement.rates == parts.ledger.entitlement.rates
@@ -152,7 +152,7 @@ def test_a_driver_that_writes_snapshots_comes_back_the_same() -> None:
         for i in jobs[: len(jobs) // 2]:
             await driver.ended(JobId(f"j{i}"))
         await driver.close()
-        return [one.state for one in driver.jobs()]
+        return [status.state for status in driver.jobs()]
 
     asyncio.run(life(range(1, 9)))
     states = asyncio.run(life(range(9, 17)))

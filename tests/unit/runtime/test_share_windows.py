@@ -48,14 +48,14 @@ def test_the_oldest_windows_go_when_windows_are_long_enough() -> None:
 
 
 def test_what_is_saved_goes_on_where_it_was() -> None:
-    found, again = ShareWindows(), ShareWindows()
-    found.spent("a", 5.0, 4000.0, 2.0)
+    saved, again = ShareWindows(), ShareWindows()
+    saved.spent("a", 5.0, 4000.0, 2.0)
 
-    again.load(found.save())
+    again.load(saved.save())
     again.spent("a", 4000.0, 4010.0, 1.0)
-    found.spent("a", 4000.0, 4010.0, 1.0)
+    saved.spent("a", 4000.0, 4010.0, 1.0)
 
-    assert again.save() == found.save()
+    assert again.save() == saved.save()
 
 
 def test_what_still_runs_counts_until_now() -> None:

@@ -51,7 +51,7 @@ def slow_together(awake: Collection[str]) -> Mapping[str, float]:
 def test_nobody_waits_for_a_promise_that_costs_more_than_it_brings() -> None:
     names = "abcdefgh"
     device = Device(slow_together, dict.fromkeys(names, PROMISE), firm=False)
-    device.run(names, 3600.0)
+    device.run(names, 900.0)
     before = dict(device.frozen_s)
 
     device.run(names, 300.0)

@@ -51,12 +51,12 @@ class Line(World):
         return find_next(self.scheduler.state, self.scheduler.knowledge, RULES, self.now)
 
     def start_ahead(self) -> StartedAhead:
-        found = self.find()
-        assert found is not None
-        (start,) = self.scheduler.step(self.now, [found])
+        ahead = self.find()
+        assert ahead is not None
+        (start,) = self.scheduler.step(self.now, [ahead])
         assert isinstance(start, Start)
         assert (start.job.id, start.on.sharing.gpu_mem_gb) == (NEXT, None)
-        return found
+        return ahead
 
     def stage(self, name: JobId = NEXT) -> float:
         table = self.scheduler.state.table
@@ -66,10 +66,10 @@ class Line(World):
 def test_the_first_in_line_is_started_beside_who_runs() -> None:
     line = Line()
 
-    found = line.start_ahead()
+    ahead = line.start_ahead()
 
-    assert (found.job, found.attempt) == (NEXT, 1)
-    assert found.on.devices == line.held()[0].devices
+    assert (ahead.job, ahead.attempt) == (NEXT, 1)
+    assert ahead.on.devices == line.held()[0].devices
     assert line.shares() == {"runs": 1.0}
     assert line.find() is None  # one at a time
 
@@ -78,11 +78,11 @@ def test_whom_rules_keep_from_every_device_is_passed_over() -> None:
     line = Line()
     state, knowledge = line.scheduler.state, line.scheduler.knowledge
 
-    found = find_next(state, knowledge, RULES, line.now, lambda job, *_: job.id != NEXT)
+    ahead = find_next(state, knowledge, RULES, line.now, lambda job, *_: job.id != NEXT)
     nobody = find_next(state, knowledge, RULES, line.now, lambda *_: False)
 
-    assert found is not None
-    assert (found.job, nobody) == ("last", None)
+    assert ahead is not None
+    assert (ahead.job, nobody) == ("last", None)
 
 
 def test_it_goes_on_at_once_when_its_turn_comes() -> None:
@@ -109,8 +109,8 @@ def test_who_is_wanted_before_it_sleeps_is_woken_once_it_does() -> None:
     early = line.scheduler.step(line.now + 1.0, [Finished(JobId("runs"), 1)])
     later = line.scheduler.step(line.now + 2.0, [Slept(NEXT, 1, Rung.FREEZE)])
 
-    assert not [one for one in early if isinstance(one, (Resume, Start))]
-    assert [one.job.id for one in later if isinstance(one, Resume)] == [NEXT]
+    assert not [action for action in early if isinstance(action, (Resume, Start))]
+    assert [action.job.id for action in later if isinstance(action, Resume)] == [NEXT]
 
 
 def test_nobody_is_started_where_memory_is_short_or_not_known() -> None:
@@ -155,10 +155,10 @@ def test_one_that_fails_ahead_waits_again_and_is_started_in_its_turn() -> None:
     line.start_ahead()
 
     line.scheduler.step(line.now + 1.0, [Failed(NEXT, 1, "it broke", retry=True)])
-    found = line.find()
+    ahead = line.find()
     line.finish("runs")
 
-    assert found is None or found.job != NEXT  # it is not tried ahead again
+    assert ahead is None or ahead.job != NEXT  # it is not tried ahead again
     assert line.shares() == {"next": 1.0}
     assert line.attempt("next") == 2
 
@@ -184,17 +184,17 @@ def test_who_runs_out_of_memory_beside_one_that_was_started_ahead_is_excused() -
 
     assert isinstance(before, Failed)
     assert not before.lost
-    assert all(isinstance(one, Failed) and one.lost for one in after)
+    assert all(isinstance(event, Failed) and event.lost for event in after)
 
 
 def test_its_record_has_no_gpu_time_and_no_start_before_its_turn() -> None:
     line, ledger = Line(), Ledger()
     job = line.scheduler.state.table.jobs[line.scheduler.state.table.row(NEXT)]
-    found = line.start_ahead()
-    on = replace(found.on, sharing=EXCLUSIVE)
+    ahead = line.start_ahead()
+    on = replace(ahead.on, sharing=EXCLUSIVE)
     story: list[tuple[float, Event]] = [
         (0.0, Submitted(job)),
-        (10.0, found),
+        (10.0, ahead),
         (20.0, Slept(NEXT, 1, Rung.FREEZE)),
         (60.0, Decided(1, {NEXT: on})),
     ]

@@ -151,9 +151,9 @@ def test_elastic_jobs_wait_for_the_least_they_take_where_a_policy_sizes_them() -
 def test_what_the_decision_said_comes_first_and_nobody_to_decide_next() -> None:
     here = waits(trouble="policy 'x' failed: a bug")
 
-    told = here.because(job(1), "over quota: ...", Blocker.QUOTA)
+    reason = here.because(job(1), "over quota: ...", Blocker.QUOTA)
 
-    assert (told.text, told.blocker) == ("over quota: ...", Blocker.QUOTA)
+    assert (reason.text, reason.blocker) == ("over quota: ...", Blocker.QUOTA)
     assert here.because(job(1)).text == "nothing is decided: policy 'x' failed: a bug"
 
 

@@ -41,7 +41,7 @@ def test_what_was_in_the_last_work_is_not_sent_again() -> None:
     again = line.send(JOBS)
 
     assert first == again == JOBS
-    assert all(one is other for one, other in zip(first, again, strict=True))
+    assert all(before is other for before, other in zip(first, again, strict=True))
     assert line.size < whole / 4
 
 

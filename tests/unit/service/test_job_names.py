@@ -27,7 +27,7 @@ def names(*records: JobRecord) -> JobNames:
 
 
 def numbered(*records: JobRecord) -> JobRecords:
-    return JobRecords(replace(one, number=i) for i, one in enumerate(records))
+    return JobRecords(replace(record, number=i) for i, record in enumerate(records))
 
 
 def shelved(jobs: JobRecords) -> JobRecords:

@@ -13,20 +13,20 @@ def test_every_part_of_an_answer_is_sent_at_once() -> None:
     """Without TCP_NODELAY each answer waited for the client's delayed acknowledgement."""
 
     async def accepted() -> int:
-        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        option: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             held = writer.get_extra_info("socket")
-            found.set_result(held.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            option.set_result(held.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
         listening = _listen("127.0.0.1", 0)
         server = await asyncio.start_server(serve, sock=listening)
         async with server:
             _, client = await asyncio.open_connection(*listening.getsockname())
-            told = await found
+            nodelay = await option
             client.close()
-            return told
+            return nodelay
 
     assert asyncio.run(accepted()) != 0
 

@@ -204,12 +204,12 @@ def test_a_script_is_run_by_a_shell_that_stops_at_a_failure() -> None:
 
 
 def test_how_often_a_command_is_started_can_be_said() -> None:
-    said = [read(command=["x"]), read(command=["x"], processes=1)]
-    said.append(read(command=["x"], processes="per-gpu"))
+    requests = [read(command=["x"]), read(command=["x"], processes=1)]
+    requests.append(read(command=["x"], processes="per-gpu"))
 
-    launched = [job_of(body, tenant="t", user="").launch for body in said]
+    launched = [job_of(body, tenant="t", user="").launch for body in requests]
 
-    assert [one.processes for one in launched if one] == ["auto", "1", "per-gpu"]
+    assert [launch.processes for launch in launched if launch] == ["auto", "1", "per-gpu"]
     with pytest.raises(ValidationError):
         read(command=["x"], processes=2)
 

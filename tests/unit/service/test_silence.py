@@ -26,37 +26,37 @@ BEGUN: tuple[tuple[float, Event], ...] = (
 )
 
 
-def told(*at: float) -> JobRecord:
+def record_with_reports(*at: float) -> JobRecord:
     ledger = Ledger()
     for when, event in (
         *BEGUN,
-        *((one, Reported(A, 1, Report(progress=0.1, steps=5.0))) for one in at),
+        *((time, Reported(A, 1, Report(progress=0.1, steps=5.0))) for time in at),
     ):
         ledger.fold(when, event)
     return ledger.jobs[A]
 
 
 def test_half_a_minute_without_a_word_is_remarkable() -> None:
-    one = told(1.0, 2.0)
+    record = record_with_reports(1.0, 2.0)
 
-    assert silent_s(one, 20.0) is None
-    assert silent_s(one, 42.0) == 40.0
+    assert silent_s(record, 20.0) is None
+    assert silent_s(record, 42.0) == 40.0
 
 
 def test_who_reports_seldom_is_given_longer() -> None:
-    one = told(60.0, 120.0)
+    record = record_with_reports(60.0, 120.0)
 
-    assert silent_s(one, 200.0) is None
-    assert silent_s(one, 320.0) == 200.0
+    assert silent_s(record, 200.0) is None
+    assert silent_s(record, 320.0) == 200.0
 
 
 def test_a_command_that_never_reports_is_not_silent() -> None:
-    assert silent_s(told(), 1e6) is None
+    assert silent_s(record_with_reports(), 1e6) is None
 
 
 def test_simulated_time_that_runs_fast_is_counted_by_the_wall() -> None:
-    assert silent_s(told(1.0, 2.0), 1002.0, speed=100.0) is None
-    assert silent_s(told(1.0, 2.0), 4002.0, speed=100.0) == 40.0
+    assert silent_s(record_with_reports(1.0, 2.0), 1002.0, speed=100.0) is None
+    assert silent_s(record_with_reports(1.0, 2.0), 4002.0, speed=100.0) == 40.0
 
 
 def test_a_new_attempt_begins_without_a_word() -> None:
@@ -89,7 +89,10 @@ def test_people_read_it_as_the_reason_while_the_state_stays() -> None:
         await driver.open()
         try:
             describe = JobView(driver)
-            fresh, old = told(driver.now - 1.0), told(driver.now - 41.0, driver.now - 40.0)
+            fresh, old = (
+                record_with_reports(driver.now - 1.0),
+                record_with_reports(driver.now - 41.0, driver.now - 40.0),
+            )
             return (
                 describe.job(JobStatus(fresh, "running")),
                 describe.job(JobStatus(old, "running")),
@@ -109,7 +112,7 @@ def test_a_job_that_does_not_use_its_gpus_is_told_so_although_it_is_silent() -> 
         driver = Driver(engine, MemoryStore(), policy="fifo")
         await driver.open()
         try:
-            old = told(driver.now - 2_001.0, driver.now - 2_000.0)
+            old = record_with_reports(driver.now - 2_001.0, driver.now - 2_000.0)
             driver.ledger.idle.look([old], driver.now - 2_000.0)
             driver.ledger.idle.look([old], driver.now)
             return JobView(driver).job(JobStatus(old, "running"))

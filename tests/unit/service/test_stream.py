@@ -26,7 +26,7 @@ def driver() -> Any:
     return SimpleNamespace(ledger=SimpleNamespace(jobs=records))
 
 
-def told(who: Caller, event: Event) -> dict[str, Any] | None:
+def shown_to(who: Caller, event: Event) -> dict[str, Any] | None:
     return event_json(driver(), who, 7, 1.0, event)
 
 
@@ -42,7 +42,7 @@ def test_a_quiet_stream_beats_and_loses_nothing() -> None:
 
     heard = asyncio.run(read())
 
-    assert [one for one in heard if one is not None] == [1, 2]
+    assert [number for number in heard if number is not None] == [1, 2]
     assert heard.count(None) >= 2
 
 
@@ -50,25 +50,25 @@ def test_a_decision_is_told_in_part_and_a_strangers_job_not_at_all() -> None:
     event = Decided(1, {MINE.id: ON, OTHER.id: ON}, reasons={OTHER.id: "because"})
     ann = Caller("user", "a")
 
-    part = told(ann, event)
+    part = shown_to(ann, event)
 
     assert part is not None
     assert list(part["changes"]) == ["mine"]
     assert "reasons" not in part
-    assert told(ann, Submitted(OTHER)) is None
-    whole = told(Caller("viewer", "*"), event)
+    assert shown_to(ann, Submitted(OTHER)) is None
+    whole = shown_to(Caller("viewer", "*"), event)
     assert whole is not None
     assert set(whole["changes"]) == {"mine", "other"}
 
 
 def test_variables_and_quotas_are_kept_back() -> None:
-    own = told(Caller("user", "a"), Submitted(MINE))
+    own = shown_to(Caller("user", "a"), Submitted(MINE))
     assert own is not None
     assert "env" not in own["job"]["launch"]
     las = PartSpec("las", {"by": "time"})
     around = las.inside(PartSpec("quota", {"limits": {"b": 3.0}}), PartSpec("firm"))
 
-    rules = told(Caller("user", "a"), PolicyChanged(around))
+    rules = shown_to(Caller("user", "a"), PolicyChanged(around))
 
     fields = {"name": "las", "params": {"by": "time"}}
     assert rules == {"seq": 7, "at": 1.0, "event": "PolicyChanged", "policy": fields}

@@ -26,7 +26,10 @@ def test_a_grid_gives_a_job_for_each_combination() -> None:
     )
 
     first, values = made[4]
-    assert [one for _, one in made][:2] == [{"lr": "0.1", "seed": "1"}, {"lr": "0.1", "seed": "2"}]
+    assert [chosen for _, chosen in made][:2] == [
+        {"lr": "0.1", "seed": "1"},
+        {"lr": "0.1", "seed": "2"},
+    ]
     assert len(made) == 6
     assert values == {"lr": "0.01", "seed": "2"}
     assert first.command == ["python", "train.py", "--lr=0.01", "${HOME}/2"]
@@ -40,7 +43,7 @@ def test_a_grid_gives_a_job_for_each_combination() -> None:
 def test_a_list_gives_a_job_for_each_entry() -> None:
     made = expanded(run="train ${size} ${deep}", sweep={"list": [{"size": 1, "deep": True}, {}]})
 
-    assert [one.run for one, _ in made] == ["train 1 true", "train ${size} ${deep}"]
+    assert [request.run for request, _ in made] == ["train 1 true", "train ${size} ${deep}"]
 
 
 def test_a_file_without_a_sweep_is_one_job() -> None:
@@ -50,7 +53,7 @@ def test_a_file_without_a_sweep_is_one_job() -> None:
 def test_the_jobs_of_a_sweep_are_an_app_with_a_limit() -> None:
     made = expanded(command=["true"], sweep={"grid": {"a": [1, 2]}}, max_parallel=1)
 
-    jobs = [job_of(one, tenant="t", user="", parameters=values) for one, values in made]
+    jobs = [job_of(request, tenant="t", user="", parameters=values) for request, values in made]
 
     assert {(job.app, job.max_parallel) for job in jobs} == {("tune-1", 1)}
     assert jobs[1].launch is not None
@@ -58,7 +61,7 @@ def test_the_jobs_of_a_sweep_are_an_app_with_a_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"sweep": {}}, "a grid or a list"),
         ({"sweep": {"grid": {"a": [1]}, "list": [{}]}}, "one of them"),
@@ -69,6 +72,6 @@ def test_the_jobs_of_a_sweep_are_an_app_with_a_limit() -> None:
         ({"max_parallel": 2}, "a sweep or an app"),
     ],
 )
-def test_what_is_no_sweep_is_refused(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_what_is_no_sweep_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         JobFile.model_validate(fields)

@@ -21,7 +21,7 @@ def folded(*events: tuple[float, facts.Event]) -> Timeline:
 
 
 def test_a_span_reaches_from_the_start_to_the_end_of_an_attempt() -> None:
-    found = folded(
+    timeline = folded(
         (0.0, facts.Submitted(Job(A, tenant="t"))),
         (1.0, facts.Decided(1, {A: on(0, 1)})),
         (2.0, facts.Started(A, 1)),
@@ -31,7 +31,7 @@ def test_a_span_reaches_from_the_start_to_the_end_of_an_attempt() -> None:
         (8.0, facts.Started(A, 2)),
     )
 
-    first, second = found.spans
+    first, second = timeline.spans
 
     assert (first.start, first.end, first.how) == (2.0, 6.0, "preempted")
     assert first.on == (("n", (0, 1)),)
@@ -39,7 +39,7 @@ def test_a_span_reaches_from_the_start_to_the_end_of_an_attempt() -> None:
 
 
 def test_work_since_the_last_checkpoint_is_lost_and_only_that() -> None:
-    found = folded(
+    timeline = folded(
         (1.0, facts.Decided(1, {A: on(0, 1), B: on(2)})),
         (2.0, facts.Started(A, 1)),
         (2.0, facts.Started(B, 1)),
@@ -48,13 +48,13 @@ def test_work_since_the_last_checkpoint_is_lost_and_only_that() -> None:
         (9.0, facts.Failed(B, 1, "oom", retry=True)),
     )
 
-    lost = {span.job: span.lost_gpu_s for span in found.spans}
+    lost = {span.job: span.lost_gpu_s for span in timeline.spans}
 
     assert lost == {A: 6.0, B: None}  # two GPUs for three seconds; b never wrote one
 
 
 def test_a_live_resize_ends_one_span_and_begins_another() -> None:
-    found = folded(
+    timeline = folded(
         (1.0, facts.Decided(1, {A: on(0)})),
         (2.0, facts.Started(A, 1)),
         (3.0, facts.Decided(2, {A: on(0, 1)}, live=(A,))),
@@ -62,29 +62,29 @@ def test_a_live_resize_ends_one_span_and_begins_another() -> None:
         (9.0, facts.Finished(A, 1)),
     )
 
-    assert [(span.start, span.end, span.how) for span in found.spans] == [
+    assert [(span.start, span.end, span.how) for span in timeline.spans] == [
         (2.0, 4.0, "resized"),
         (4.0, 9.0, "finished"),
     ]
-    assert found.spans[1].on == (("n", (0, 1)),)
+    assert timeline.spans[1].on == (("n", (0, 1)),)
 
 
 def test_decisions_say_what_they_changed() -> None:
-    found = folded(
+    timeline = folded(
         (1.0, facts.Decided(1, {A: on(0)})),
         (2.0, facts.Decided(2, {}, reasons={B: "waits"})),
         (3.0, facts.Decided(3, {A: on(0, 1), B: on(2)}, reasons={A: "grows"})),
     )
 
-    assert [decision.number for decision in found.decisions] == [1, 3]
-    assert [(m.before, m.after, m.why) for m in found.decisions[1].moves] == [
+    assert [decision.number for decision in timeline.decisions] == [1, 3]
+    assert [(m.before, m.after, m.why) for m in timeline.decisions[1].moves] == [
         (1.0, 2.0, "grows"),
         (0.0, 1.0, ""),
     ]
 
 
 def test_a_window_holds_what_reaches_into_it_and_news_what_changed_after() -> None:
-    found = folded(
+    timeline = folded(
         (1.0, facts.Decided(1, {A: on(0), B: on(1)})),
         (2.0, facts.Started(A, 1)),
         (3.0, facts.Started(B, 1)),
@@ -92,7 +92,7 @@ def test_a_window_holds_what_reaches_into_it_and_news_what_changed_after() -> No
         (5.0, facts.Stopped(A, 1)),
     )
 
-    assert [one.job for one in found.between(6.0, 9.0, 0)] == [B]
-    assert [one.job for one in found.between(0.0, 2.5, 0)] == [A]
-    assert [(one.job, one.how) for one in found.between(0.0, 9.0, 4)] == [(A, "cancelled")]
-    assert [one.job for one in longest(found.spans, 1, 9.0)] == [B]
+    assert [span.job for span in timeline.between(6.0, 9.0, 0)] == [B]
+    assert [span.job for span in timeline.between(0.0, 2.5, 0)] == [A]
+    assert [(span.job, span.how) for span in timeline.between(0.0, 9.0, 4)] == [(A, "cancelled")]
+    assert [span.job for span in longest(timeline.spans, 1, 9.0)] == [B]

@@ -102,10 +102,10 @@ def test_an_outcome_reads_like_the_contract() -> None:
 
 
 def test_without_timing_nothing_depends_on_the_machine() -> None:
-    one, other = outcome().as_dict(timing=False), outcome().as_dict(timing=False)
+    first, other = outcome().as_dict(timing=False), outcome().as_dict(timing=False)
 
-    assert one == other
-    assert one["wall_s"] is None
+    assert first == other
+    assert first["wall_s"] is None
 
 
 def test_a_job_that_never_ran_shows_as_null() -> None:
@@ -121,8 +121,8 @@ def test_a_job_that_never_ran_shows_as_null() -> None:
 
 
 def test_seeds_are_averaged_and_kept_beside_their_mean() -> None:
-    one = outcome()
-    result = Result("0", "two", "1x1:v100", (0, 1), {"fifo": (one, one)})
+    single = outcome()
+    result = Result("0", "two", "1x1:v100", (0, 1), {"fifo": (single, single)})
 
     shown = result["policies"]["fifo"]
 

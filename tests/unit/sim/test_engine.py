@@ -41,12 +41,12 @@ def test_the_simulated_engine_keeps_the_contract(check: Check) -> None:
 
 async def until_over(engine: SimulatedEngine, count: int) -> list[tuple[float, Event]]:
     """What is told until so many have finished, with the engine's time."""
-    told: list[tuple[float, Event]] = []
+    events: list[tuple[float, Event]] = []
     async with asyncio.timeout(30.0):
         async for event in engine.events():
-            told.append((engine._now(), event))
-            if sum(isinstance(event, Finished) for _, event in told) == count:
-                return told
+            events.append((engine._now(), event))
+            if sum(isinstance(event, Finished) for _, event in events) == count:
+                return events
     raise AssertionError
 
 
@@ -69,16 +69,16 @@ def test_neighbours_slow_each_other_as_in_a_simulation_and_only_while_they_are_t
             "1x2:a100", speed=1000.0, coupling=lambda *_: coupling, perf=Replay()
         )
         await engine.adopt(())
-        for one, gpu in ((short, 0), (long, 0), (alone, 1)):
-            await engine.start(one, shared(gpu), 1)
-        told = await until_over(engine, 3)
+        for job, gpu in ((short, 0), (long, 0), (alone, 1)):
+            await engine.start(job, shared(gpu), 1)
+        events = await until_over(engine, 3)
         await engine.close()
-        return told
+        return events
 
-    told = asyncio.run(run())
+    events = asyncio.run(run())
 
-    ended = {str(event.job): at for at, event in told if isinstance(event, Finished)}
-    paces = [e for _, e in told if isinstance(e, Reported) and e.report.pace is not None]
+    ended = {str(event.job): at for at, event in events if isinstance(event, Finished)}
+    paces = [e for _, e in events if isinstance(e, Reported) and e.report.pace is not None]
     assert 0.3 < truth < 0.95
     assert [e.report.pace for e in paces if e.job == "short"] == [pytest.approx(truth)]
     assert [e.report.pace for e in paces if e.job == "long"] == [pytest.approx(truth), 1.0]
@@ -97,14 +97,14 @@ def test_terms_that_change_change_the_speed_of_both() -> None:
             "1x2:a100", speed=1000.0, coupling=lambda *_: coupling, perf=Replay()
         )
         await engine.adopt(())
-        for one in pair:
-            await engine.start(one, shared(0), 1)
+        for job in pair:
+            await engine.start(job, shared(0), 1)
         await engine.stop(JobId("a"), 1, 10.0)
-        told = await until_over(engine, 1)
+        events = await until_over(engine, 1)
         await engine.close()
-        return told
+        return events
 
-    told = asyncio.run(run())
+    events = asyncio.run(run())
 
-    paces = [e.report.pace for _, e in told if isinstance(e, Reported) and e.job == "b"]
+    paces = [e.report.pace for _, e in events if isinstance(e, Reported) and e.job == "b"]
     assert paces == [0.5, 1.0]

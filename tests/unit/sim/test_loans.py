@@ -50,7 +50,7 @@ def drive(
 
 def test_a_rhythm_needs_least_at_first_and_most_half_a_day_later() -> None:
     needed = dict(
-        takewhile(lambda one: one[0] <= 86_400.0, Diurnal(noise=0.0).over_time(100, seed=0))
+        takewhile(lambda point: point[0] <= 86_400.0, Diurnal(noise=0.0).over_time(100, seed=0))
     )
 
     assert needed[0.0] == 30

@@ -41,11 +41,11 @@ def test_times_to_quality_come_with_the_result_and_end_before_the_job_does() -> 
 
 
 def test_worth_comes_with_the_result() -> None:
-    said = {"worth": 8.0, "haste": 1.0, "target_s": 150.0}
+    hints = {"worth": 8.0, "haste": 1.0, "target_s": 150.0}
     jobs = trace(
-        (Job(JobId("a"), demand=Demand(1), hints=said), Truth(100.0)),
-        (Job(JobId("b"), demand=Demand(1), hints={**said, "haste": 0.0}), Truth(100.0)),
-        (Job(JobId("c"), demand=Demand(1), hints=said), Truth(100.0)),
+        (Job(JobId("a"), demand=Demand(1), hints=hints), Truth(100.0)),
+        (Job(JobId("b"), demand=Demand(1), hints={**hints, "haste": 0.0}), Truth(100.0)),
+        (Job(JobId("c"), demand=Demand(1), hints=hints), Truth(100.0)),
     )
 
     metrics = weft.simulate(jobs, "fifo", "1x1:v100").outcomes["fifo"][0].metrics

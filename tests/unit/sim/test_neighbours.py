@@ -34,8 +34,8 @@ class Counting:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def speed(self, one: Resident, beside: Sequence[Resident]) -> float:
-        self.asked.append(one.job.id)
+    def speed(self, resident: Resident, beside: Sequence[Resident]) -> float:
+        self.asked.append(resident.job.id)
         return 0.5 ** len(beside)
 
 

@@ -46,32 +46,32 @@ class Script:
 def simulate(
     *steps: tuple[float, tuple[int, ...]], live: bool = True
 ) -> tuple[Physics, list[tuple[float, Event]]]:
-    cluster, told = parse_cluster("1x4:v100"), list[tuple[float, Event]]()
+    cluster, log = parse_cluster("1x4:v100"), list[tuple[float, Event]]()
     trace = Trace("one", ((Job(JobId("j"), 0.0, Demand(1, min=1, max=4)), Truth(100.0)),))
     physics = Physics(trace, Replay(RESTART))
-    policy, note = Script(*steps), lambda at, event: told.append((at, event))
+    policy, note = Script(*steps), lambda at, event: log.append((at, event))
     scheduler = Scheduler(policy, cluster, journal=note)
     Driver(scheduler, physics, cluster, live=(lambda _: COSTS) if live else None).run()
-    return physics, told
+    return physics, log
 
 
-def resizes(told: list[tuple[float, Event]]) -> list[tuple[float, float]]:
-    return [(at, event.pause_s) for at, event in told if isinstance(event, Resized)]
+def resizes(log: list[tuple[float, Event]]) -> list[tuple[float, float]]:
+    return [(at, event.pause_s) for at, event in log if isinstance(event, Resized)]
 
 
 def test_a_job_that_grows_trains_on_until_its_new_processes_are_ready() -> None:
-    physics, told = simulate((0.0, (0,)), (10.0, (0, 1)))
+    physics, log = simulate((0.0, (0,)), (10.0, (0, 1)))
 
-    assert resizes(told) == [(30.0, PAUSE + A_GB * GB)]
+    assert resizes(log) == [(30.0, PAUSE + A_GB * GB)]
     assert physics.ended_at[0] == pytest.approx(30.0 + 2.5 + 70.0 / 2)
     assert physics.starts[0] == 1
     assert physics.resized[0] == 1
 
 
 def test_a_job_that_only_gives_devices_up_pauses_at_once() -> None:
-    physics, told = simulate((0.0, (0, 1)), (10.0, (0,)))
+    physics, log = simulate((0.0, (0, 1)), (10.0, (0,)))
 
-    assert resizes(told) == [(10.0, PAUSE)]
+    assert resizes(log) == [(10.0, PAUSE)]
     assert physics.ended_at[0] == pytest.approx(10.0 + PAUSE + 80.0)
 
 
@@ -82,22 +82,22 @@ def test_both_sets_of_devices_are_paid_for_while_both_are_held() -> None:
 
 
 def test_a_change_of_mind_before_the_switch_costs_no_second_pause() -> None:
-    _, told = simulate((0.0, (0,)), (10.0, (0, 1, 2)), (20.0, (0, 1)))
+    _, log = simulate((0.0, (0,)), (10.0, (0, 1, 2)), (20.0, (0, 1)))
 
-    assert resizes(told) == [(30.0, 2.5)]  # what it needs was getting ready already
+    assert resizes(log) == [(30.0, 2.5)]  # what it needs was getting ready already
 
 
 def test_a_job_that_ends_while_others_get_ready_just_ends() -> None:
-    physics, told = simulate((0.0, (0,)), (90.0, (0, 1)))
+    physics, log = simulate((0.0, (0,)), (90.0, (0, 1)))
 
-    assert resizes(told) == []
+    assert resizes(log) == []
     assert physics.ended_at[0] == 100.0
 
 
 def test_without_the_mechanism_the_same_change_is_a_restart() -> None:
-    physics, told = simulate((0.0, (0,)), (10.0, (0, 1)), live=False)
+    physics, log = simulate((0.0, (0,)), (10.0, (0, 1)), live=False)
 
-    assert resizes(told) == []
+    assert resizes(log) == []
     assert physics.starts[0] == 2
     assert physics.ended_at[0] == pytest.approx(10.0 + RESTART + 45.0)
 

@@ -114,10 +114,10 @@ def test_the_search_never_loses_what_it_started_from(case: tuple[Matrix, int]) -
     problem, seed = case
     start = problem.held[:, None]
 
-    found = evolve(problem, start, np.random.default_rng(seed), population=20, generations=5)
+    evolved = evolve(problem, start, np.random.default_rng(seed), population=20, generations=5)
 
-    check(problem, found.states)
-    scores = found.score
+    check(problem, evolved.states)
+    scores = evolved.score
     assert (np.diff(scores) <= 0).all()
     assert problem.rows(start)[0].sum() <= scores[0] <= problem.bound + 1e-9
 
@@ -130,9 +130,9 @@ def test_the_search_finds_the_best_of_all_states(seed: int) -> None:
     sound = repair(problem, every.copy(), np.random.default_rng(0))
     best = problem.rows(sound)[0].sum(axis=0).max()
 
-    found = evolve(problem, problem.held[:, None], np.random.default_rng(seed))
+    evolved = evolve(problem, problem.held[:, None], np.random.default_rng(seed))
 
-    assert found.score[0] == pytest.approx(best)
+    assert evolved.score[0] == pytest.approx(best)
 
 
 def test_the_first_of_two_spread_jobs_keeps_a_node() -> None:
@@ -170,18 +170,18 @@ def test_the_search_ends_at_once_when_every_job_has_the_best() -> None:
     rng = np.random.default_rng(0)
     before = rng.bit_generator.state
 
-    found = evolve(problem, problem.held[:, None], rng)
+    evolved = evolve(problem, problem.held[:, None], rng)
 
-    assert found.states[:, 0].tolist() == [[8]]
+    assert evolved.states[:, 0].tolist() == [[8]]
     assert rng.bit_generator.state == before
 
 
 def test_the_same_numbers_give_the_same_states() -> None:
     problem = matrix(counts([0, 0], [0, 0], [0, 0]), counts(4, 4))
 
-    one, other = (
+    first, other = (
         evolve(problem, problem.held[:, None], np.random.default_rng(7), generations=10)
         for _ in range(2)
     )
 
-    assert (one.states == other.states).all()
+    assert (first.states == other.states).all()

@@ -20,14 +20,14 @@ def corners(matrix: Floats, limits: Floats) -> list[Floats]:
     n = matrix.shape[1]
     rows = np.vstack([matrix, -np.eye(n)])
     sides = np.concatenate([limits, np.zeros(n)])
-    found = []
+    points = []
     for chosen in combinations(range(len(rows)), n):
         tight = rows[list(chosen)]
         if abs(np.linalg.det(tight)) > 1e-9:
             x = np.linalg.solve(tight, sides[list(chosen)])
             if (rows @ x <= sides + 1e-7).all():
-                found.append(x)
-    return found
+                points.append(x)
+    return points
 
 
 numbers = st.integers(0, 9).map(float)
@@ -48,30 +48,30 @@ def test_the_optimum_is_the_best_corner(
     matrix = np.vstack([rows, np.eye(n)])
     limits = np.concatenate([np.full(len(rows), 12.0), np.full(n, 7.0)])
 
-    found = maximise(cost, Sparse.of(matrix), limits, interior=interior)
+    optimum = maximise(cost, Sparse.of(matrix), limits, interior=interior)
 
     best = max(float(cost @ x) for x in corners(matrix, limits))
-    assert found.value == pytest.approx(best, abs=1e-5)
-    assert (matrix @ found.x <= limits + 1e-5).all()
-    assert limits @ found.duals == pytest.approx(best, abs=1e-5)
+    assert optimum.value == pytest.approx(best, abs=1e-5)
+    assert (matrix @ optimum.x <= limits + 1e-5).all()
+    assert limits @ optimum.duals == pytest.approx(best, abs=1e-5)
 
 
 def test_duals_are_the_worth_of_one_unit_more() -> None:
     matrix, limits = Sparse.of(np.array([[1.0, 1.0], [0.0, 1.0]])), np.array([3.0, 2.0])
 
-    found = maximise(np.array([1.0, 2.0]), matrix, limits)
+    optimum = maximise(np.array([1.0, 2.0]), matrix, limits)
 
-    assert found.x.tolist() == [1.0, 2.0]
-    assert found.duals.tolist() == [1.0, 1.0]
+    assert optimum.x.tolist() == [1.0, 2.0]
+    assert optimum.duals.tolist() == [1.0, 1.0]
 
 
 def test_bounds_are_kept() -> None:
     matrix, limits = Sparse.of(np.array([[1.0, 1.0]])), np.array([10.0])
     low, high = np.array([2.0, 0.0]), np.array([np.inf, 3.0])
 
-    found = maximise(np.array([-1.0, 1.0]), matrix, limits, low=low, high=high)
+    optimum = maximise(np.array([-1.0, 1.0]), matrix, limits, low=low, high=high)
 
-    assert found.x.tolist() == [2.0, 3.0]
+    assert optimum.x.tolist() == [2.0, 3.0]
 
 
 def test_entries_at_one_place_add_up() -> None:
@@ -81,9 +81,9 @@ def test_entries_at_one_place_add_up() -> None:
 
 
 def test_matrices_are_put_together() -> None:
-    one, other = Sparse.of(np.array([[1.0, 2.0]])), Sparse.of(np.array([[0.0, 3.0]]))
+    first, other = Sparse.of(np.array([[1.0, 2.0]])), Sparse.of(np.array([[0.0, 3.0]]))
 
-    whole = one.above(other.scaled(np.array([-1.0]))).beside(np.array([0.0, 5.0]))
+    whole = first.above(other.scaled(np.array([-1.0]))).beside(np.array([0.0, 5.0]))
 
     starts, rows, values = whole.by_column()
     assert whole.shape == (2, 3)
@@ -122,8 +122,8 @@ def test_the_solver_is_loaded_only_by_those_who_need_it() -> None:
 def test_the_middle_of_answers_that_are_worth_the_same_touches_no_limit() -> None:
     """Two that share one unit, each with a least part: nothing is gained, everything is free."""
     matrix = np.array([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
-    found = maximise(np.zeros(2), Sparse.of(matrix), np.array([1.0, -0.1, -0.2]), interior=True)
+    optimum = maximise(np.zeros(2), Sparse.of(matrix), np.array([1.0, -0.1, -0.2]), interior=True)
 
-    assert found.x[0] > 0.15
-    assert found.x[1] > 0.25
-    assert found.x.sum() < 0.95
+    assert optimum.x[0] > 0.15
+    assert optimum.x[1] > 0.25
+    assert optimum.x.sum() < 0.95

@@ -21,12 +21,12 @@ def brute(counts: list[int], weight: Floats) -> float:
         if first is None:
             return 0.0
         rest = [n - (a == first) for a, n in enumerate(left)]
-        found = best(tuple(rest))
+        matched = best(tuple(rest))
         for b, n in enumerate(rest):
             if n and weight[first, b] > 0.0:
                 without = tuple(m - (a == b) for a, m in enumerate(rest))
-                found = max(found, float(weight[first, b]) + best(without))
-        return found
+                matched = max(matched, float(weight[first, b]) + best(without))
+        return matched
 
     return best(tuple(counts))
 

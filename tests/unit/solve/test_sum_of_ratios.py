@@ -122,12 +122,12 @@ def test_a_smaller_cap_never_makes_a_job_faster() -> None:
 
 
 def test_a_job_that_fits_nowhere_takes_for_ever() -> None:
-    one = np.ones((1, 1))
+    ones = np.ones((1, 1))
     problem = Inner(
         np.array([[0.0, 1.0, 1.0, 0.0]]),
-        one,
-        one,
-        one * 1.5,
+        ones,
+        ones,
+        ones * 1.5,
         np.ones(1),
         np.full(1, 4.0),
         np.full(1, 4.0),

@@ -129,11 +129,11 @@ def test_events_of_a_job_are_found_by_an_index(tmp_path: Path) -> None:
     store.append([(200.0 + i, Decided(i, {job: None})) for i, job in enumerate(jobs)])
     store.append([(500.0 + i, Started(job, 1)) for i, job in enumerate(jobs)])
 
-    found = store.about_job(jobs[77], 10)
+    events = store.about_job(jobs[77], 10)
     plan = store._db.execute(f"EXPLAIN QUERY PLAN {IN_SQLITE.of_job}", ("j77", 10)).fetchall()
     store.close()
 
-    assert [type(event).__name__ for _, _, event in found] == ["Submitted", "Decided", "Started"]
+    assert [type(event).__name__ for _, _, event in events] == ["Submitted", "Decided", "Started"]
     assert "USING INDEX events_of_job" in str(plan)
 
 

@@ -234,11 +234,11 @@ def test_an_unknown_gavel_job_type_is_named(tmp_path: Path) -> None:
 
 @of("itp-csv")
 def test_itp_clusters_become_tenants_and_can_be_chosen(file: Path) -> None:
-    both, one = load(file), load(file, Options(cluster="cluster10"))
+    both, chosen = load(file), load(file, Options(cluster="cluster10"))
 
     assert [job.tenant for job, _ in both] == ["cluster01", "cluster10"]
-    assert [job.id for job, _ in one] == ["b"]
-    assert one.report.dropped == {"cluster": 1}
+    assert [job.id for job, _ in chosen] == ["b"]
+    assert chosen.report.dropped == {"cluster": 1}
 
 
 @of("muri-csv")

@@ -21,15 +21,15 @@ def test_philly_net_talks_as_pai_does() -> None:
     talking = [job.traffic for job in jobs if job.traffic is not None]
 
     assert all((job.traffic is None) == (job.demand.gpus == 1) for job in jobs)
-    servers = np.mean([one.architecture is Architecture.SERVERS for one in talking])
+    servers = np.mean([traffic.architecture is Architecture.SERVERS for traffic in talking])
     assert servers == pytest.approx(29 / 41, abs=0.05)
-    assert np.mean([one.share for one in talking]) == pytest.approx(0.62, abs=0.03)
-    served = [one for one in talking if one.architecture is Architecture.SERVERS]
-    weights = [one.gbit / 8.0 for one in served]
+    assert np.mean([traffic.share for traffic in talking]) == pytest.approx(0.62, abs=0.03)
+    served = [traffic for traffic in talking if traffic.architecture is Architecture.SERVERS]
+    weights = [traffic.gbit / 8.0 for traffic in served]
     assert np.mean(np.array(weights) < 10.0) == pytest.approx(0.9, abs=0.04)
     assert max(weights) <= 300.0
     # From 25 to 100 Gbit/s the paper counts 1.7 times on average; the shares alone allow more.
-    faster = [one.seconds_at(25 / 8) / one.seconds_at(100 / 8) for one in served]
+    faster = [traffic.seconds_at(25 / 8) / traffic.seconds_at(100 / 8) for traffic in served]
     assert np.mean(faster) == pytest.approx(2.0, abs=0.1)
 
 
@@ -84,7 +84,7 @@ def test_a_line_by_hand_says_how_a_job_talks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cells", "told"),
+    ("cells", "message"),
     [
         ("a,0,4,60,0.5,1.4,8,ring,", "share=1.4"),
         ("a,0,4,60,0.5,0.4,8,rings,", "'rings'"),
@@ -93,11 +93,11 @@ def test_a_line_by_hand_says_how_a_job_talks(tmp_path: Path) -> None:
         ("a,0,4,60,0.5,0.4,8,ring,0.4/0.2/10", "inside the iteration"),
     ],
 )
-def test_a_line_that_cannot_be_is_named(tmp_path: Path, cells: str, told: str) -> None:
+def test_a_line_that_cannot_be_is_named(tmp_path: Path, cells: str, message: str) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text(line(cells))
 
-    with pytest.raises(TraceError, match=told) as caught:
+    with pytest.raises(TraceError, match=message) as caught:
         load(path)
     assert "line 2" in str(caught.value)
 

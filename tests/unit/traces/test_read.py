@@ -95,7 +95,7 @@ def test_a_file_without_a_cluster_gets_one_of_its_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "the file is empty"),
         (b"\n\n", "the file is empty"),
@@ -110,14 +110,14 @@ def test_a_file_without_a_cluster_gets_one_of_its_size(tmp_path: Path) -> None:
         (gzip.compress(TEXT.encode(), mtime=0)[:30] + b"\x00" * 40, "damaged archive"),
     ],
 )
-def test_a_broken_file_is_answered(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_broken_file_is_answered(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "broken"
     path.write_bytes(content)
 
     with pytest.raises(TraceError) as error:
         load(path)
 
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert str(path) in error.value.what or "broken" in error.value.what
     assert error.value.hint
     assert "\n" not in error.value.what + error.value.hint

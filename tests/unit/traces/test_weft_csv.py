@@ -86,7 +86,7 @@ def test_sets_in_one_file_can_be_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ("a,,,0,1,,9", "line 2, column 'state': found '7 columns', expected 8"),
         ("a,,,x,1,,9,", "line 2, column 'submit_s': found 'x', expected a number"),
@@ -94,13 +94,13 @@ def test_sets_in_one_file_can_be_chosen(tmp_path: Path) -> None:
         ("a,,,0,1,,inf,", "line 2, column 'duration_s': found 'inf', expected a finite number"),
     ],
 )
-def test_a_broken_cell_is_named(tmp_path: Path, row: str, said: str) -> None:
+def test_a_broken_cell_is_named(tmp_path: Path, row: str, message: str) -> None:
     path = file(tmp_path, HEADER + row + "\n")
 
     with pytest.raises(TraceError) as error:
         load(path)
 
-    assert said in error.value.what
+    assert message in error.value.what
     assert error.value.hint
     assert "\n" not in error.value.what + error.value.hint
 

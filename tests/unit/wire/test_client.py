@@ -58,7 +58,7 @@ def test_it_says_hello_and_hears_the_agent(path: str) -> None:
     with listening(path) as door:
         client = Client(path, HELLO)
         line, _ = door.accept()
-        said = heard(line, 1)
+        messages = heard(line, 1)
         for message in orders:
             line.sendall(FROM_AGENT.encode(message))
         answers = list[FromAgent]()
@@ -67,7 +67,7 @@ def test_it_says_hello_and_hears_the_agent(path: str) -> None:
         client.close()
         line.close()
 
-    assert said == [HELLO]
+    assert messages == [HELLO]
     assert answers == orders
 
 
@@ -97,11 +97,11 @@ def test_a_full_outbox_forgets_its_oldest_report_and_never_blocks(
     client.send(Leaving("stopped"))
     with listening(path) as door:
         line, _ = door.accept()
-        said = heard(line, 5)
+        messages = heard(line, 5)
         line.close()
 
     assert client.dropped == 998
-    assert said == [
+    assert messages == [
         HELLO, Saved(1, 0, "/c/1"), Report({"n": 998.0}), Report({"n": 999.0}), Leaving("stopped"),
     ]  # fmt: skip
 
@@ -112,7 +112,7 @@ def test_closing_sends_what_is_left_or_gives_up_in_time(path: str) -> None:
         line, _ = door.accept()
         client.send(Leaving("done"))
         all_out = client.close(2.0)
-        said = heard(line, 2)
+        messages = heard(line, 2)
         line.close()
     Path(path).unlink()
     alone = Client(path, HELLO)
@@ -120,7 +120,7 @@ def test_closing_sends_what_is_left_or_gives_up_in_time(path: str) -> None:
     lost = not alone.close(0.1)
 
     assert all_out
-    assert said == [HELLO, Leaving("done")]
+    assert messages == [HELLO, Leaving("done")]
     assert lost
 
 
@@ -131,8 +131,8 @@ def test_an_agent_that_speaks_nonsense_is_hung_up_on_and_called_again(
         line, _ = door.accept()
         line.sendall(b"nonsense\n")
         again, _ = door.accept()
-        said = heard(again, 1)
+        messages = heard(again, 1)
         line.close()
         again.close()
 
-    assert said == [HELLO]
+    assert messages == [HELLO]

@@ -13,7 +13,7 @@ from weft.wire.errors import WireError
 from weft.wire.lines import LONGEST
 
 numbers = st.floats(allow_nan=False)
-told: st.SearchStrategy[wire.FromRank] = st.one_of(
+any_message: st.SearchStrategy[wire.FromRank] = st.one_of(
     st.builds(wire.Hello, st.text(), st.integers(), st.integers(0, 99), st.integers(1, 1 << 22)),
     st.builds(wire.Report, st.dictionaries(st.text(), numbers)),
     st.builds(wire.Saved, st.integers(), st.integers(), st.text()),
@@ -22,7 +22,7 @@ told: st.SearchStrategy[wire.FromRank] = st.one_of(
 )
 
 
-@given(told)
+@given(any_message)
 def test_a_message_comes_back_as_it_was_sent(message: wire.FromRank) -> None:
     line = wire.FROM_RANK.encode(message)
 
@@ -35,7 +35,7 @@ def test_an_agents_message_comes_back_as_it_was_sent(message: wire.FromAgent) ->
     assert wire.FROM_AGENT.decode(wire.FROM_AGENT.encode(message)) == message
 
 
-@given(st.lists(told, max_size=8), st.data())
+@given(st.lists(any_message, max_size=8), st.data())
 def test_messages_survive_any_cutting_of_the_stream(
     messages: Sequence[wire.FromRank], data: st.DataObject
 ) -> None:

@@ -99,7 +99,7 @@ def resized(job: Job, gpus: int) -> Job:
 
 
 def more_nodes(text: str, beside: Cluster) -> list[Node]:
-    """Machines as a cluster is written, with names that nobody has."""
+    """Machines as a cluster is written, with unused names."""
     taken, nodes = {node.id for node in beside.nodes}, []
     for number, node in enumerate(parse_cluster(text).nodes):
         name = node.id if node.id not in taken else NodeId(f"more-{number}")

@@ -21,7 +21,7 @@ def describe_length(
 ) -> str:
     """Such as "about 40 min (10 min to 3 h), from your last 6 runs of train.py with 4 GPUs".
 
-    With how often such ranges were right, once enough were scored; empty where nobody knows.
+    With how often such ranges were right, once enough were scored; empty where unknown.
     `device` is what devices are called: CPU slots where there are no GPUs.
     """
     if predictor is None:

@@ -160,7 +160,7 @@ def plan(present: Present, job: Job, purse: Purse = BOUNDLESS) -> Trial:
 
 
 def in_front(present: Present, row: int, purse: Purse = BOUNDLESS) -> list[Front]:
-    """Who a job waits for: waiting jobs that the policy starts before it, then who runs.
+    """The jobs that a job waits for: those that the policy starts before it, then running ones.
 
     The order is the policy's own, found by asking it again and again on an empty cluster: who
     it starts first there is in front. Those it never starts count by submission.
@@ -342,7 +342,7 @@ def _holding(present: Present, row: int, on: Allocation) -> Why:
 
 
 def _name_neighbours(job: Job, beside: Sequence[Job]) -> str:
-    """Who shares its devices: its own tenant's jobs by name, how many of others."""
+    """The jobs that share its devices: its own tenant's by name, others by number."""
     names = [other.id for other in beside if other.tenant == job.tenant]
     others = len(beside) - len(names)
     if others:
@@ -377,7 +377,7 @@ def _blocks(present: Present, idle: Mapping[str, int]) -> dict[str, int]:
 
 
 def _find_moved(present: Present, decided: Plan) -> tuple[tuple[Job, str], ...]:
-    """Jobs that a plan moves so that somebody can start, with the price."""
+    """Jobs that a plan moves so that a job can start, with the price."""
     table = present.table
     return tuple(
         (table.jobs[table.row(job)], decided.reasons[job])

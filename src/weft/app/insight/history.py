@@ -31,7 +31,7 @@ from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.runtime.records.ledger import Ledger
 
 MOST_EVENTS = 200_000
-CHUNK = 1_000  # events: who appends waits for no more than these are read
+CHUNK = 1_000  # events: appending waits for no more than these are read
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ def read_speeds(store: Store) -> Speeds:
 
 @dataclass(slots=True)
 class History:
-    """A log as far as it was read: records of jobs, speeds, who decided, and when it ends."""
+    """A log as far as it was read: records of jobs, speeds, policies, and its end."""
 
     ledger: Ledger = field(default_factory=Ledger)
     speeds: Speeds = field(default_factory=Speeds)

@@ -77,7 +77,7 @@ class Outlook:
 
 @frozen
 class Ahead:
-    """What comes: when jobs start and end, and who holds which GPU when in one simulation.
+    """What comes: when jobs start and end, and which job holds which GPU when in one simulation.
 
     `never` says why jobs never start.
     """
@@ -150,7 +150,7 @@ class Present:
         return replace(self, table=table)
 
     def free(self) -> Capacity:
-        """What nobody has been promised."""
+        """Capacity that is not promised to a job."""
         free = Capacity(self.cluster)
         for on in self.table.allocations:
             if on is not None:
@@ -173,11 +173,11 @@ class Present:
         return self.policy.decide(view)
 
     def starts(self, job: Job) -> bool:
-        """Whether the job, changed or new, would start at once and displace nobody firm."""
+        """Whether the job, changed or new, would start at once and preempt no protected job."""
         return self.with_job(job).decide().changes.get(job.id) is not None
 
     def without_behind(self, job: JobId, ahead: Collection[JobId]) -> Present:
-        """The same without waiting jobs that are behind `job`: those `ahead` and who runs stay."""
+        """The same without waiting jobs behind `job`: those `ahead` and running ones stay."""
         stay = {job, *ahead}
         keep = np.array(
             [
@@ -250,7 +250,7 @@ class Present:
         purse: Purse = BOUNDLESS,
         decisions: int | None = None,
     ) -> Ahead:
-        """The same with who holds which GPU when, in the first of the simulations.
+        """The same with the job that holds each GPU at each time, in the first of the simulations.
 
         `decisions` bounds each of them; by default fewer where there are many jobs. The first may
         take half of `purse` and ends early then; of the others only those count that it pays for.

@@ -42,7 +42,7 @@ SAFE = 0.5  # of what is left: what a job takes grows with the number of jobs
 MOST_JOBS = 20_000
 HOUR = 3600.0
 SHORTEST_S = 1.0
-UNTOLD = "fifo"  # who is taken to have decided where a file does not say
+UNTOLD = "fifo"  # the policy assumed where a file does not name one
 
 
 class TooDear(Exception):  # noqa: N818 - no error of anybody's
@@ -51,7 +51,7 @@ class TooDear(Exception):  # noqa: N818 - no error of anybody's
 
 @frozen
 class Variant:
-    """One way to replay the past: who decides, on what machines, and what is changed of jobs."""
+    """One way to replay the past: the policy, the machines, and what is changed of jobs."""
 
     policy: Described
     cluster: Cluster

@@ -28,7 +28,7 @@ from weft.core.stops import PROBE
 from weft.frozen import frozen
 
 READY_STEPS = 8  # the first of a script pay for allocations and compilations
-TAKE_UP_S = 0.5  # until everybody who goes on is at full speed
+TAKE_UP_S = 0.5  # until all that go on are at full speed
 START_S = 300.0
 PATIENCE = 20.0  # times the seconds of a measurement, for scripts with very long steps
 GRACE_S = 5.0
@@ -120,7 +120,7 @@ class _Crew:
         self._events: AsyncIterator[Event] | None = None
 
     async def measured(self, pairs: Collection[tuple[int, int]]) -> PairTable:
-        """Start everybody, measure, and see everybody gone."""
+        """Start all jobs, measure, and see them all gone."""
         began = time.monotonic()
         engine = self._engine
         node, on = await room(engine, self._wanted)
@@ -153,7 +153,7 @@ class _Crew:
         )
 
     async def _start(self, on: Allocation) -> None:
-        """Everybody up to where it has trained a few steps, and still."""
+        """Run each job until it has trained a few steps, and freeze it."""
         for at, script in enumerate(self._scripts):
             env = dict(self._wanted.env or {})
             launch = Launch(
@@ -201,7 +201,7 @@ class _Crew:
         return {at: (_rate(reports), reports[-1][1]) for at, reports in seen.items()}
 
     async def _report(self, until: float, of: Collection[int]) -> tuple[int, Report]:
-        """The next report of anybody; raises if one of those waited for ends or none comes."""
+        """The next report of any job; raises if one of those waited for ends or none comes."""
         assert self._events is not None
         while True:
             try:
@@ -229,7 +229,7 @@ class _Crew:
         )
 
     async def _end(self) -> None:
-        """Stop everybody and wait until they are gone."""
+        """Stop all jobs and wait until they are gone."""
         for at in self._running:
             await self._engine.stop(_job(at), 1, 0.0)  # which wakes it
         until = time.monotonic() + GRACE_S

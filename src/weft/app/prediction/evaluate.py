@@ -155,7 +155,7 @@ def _learnt(
 
 
 def learn_trace(predictor: Predictor, jobs: Sequence[tuple[Job, Truth]], until: float) -> None:
-    """The last ends of a trace that came by a moment, in order, as if nobody had waited."""
+    """The last ends of a trace that came by a moment, in order, as if no job had waited."""
     ends = sorted((job.submitted + truth.length, i) for i, (job, truth) in enumerate(jobs))
     for at, i in [end for end in ends if end[0] <= until][-MOST_LEARNT:]:
         predictor.learn(ended_as(*jobs[i], at))

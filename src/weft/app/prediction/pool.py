@@ -1,7 +1,7 @@
-"""The trace on one pool of like nodes, shortest predicted service first, nobody stopped.
+"""The trace on one pool of like nodes, shortest predicted service first, without preemption.
 
-The plainest setting in which predictions decide who waits: a job's key is its predicted length
-times its GPUs, made again every ten minutes; the first that does not fit holds up the rest.
+The plainest setting in which predictions decide which jobs wait: a job's key is its predicted
+length times its GPUs, made again every ten minutes; the first that does not fit holds up the rest.
 Predictors learn from the ends of this replay, so nothing is known before it happened here.
 """
 
@@ -81,7 +81,7 @@ def replay(
 
 
 class Queue:
-    """Who waits, by key; keys are made at submission, and again every ten minutes."""
+    """Waiting jobs, by key; keys are made at submission, and again every ten minutes."""
 
     def __init__(self, predictor: Predictor, keys: Keys | None) -> None:
         self._keys = keys or (lambda rows, now: predictor.remaining(rows, now) * rows.need)
@@ -115,7 +115,7 @@ class Queue:
         return made
 
     def first(self) -> int | None:
-        """Who is to start next; None where nobody waits."""
+        """The job to start next; None where none waits."""
         return self._order[0][1] if self._order else None
 
     def remove_first(self) -> None:
@@ -129,7 +129,7 @@ def _who(job: Job) -> tuple[object, ...]:
 
 
 class _Running:
-    """Who runs until when, and where."""
+    """Which jobs run until when, and where."""
 
     def __init__(self) -> None:
         self.ends: list[tuple[float, int]] = []

@@ -2,9 +2,9 @@
 
 A fold over events: a node is suspect once so many different jobs in a row died on it within
 seconds of their start, jobs that are not known to fail elsewhere as well and that are of
-different people: nobody's own jobs, whatever is wrong with them, set a machine aside. People whose
-jobs failed so on several machines are no witnesses before one of theirs has run well, so that two
-who submit what cannot run put one machine at most out of use.
+different people: no one person's jobs, whatever is wrong with them, set a machine aside. People
+whose jobs failed so on several machines are no witnesses before one of theirs has run well, so that
+two users whose jobs cannot run put one machine at most out of use.
 """
 
 from __future__ import annotations

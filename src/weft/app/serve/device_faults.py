@@ -47,7 +47,7 @@ class DeviceFaults(_Windows):
         self._faults: dict[str, str] = {str(name): str(why) for name, why in (stored or {}).items()}
 
     async def look(self) -> None:
-        """Set aside what has a fault that nobody saw yet; use again what has none after all."""
+        """Set aside what has a new fault; use again what has none after all."""
         quotas, faults = self._quotas(), dict(self._faults)
         for node, devices in self._engine.health.devices.items():
             for device in devices:
@@ -99,11 +99,11 @@ class DeviceFaults(_Windows):
         return [seen[gpu] for gpu in sorted(seen)]
 
 
-TAKEN, CLOSED = "taken:", "closed:"  # names of windows that no person wrote
+TAKEN, CLOSED, POOL = "taken:", "closed:", "pool:"  # names of windows that no person wrote
 
 
 class TakenDevices(_Windows):
-    """Keeps windows in step with what an engine sees of others: their jobs, their reservations.
+    """Keeps windows in step with what an engine sees of others: jobs, reservations, tenants' pools.
 
     After `close` windows stay as they are until the next start.
     """
@@ -116,11 +116,12 @@ class TakenDevices(_Windows):
         health = self._engine.health
         wanted = {f"{TAKEN}{node}": text for node, text in health.taken.items()}
         wanted |= {f"{CLOSED}{name}": text for name, text in health.closings.items()}
-        ours = (TAKEN, CLOSED)
+        wanted |= {f"{POOL}{tenant}": text for tenant, text in health.pools.items()}
+        ours = (TAKEN, CLOSED, POOL)
         present = {name: text for name, text in quotas.windows.items() if name.startswith(ours)}
         if wanted == present:
             return
-        log.info("others hold or reserve: %s", ", ".join(wanted.values()) or "nothing")
+        log.info("kept for others or by them: %s", ", ".join(wanted.values()) or "nothing")
         quotas = quotas.without_windows(*present)
         for name, text in wanted.items():
             quotas = quotas.with_window(name, text)

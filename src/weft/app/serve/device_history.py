@@ -59,9 +59,12 @@ class DeviceHistory(Repeated):
         """Note everything that is counted now."""
         if self._folder is not None:
             devices = self._engine.health.devices
-            told = {node: [one for one in seen if one.counters] for node, seen in devices.items()}
-            if any(told.values()):
-                await asyncio.to_thread(self._write, self._folder, told, self._now())
+            counted = {
+                node: [device for device in seen if device.counters]
+                for node, seen in devices.items()
+            }
+            if any(counted.values()):
+                await asyncio.to_thread(self._write, self._folder, counted, self._now())
 
     def read(self, node: NodeId, since: float) -> NodeHistory:
         """Of one node, thinned to what can be drawn."""
@@ -76,9 +79,11 @@ class DeviceHistory(Repeated):
         ]
         return _as_history(_with_gaps(list(_thin(rows)), len(rows)))
 
-    def _write(self, folder: Path, told: Mapping[NodeId, list[DeviceHealth]], at: float) -> None:
+    def _write(
+        self, folder: Path, devices_by_node: Mapping[NodeId, list[DeviceHealth]], at: float
+    ) -> None:
         folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
-        for node, devices in told.items():
+        for node, devices in devices_by_node.items():
             if devices:
                 path = _file_of(folder, node)
                 first = next(_read_rows(path), None)
@@ -150,7 +155,7 @@ def _joined(many: Sequence[Sequence[float | None]]) -> list[float | None]:
 
 
 def _with_gaps(rows: Sequence[Row], looks: int) -> Iterator[Row]:
-    """An empty row where nobody looked for long, so that no line is drawn across."""
+    """An empty row where there was no reading for long, so that no line is drawn across."""
     longest = GAP_S * max(1, looks // max(len(rows), 1))
     following = [*rows[1:], None][: len(rows)]
     for row, after in zip(rows, following, strict=True):

@@ -26,7 +26,7 @@ from weft.stack.windows import Window, kept_away, read_window
 log = logging.getLogger(__name__)
 
 AT_ONCE = 1_000  # jobs looked at before others are let in
-AGAIN_S, LATE_S = 30.0, 60.0  # until somebody decides again, and until it is counted
+AGAIN_S, LATE_S = 30.0, 60.0  # until a policy decides again, and until it is counted
 # What can be checked; other reasons are the policy's own.
 CHECKED = (
     *(Blocker.GPUS, Blocker.NODES, Blocker.AWAY, Blocker.RESERVED, Blocker.QUOTA),
@@ -38,7 +38,7 @@ CHECKED = (
 class IdleBeside(Repeated):
     """Since when jobs of a driver have waited beside what they could use.
 
-    `counts` are those beyond a minute, by their reason; `looks` how often somebody was asked
+    `counts` are those beyond a minute, by their reason; `looks` how often a policy was asked
     to decide again.
     """
 
@@ -53,7 +53,7 @@ class IdleBeside(Repeated):
     _asked: set[JobId] = field(default_factory=set)
 
     async def look(self) -> bool:
-        """Count who waits beside idle devices, and have somebody decide again where it may help."""
+        """Count jobs that wait beside idle devices, and decide again where it may help."""
         again = await self.count()
         if again:
             self.driver.scheduler.put_off(self.driver.now)
@@ -61,7 +61,7 @@ class IdleBeside(Repeated):
         return again
 
     async def count(self) -> bool:
-        """Count who waits beside idle devices; whether to decide again for somebody."""
+        """Count jobs that wait beside idle devices; whether to decide again for one."""
         driver, beside = self.driver, dict[JobId, Blocker]()
         jobs = [*driver.scheduler.state.table.jobs]
         for start in range(0, len(jobs), AT_ONCE):

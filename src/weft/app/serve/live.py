@@ -76,15 +76,16 @@ class Settings:
 
     `engine` and `policy` are names with parameters. `state` is the folder of everything that
     survives; None keeps nothing, for tests. The log is in `database`, the address of a PostgreSQL
-    database, if one is named. `policy` None goes on with what decided last; where
-    nobody has decided yet, with `default`, if the engine can do all that it asks for. A policy
-    or a quota that was changed live lasts until `policy` or `lending` says something new.
+    database, if one is named. `policy` None goes on with what decided last; where no policy has
+    decided yet, with `default`, if the engine can do all that it asks for: `fifo`, which every
+    engine can, and `weft` under `weft serve`. A policy or a quota that was changed live lasts
+    until `policy` or `lending` says something new.
     `slots` is for the local engine: CPU slots where there are no GPUs, 0 for one a core. `pairs`
     is a file of speeds of jobs beside each other, as `weft profile` writes it. `pass_env` names
     variables of the service's environment that jobs get beside the usual ones. `users` is a file
     or table that says which users of this machine tenants' jobs run as. `tls_cert` and
     `tls_key` are PEM files; with them the service speaks HTTPS. `smtp` is the address of a
-    mail server and `mail_from` that of who sends. With `end_unknown` running jobs that the log
+    mail server and `mail_from` the sender's. With `end_unknown` running jobs that the log
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
     how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
     those on disk. `slowdown` is promised to jobs that ask for none while they run, None promises
@@ -320,7 +321,7 @@ class Live:
                     await self._set_aside(node)
 
     def _allow(self, job: Job, device: Device, beside: Job) -> bool:
-        """Whether rules let a job have a device in the place of who runs there."""
+        """Whether rules let a job have a device in the place of the job that runs there."""
         return self.quotas.allow(job, device, beside, self.driver.scheduler.state, self.driver.now)
 
     def _owner_of(self, job: JobId) -> str:
@@ -329,7 +330,7 @@ class Live:
         return "" if record is None else f"{record.job.tenant}/{record.job.user}"
 
     def _can_spare(self, node: NodeId) -> bool:
-        """Whether another machine is up: without any, nobody could tell whose fault it is."""
+        """Whether another machine is up: without one, the cause could be anywhere."""
         gone = {name.removeprefix(ASIDE) for name in self.quotas.windows}
         up = {other.id for other, word in self.driver.nodes() if word == "up"}
         return node not in gone and bool(up - gone - {node})
@@ -343,7 +344,7 @@ class Live:
 def _first_policy(described: Described | tuple[Described, ...], engine: Engine) -> PartSpec | None:
     """What is decided by before anybody says; None where the engine cannot do that.
 
-    Sharing needs an engine that sees the memory of devices, and can freeze who is on them.
+    Sharing needs an engine that sees the memory of devices, and can freeze the jobs on them.
     """
     supports = engine.supports
     if Sees.DEVICE not in engine.sees or Rung.FREEZE not in engine.stops:

@@ -1,4 +1,4 @@
-"""Fits the predictor's model beside the service, in a process that nobody waits for."""
+"""Fits the predictor's model beside the service, in a process that nothing waits for."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Quotas:
     def allow(
         self, job: Job, device: tuple[NodeId, int], beside: Job, state: State, now: float
     ) -> bool:
-        """Whether a job of one GPU could have this one in the place of who is there."""
+        """Whether a job of one GPU could have this one in the place of the job that is there."""
         node, gpu = device
         for name, text in self.windows.items():
             window = read_window(name, text)

@@ -93,7 +93,7 @@ class SleepNodes(Repeated):
         self.sleeper = NodeSleeper(rule, self.settings.boot_s)
 
     def open(self) -> None:
-        """Take up who sleeps, and begin."""
+        """Restore the list of sleeping nodes, and begin."""
         words = dict(self.driver.nodes())
         drained = {node.id: node for node, word in words.items() if word == "drained"}
         for name in self._read():
@@ -159,9 +159,9 @@ class SleepNodes(Repeated):
             log.warning("node=%s %r took longer than %g s", node.id, command, LIMIT_S)
             return
         if child.returncode:
-            words_said = output.decode(errors="replace").strip()[-500:]
+            output_text = output.decode(errors="replace").strip()[-500:]
             log.warning(
-                "node=%s %r exited with %s: %s", node.id, command, child.returncode, words_said
+                "node=%s %r exited with %s: %s", node.id, command, child.returncode, output_text
             )
 
     def _read(self) -> list[str]:

@@ -38,7 +38,7 @@ LINE = "standby.lock"
 
 
 def describe_process() -> str:
-    """What a standby needs to end this process, and nobody else."""
+    """What a standby needs to end this process, and no other process."""
     me = {"host": socket.gethostname(), "pid": os.getpid(), "began": start_time(os.getpid())}
     return json.dumps({**me, "space": _pid_space()})
 
@@ -49,11 +49,11 @@ class Place(Protocol):
     name: str
 
     def is_first(self) -> bool:
-        """Whether nobody waits before us."""
+        """Whether no other standby waits before us."""
         ...
 
     def is_free(self) -> bool:
-        """Whether nobody leads."""
+        """Whether no service leads."""
         ...
 
     def read(self) -> Lease:
@@ -78,7 +78,7 @@ class FilePlace:
         self._line = os.open(state / LINE, os.O_RDWR | os.O_CREAT, 0o600)
 
     def is_first(self) -> bool:
-        """Whether the lock of who waits can be had, which is then ours."""
+        """Whether the standby's lock can be had, which is then ours."""
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(self._line, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
@@ -134,7 +134,7 @@ class Standby:
         self._seen, self._since = Lease(), time.monotonic()
 
     def wait(self) -> None:
-        """Until nobody leads."""
+        """Wait until no service leads."""
         while not self._place.is_first():
             self._pause()
         while not self._place.is_free():

@@ -57,10 +57,10 @@ class World:
     `interruption` is what every decision costs every running job, where that is counted;
     `training` what is learnt of workers, servers and losses, None where no job has any; `joined`
     what links do, None where the cluster or the jobs say nothing of any; `bus` what was measured
-    of jobs on one socket; `able` who could change its devices as it trains; `assumed_s` what starts
-    are taken to cost before any was seen; `pooled` what all jobs of a model tell together, None
-    where the policy does not ask; `plans` what is known of execution plans, None where no job has
-    any.
+    of jobs on one socket; `able` the jobs that can change devices as they train; `assumed_s` what
+    starts are taken to cost before any was seen; `pooled` what all jobs of a model tell together,
+    None where the policy does not ask; `plans` what is known of execution plans, None where no job
+    has any.
     """
 
     trace: Trace
@@ -174,7 +174,7 @@ def _bus(setup: Setup) -> MeasuredBus | None:
 def _known(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:
     """Measured tables if some were named; else shipped parameters for what they cover.
 
-    A trace of models that nobody measured is taken at its recorded durations.
+    A trace of models without measurements is taken at its recorded durations.
     """
     if trace.detail:
         truth: PerfModel = Layered(Replay(setup.restart_cost))

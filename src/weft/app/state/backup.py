@@ -108,7 +108,7 @@ def read_backup(source: Path) -> Backup:
 
 
 def _copy_log(source: Path, target: Path) -> int:
-    """An online copy: who appends meanwhile is not held up, and what is copied is one moment."""
+    """An online copy: appending is not held up, and the copy is of one moment."""
     os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
     reading = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
     with closing(reading), closing(sqlite3.connect(target)) as copy:

@@ -39,7 +39,7 @@ ANSWERS = {
 
 
 class Unreachable(InvalidConfig):
-    """Nobody answers where the service should be; `nobody` says that none listens there."""
+    """The service does not answer; `nobody` says that nothing listens at its address."""
 
     nobody = False
 
@@ -55,7 +55,7 @@ class Refused(InvalidConfig):
         super().__init__(what, hint=hint)
         self.status = status
         self.field = field
-        self.retry_s = 0.0  # when to ask again; 0 where nobody said
+        self.retry_s = 0.0  # when to ask again; 0 where not stated
 
 
 class Client:
@@ -193,7 +193,7 @@ class Client:
             raise self._unreachable(error) from error
 
     def _unreachable(self, error: OSError | http.client.HTTPException) -> InvalidConfig:
-        """Nobody answers, or not in time, or somebody whom we do not trust."""
+        """No answer, or not in time, or from a server that we do not trust."""
         why = getattr(error, "reason", error)
         if isinstance(why, ssl.SSLCertVerificationError):
             return Untrusted(
@@ -214,7 +214,7 @@ class Client:
 
 
 def load_certificates(authority: str) -> ssl.SSLContext:
-    """Whom to believe: the certificates of the system, or those in a file."""
+    """What to trust: the certificates of the system, or those in a file."""
     try:
         return ssl.create_default_context(cafile=authority or None)
     except (OSError, ssl.SSLError) as error:

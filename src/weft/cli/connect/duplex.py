@@ -32,7 +32,7 @@ class Talk:
         self._rest = rest
         self._chunk = 0  # bytes that the chunk we are in still has
         self._over = False
-        self._fresh = bool(rest)  # it came with the head, and nobody has looked
+        self._fresh = bool(rest)  # it came with the head, and has not been looked at
 
     @classmethod
     def begin(cls, url: str, path: str, token: str, trust: ssl.SSLContext | None) -> Talk:

@@ -23,7 +23,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass
 class Stay:
-    """Whether a service outlives who started it; `pid` is its process."""
+    """Whether a service outlives the process that started it; `pid` is its process."""
 
     wanted: bool = False
     pid: int = 0
@@ -109,7 +109,7 @@ def stop(service: subprocess.Popen[bytes]) -> None:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens there."""
+    """Whether nothing listens there."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -120,7 +120,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Any port that nobody listens on."""
+    """Any port that nothing listens on."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]

@@ -26,15 +26,15 @@ def is_starting(url: str) -> bool:
 
 
 def _commands() -> list[tuple[Path, list[str]]]:
-    found = []
+    commands = []
     for process in PROC.glob("[0-9]*"):
         try:
             text = (process / "cmdline").read_bytes().decode(errors="replace")
         except OSError:
             continue
         if "serve" in text:
-            found.append((process, text.split("\0")))
-    return found
+            commands.append((process, text.split("\0")))
+    return commands
 
 
 def _serves(words: list[str], port: int | None) -> bool:

@@ -1,7 +1,7 @@
 """Slurm batch scripts as jobs: what their `#SBATCH` lines say, in the words of a job file.
 
 What Weft does not do is refused where the job would not be the same without it, and otherwise
-named, so that nobody finds out later.
+named, so that it is no surprise later.
 """
 
 from __future__ import annotations

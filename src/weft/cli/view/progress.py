@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -10,22 +11,31 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+SHOW_S = 0.1
+
 
 @contextmanager
 def progress_bars(labels: Sequence[str], *, quiet: bool) -> Iterator[Callable[..., None] | None]:
     """One bar a run on stderr; the callback takes the fraction done of each."""
-    with _bars(quiet=quiet) as bars:
+    with _bars(quiet=quiet, by_thread=False) as bars:
         if bars is None:
             yield None
             return
         tasks = [bars.add_task(label, total=1.0) for label in labels]
         whole = bars.add_task("all", total=len(labels)) if len(labels) > 1 else None
 
+        shown = 0.0
+
         def update(done: Sequence[float]) -> None:
+            nonlocal shown
+            if time.monotonic() < shown + SHOW_S:
+                return
             if whole is not None:
                 bars.update(whole, completed=sum(done))
             for task, fraction in zip(tasks, done, strict=True):
                 bars.update(task, completed=fraction)
+            bars.refresh()
+            shown = time.monotonic()
 
         yield update
 
@@ -47,7 +57,8 @@ def named_bars(*, quiet: bool) -> Iterator[Callable[[str, float], None]]:
 
 
 @contextmanager
-def _bars(*, quiet: bool) -> Iterator[Progress | None]:
+def _bars(*, quiet: bool, by_thread: bool = True) -> Iterator[Progress | None]:
+    """Bars that a thread shows; without it those who change them do."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -56,5 +67,6 @@ def _bars(*, quiet: bool) -> Iterator[Progress | None]:
     from rich.progress import TimeRemainingColumn as Remaining
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Remaining())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, auto_refresh=by_thread) as bars:
         yield bars

@@ -25,7 +25,7 @@ def console() -> Console:
 
 
 def is_piped() -> bool:
-    """Whether a program reads the output, and nobody named a width."""
+    """Whether a program reads the output, and no width was given."""
     return not sys.stdout.isatty() and "COLUMNS" not in os.environ
 
 

@@ -115,7 +115,7 @@ def notice(entry: Notice) -> Text:
 
 
 def nodes_table(nodes: Iterable[NodeAnswer], jobs: Sequence[JobAnswer], width: int) -> Table:
-    """A row a machine, with who is on it."""
+    """A row per machine, with the jobs on it."""
     rows = list(nodes)
     columns: list[Column[NodeAnswer]] = [
         Column("node", lambda node: node.id, most=32),
@@ -178,7 +178,7 @@ def cluster_line(cluster: ClusterAnswer, jobs: Sequence[JobAnswer]) -> Text:
 
 
 def devices_table(nodes: Sequence[NodeAnswer], jobs: Sequence[JobAnswer], width: int = 80) -> Table:
-    """Who holds which device: a row a node, a cell a device, several jobs where it is shared."""
+    """Which job holds which device: a row per node, a cell per device with its jobs."""
     most = max((min(node.gpus, DEVICES_SHOWN) for node in nodes), default=0)
     widest = min(width, NODE_WIDTH + most * DEVICE_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="dim", width=widest)
@@ -203,7 +203,7 @@ def board(
     now: float,
     width: int,
 ) -> RenderableType:
-    """The live view: the cluster, its devices, who runs, who waits; a sweep is one line."""
+    """The live view: the cluster, its devices, running and waiting jobs; a sweep is one line."""
     holding = [job for job in jobs if job.state in words.HOLDING]
     lines = fold_sweeps(jobs)
     active = [job for job in lines if job.state in words.HOLDING]
@@ -237,7 +237,7 @@ def warnings(cluster: ClusterAnswer) -> list[RenderableType]:
 
 
 def queue_table(queue: Sequence[JobAnswer], now: float, width: int) -> Table:
-    """Who waits, for how long, and why."""
+    """Waiting jobs, for how long, and why."""
     columns: list[Column[JobAnswer]] = [
         Column("id", lambda job: job.id),
         Column("name", name_column(queue), drop=3, most=MOST_NAME),

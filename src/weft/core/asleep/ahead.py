@@ -1,6 +1,6 @@
-"""Who is started before its turn: the next in line, beside a job whose devices it may get.
+"""Which job is started before its turn: the next in line, beside a job whose devices it may get.
 
-What takes long is done while somebody else still has the devices: imports, a context, the first
+What takes long is done while another job still has the devices: imports, a context, the first
 batch. The job sleeps from its first step on. It must be a program that was seen before, so that its
 memory is known, and that fits beside what is there.
 """
@@ -26,7 +26,7 @@ from weft.core.state.table import Column
 from weft.core.stops import Rung
 
 Device = tuple[NodeId, int]
-# Whether rules let a job have a device in the place of who runs there.
+# Whether rules let a job have a device in the place of the job that runs there.
 Allows = Callable[[Job, Device, Job], bool]
 
 
@@ -40,8 +40,8 @@ def find_next(
     """The first in line that may be started now, with the devices; None if there is none.
 
     The line is by priority and time of submission: which of them a policy takes next is its own
-    to say. Whom no device is allowed is passed over. One job at a time is started ahead, and at
-    most one sleeps ahead on a device.
+    to say. A job that no device is allowed to is passed over. One job at a time is started ahead,
+    and at most one sleeps ahead on a device.
     """
     programs = knowledge.programs
     if Rung.FREEZE not in rules.rungs or programs is None:
@@ -72,7 +72,7 @@ def find_next(
 
 
 def _need_gb(programs: Programs, job: Job, kind: str) -> float | None:
-    """None where nobody knows, or where it must not have company."""
+    """None where unknown, or where it must not have company."""
     alone = programs.must_be_alone(job, kind) or not job.shareable
     return None if alone else programs.need_gb(job, kind)
 
@@ -84,7 +84,7 @@ def is_ahead(state: State, sleeper: Sleeping) -> bool:
 
 
 def _line(state: State) -> Iterator[tuple[int, Job]]:
-    """Who waits for one GPU and for nothing else, and was never tried."""
+    """Jobs that wait for one GPU and nothing else, and were never tried."""
     table = state.table
     waits = (table.column(Column.STAGE) == Stage.PENDING) & (table.column(Column.HELD) == 0.0)
     new = (table.column(Column.STARTED) == inf) & (table.column(Column.RETRIES) == 0.0)
@@ -98,7 +98,7 @@ def _line(state: State) -> Iterator[tuple[int, Job]]:
 
 
 def _devices(state: State, job: Job) -> Iterator[tuple[Device, Job]]:
-    """Devices of its kinds, with who runs there; not where one sleeps ahead.
+    """Devices of its kinds, with the jobs that run there; not where one sleeps ahead.
 
     None at all while one is idle.
     """

@@ -24,13 +24,13 @@ Device = tuple[str, int]
 
 
 Changes = dict[JobId, Allocation | None]
-Held = dict[Device, list[JobId]]  # who holds each device
+Held = dict[Device, list[JobId]]  # the jobs on each device
 
 
 def align(view: View, plan: Plan, about: About) -> Plan:
     """The same plan, with sleepers back on their own devices as far as that changes nothing else.
 
-    Devices are exchanged with others that the plan starts, or taken where nobody is. Policies for
+    Devices are exchanged with others that the plan starts, or taken where no job is. Policies for
     which it matters which devices they are (`About.ties`) are left alone.
     """
     if not view.asleep or about.ties is Ties.NONE or Controls.HOST in about.controls:
@@ -49,7 +49,7 @@ def decide_beside_sleepers(policy: Policy, view: View) -> Plan:
     """What a policy decides, with jobs that sleep back on their own devices.
 
     One that would lose its work elsewhere waits until it has waited for as long as it had run, and
-    somebody else gets what it would have held. Where nobody does, it goes on at once.
+    another job gets what it would have held. Where none does, it goes on at once.
     """
     mark = view.free.mark()
     plan = align(view, policy.decide(view), policy.about)
@@ -127,7 +127,7 @@ def _misplaced(view: View, plan: Plan) -> dict[JobId, Sleeping]:
 
 
 def _held_after(view: View, changes: Mapping[JobId, Allocation | None]) -> Held:
-    """Who holds each device once these changes are made."""
+    """The jobs on each device once these changes are made."""
     held: Held = {}
     for job, on in zip(view.table.jobs, view.table.allocations, strict=True):
         to = changes.get(job.id, on)

@@ -1,7 +1,7 @@
 """Which rung of the ladder each job goes down when a plan takes its GPUs away.
 
-The plan says who has what; how somebody is stopped is chosen here, below all policies: the cheapest
-way that frees what the plan gives to others.
+The plan says which job has what; how a job is stopped is chosen here, below all policies: the
+cheapest way that frees what the plan gives to others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.core.stops import Rung
 
 Changes = Mapping[JobId, Allocation | None]
 Device = tuple[str, int]
-RESTART_S = 30.0  # what a restart is taken to cost where nobody measures it
+RESTART_S = 30.0  # what a restart is taken to cost where it is not measured
 MARGIN = 0.95  # of a device's memory that jobs may hold together
 
 
@@ -46,7 +46,7 @@ class Stops:
         plan: Plan,
         live: Collection[JobId],
     ) -> dict[JobId, Rung]:
-        """How jobs that a plan takes devices from sleep, where they can; not who changes live."""
+        """How jobs that lose their devices sleep, where they can; not ones that change live."""
         if self._rules is None or not (plan.changes or state.asleep):
             return {}
         chosen = StopChoice(self._rules, state, plan.changes, knowledge, now).choose()
@@ -77,7 +77,7 @@ class StopChoice:
         self._coming = self._find_coming()
 
     def choose(self) -> dict[JobId, Rung]:
-        """How those who lose their devices sleep, and who of those asleep must sleep deeper.
+        """How jobs that lose their devices sleep, and which of those asleep must sleep deeper.
 
         Jobs that it does not name are stopped, as they would be without a ladder.
         """
@@ -117,7 +117,7 @@ class StopChoice:
     # ---- what fits
 
     def has_room(self, sleeper: Sleeping) -> bool:
-        """Whether a job that holds memory and no time fits beside who has its devices."""
+        """Whether a job that holds memory and no time fits beside the job that has its devices."""
         return self._fits_on_devices(sleeper.job, sleeper)
 
     def _fits_on_devices(self, job: JobId, sleeper: Sleeping) -> bool:
@@ -200,7 +200,7 @@ class StopChoice:
     # ---- facts
 
     def _gb(self, job: JobId, on: Allocation) -> float:
-        """GB that a job holds of each of its devices; all of it where nobody knows."""
+        """GB that a job holds of each of its devices; all of it where unknown."""
         if self._rules.memory is not None:
             known = self._rules.memory(self._job(job), on)
         else:
@@ -230,7 +230,7 @@ class StopChoice:
         return cluster.nodes[cluster.index[sleeper.on.slices[0].node]]
 
     def _find_coming(self) -> dict[Device, list[tuple[JobId, Allocation]]]:
-        """Whom devices belong to once the plan is carried out."""
+        """The jobs that hold devices once the plan is carried out."""
         coming: dict[Device, list[tuple[JobId, Allocation]]] = {}
         for job, on in self._after():
             for device in devices_of(on):

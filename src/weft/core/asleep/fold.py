@@ -42,7 +42,7 @@ def lie_down_again(state: StateParts, row: int) -> list[Action]:
     """A job that was to wake loses its devices before it has."""
     job, on = state.table.jobs[row].id, _give_back(state, row)
     sleeping = state.asleep.sleepers[job]
-    if state.releasing.drop(job):  # nobody had asked it to wake yet
+    if state.releasing.drop(job):  # no one had asked it to wake yet
         state.table.set(row, Column.STAGE, Stage.PENDING if sleeping.there else Stage.STOPPING)
         return []
     state.table.set(row, Column.STAGE, Stage.STOPPING)

@@ -9,9 +9,9 @@ from weft.core.stops import Rung
 from weft.frozen import frozen
 
 HOST_PART = 0.5  # of a node's memory for jobs that sleep
-UNKNOWN_HOST_GB = 1.0  # what a job without GPUs is taken to hold where nobody measured it
+UNKNOWN_HOST_GB = 1.0  # what a job without GPUs is taken to hold where it was not measured
 
-# GB that a job holds of each of its devices; None where nobody knows.
+# GB that a job holds of each of its devices; None where unknown.
 MemoryOf = Callable[[Job, Allocation], float | None]
 
 

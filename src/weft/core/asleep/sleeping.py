@@ -19,7 +19,7 @@ class Sleeping:
     """An attempt that was put to sleep on `on`, and goes on there.
 
     It is `there` since `since`; before that it was asked to. `device_gb` is what it holds of each
-    of its devices, or held before it was suspended; 0 where nobody knows. `host_gb` is what it
+    of its devices, or held before it was suspended; 0 where unknown. `host_gb` is what it
     holds of the host's memory instead. `was` is how it slept before it was asked to sleep deeper.
     """
 
@@ -44,11 +44,11 @@ class Sleeping:
 
 
 class Asleep:
-    """Who sleeps, who cannot, and what it takes; a part of the state."""
+    """Which jobs sleep, which cannot, and what it takes; a part of the state."""
 
     def __init__(self) -> None:
         self.sleepers: dict[JobId, Sleeping] = {}
-        self.savers: set[JobId] = set()  # who has written a checkpoint, and loses little by a stop
+        self.savers: set[JobId] = set()  # jobs with a checkpoint, which lose little by a stop
         self.unable: dict[JobId, tuple[Rung, ...]] = {}
         self.times = StopTimes()
 

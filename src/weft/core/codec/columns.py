@@ -13,6 +13,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
 from itertools import repeat
+from operator import attrgetter
 from typing import Any, NewType, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -28,8 +29,11 @@ PLAIN = (str, int, float, bool)
 def pack(kind: type[T], things: Sequence[T]) -> dict[str, Any]:
     """Columns by field; `kind` is a dataclass."""
     packed: dict[str, Any] = {"count": len(things)}
+    alike = len(set(map(id, things))) == 1  # such as a default that all of them have
     for name, hint in _fields(cast(Any, kind)):
-        packed[name] = _pack_column(hint, [getattr(thing, name) for thing in things])
+        value_of = attrgetter(name)
+        column = [value_of(things[0])] * len(things) if alike else [*map(value_of, things)]
+        packed[name] = _pack_column(hint, column)
     return packed
 
 
@@ -74,7 +78,7 @@ def _pack_column(hint: Any, column: list[Any]) -> Any:
         there = [i for i, value in enumerate(column) if value is not None]
         return {"at": there, "of": pack(part, [column[i] for i in there])}
     first = column[0]
-    if column.count(first) == len(column) and all(type(value) is type(first) for value in column):
+    if column.count(first) == len(column) and len(set(map(type, column))) == 1:
         return {"all": encode(first)}
     return column if _as_is(hint) else [*map(dict if _is_table(hint) else encode, column)]
 

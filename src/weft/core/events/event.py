@@ -27,7 +27,7 @@ class Submitted:
 
 @frozen
 class Cancelled:
-    """Somebody withdrew a job; `reason` is why, where it was nobody's choice."""
+    """A job was cancelled; `reason` is why, where no person chose it."""
 
     job: JobId
     reason: str = ""
@@ -295,7 +295,7 @@ class Woken:
 class Refitted:
     """The predictor's model was fitted again, beside the decisions, to the first `ends` ended jobs.
 
-    `model` is all of it, in plain values: who reads the log takes it from here and fits nothing.
+    `model` is all of it, in plain values: a reader of the log takes it from here and fits nothing.
     """
 
     ends: int
@@ -308,7 +308,7 @@ class PolicyChanged:
 
     `policy` is its name, parameters and wrappers; logs of old versions hold its short form. Also
     said when a service begins or begins again: a log then holds all that its decisions followed
-    from. `instead_of` is a policy that failed too often, and `reason` how: nobody chose the one
+    from. `instead_of` is a policy that failed too often, and `reason` how: no person chose the one
     that decides now.
     """
 
@@ -319,9 +319,9 @@ class PolicyChanged:
 
 @frozen
 class Decided:
-    """The policy decided: what changes, who is rejected, when it wants to be woken.
+    """The policy decided: what changes, which jobs are rejected, when it wants to be woken.
 
-    `by` is who decided where the policy could not: the safe order that stands in for it.
+    `by` is what decided where the policy could not: the safe order that stands in for it.
     `blockers` are `reasons` in a word each. `live` names those of the changes that jobs make while
     they train, without a stop. `sleeps` names those that go to sleep where they are, and how.
     `promised` names jobs that were promised their deadline.

@@ -32,7 +32,7 @@ from weft.frozen import frozen
 
 @dataclass(slots=True)
 class Knowledge:
-    """All that is known of jobs; a part that is None is not known to anybody.
+    """All that is known of jobs; a part that is None is unknown.
 
     It changes by `observe`, `learn` and `forget` alone, so that the same events lead to the same
     knowledge. `save` gives plain values that `load` takes up again, in one of the same parts. `bus`
@@ -202,18 +202,18 @@ class Pooled(Beliefs, Protocol):
         ...
 
     def alone(self, table: Table, kinds: Sequence[str]) -> Floats:
-        """Rows x kinds: how kinds compare for one replica of jobs that nobody reported of."""
+        """Rows x kinds: how kinds compare for one replica of jobs without reports."""
         ...
 
     def work_left(self, table: Table, now: float) -> Floats:
-        """Useful samples that each row still needs; NaN where nobody knows.
+        """Useful samples that each row still needs; NaN where unknown.
 
         Counted so that divided by `goodputs` they are seconds.
         """
         ...
 
     def work(self, table: Table) -> Floats:
-        """Useful samples of the whole training of each row; NaN where nobody knows."""
+        """Useful samples of the whole training of each row; NaN where unknown."""
         ...
 
     def first_batch(self, job: Job, config: Config) -> Batch | None:
@@ -229,7 +229,7 @@ class Colocation(Learning, Protocol):
         ...
 
     def host(self, job: Job) -> Sensitivity | None:
-        """What CPU cores and host memory do for a job; None where nobody knows."""
+        """What CPU cores and host memory do for a job; None where unknown."""
         ...
 
     def tunable(self, job: Job) -> TunableBatch | None:

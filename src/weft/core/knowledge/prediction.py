@@ -131,7 +131,7 @@ class PointPredictor(ABC):
         return Basis()
 
     def scores(self) -> Calibration:
-        """Nobody keeps score."""
+        """No score is kept."""
         return Calibration()
 
     def note_submitted(self, job: Job, now: float) -> None:  # noqa: B027 - keeping is optional

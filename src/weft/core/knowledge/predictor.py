@@ -29,7 +29,7 @@ class Asks:
 
 
 class Predictor(Learning, Protocol):
-    """How long jobs will still take, as far as anybody can know.
+    """How long jobs will still take, as far as can be known.
 
     Seconds are executed seconds on the GPUs that a job asked for, given what it has executed so
     far. `PointPredictor` makes one of a predictor that says a single number.

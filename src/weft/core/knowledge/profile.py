@@ -15,7 +15,7 @@ class Profile:
     """One iteration of a job alone on what it asked for, and what it leaves to others.
 
     `stages` are the seconds an iteration spends on storage, CPU, GPU and network, or, where the
-    first two were not told apart, on data, GPU and network; empty where nobody measured them.
+    first two were not told apart, on data, GPU and network; empty where they were not measured.
     Their sum need not be `step_s`: frameworks overlap stages. `gpu_use` and `bandwidth_use` are
     the busy parts, in [0, 1], of the processors and of the memory bus of a GPU. `tag` names
     the measurement: profiles with the same tag are of the same program at the same batch.

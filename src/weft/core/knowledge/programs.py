@@ -37,7 +37,7 @@ class Programs(Protocol):
         ...
 
     def held_gb(self, job: Job) -> float:
-        """The most memory that a running job was seen to hold; 0 before anybody looked."""
+        """The most memory that a running job was seen to hold; 0 before it was measured."""
         ...
 
     def must_be_alone(self, job: Job, kind: str) -> bool:

@@ -14,7 +14,7 @@ class Pattern(StrEnum):
 
     RING = "ring"  # all-reduce: each to the next
     TREE = "tree"  # reduce and broadcast: each to its parent, (i - 1) // 2
-    CHAIN = "chain"  # a pipeline: each to the next, the last to nobody
+    CHAIN = "chain"  # a pipeline: each to the next, the last to none
     STAR = "star"  # a parameter server: the first to all others
     ALL_TO_ALL = "all-to-all"  # embeddings, experts: each to all others
 
@@ -22,7 +22,7 @@ class Pattern(StrEnum):
 class Architecture(StrEnum):
     """How a job is built, as IISWC'19 counts the jobs of PAI."""
 
-    ONE = "1w1g"  # one worker on one GPU: it talks to nobody
+    ONE = "1w1g"  # one worker on one GPU: no communication
     LOCAL = "1wng"  # one worker on several GPUs of a node
     SERVERS = "ps"  # workers and parameter servers over the network
     ALL_REDUCE = "all-reduce"  # workers that reduce among themselves
@@ -70,7 +70,7 @@ class Traffic:
 
     @property
     def compute_s(self) -> float:
-        """Seconds of an iteration in which nobody waits for a link."""
+        """Seconds of an iteration in which no rank waits for a link."""
         return self.iteration_s * (1.0 - self.share)
 
     @property

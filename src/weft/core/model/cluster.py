@@ -65,7 +65,7 @@ class Node:
 
     `gpu_mem_gb` is the memory of each device; 0 takes what is known of the kind. `topology` is how
     its devices are joined, and `uplinks` are the network links between it and the core of the
-    network, from its own card upwards; None and empty where nobody said. `loaned` says that it is
+    network, from its own card upwards; None and empty where not stated. `loaned` says that it is
     another cluster's, which may want it back.
     """
 
@@ -82,7 +82,7 @@ class Node:
 
     @property
     def device_gb(self) -> float:
-        """Memory of one device; boundless where nobody knows."""
+        """Memory of one device; unlimited where unknown."""
         return self.gpu_mem_gb or GPU_MEM_GB.get(self.kind, inf)
 
 

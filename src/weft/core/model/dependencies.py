@@ -1,4 +1,4 @@
-"""Who waits for whom among active jobs, and whose wait is in vain."""
+"""Which active jobs wait for which others, and which wait in vain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.core.model.job import Job, JobId
 
 
 class Dependencies:
-    """Jobs by those they wait for; a fold of who came and how who left had ended.
+    """Jobs by those they wait for; a fold of the jobs that came and of how others ended.
 
     `in_vain` are those that wait for what can no longer be, and why.
     """

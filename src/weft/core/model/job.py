@@ -57,9 +57,9 @@ class Stage(IntEnum):
 
 
 class Discipline(StrEnum):
-    """Who of several jobs on a device may use what, and when."""
+    """Which of several jobs on a device may use what, and when."""
 
-    NONE = "none"  # everybody at once: the driver's time slicing, or MPS
+    NONE = "none"  # all at once: the driver's time slicing, or MPS
     LOCKSTEP = "lockstep"  # one iteration each in a common period, stages interleaved
     WORK_CONSERVING = "work-conserving"  # stages interleaved, each job at its own rate
     TIMESLICE = "timeslice"  # the whole device in turns
@@ -148,7 +148,7 @@ class Job:
 
     `cpus` and `mem_gb` are of the whole job on all its nodes; None asks for its devices' part of
     the host. Higher `priority` goes first, everywhere: 0 is normal, what is below gives way; a
-    policy that weighs jobs takes it for a weight. `shareable` false keeps everybody else off its
+    policy that weighs jobs takes it for a weight. `shareable` false keeps all other jobs off its
     devices; `slowdown` is how many times as long as alone its steps may take beside others, None
     for the service's default, and `gpu_mem_gb` the memory that it needs of each device, None where
     its submitter did not say. `launch` None: only simulators can run it. `app` names what the job
@@ -243,7 +243,7 @@ class Sharing:
 
     `share` is its claim: the claims of guaranteed jobs on one device sum to at most 1.
     `phase` in [0, 1) places it inside a common period. `gpu_mem_gb` is its claim on the memory
-    of each device, None where nobody counts. `discipline` is the order kept among neighbours.
+    of each device, None where it is not counted. `discipline` is the order kept among neighbours.
     """
 
     share: float = 1.0

@@ -58,7 +58,7 @@ class Launch:
     With `pty` the command has a terminal that its owner can look at and type into, and ends when
     nothing was typed or printed there for `idle_s` (0: never).
     `software` is the environment that it runs in, None for the service's own. Values of variables
-    that `secrets` names, or whose names look secret, are shown to nobody.
+    that `secrets` names, or whose names look secret, are never shown.
     `parameters` are its values in a sweep, for people: they are in the command and `env` already.
     `account` is whose rights it has on the machine, by the service's list of users; empty means
     its tenant's. Only the service sets it.
@@ -88,11 +88,11 @@ class Launch:
     watch: bool = True
 
     def is_secret(self, name: str) -> bool:
-        """Whether nobody is shown a variable's value, wherever it appears."""
+        """Whether a variable's value is hidden wherever it appears."""
         return name in self.secrets or SECRET.search(name) is not None
 
     def secret_values(self) -> tuple[str, ...]:
-        """What nobody is shown, longest first; what is too short to be one is left out."""
+        """Values to hide, longest first; what is too short to be one is left out."""
         values = {
             value
             for name, value in self.env.items()

@@ -35,8 +35,8 @@ class Truth:
     `length` is seconds of work on the allocation the trace ran with. `failures` are points of
     progress, in the same seconds, at which a run of the job dies and must be retried. `state`
     is how the job ended in the trace; `censored` says that `length` is only a lower bound. `curve`
-    is how its loss falls, None where nobody asks. `schedule` is (batch size, epochs) in order, of a
-    job that changes its batch size as it trains.
+    is how its loss falls, None where it is not needed. `schedule` is (batch size, epochs) in order,
+    of a job that changes its batch size as it trains.
     """
 
     length: float

@@ -79,7 +79,7 @@ class About:
     that suspend jobs to host memory: what it costs to go on where a job ran last; None means
     that every stop is a checkpoint and every start after it a restart. `assumes` is for
     simulations alone. `weighs` says that it divides the cluster by the view's weights itself, so
-    that nobody else needs to. `saves_every` is for policies whose jobs are saved only when they
+    that no other part needs to. `saves_every` is for policies whose jobs are saved only when they
     ran for so long: a stop before loses what was done since; None: every stop saves. `ties` says
     whether jobs that it starts may be put on other nodes instead. `taxonomy` is where it stands in
     the field. `resize_s` is for policies that let jobs grow and shrink as they run: what that costs

@@ -1,4 +1,4 @@
-"""A lone newcomer that fits beside all who run: a decision without a view."""
+"""A lone newcomer that fits beside all running jobs: a decision without a view."""
 
 from __future__ import annotations
 

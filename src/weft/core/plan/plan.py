@@ -61,7 +61,7 @@ class Plan:
         )
 
     def joined(self, more: Plan) -> Plan:
-        """With the changes of another, each saying why of those whom it changes."""
+        """With the changes of another, each with reasons for the jobs that it changes."""
         mine = {job: text for job, text in self.reasons.items() if job not in more.changes}
         theirs = {job: text for job, text in more.reasons.items() if job in more.changes}
         changes = {**self.changes, **more.changes}

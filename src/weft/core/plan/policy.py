@@ -48,7 +48,7 @@ class Resting(Policy, Protocol):
 
 @runtime_checkable
 class Welcoming(Resting, Protocol):
-    """A policy that rests, and says where a lone newcomer goes that fits beside all who run.
+    """A policy that rests, and places a lone newcomer that fits beside all running jobs.
 
     Simulations take its word instead of a whole decision, which would have to be the same.
     """

@@ -34,15 +34,15 @@ class Blocker(StrEnum):
     RECLAIMED = "reclaimed"  # it ran on what its tenant had borrowed, and the owner needed it
     RESERVED = "reserved"  # what is free is kept for somebody else, or for maintenance
     CELLS = "cells"  # its virtual cluster has no room for it
-    IDLE_CELLS = "idle_cells"  # it runs only in cells that nobody needs, and there are too few
+    IDLE_CELLS = "idle_cells"  # too few cells are left by guaranteed jobs, and it runs in no others
     SPOT = "spot"  # spot jobs hold all that they may
     GAVE_WAY = "gave_way"  # it was stopped for others; why it waits after that is looked at anew
     NO_ROOM = "no_room"  # it may share a GPU, and none that is shared has room for it
-    MOVED = "moved"  # it runs elsewhere than before, so that somebody could start
+    MOVED = "moved"  # it runs elsewhere than before, so that another could start
     FAILED = "failed"  # it failed, and is tried again after a pause
     SPARED = "spared"  # the policy fails with it
     STEADY = "steady"  # running jobs would have to change, and were changed a moment ago
-    NOBODY = "nobody"  # nobody can decide
+    NOBODY = "nobody"  # no policy can decide
     AWAY = "away"  # nodes that could run it are drained, set aside or down
     GPUS = "gpus"  # too few devices are free
     NODES = "nodes"  # enough devices are free, but not the same number on each of its nodes
@@ -148,7 +148,7 @@ def name_some(jobs: Sequence[str]) -> str:
 def say_held(
     held: Sequence[tuple[str, float]], others: tuple[int, float], *, all_taken: bool
 ) -> str:
-    """`: a (8), b (4) and 3 more jobs (6) hold them`: who has what is not free.
+    """`: a (8), b (4) and 3 more jobs (6) hold them`: the jobs that hold what is not free.
 
     `held` are jobs that may be named with what they hold, `others` how many may not, and what those
     hold together.

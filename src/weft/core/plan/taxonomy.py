@@ -25,9 +25,9 @@ class Objective(Flag):
     QUALITY = auto()  # losses, or what results are worth
     DEADLINES = auto()
     COST = auto()
-    FEEDBACK = auto()  # everybody sees first results early
+    FEEDBACK = auto()  # all jobs show first results early
     UTILIZATION = auto()
-    GUARANTEES = auto()  # what somebody was promised
+    GUARANTEES = auto()  # what jobs were promised
 
 
 class Knowledge(Flag):
@@ -84,12 +84,12 @@ class Topology(Flag):
 
 
 class Fairness(Flag):
-    """Whom it treats equally."""
+    """What it treats equally."""
 
     NONE = 0
     JOBS = auto()
     USERS = auto()  # users or tenants, by weight
-    FINISH_TIME = auto()  # nobody ends later than on a part of his own
+    FINISH_TIME = auto()  # no job ends later than on its own share of the cluster
 
 
 class Preemption(Flag):

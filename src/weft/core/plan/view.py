@@ -69,9 +69,9 @@ class View:
     other; who is not named has 1. So many of the loaned nodes as `recalled` are wanted back now:
     those that the plan leaves empty go first, others go with whatever runs on them. Somebody asks
     about the jobs of `asked`: a plan may give reasons for them although nothing changes. A part of
-    a view knows who is `out_of_sight`: they hold devices, and count for their tenants. Jobs
+    a view knows the jobs `out_of_sight`: they hold devices, and count for their tenants. Jobs
     that are `asleep` wait like others, and go on at once where they sleep; `savers` have
-    checkpoints. `promises` tells a policy that must be shown everybody to promise deadlines itself.
+    checkpoints. `promises` tells a policy that must be shown all jobs to promise deadlines itself.
     """
 
     now: float
@@ -150,7 +150,7 @@ class View:
 
     @property
     def pooled(self) -> Pooled | None:
-        """What all jobs of a model reported together; None where nobody keeps it."""
+        """What all jobs of a model reported together; None where that is not kept."""
         return self.knowledge.pooled
 
     def sharing(self) -> Colocation:
@@ -166,7 +166,7 @@ class View:
 
     @property
     def bus(self) -> BusSharing | None:
-        """What is known of jobs that share a socket; None where nobody measured any."""
+        """What is known of jobs that share a socket; None without measurements."""
         return self.knowledge.bus
 
     def preemptible(self) -> Bools:

@@ -1,4 +1,4 @@
-"""The ledger of capacity that nobody has been promised.
+"""The ledger of capacity that is not promised to any job.
 
 Nodes are indexed by how many of their devices are wholly free, as bit sets, so that best fit
 costs the number of different counts, not the number of nodes. Trials are cheap: `mark`, change

@@ -1,4 +1,4 @@
-"""Jobs that have ended, kept beside the log and found by indexes: nobody holds all of them.
+"""Jobs that have ended, kept beside the log and found by indexes: they are never all in memory.
 
 A row is what pages, counts and names need; `data` is all the rest, which only its writer
 reads. Rows are numbered in order of submission.
@@ -51,7 +51,7 @@ ALL_ENDED = EndedFilter()
 
 
 class EndedJobs(Protocol):
-    """A table of ended jobs. Reading is for any thread, and holds up nobody who appends."""
+    """A table of ended jobs. Reading is for any thread, and does not hold up appending."""
 
     def put(self, rows: Sequence[EndedJob]) -> None:
         """Keep rows, in the place of those of the same job; durable on return."""

@@ -1,4 +1,4 @@
-"""Changes of devices that running jobs make while they train: who can, and which are under way."""
+"""Changes of devices while jobs train: which jobs can make them, and which are under way."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class LiveChanges:
         return [*self._releasing.gave(job)]
 
     def leave(self, job: JobId, attempt: int, on: Allocation) -> bool:
-        """An attempt is asked to go from all that it holds; False if there is nobody to ask."""
+        """An attempt is asked to go from all that it holds; False if no attempt runs."""
         holds = self.whole(job, on)
         self.able.pop(job, None)
         resizing = self.under_way.pop(job, None) is not None

@@ -1,4 +1,4 @@
-"""What a state consists of, for those who fold events into a part of it."""
+"""What a state consists of, for code that folds events into a part of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StateParts(Protocol):
 
     @property
     def free(self) -> Capacity:
-        """What nobody was promised."""
+        """Capacity that is not promised to a job."""
         ...
 
     def end_attempts(self, job: JobId) -> list[Action]:

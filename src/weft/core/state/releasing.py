@@ -14,7 +14,7 @@ Waits = Start | Resize | Resume
 
 
 class Releasing:
-    """Who is leaving, and which starts and resizes are held back until they have left.
+    """Which jobs are leaving, and which starts and resizes are held back until they have left.
 
     An attempt leaves all that it holds, or sheds some of it while it trains on.
     """
@@ -52,7 +52,7 @@ class Releasing:
         return self._leaving.get((job, attempt))
 
     def held(self) -> list[Start | Resume]:
-        """Starts that are held back, in the order they were asked for; with them who slept."""
+        """Starts that are held back, in order of request, and wake-ups of jobs that slept."""
         return [start for start in self._held.values() if not isinstance(start, Resize)]
 
     def leave(self, job: JobId, attempt: int, on: Allocation) -> None:

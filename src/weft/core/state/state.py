@@ -380,7 +380,7 @@ class State:
 
     @cached_property
     def free(self) -> Capacity:
-        """What nobody was promised; counted when it is asked for, as machines come in hundreds."""
+        """Capacity not promised to any job; counted on demand, as machines come in hundreds."""
         free = Capacity(self.cluster)
         for on in filter(None, self.table.allocations):
             free.take(on)

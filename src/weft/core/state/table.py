@@ -89,7 +89,7 @@ class Table:
         self._waiting: set[int] | None = set()
         self.size = 0
         self.conditional = 0  # rows whose jobs may be kept back by more than devices
-        self.suspended: set[JobId] = set()  # whom no policy is asked about
+        self.suspended: set[JobId] = set()  # jobs that no policy is asked about
         self.promised: set[JobId] = set()  # whose deadlines were promised
         self.jobs: list[Job] = []
         self.allocations: list[Allocation | None] = []
@@ -311,7 +311,7 @@ class Table:
         self.set(row, Column.FAILED, now)
 
     def keep_alone(self, row: int) -> Job:
-        """Let a job share its devices with nobody from now on; the job as it is then."""
+        """Stop a job from sharing its devices from now on; the job as it is then."""
         self.jobs[row] = job = replace(self.jobs[row], shareable=False)
         return job
 

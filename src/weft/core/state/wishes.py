@@ -16,7 +16,7 @@ def wishes_of(state: State) -> list[Wish]:
     """Every stop, start and resize that was asked for and not answered yet, stops first.
 
     What a driver repeats when it cannot know which actions were carried out. So is every job that
-    is to sleep, for nobody knows whether it was woken meanwhile.
+    is to sleep, since it may have been woken meanwhile.
     """
     sleepers, table, releasing = state.asleep.sleepers, state.table, state.releasing
     wishes: list[Wish] = [
@@ -35,6 +35,6 @@ def wishes_of(state: State) -> list[Wish]:
 
 
 def _is_asked_to_run(state: State, job: JobId) -> bool:
-    """Whether a job was given its devices, and nobody else is on them any more."""
+    """Whether a job was given its devices, and no other job is on them any more."""
     on = state.table.allocations[state.table.row(job)]
     return on is not None and not state.releasing.holds(job)

@@ -29,7 +29,7 @@ class AgentEngine(SleepsByAgent):
 
     @property
     def invitation(self) -> str:
-        """Nobody joins by ours; machines of a cluster do by its own means."""
+        """No node joins by Weft's own means; machines join a cluster by the cluster's."""
         return ""
 
     def _part_folders(self, key: Key) -> Sequence[Path]:

@@ -237,7 +237,7 @@ def end_probes(folder: Path) -> bool:
 
 
 def _leave(attempt: Attempt, by: str, state: str) -> int:
-    """Leave a request beside those of others; small files, so that nobody comes in between."""
+    """Leave a request beside those of others; small files, so that each is written at once."""
     request = read_request(attempt.folder)
     before = {} if request is None else request.wanted
     wanted = {who: wish for who, wish in before.items() if who != by}

@@ -56,7 +56,7 @@ def processes_of(marks: Footprint) -> set[int]:
     ]
     pids = {pid for pid, _ in roots}
     for pid, _ in roots:
-        # An agent adopts orphans, so that while it lives nobody escapes it.
+        # An agent adopts orphans, so that no process escapes it while it lives.
         pids |= set(descendants(pid))
     pids |= set(find_tagged(TAG, str(marks.folder)))
     # A rank that its agent has forked but that has not begun yet has no mark of its own.

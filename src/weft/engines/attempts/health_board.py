@@ -16,15 +16,17 @@ from weft.frozen import frozen
 from weft.wire.gpus.health import DeviceRecord
 
 LONGEST = 500  # characters of a fault or a note
+MOST_DEVICES = 256  # of a node
 FRESH_S = 90.0  # agents write every half a minute; what is older says nothing of now
 COUNTERS = ("sm", "held_gb", "power_w", "temp_c", "errors")
 
 
 @frozen
 class AgentHealth:
-    """One line of an agent; without `alone` nobody can say which device the next job gets.
+    """One line of an agent; without `alone` it is unknown which device the next job gets.
 
     Then a node is used or not, and `devices` are numbered as the driver of its GPUs does.
+    `witness` is the user who can have written the line, None for the service's own agent.
     """
 
     node: NodeId
@@ -32,6 +34,7 @@ class AgentHealth:
     ranks: int
     devices: tuple[DeviceHealth, ...]
     paces: tuple[tuple[int, int, float, float], ...]
+    witness: int | None = None
 
 
 def devices_seen(records: Iterable[DeviceRecord]) -> list[DeviceHealth]:
@@ -44,7 +47,9 @@ def devices_seen(records: Iterable[DeviceRecord]) -> list[DeviceHealth]:
 
 def read_health(line: dict[str, Any]) -> AgentHealth:
     """What an agent wrote; KeyError, TypeError or ValueError for what none writes."""
-    counters = {int(gpu): _read_counters(told) for gpu, told in line.get("counters", ())}
+    counters = {int(gpu): _read_counters(values) for gpu, values in line.get("counters", ())}
+    if not all(0 <= int(gpu) < MOST_DEVICES for gpu, _, _ in line["devices"]):
+        raise ValueError("no node has such a device")
     return AgentHealth(
         NodeId(str(line["node"])),
         bool(line["alone"]),
@@ -62,9 +67,9 @@ def read_health(line: dict[str, Any]) -> AgentHealth:
     )
 
 
-def _read_counters(told: Mapping[str, Any]) -> dict[str, float]:
+def _read_counters(line: Mapping[str, Any]) -> dict[str, float]:
     """Those that are known, with values that can be right."""
-    values = {name: float(told[name]) for name in COUNTERS if name in told}
+    values = {name: float(line[name]) for name in COUNTERS if name in line}
     return {name: value for name, value in values.items() if isfinite(value) and value >= 0.0}
 
 
@@ -72,40 +77,66 @@ def _read_counters(told: Mapping[str, Any]) -> dict[str, float]:
 class HealthBoard:
     """The last report about each device; it stays when the reporting job has left.
 
-    Counters do not: where nobody has told anything lately, nobody knows what they are now.
+    Counters do not: without a recent report their values are unknown. A user's word that a device
+    has a fault is a note, and a fault once another user's agent says so too.
     """
 
     _heard: dict[NodeId, dict[int, float]] = field(default_factory=dict)
     _told: dict[NodeId, dict[int, DeviceHealth]] = field(default_factory=dict)
     _whole: set[NodeId] = field(default_factory=set)
-    _slow: SlowDevices = field(default_factory=SlowDevices)
+    _slow: dict[int | None, SlowDevices] = field(default_factory=dict)  # by witness
+    _claims: dict[tuple[NodeId, int], dict[int, str]] = field(default_factory=dict)
 
     def take(self, key: tuple[JobId, int], lines: Iterable[AgentHealth]) -> None:
         """What agents of an attempt told."""
-        for told in lines:
-            if told.devices:
-                devices = self._told.setdefault(told.node, {})
-                devices |= {device.gpu: device for device in told.devices}
-                heard = self._heard.setdefault(told.node, {})
-                heard |= dict.fromkeys((device.gpu for device in told.devices), time.monotonic())
-            if not told.alone:
-                self._whole.add(told.node)
-            paces = (Pace(rank, (told.node, gpu), *rest) for rank, gpu, *rest in told.paces)
-            self._slow.take(*key, tuple(paces), told.ranks)
+        for health in lines:
+            if health.devices:
+                devices = self._told.setdefault(health.node, {})
+                devices |= {device.gpu: self._weigh(health, device) for device in health.devices}
+                heard = self._heard.setdefault(health.node, {})
+                heard |= dict.fromkeys((device.gpu for device in health.devices), time.monotonic())
+            if not health.alone:
+                self._whole.add(health.node)
+            paces = (Pace(rank, (health.node, gpu), *rest) for rank, gpu, *rest in health.paces)
+            slow = self._slow.setdefault(health.witness, SlowDevices())
+            slow.take(*key, tuple(paces), health.ranks)
+
+    def _weigh(self, health: AgentHealth, device: DeviceHealth) -> DeviceHealth:
+        """Without the fault that a user says a device has: that is a claim until it is confirmed.
+
+        Nor can a user say that a device is well that the service's own agent found a fault of.
+        """
+        if health.witness is None:
+            return device
+        self._claims.setdefault((health.node, device.gpu), {})[health.witness] = device.fault
+        before = self._told.get(health.node, {}).get(device.gpu)
+        return replace(device, fault=before.fault if before else "")
 
     def devices(self, node: Node, known: Sequence[DeviceHealth] = ()) -> tuple[DeviceHealth, ...]:
         """Devices of a node with reports; `known` are as another source sees them."""
-        told = {**self._last(node.id), **{device.gpu: device for device in known}}
-        for (where, gpu), why in self._slow.withdrawn.items():
+        by_gpu = {**self._last(node.id), **{device.gpu: device for device in known}}
+        own = self._slow.get(None, SlowDevices())
+        for (where, gpu), why in own.withdrawn.items():
             if where == node.id:
-                told[gpu] = replace(told.get(gpu, DeviceHealth(gpu)), withdrawn=why)
-        for (where, gpu), why in self._slow.faults.items():
+                by_gpu[gpu] = replace(by_gpu.get(gpu, DeviceHealth(gpu)), withdrawn=why)
+        for (where, gpu), why in own.faults.items():
             if where == node.id:
-                device = told.get(gpu, DeviceHealth(gpu))
-                told[gpu] = replace(device, fault="; ".join(filter(None, (device.fault, why))))
+                by_gpu[gpu] = _add_fault(by_gpu.get(gpu, DeviceHealth(gpu)), why)
+        for gpu in range(node.gpus):
+            if claims := self._said(node.id, gpu):
+                by_gpu[gpu] = _judge(by_gpu.get(gpu, DeviceHealth(gpu)), claims)
         if node.id in self._whole:
-            told = dict(enumerate(_joined(node, told)))
-        return tuple(told[gpu] for gpu in sorted(told) if gpu < node.gpus)
+            by_gpu = dict(enumerate(_joined(node, by_gpu)))
+        return tuple(by_gpu[gpu] for gpu in sorted(by_gpu) if gpu < node.gpus)
+
+    def _said(self, node: NodeId, gpu: int) -> dict[int, str]:
+        """The faults that users say a device has, by user."""
+        claims = self._claims.get((node, gpu), {})
+        faults = {witness: fault for witness, fault in claims.items() if fault}
+        for witness, slow in self._slow.items():
+            if witness is not None and (node, gpu) in slow.faults:
+                faults.setdefault(witness, slow.faults[node, gpu])
+        return faults
 
     def _last(self, node: NodeId) -> dict[int, DeviceHealth]:
         heard, now = self._heard.get(node, {}), time.monotonic()
@@ -115,10 +146,27 @@ class HealthBoard:
         }
 
 
-def _joined(node: Node, told: dict[int, DeviceHealth]) -> Iterable[DeviceHealth]:
+def _add_fault(device: DeviceHealth, why: str) -> DeviceHealth:
+    return replace(device, fault="; ".join(filter(None, (device.fault, why))))
+
+
+def _judge(device: DeviceHealth, claims: Mapping[int, str]) -> DeviceHealth:
+    """What users said of a device: believed if two of them say that it has a fault."""
+    why = "; ".join(sorted({*claims.values()}))
+    if len(claims) > 1:
+        return _add_fault(device, why)
+    note = f"{why} (says an agent of user {min(claims)} alone)"
+    return replace(device, notes=(*device.notes, note[:LONGEST]))
+
+
+def _joined(node: Node, by_gpu: dict[int, DeviceHealth]) -> Iterable[DeviceHealth]:
     """All devices of a node alike: a fault of one is a reason not to use any."""
-    faults = [f"GPU {gpu}: {device.fault}" for gpu, device in sorted(told.items()) if device.fault]
-    withdrawn = [f"GPU {gpu}: {one.withdrawn}" for gpu, one in told.items() if one.withdrawn]
+    faults = [
+        f"GPU {gpu}: {device.fault}" for gpu, device in sorted(by_gpu.items()) if device.fault
+    ]
+    withdrawn = [
+        f"GPU {gpu}: {health.withdrawn}" for gpu, health in by_gpu.items() if health.withdrawn
+    ]
     for gpu in range(node.gpus):
-        device = told.get(gpu, DeviceHealth(gpu))
+        device = by_gpu.get(gpu, DeviceHealth(gpu))
         yield replace(device, fault="; ".join(faults), withdrawn="; ".join(withdrawn))

@@ -2,7 +2,7 @@
 
 One task looks at every attempt in turn, in threads of its own. An attempt whose files are not what
 an agent writes is put in quarantine: its processes are ended, its folder is set aside, its job is
-told failed. What hits everybody, such as a full disk or too many open files, is tried again.
+told failed. What affects all jobs, such as a full disk or too many open files, is tried again.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Listener(AttemptLoop[Watched]):
         self._end(watched, watched.failure(f"quarantined: {why}"), aside=True)
 
     def end_stranger(self, folder: Path, groups: Path | None) -> bool:
-        """End an attempt that is marked as running and nobody's; False if it never began."""
+        """End an attempt that is marked as running that no job owns; False if it never began."""
         name = folder.parent.name
         group = None if groups is None else groups / f"{name}@{folder.name}"
         if _never_began(folder, group):

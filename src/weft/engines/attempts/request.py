@@ -29,7 +29,7 @@ PROCESS_GB = 2.0  # of a device for a context, and what libraries work in
 
 @frozen
 class LocalSite:
-    """Where this engine keeps things, whom its agents poke, and where it makes control groups."""
+    """Where this engine keeps things, what its agents notify, and where it makes control groups."""
 
     root: Path
     notify: str = ""
@@ -220,7 +220,7 @@ def memory_cap(job: Job, on: Allocation) -> float:
 
     What its owner declared is taken at his word. What a policy claims for a known model counts its
     tensors alone, so the process gets room for its context and its allocator on top: too small a
-    limit would kill a job that harms nobody. A job with a device to itself needs no limit.
+    limit would kill a job that harms no other. A job with a device to itself needs no limit.
     """
     claim_gb = on.sharing.gpu_mem_gb
     if claim_gb is None:

@@ -35,7 +35,7 @@ Turn = Callable[[], Awaitable[None]]
 
 
 @dataclass
-class Rounds:
+class BackgroundTasks:
     """Tasks that end with the engine; `troubles` are shown to people in its health."""
 
     troubles: dict[str, str] = field(default_factory=dict)
@@ -112,14 +112,14 @@ class AttemptLoop(ABC, Generic[M]):
     left: Callable[[Key], None]
     watched: dict[Key, M] = field(init=False, default_factory=dict)
     board: HealthBoard = field(init=False, default_factory=HealthBoard)
-    _rounds: Rounds = field(init=False, default_factory=Rounds)
+    _rounds: BackgroundTasks = field(init=False, default_factory=BackgroundTasks)
     _poke: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="weft-engine")
 
     async def run(self, what: Callable[[], T]) -> T:
-        """Off the event loop, in threads that nobody else waits for."""
+        """Off the event loop, in threads that nothing else waits for."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, what)
 
     def poke(self) -> None:

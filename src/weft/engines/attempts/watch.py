@@ -143,7 +143,7 @@ class Watched:
     # ---- when something went wrong
 
     def _claimed(self) -> Process | None:
-        """Who has the attempt; WireError if it had one that is not to be seen any more."""
+        """The process that runs the attempt; WireError if it had one that is gone."""
         body = read_json(self.folder / CLAIM)
         if body is None:
             if not self.folder.is_dir():

@@ -37,7 +37,7 @@ class SleepsOnNodes(AgentEngine):
 
     @property
     def stops(self) -> frozenset[Rung]:
-        """Freezing, where others may use the devices of who is frozen."""
+        """Freezing, where others may use the devices of frozen jobs."""
         return frozenset((Rung.FREEZE,) if self._manager.abilities.sleeps else ())
 
     async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:
@@ -46,7 +46,7 @@ class SleepsOnNodes(AgentEngine):
         self._asleep.add((job, attempt))
 
     def _take_up_sleeper(self, gang: Gang) -> None:
-        """An attempt from before a restart may sleep; nobody probes it any more."""
+        """An attempt from before a restart may sleep; it is no longer probed."""
         for part in gang.parts:
             try:
                 if end_probes(part.folder):

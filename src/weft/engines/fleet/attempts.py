@@ -109,8 +109,10 @@ def next_step(
     far as the manager was asked since.
     """
     watch = run.watch
-    said = {**more, **({run.key: seen} if heard and run.submitted is not None else {})}
-    words = [gang.key in said and _weigh(run, gang, said[gang.key], now) for gang in run.gangs]
+    observed = {**more, **({run.key: seen} if heard and run.submitted is not None else {})}
+    words = [
+        gang.key in observed and _weigh(run, gang, observed[gang.key], now) for gang in run.gangs
+    ]
     gone = all(words)
     ask = watch.broken and run.deadline == inf
     if ask:

@@ -22,7 +22,7 @@ class Move(StrEnum):
     DROP = "drop"  # tell the old ones that it is not to be
     END = "end"  # end those that were to join
     FAIL = "fail"  # nothing of it is left: say so
-    FINISH = "finish"  # who left is gone: say so
+    FINISH = "finish"  # the ranks that left are gone: report it
 
 
 @dataclass(slots=True)
@@ -30,8 +30,8 @@ class Changing:
     """A change under way; times are of this machine's own clock.
 
     `refused` says that the manager will not have those that join. `store` is where ranks can meet,
-    `asked` when they were asked to. `failed` is why it cannot be, `superseded` that nobody wants it
-    any more.
+    `asked` when they were asked to. `failed` is why it cannot be, `superseded` that it is not
+    wanted any more.
     """
 
     change: Change

@@ -18,7 +18,7 @@ from weft.wire.attempt import SPEC, AttemptSpec
 
 @dataclass(slots=True)
 class CorePools:
-    """The cores of every node, and who has which."""
+    """The cores of every node, and which job has which."""
 
     _pools: dict[NodeId, CorePool] = field(default_factory=dict)
 

@@ -187,7 +187,7 @@ class FleetEngine(SleepsOnNodes):
         return gang is not None
 
     def _end_stranger(self, folder: Path) -> bool:
-        """Have an attempt of nobody ended; False if it never was prepared."""
+        """End an attempt that no job owns; False if it never was prepared."""
         gang = open_gang(folder)
         if gang is not None:
             run = self._watch(gang)
@@ -209,10 +209,10 @@ class FleetEngine(SleepsOnNodes):
             watch = GangWatch(gang, again=again)
         watch.watch_extension(again=again)
         run = self._loop.watched[gang.key] = Run(watch, now)
-        run.joined = {one.key: now for one in run.gangs if one.key != gang.key}
+        run.joined = {other.key: now for other in run.gangs if other.key != gang.key}
         try:
-            for one in run.gangs:
-                self._cores.recall(one, self._site())
+            for other in run.gangs:
+                self._cores.recall(other, self._site())
         except (OSError, WireError) as error:
             log.warning("job=%s attempt=%d has lost its description: %s", *gang.key, error)
         return run
@@ -261,7 +261,7 @@ class FleetEngine(SleepsOnNodes):
         return gang
 
     async def _submit(self, run: Run) -> None:
-        """Until the manager has taken it, refused it, or nobody wants it any more."""
+        """Until the manager has taken it, refused it, or it is no longer wanted."""
         gang = run.watch.gang
         while self._loop.watched.get(gang.key) is run and not run.asked:
             try:

@@ -76,10 +76,18 @@ class FleetLoop(AttemptLoop[Run]):
             for machine in self.machines.values()
             if machine.health is not Health.UP
         ]
-        devices = {name: self.board.devices(one.node) for name, one in self.machines.items()}
+        devices = {name: self.board.devices(at.node) for name, at in self.machines.items()}
         what = (not troubles, "; ".join(troubles), tuple(out_of_use), self._taken())
         seen = {name: some for name, some in devices.items() if some}
-        return EngineHealth(*what, seen, self._closings())
+        return EngineHealth(*what, seen, self._closings(), self._pools())
+
+    def _pools(self) -> dict[str, str]:
+        """Nodes that are for one tenant alone, by tenant."""
+        nodes: dict[str, list[NodeId]] = {}
+        for name, machine in self.machines.items():
+            if machine.tenant:
+                nodes.setdefault(machine.tenant, []).append(name)
+        return {tenant: f"{'+'.join(some)}={tenant}" for tenant, some in nodes.items()}
 
     def _closings(self) -> dict[str, str]:
         """Nodes that are kept for others from a time that was announced, by its name."""
@@ -171,7 +179,7 @@ class FleetLoop(AttemptLoop[Run]):
             await self.channel.send(asked.files)
         except (OSError, WireError) as error:
             raise EngineError(f"{gang.job}@{gang.attempt} cannot be asked: {error}") from error
-        for folder in asked.unclaimed:  # no agent will come: there is nobody to leave with grace
+        for folder in asked.unclaimed:  # no agent will come, so there is nothing to stop gracefully
             run.watch.revoke(folder)
         return len(asked.unclaimed) == len(gang.parts)
 

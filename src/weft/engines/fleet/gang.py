@@ -156,7 +156,7 @@ class GangWatch:
             self.parts.append(PartWatch(part, again, joining=True))
 
     def commit(self) -> None:
-        """The ranks have changed: who joined is a member, and parts that no rank stays in are not.
+        """The ranks have changed: those that joined are members, and parts without ranks are not.
 
         A new rank that died between the agreement and its first word is a member that failed.
         """
@@ -242,7 +242,9 @@ class GangWatch:
             case "meeting" | "built" | "adopted" | "dropped" | "gone":
                 self.notes.append(read_note(line))
             case "health":
-                self.health.append(replace(read_health(line), node=watch.part.node))
+                health, owner = read_health(line), watch.part.folder.stat().st_uid
+                witness = None if owner == os.geteuid() else owner
+                self.health.append(replace(health, node=watch.part.node, witness=witness))
             case _:
                 yield from read_line(job, attempt, line)
 

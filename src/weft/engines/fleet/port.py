@@ -32,7 +32,7 @@ class Part:
     """One node's share of an attempt; `folder` is where its agent finds its `spec.json`.
 
     `gpus` are device numbers where the manager takes them exactly, else only their number counts.
-    `cpus` and `mem_gb` are 0 where nobody asked. `device` is what its GPUs are called there, where
+    `cpus` and `mem_gb` are 0 where not requested. `device` is what its GPUs are called there, where
     that differs between nodes. `numbers` are what its agent knows the ranks on these devices by;
     none: counted from the first part on.
     """
@@ -108,7 +108,7 @@ class Health(StrEnum):
 
 @frozen
 class Closing:
-    """A time from which nobody of ours may use a node, and its end; seconds since the epoch."""
+    """A time from which none of our jobs may use a node, and its end; seconds since the epoch."""
 
     name: str
     start: float
@@ -119,7 +119,8 @@ class Closing:
 class Machine:
     """A node as the manager sees it; `address` is how the others reach it.
 
-    `taken` of its GPUs are held by jobs that are not ours; `closings` are announced.
+    `taken` of its GPUs are held by jobs that are not ours; `closings` are announced. It is for jobs
+    of `tenant` alone, or of all where that is empty.
     """
 
     node: Node
@@ -128,6 +129,7 @@ class Machine:
     address: str = "127.0.0.1"
     taken: int = 0
     closings: tuple[Closing, ...] = ()
+    tenant: str = ""
 
 
 # What the agents of an attempt do by themselves, so that every manager can do at least this.

@@ -27,7 +27,7 @@ SLACK_S = 60.0  # beyond a job's own time limit, before a manager may end it
 
 @frozen
 class Site:
-    """Where attempts are kept and who their nodes are."""
+    """Where attempts are kept and which nodes they have."""
 
     root: Path
     machines: Mapping[NodeId, Machine]

@@ -78,10 +78,10 @@ class GangChanges:
         if roster.change is None:
             return
         request = read_json(roster.parts[0].folder / CHANGE) or {}
-        told = request if request.get("epoch") == roster.change.epoch else {}
+        pending = request if request.get("epoch") == roster.change.epoch else {}
         run.changing = Changing(roster.change, RESIZE_LIMIT_S, now)
-        run.changing.asked = now if "form" in told or "drop" in told else 0.0
-        run.changing.dropping = "drop" in told
+        run.changing.asked = now if "form" in pending or "drop" in pending else 0.0
+        run.changing.dropping = "drop" in pending
         run.changing.refused = run.asked
         self.loop.spawn(self._submit(run, run.changing))
 
@@ -138,7 +138,7 @@ class GangChanges:
         return [part.folder / SPEC for part, _ in specs]
 
     async def _submit(self, run: Run, changing: Changing) -> None:
-        """Until the manager has those that join, refuses them, or nobody wants them any more."""
+        """Until the manager has those that join, refuses them, or they are no longer wanted."""
         gang = changing.change.extension
         while gang is not None and run.changing is changing and not changing.refused:
             if changing.failed or changing.superseded:
@@ -238,9 +238,19 @@ class GangChanges:
         answer = {"epoch": change.epoch, "failed": changing.failed}
         roster = replace(run.watch.roster, change=None, answer=answer)
         if change.extension is not None:
+            if any(watch.lost for watch in run.watch.joiners):
+                await self._let_go(run, change.extension)
             self.cores.give(change.extension.key)
             run.joined.pop(change.extension.key, None)
         await self._close(run, roster, answer if tell and not changing.superseded else {})
+
+    async def _let_go(self, run: Run, gang: Gang) -> None:
+        """Of a lost node: should it be only cut off, what runs there ends as soon as it can."""
+        try:
+            await self.loop.ask_parts(run, gang, 0.0)
+        except EngineError as error:
+            log.warning("job=%s attempt=%d has new ranks that are not asked: %s", *run.key, error)
+        await self.loop.cancel_gang(gang.key)
 
     async def _finish(self, run: Run, changing: Changing) -> None:
         """The devices that were left are free, and the new ones are the attempt's."""

@@ -110,10 +110,10 @@ def find_added(kept: Sequence[Part], to: Allocation) -> list[Slice]:
     """The devices of `to` that no part has."""
     have = {(part.node, gpu) for part in kept for gpu in part.gpus}
     some = (
-        Slice(one.node, tuple(gpu for gpu in one.gpus if (one.node, gpu) not in have))
-        for one in to.slices
+        Slice(wanted.node, tuple(gpu for gpu in wanted.gpus if (wanted.node, gpu) not in have))
+        for wanted in to.slices
     )
-    return [one for one in some if one.gpus]
+    return [added for added in some if added.gpus]
 
 
 def number_parts(gang: Gang, first: int) -> Gang:

@@ -59,7 +59,7 @@ class FleetSessions:
     async def _enter(self, part: Part, wish: str) -> Streams | None:
         known = self._doors.get(part.folder)
         if known is not None:
-            with suppress(OSError):  # it has closed: nobody came for a while
+            with suppress(OSError):  # it has closed: no client connected for a while
                 return await _go_in(*known, wish)
         async with self._opening.setdefault(part.folder, asyncio.Lock()):
             if self._doors.get(part.folder) == known:

@@ -25,7 +25,8 @@ from weft.engines.fleet.port import (
     Observation,
     Phase,
 )
-from weft.engines.kubernetes.api import FORBIDDEN, Api, ApiError, Object, Unreachable
+from weft.engines.kubernetes.api import FORBIDDEN, MISSING, Api, ApiError, Object, Unreachable
+from weft.engines.kubernetes.claims import SLICES, class_of, with_slices
 from weft.engines.kubernetes.namespaces import Namespace
 from weft.engines.kubernetes.nodes import RACK, device_of, machine_of, read_nodes
 from weft.engines.kubernetes.pod_watch import Watching
@@ -36,6 +37,7 @@ from weft.engines.kubernetes.pods import (
     key_of,
     request_fairly,
 )
+from weft.engines.kubernetes.refusals import Refusals
 from weft.engines.kubernetes.sightings import (
     created_at,
     ended_at,
@@ -50,7 +52,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 NODES = "/api/v1/nodes"
-ENDED_S = 300.0  # how long pods that have ended stay, for who wants to look at them
+ENDED_S = 300.0  # how long pods that have ended stay, for people who want to look at them
 UNPULLED_S = 300.0  # how long an image may fail to be pulled
 STUCK_S = 20.0  # a pod that is there so long after its grace time is on a node that is gone
 # While the server was away no kubelet could show that it lives: nodes that were well before are not
@@ -94,13 +96,17 @@ class KubernetesCluster:
     ) -> None:
         self._api, self._site, self._machines = api, site, machines
         sites = tenants or {"": site}
-        self._spaces = {tenant: Namespace(api, one, tenant) for tenant, one in sites.items()}
+        self._spaces = {
+            tenant: Namespace(api, own_site, tenant) for tenant, own_site in sites.items()
+        }
         self._nodes: Watching | None = None
+        self._slices: Watching | None = None
         self._listed: Sequence[Object] = ()
         self._submitting: dict[Key, int] = {}
         self._since: dict[str, float] = {}
         self._hopeless: dict[Key, str] = {}
         self._well: set[NodeId] = set()
+        self._refusals = Refusals()
         self._devices: dict[str, str] = {}
         self._touched = 0.0
         self._opened = False
@@ -112,7 +118,7 @@ class KubernetesCluster:
 
     @property
     def job_objects(self) -> WeftJobs | None:
-        """Jobs that are applied to its namespaces; None where nobody looks at them."""
+        """Jobs that are applied to its namespaces; None where they are not watched."""
         return WeftJobs(self._spaces.values(), OTHERS) if self._site.weft_jobs else None
 
     # ---- life
@@ -133,6 +139,9 @@ class KubernetesCluster:
         for space in self._spaces.values():
             space.open(owner)
         self._touched = time.monotonic()
+        if any(map(class_of, self._machines.devices)):
+            self._slices = Watching(self._api, SLICES)
+            self._start_slices(self._slices)
         if self._machines.file is not None:
             self._listed = read_nodes(self._machines.file)
         else:
@@ -149,12 +158,24 @@ class KubernetesCluster:
                 ) from error
         self._opened = True
 
+    def _start_slices(self, slices: Watching) -> None:
+        try:
+            slices.start()
+        except ApiError as error:
+            if error.code not in (FORBIDDEN, MISSING):
+                raise
+            raise EngineError(
+                f"devices cannot be claimed here: {error.what}",
+                hint="claims need Kubernetes 1.34 or newer, and the right to read resourceslices, "
+                "which deploy/kubernetes/rbac.yaml has; device=nvidia.com/gpu asks a plug-in",
+            ) from error
+
     def _close(self) -> None:
         self._opened = False
         for space in self._spaces.values():
             space.close()
-        if self._nodes is not None:
-            self._nodes.stop()
+        for watching in filter(None, (self._nodes, self._slices)):
+            watching.stop()
         self._api.close()
 
     # ---- what there is
@@ -174,19 +195,24 @@ class KubernetesCluster:
         self._devices = {node["metadata"]["name"]: device_of(node, how.devices) for node in known}
         seen = [(node, self._devices[node["metadata"]["name"]]) for node in known]
         readings = [read(node, device=device) for node, device in seen if device]
-        machines = [machine for machine in readings if machine is not None]
+        now = time.monotonic()
+        machines = [
+            replace(machine, taken=self._refusals.taken(machine.node.id, now))
+            for machine in readings
+            if machine is not None
+        ]
         if self._nodes is not None and time.monotonic() - self._nodes.back < SETTLE_S:
             return [self._believe(machine) for machine in machines]
         self._well = {machine.node.id for machine in machines if machine.health is Health.UP}
         return machines
 
     def _believe(self, machine: Machine) -> Machine:
-        """A node that was well before the server was away, and that nobody has heard of since."""
+        """A node that was well before the server was away, and has not been seen since."""
         silent = machine.health is Health.DOWN and machine.node.id in self._well
         return replace(machine, health=Health.UP, reason="") if silent else machine
 
     def check(self, job: Job) -> None:
-        """Refuse a job of nobody's namespace, and one whose folder pods do not see."""
+        """Refuse a job whose tenant has no namespace, and one whose folder pods do not see."""
         space = self._space_of(job.tenant)
         mounts, launch = space.site.mounts, job.launch
         if launch is None:
@@ -216,11 +242,12 @@ class KubernetesCluster:
                 if key is not None:
                     gangs.setdefault(key, []).append(pod)
         self._note_times(gangs)
-        lost = {
-            str(machine.node.id): machine.reason
-            for machine in await self.nodes()
-            if machine.health is Health.DOWN
-        }
+        machines = await self.nodes()
+        down = [machine for machine in machines if machine.health is Health.DOWN]
+        lost = {str(machine.node.id): machine.reason for machine in down}
+        every = [pod for pods in gangs.values() for pod in pods]
+        gpus = {machine.node.id: machine.node.gpus for machine in machines}
+        self._refusals.note(every, gpus, time.monotonic())
         stuck = {name for name, since in self._since.items() if _passed(since, STUCK_S)}
         seen = {key: self._see(key, pods, lost, stuck) for key, pods in gangs.items()}
         for key, parts in self._submitting.items():
@@ -305,10 +332,13 @@ class KubernetesCluster:
             await self.cancel(key)
 
     def _known_nodes(self) -> Sequence[Object]:
-        if self._nodes is None:
-            return self._listed
-        known = self._away_or(self._nodes.objects)
-        return [known[name] for name in sorted(known)]
+        known = {str(node["metadata"]["name"]): node for node in self._listed}
+        if self._nodes is not None:
+            known = dict(self._away_or(self._nodes.objects))
+        nodes = [known[name] for name in sorted(known)]
+        if self._slices is None:
+            return nodes
+        return with_slices(nodes, self._slices.last().values(), self._machines.devices)
 
     def _away_or(self, look: Callable[[], T]) -> T:
         try:

@@ -14,6 +14,7 @@ from weft.engines.fleet.engine import FleetEngine
 from weft.engines.fleet.port import AGENT_CONTROLS
 from weft.engines.kubernetes.access import find_access
 from weft.engines.kubernetes.api import Api
+from weft.engines.kubernetes.claims import class_of
 from weft.engines.kubernetes.cluster import KubernetesCluster, Machines
 from weft.engines.kubernetes.nodes import DEVICE, RACK, read_devices
 from weft.engines.kubernetes.pods import (
@@ -38,8 +39,9 @@ class KubernetesEngine(FleetEngine):
     secrets as files, `secret/NAME:/path`, and folders that every node has, `/path`, joined by `+`;
     without any it is the claim weft-jobs at the state's folder `jobs`. `namespace`, `context` and
     `kubeconfig` choose the cluster as they do for kubectl. `device` is what GPUs are called; of
-    several, joined by `+`, a node's is the first it has. `kind_label` and `rack_label` are labels
-    of nodes that say of which kind GPUs are and where a node stands. `place` is how pods are put on
+    several, joined by `+`, a node's is the first it has; `claim/CLASS` is claimed by its class.
+    `kind_label` and `rack_label` are labels of nodes that say of which kind GPUs are and where a
+    node stands. `place` is how pods are put on
     nodes: by `name`, or by a `selector` that the cluster's own scheduler obeys. `address` is how
     ranks find rank 0: by the name that a headless `service` gives its pod, or by the address of the
     `pod` or of the `node`, whose network pods then have. `nodes_file` has the output of `kubectl
@@ -113,6 +115,11 @@ class KubernetesEngine(FleetEngine):
         ):
             if value not in known:
                 raise InvalidConfig(f"{name} is {value!r}", hint=f"one of {', '.join(known)}")
+        if any(map(class_of, read_devices(self.device))) and self.place == "name":
+            raise InvalidConfig(
+                f"device is {self.device!r}, and the cluster's scheduler allocates what is claimed",
+                hint="write place=selector beside it",
+            )
         mounts = read_mounts(self.mounts, self.state)
         self._check_mounts(mounts, "mounts")
         check_names(self.pass_env)

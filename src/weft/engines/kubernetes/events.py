@@ -12,9 +12,9 @@ LONGEST_NAME, LONGEST_TEXT = 200, 1000
 
 def event_on(about: Object, reason: str, text: str, *, warning: bool = False) -> Object:
     """An event on an object, whose name is made of what it tells: a second one is refused."""
-    told = hashlib.sha256(f"{about['uid']}/{reason}/{text}".encode()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{about['uid']}/{reason}/{text}".encode()).hexdigest()[:16]
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    name = f"{about['name'][:LONGEST_NAME]}.{told}"
+    name = f"{about['name'][:LONGEST_NAME]}.{digest}"
     return {
         "apiVersion": "v1",
         "kind": "Event",

@@ -10,6 +10,7 @@ from weft.core.errors import EngineError
 from weft.core.model.job import JobId
 from weft.engines.fleet.port import Gang, Key, name_job
 from weft.engines.kubernetes.api import CONFLICT, FORBIDDEN, MISSING, Api, ApiError, Object
+from weft.engines.kubernetes.claims import claim_template, class_of, templates_path
 from weft.engines.kubernetes.events import event_on, events_path
 from weft.engines.kubernetes.pod_watch import Watching
 from weft.engines.kubernetes.pods import SERVICE, Site, headless_service, key_of, pods_of, selector
@@ -33,6 +34,7 @@ class Namespace:
     def __init__(self, api: Api, site: Site, tenant: str = "") -> None:
         self.site, self.tenant = site, tenant
         self._own_api, self._tells = bool(site.acts_as), True
+        self._templates: set[tuple[str, int]] = set()
         self.api = Api(api.access, acts_as=account_name(site)) if self._own_api else api
         self.path = f"/api/v1/namespaces/{site.namespace}/pods"
         self._pods = Watching(self.api, self.path)
@@ -85,6 +87,7 @@ class Namespace:
             for pod in pods:
                 pod["metadata"]["ownerReferences"] = [owner]
         try:
+            self._make_templates(gang)
             if len(pods) > 1:  # all or none: a single one is refused as it is
                 for pod in pods:
                     self._create(self.path, pod, dry=True)
@@ -157,6 +160,15 @@ class Namespace:
             if error.code != MISSING:
                 raise
             self._create(path, headless_service())
+
+    def _make_templates(self, gang: Gang) -> None:
+        """Of the claims of its pods, where devices are claimed; they stay for the next ones."""
+        path = templates_path(self.site.namespace)
+        asked = {(part.device or self.site.devices[0], len(part.gpus)) for part in gang.parts}
+        for device, count in sorted(asked - self._templates):
+            if class_of(device) and count:
+                self._create(path, claim_template(device, count))
+                self._templates.add((device, count))
 
     def _create(self, path: str, body: Object, *, dry: bool = False) -> Object | None:
         """None if it is there already."""

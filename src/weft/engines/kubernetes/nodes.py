@@ -20,7 +20,7 @@ PRODUCT = "nvidia.com/gpu.product"
 MEMORY = ".memory"  # after a device's name: MiB of each
 SLICE = re.compile(r"(?i)\bmig-(\d+g\.\d+gb\S*)")  # of a GPU, in a device's or product's name
 KIND, RACK = "weft/kind", "weft/rack"
-# Who says what the GPUs of a node are, whom we believe first.
+# Labels that say what the GPUs of a node are, the most trusted first.
 KIND_LABELS = (
     KIND,
     PRODUCT,
@@ -121,7 +121,7 @@ def kind_in(labels: Mapping[str, str], device: str = DEVICE, kind_label: str = "
 
 
 def read_nodes(path: Path) -> list[Object]:
-    """What `kubectl get nodes -o json` (or yaml) printed, for who may not read nodes."""
+    """What `kubectl get nodes -o json` (or yaml) printed, for users who may not read nodes."""
     try:
         text = path.read_text()
         is_json = text.lstrip().startswith("{")

@@ -14,6 +14,7 @@ from weft.core.model.cluster import Node
 from weft.core.model.job import Job
 from weft.engines.fleet.port import Gang, Key, Part
 from weft.engines.kubernetes.api import Object
+from weft.engines.kubernetes.claims import REQUEST, class_of, template_name
 from weft.frozen import frozen
 from weft.wire.attempt import ADDRESS
 from weft.wire.doors import DOOR_ADDRESS
@@ -229,6 +230,9 @@ def _spec(gang: Gang, site: Site, part: Part, name: str) -> Object:
             _shared_memory(),
         ],
     }
+    if class_of(_device(site, part)) and part.gpus:
+        template = template_name(_device(site, part), len(part.gpus))
+        spec["resourceClaims"] = [{"name": REQUEST, "resourceClaimTemplateName": template}]
     if site.place == "name":
         spec["nodeName"] = part.node
     else:
@@ -300,15 +304,21 @@ def _resources(site: Site, part: Part) -> Object:
     limits: dict[str, str] = {}
     if part.mem_gb:
         limits["memory"] = f"{max(round(part.mem_gb * 1024), 1)}Mi"
-    device = part.device or site.devices[0]
-    if part.gpus and device != "cpu":
+    device = _device(site, part)
+    if part.gpus and device != "cpu" and not class_of(device):
         limits[device] = str(len(part.gpus))
     cpus = {"cpu": f"{max(int(part.cpus * 1000), 1)}m"} if part.cpus else {}
-    return {"limits": limits, "requests": {**limits, **cpus}}
+    claims = {"claims": [{"name": REQUEST}]} if part.gpus and class_of(device) else {}
+    return {"limits": limits, "requests": {**limits, **cpus}, **claims}
+
+
+def _device(site: Site, part: Part) -> str:
+    return part.device or site.devices[0]
 
 
 def _tolerations(site: Site) -> list[Object]:
-    fine = [{"key": key, "operator": "Exists"} for key in (*site.devices, *site.tolerate)]
+    plugged = [device for device in site.devices if not class_of(device)]
+    fine = [{"key": key, "operator": "Exists"} for key in (*plugged, *site.tolerate)]
     leave = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_NODE_S}
     return [*fine, *({"key": key, **leave} for key in LOST_NODE)]
 

@@ -30,7 +30,7 @@ class PodState(StrEnum):
     RUNNING = "running"
     ENDED = "ended"
     TAKEN = "taken"  # ended by somebody else: evicted, refused by its kubelet
-    LOST = "lost"  # on a node that is gone: whether its processes run nobody can say
+    LOST = "lost"  # on a node that is gone: whether its processes run is unknown
 
 
 class PodSeen(NamedTuple):
@@ -69,7 +69,7 @@ def seen_of(
 def pod_seen(pod: Object, lost: Mapping[str, str], stuck: Collection[str] = ()) -> PodSeen:
     """What one pod's object says."""
     name, status = str(pod["metadata"]["name"]), pod.get("status") or {}
-    node, phase = NodeId(_node(pod)), str(status.get("phase", "Pending"))
+    node, phase = NodeId(node_of(pod)), str(status.get("phase", "Pending"))
     if is_over(pod):
         reason = str(status.get("reason", ""))
         if reason in TAKEN or reason.startswith("OutOf"):
@@ -97,7 +97,7 @@ def waiting_for(pod: Object) -> str:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return _joined(condition)
-    return f"node {_node(pod)} has not begun it"
+    return f"node {node_of(pod)} has not begun it"
 
 
 def why_hopeless(pod: Object) -> tuple[str, bool]:
@@ -120,7 +120,7 @@ def created_at(pod: Object) -> float:
 
 
 def ended_at(pod: Object) -> float | None:
-    """When its container ended, by the node's clock; None where nobody said."""
+    """When its container ended, by the node's clock; None where unknown."""
     for container in (pod.get("status") or {}).get("containerStatuses") or ():
         ended = (container.get("state") or {}).get("terminated") or {}
         if ended.get("finishedAt"):
@@ -141,7 +141,7 @@ def _ended(status: Object, node: NodeId) -> PodSeen:
 
 
 def _missing(pods: Sequence[Object]) -> list[PodSeen]:
-    """Parts that the gang once had and nobody has any more."""
+    """Parts that the gang once had and that are gone."""
     if not pods:
         return []
     notes = pods[0]["metadata"].get("annotations") or {}
@@ -158,7 +158,8 @@ def _part(pod: Object) -> int:
     return int(pod["metadata"]["labels"][PART])
 
 
-def _node(pod: Object) -> str:
+def node_of(pod: Object) -> str:
+    """Where it is, or is to be."""
     spec = pod["spec"]
     chosen = (spec.get("nodeSelector") or {}).get("kubernetes.io/hostname", "")
     return str(spec.get("nodeName") or chosen)

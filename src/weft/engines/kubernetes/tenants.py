@@ -32,7 +32,9 @@ def read_tenants(path: Path, others: Site, state: Path) -> dict[str, Site]:
     sites: dict[str, Site] = {}
     for tenant, fields in tenants.items():
         site = _site(fields, others, state, f"{path}: tenants.{tenant}")
-        if other := next((t for t, one in sites.items() if one.namespace == site.namespace), ""):
+        if other := next(
+            (t for t, earlier in sites.items() if earlier.namespace == site.namespace), ""
+        ):
             raise InvalidConfig(
                 f"{path}: tenants {other!r} and {tenant!r} have one namespace, {site.namespace!r}",
                 hint="give each its own: what separates them is the namespace",

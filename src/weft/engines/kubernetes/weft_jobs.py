@@ -23,7 +23,7 @@ class WeftJobs:
 
     def __init__(self, spaces: Iterable[Namespace], tenant: str) -> None:
         self._spaces = {space.site.namespace: space for space in spaces}
-        self._tenant = tenant  # of a namespace that is nobody's own
+        self._tenant = tenant  # of a namespace that no tenant owns
 
     def all(self) -> Sequence[JobObject]:
         """Of every namespace that can be read now."""

@@ -26,7 +26,7 @@ class CorePool:
     ) -> RankCores:
         """Cores for the ranks of an attempt on `on`; those of its devices first.
 
-        Who shares the host with its neighbours has all of them.
+        A job that shares the host with its neighbours has all of them.
         """
         devices = [gpu for part in on.slices for gpu in part.gpus]
         near = [core for device in devices for core in of_devices[device]]

@@ -43,7 +43,7 @@ class Machine:
 def find_machine(name: str, slots: int, *, cpu: bool, slot_gb: float = 0.0) -> Machine:
     """What is here: GPUs and how they are joined, or CPU slots; `cpu` leaves GPUs alone.
 
-    `slot_gb` is the memory of a slot; 0 where nobody counts it.
+    `slot_gb` is the memory of a slot; 0 where it is not counted.
     """
     gpus = () if cpu else find_gpus()
     links = find_links(kind_of(gpus[0].name), [gpu.index for gpu in gpus]) if gpus else None
@@ -301,7 +301,7 @@ def _ask_nvml(nvml: Any) -> LinkMatrix:
 
 
 def _count_peers(nvml: Any, handle: Any) -> dict[Any, int]:
-    """Active lanes by the bus of whom they lead to; None for NVSwitch."""
+    """Active lanes by the bus that they lead to; None for NVSwitch."""
     counts: dict[Any, int] = {}
     for lane in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:

@@ -74,8 +74,8 @@ def host_part(asked: Asked, on: Allocation, node: Node) -> HostPart:
 def shares_host(on: Allocation) -> bool:
     """Whether a job has the cores of its devices together with its neighbours there.
 
-    Those who share a device by its memory wait in turns for it: cores of one's own would stand
-    idle meanwhile. Who asked for a part of a device has that part of the host.
+    Jobs that share a device by its memory wait in turns for it: cores of one's own would stand
+    idle meanwhile. A job that asked for a part of a device has that part of the host.
     """
     return on.sharing.share < 1.0 and on.sharing.gpu_mem_gb is not None
 

@@ -138,5 +138,5 @@ def make_own(folder: Path) -> None:
     what = "a folder" if stat.S_ISDIR(facts.st_mode) else "no folder"
     raise EngineError(
         f"{folder} is {what} of user {facts.st_uid} with mode {mode:03o}, not ours alone (700)",
-        hint="remove it if nobody needs it, or leave sharing to the driver with mps=false",
+        hint="remove it if it is not needed, or leave sharing to the driver with mps=false",
     )

@@ -1,4 +1,4 @@
-"""Whom a job runs as on this machine, and folders that let that user in and nobody else."""
+"""The user that a job runs as on this machine, and folders that only that user can enter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRIVATE = 0o600
 
 
 def user_of(users: Mapping[str, Identity], job: Job) -> Identity | None:
-    """The user of the job's account, or else of its tenant; None where nobody is mapped.
+    """The user of the job's account, or else of its tenant; None where no user is mapped.
 
     Raises InvalidConfig for a job of somebody without a user: it must not run as the service.
     """

@@ -25,7 +25,7 @@ MOST = 1 << 31
 
 
 def find_users(source: Path | Mapping[str, Any] | None) -> dict[str, Identity]:
-    """The users in a file or a table; nobody if there is neither."""
+    """The users in a file or a table; none if there is neither."""
     if source is None:
         return {}
     return read_users(source) if isinstance(source, Path) else users_of(source, "the configuration")

@@ -28,7 +28,7 @@ class RayEngine(FleetEngine):
     this machine has then; default: what is found. `token` is the file with the token of a
     cluster that is there already, whose idle nodes are given back when the service ends, unless
     with `keep_nodes`. `nodes` are those that may be used: all, or labelled ones only. `files` says
-    whether all nodes have the state folder: shared, carried (nobody has, its files go through
+    whether all nodes have the state folder: shared, carried (none has, its files go through
     Ray), or auto, which finds out for each.
     """
 

@@ -51,7 +51,7 @@ async def need_head(state: Path, setup: NodeSetup) -> Head:
         setup,
         ip=setup.ip or find_address(),
         port=setup.port or _free_port(),
-        leave_s=0.0,  # nobody could take its jobs over
+        leave_s=0.0,  # no service could take its jobs over
     )
     token = make_token(state / TOKEN)
     address = f"{setup.ip}:{setup.port}"

@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 
 
 def reserved(resources: Mapping[str, float]) -> dict[str, float]:
-    """What a runner holds of its node, so that nobody else of the cluster is given it."""
+    """What a runner holds of its node, so that Ray gives it to no other job."""
     held = {name: resources.get(name, 0.0) for name in ("GPU", "CPU", SLOTS)}
     return {name: amount for name, amount in held.items() if amount > 0.0}
 
@@ -67,7 +67,7 @@ def name_nodes(rows: Sequence[Row]) -> dict[str, Row]:
 
 
 def read_machine(row: Row, name: str, before: Node | None) -> Machine | None:
-    """A node with its health; None for one that is down and that nobody has known."""
+    """A node with its health; None for one that is down and was never known."""
     node = read_node(row, name)
     if not row["alive"]:
         reason = row["reason"] or "Ray has given it up"

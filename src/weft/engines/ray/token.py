@@ -1,4 +1,4 @@
-"""The token of a cluster of Ray: a word that nobody could guess, in a file of its owner's."""
+"""The token of a cluster of Ray: a random word, in a file of its owner's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORD = re.compile(r"[!-~]+")  # what can be sent beside a request
 
 
 def make_token(path: Path) -> Path:
-    """A file that only its owner reads, with a token that nobody could guess; kept if there."""
+    """A file that only its owner reads, with a random token; kept if there."""
     try:
         read_token(path)
         path.chmod(0o600)

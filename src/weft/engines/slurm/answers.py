@@ -37,6 +37,7 @@ WORDS = {
     "DEADLINE": "Slurm ended it at its deadline",
     "FAILED": "its batch script failed",
 }
+PREPARES, PREPARED = "CONFIGURING", "its nodes are being switched on or made ready"
 TAKEN_AWAY = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL")  # by no doing of the job
 TAG = "weft"
 ALL = 1_000  # more GPUs than any node has
@@ -133,7 +134,7 @@ def read_jobs(text: str) -> list[tuple[str, SlurmJob]]:
     for line in text.splitlines():
         words = line.split("|", 7)
         if len(words) != 8 or not words[5].isdigit():
-            continue  # the rest of a comment of several lines, of nobody's job
+            continue  # the rest of a comment of several lines, not a job of ours
         name, state, reason, nodes, gres, uid, wanted, comment = words
         why = "" if reason == "None" else reason
         gpus = read_gres(gres)[1]
@@ -191,7 +192,8 @@ def see(parts: Iterable[SlurmJob]) -> Observation:
     if alive := [job for state, job in states.items() if state in RUNNING]:
         return Observation(Phase.RUNNING, alive[0].reason)
     if waiting := [job for state, job in states.items() if state in PENDING]:
-        return Observation(Phase.PENDING, waiting[0].reason)
+        first = waiting[0]
+        return Observation(Phase.PENDING, PREPARED if first.state == PREPARES else first.reason)
     for state in TAKEN_AWAY:
         if state in states:
             return Observation(Phase.LOST, WORDS[state])

@@ -17,6 +17,7 @@ from weft.engines.slurm.accounts import Charges, read_lists
 from weft.engines.slurm.native import NativeSlurm
 from weft.engines.slurm.pilot import CONTROLS as PILOT
 from weft.engines.slurm.pilot import PilotSlurm
+from weft.engines.slurm.pools import read_pools
 from weft.engines.slurm.script import SbatchOptions
 from weft.engines.slurm.submitters import Submitters
 from weft.wire.identity import Identity
@@ -30,7 +31,8 @@ class SlurmEngine(FleetEngine):
     """Jobs on an existing Slurm cluster, whose nodes all have the state folder.
 
     `mode` native submits one batch job for each attempt; pilot holds whole nodes (`nodes`, joined
-    by `/`, or all of the partition) and runs jobs inside as steps, with exact devices.
+    by `/`, or all of the partition) and runs jobs inside as steps, with exact devices; nodes
+    written `TENANT:NODE+NODE/TENANT:NODE` are held for these tenants alone, by their accounts.
     `partition`, `account`, `qos` and `reservation` are handed to sbatch; `accounts`, `qoses` and
     `partitions` say which a tenant has (`TENANT:NAME+NAME/TENANT:NAME`), the usual one first.
     `time_min` is the time limit in minutes of jobs that have none, or of pilots. `slots` is for
@@ -80,16 +82,12 @@ class SlurmEngine(FleetEngine):
         )
         written = {"account": self.accounts, "qos": self.qoses, "partition": self.partitions}
         lists = {name: read_lists(text, name) for name, text in written.items() if text}
-        if lists and self.mode == "pilot":
-            raise InvalidConfig(
-                "slurm: all tenants share a pilot's nodes, so they cannot have accounts of "
-                "their own",
-                hint="drop accounts=, qoses= and partitions=, or use mode=native",
-            )
         manager: Manager
         if self.mode == "pilot":
             folder = self.state / "pilots"
-            manager = PilotSlurm(wishes, folder, self.held, self.slots, self.pass_env)
+            pools = read_pools(self.held)
+            charges = Charges(wishes, lists)
+            manager = PilotSlurm(charges, folder, pools, self.slots, self.pass_env)
         else:
             submitters = Submitters(self.state, self.users if person else {})
             manager = NativeSlurm(
@@ -110,7 +108,7 @@ class SlurmEngine(FleetEngine):
             )
         if self.submit_as == "person" and (self.mode == "pilot" or not self.users):
             raise InvalidConfig(
-                "slurm: nobody can submit as a person here",
+                "slurm: jobs cannot be submitted as their users here",
                 hint="submit_as=person needs mode=native and `weft serve --users FILE`",
             )
         return bool(self.users) and self.mode == "native" and self.submit_as != "service"

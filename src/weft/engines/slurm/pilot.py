@@ -31,6 +31,7 @@ from weft.engines.fleet.port import (
     Observation,
     Phase,
 )
+from weft.engines.slurm.accounts import Charges
 from weft.engines.slurm.answers import (
     JOBS,
     NODES,
@@ -46,6 +47,7 @@ from weft.engines.slurm.answers import (
     write_tag,
 )
 from weft.engines.slurm.clients import Clients
+from weft.engines.slurm.pools import Pools
 from weft.engines.slurm.reservations import Reservations
 from weft.engines.slurm.script import LOG, SbatchOptions, pilot_script, step_command
 from weft.wire.attempt import job_folder, read_json, write_whole
@@ -62,14 +64,15 @@ class PilotSlurm:
     """A `Manager` by allocations and `srun --overlap`; what was started is noted in `folder`."""
 
     def __init__(
-        self, wishes: SbatchOptions, folder: Path, held: str, slots: int, pass_env: tuple[str, ...]
+        self, charges: Charges, folder: Path, pools: Pools, slots: int, pass_env: tuple[str, ...]
     ) -> None:
-        self._wishes, self._folder, self._slots = wishes, folder, slots
-        self._held = {NodeId(name) for name in held.split("/") if name}
+        pools.check(charges)
+        self._charges, self._folder, self._slots = charges, folder, slots
+        self._pools = pools
         self._clients = Clients(pass_env)
         self._nodes: Mapping[NodeId, SlurmNode] = {}
         self._pilots: dict[NodeId, SlurmJob] = {}
-        self._reservations = Reservations(wishes.reservation)
+        self._reservations = Reservations(charges.others.reservation)
         self._asked: dict[NodeId, float] = {}
         self._steps: dict[Key, list[str]] = {}
         self._children: set[int] = set()
@@ -81,15 +84,19 @@ class PilotSlurm:
         """Find the pilots of before, and ask for those that are missing."""
         self._clients.check()
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._wishes = replace(self._wishes, owner=owner)
+        self._charges = replace(self._charges, others=replace(self._wishes, owner=owner))
         await self.look()
         machines = await self.nodes()
         until = time.monotonic() + AGAIN_S
         while time.monotonic() < until and any(
             machine.health is Health.DOWN for machine in machines
         ):
-            await asyncio.sleep(0.2)  # nodes that nobody else has are held in a second or two
+            await asyncio.sleep(0.2)  # idle nodes are held in a second or two
             machines = await self.nodes()
+
+    @property
+    def _wishes(self) -> SbatchOptions:
+        return self._charges.others
 
     async def close(self) -> None:
         """Allocations and steps stay."""
@@ -100,13 +107,13 @@ class PilotSlurm:
         """Nodes are up while they are held; those that could be and are not are asked for."""
         only = ("-p", self._wishes.partition) if self._wishes.partition else ()
         nodes = read_nodes(await self._clients.ask(*NODES, *only), self._slots)
-        if unknown := self._held - nodes.keys():
+        if unknown := self._pools.tenants.keys() - nodes.keys():
             raise InvalidConfig(
                 f"slurm: there is no node {min(unknown)!r}", hint="`sinfo -N` lists them"
             )
         await self._reservations.refresh(self._clients)
         nodes = self._reservations.keep_own(nodes)
-        self._nodes = {name: node for name, node in nodes.items() if name in (self._held or nodes)}
+        self._nodes = {name: node for name, node in nodes.items() if self._pools.may_hold(name)}
         await self._find_pilots()
         for name, node in self._nodes.items():
             if self._reservations.are_closed(name, time.time()):
@@ -118,11 +125,15 @@ class PilotSlurm:
     def _machine(self, node: SlurmNode) -> Machine:
         name = node.machine.node.id
         pilot = self._pilots.get(name)
-        machine = replace(node.machine, closings=self._reservations.closings.get(name, ()))
+        tenant, closings = self._tenant(name), self._reservations.closings.get(name, ())
+        machine = replace(node.machine, tenant=tenant, closings=closings)
         if machine.health is not Health.UP or (pilot and pilot.state in RUNNING):
             return machine
-        why = pilot.reason if pilot else "nobody holds it"
+        why = pilot.reason if pilot else "no pilot holds it"
         return replace(machine, health=Health.DOWN, reason=f"its allocation waits: {why}")
+
+    def _tenant(self, node: NodeId) -> str:
+        return self._pools.tenants.get(node, "")
 
     async def _let_go(self, name: NodeId) -> None:
         """Give a node back that others have reserved, once the last job has left it."""
@@ -147,12 +158,13 @@ class PilotSlurm:
         tag = write_tag(self._wishes.owner, _pilot_key(name))
         log_file = str(self._folder / f"{name}.log")
         left = self._reservations.minutes_left([name], time.time())
-        wishes = replace(self._wishes, most_min=left)
+        wishes = replace(self._charges.options(self._tenant(name), {}), most_min=left)
         script = pilot_script(node, tag, log_file, self._folder.parent, wishes)
         log.info("node=%s is asked for by job %s", name, await self._clients.submit(script))
 
     def check(self, job: Job) -> None:
-        """Anything that fits on a node."""
+        """Refuse accounts of others."""
+        self._charges.options(job.tenant, {} if job.launch is None else job.launch.env)
 
     # ---- attempts
 
@@ -168,6 +180,9 @@ class PilotSlurm:
             if pilot is None or pilot.state not in RUNNING:
                 _kill_all(started.values())
                 raise EngineError(f"node {part.node!r} is not held any more")
+            if self._tenant(part.node) not in ("", gang.tenant):
+                _kill_all(started.values())
+                raise EngineError(f"node {part.node!r} is held for another tenant")
             command = step_command(gang, part, self._nodes[part.node], pilot.id, self._wishes)
             pid = spawn_command(command, part.folder / LOG, self._clients.job_env)
             self._children.add(pid)

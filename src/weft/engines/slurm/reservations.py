@@ -1,4 +1,4 @@
-"""Slurm's reservations: nodes that are kept for others, or for nobody, from one time to another.
+"""Slurm's reservations: nodes that are kept for others, or for no one, from one time to another.
 
 Slurm starts no job there that might still run when one begins, and none without a time limit at
 all. So jobs get a time limit that ends before, and Weft keeps its plans off these nodes in time.
@@ -65,17 +65,17 @@ class Reservations:
 
     def are_closed(self, node: NodeId, now: float) -> bool:
         """Whether a node is kept for others, or will be at once."""
-        return any(one.start <= now < one.end for one in self.closings.get(node, ()))
+        return any(closing.start <= now < closing.end for closing in self.closings.get(node, ()))
 
 
 def read_reservations(text: str) -> Sequence[tuple[Closing, list[NodeId]]]:
     """The answer to `QUESTION`."""
-    found = []
+    reservations = []
     for line in text.splitlines():
         fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
         nodes = [NodeId(name) for name in expand_hosts(fields.get("Nodes", ""))]
         times = fields.get("StartTime", ""), fields.get("EndTime", "")
         if fields.get("Nodes", "(null)") != "(null)" and all(at.isdigit() for at in times):
             start, end = map(float, times)
-            found.append((Closing(fields["ReservationName"], start, end), nodes))
-    return found
+            reservations.append((Closing(fields["ReservationName"], start, end), nodes))
+    return reservations

@@ -1,1 +1,1 @@
-"""Who received how much, against what each was entitled to."""
+"""What each user received, against what they were entitled to."""

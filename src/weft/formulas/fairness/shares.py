@@ -1,7 +1,7 @@
-"""Who received how much GPU time, against what each was entitled to, in windows of time.
+"""GPU time that each user received, against what they were entitled to, in windows of time.
 
-The entitlement of a window is the weighted max-min division of its GPU time: everybody gets in
-proportion to a weight, nobody more than its jobs could have used, and what one leaves the others
+The entitlement of a window is the weighted max-min division of its GPU time: each gets in
+proportion to a weight, no tenant more than its jobs could have used, and what one leaves the others
 divide.
 """
 
@@ -83,9 +83,9 @@ def fill_windows(room: Floats, weights: Floats, demands: Floats) -> Floats:
     sorted_weight = weights[order]
     before = np.cumsum(sorted_demand, axis=0) - sorted_demand
     behind = np.cumsum(sorted_weight[::-1], axis=0)[::-1]
-    level = (room[None, :] - before) / behind  # if everybody from here on were unsatisfied
+    level = (room[None, :] - before) / behind  # if all from here on were unsatisfied
     met = np.take_along_axis(ratio, order, axis=0) <= level + 1e-12
-    # The first that cannot be met sets the level of all behind it; nobody: all are met.
+    # The first that cannot be met sets the level of all behind it; none: all are met.
     first = np.argmin(met, axis=0)
     some = ~met.all(axis=0)
     water = np.where(some, level[first, np.arange(level.shape[1])], np.inf)
@@ -94,7 +94,7 @@ def fill_windows(room: Floats, weights: Floats, demands: Floats) -> Floats:
 
 
 def share_fairly(room: float, weights: Floats, demands: Floats) -> Floats:
-    """Weighted max-min: nobody gets more than it can use; what is left goes to the others."""
+    """Weighted max-min: no one gets more than they can use; what is left goes to the others."""
     given = np.zeros(len(weights))
     open_ = demands > 0.0
     while open_.any() and room > 0.0:

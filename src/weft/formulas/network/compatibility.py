@@ -1,7 +1,7 @@
 """How well jobs get on that share a network link, and how far each must be turned for that.
 
 The score of a link is 1 less the part of its capacity, over the circle, by which demand exceeds it
-(CASSINI, NSDI 2024, section 3): 1 where nobody ever waits for anybody, below 0 where several want
+(CASSINI, NSDI 2024, section 3): 1 where no job ever waits for another, below 0 where several want
 all of it all the time.
 """
 
@@ -128,7 +128,7 @@ class _Link:
         return best
 
     def take_turns(self) -> list[int]:
-        """Turn one job at a time to where it is in nobody's way, until nothing improves."""
+        """Turn one job at a time to where it hinders no other, until nothing improves."""
         best, least = [0] * len(self.turned), np.inf
         for start in range(STARTS):
             turns, excess = self._descend(self._begin(start))

@@ -50,7 +50,7 @@ def period(members: Sequence[Stages], shifts: Sequence[int]) -> float:
         (d0, g0, n0), (d1, g1, n1) = members
         return max(d0, g1 + n1) + max(d1, g0 + n0)
     if sorted(shifts) != list(range(len(members))):
-        return best(tuple(members)).seconds  # nobody says who comes when: they find the best
+        return best(tuple(members)).seconds  # the order is not given: they find the best
     ordered = [members[i] for i in sorted(range(len(members)), key=lambda i: shifts[i])]
     return _merge(ordered) if len(members[0]) == SLOTS - 1 else _fill_slots(ordered)
 
@@ -109,7 +109,7 @@ def _merge(ordered: Sequence[Stages]) -> float:
 
 # Interleaving without lock step: each member at its own rate, no resource left idle in vain.
 #
-# Members start from the pace that lock step would give them, so nobody loses by it; then all speeds
+# Members start from the pace that lock step would give them, so no job loses by it; then all speeds
 # rise together, as parts of each member's speed alone, until a resource is used up or a member runs
 # as if alone. Those held back stay where they are and the others go on: the max-min fair point that
 # a coordinator reaches by granting each resource to the job that is furthest behind.
@@ -123,7 +123,7 @@ def conserving_speeds(
     """Each member's speed as a part of its speed alone.
 
     `alone_s` are iteration times alone, `stages` the seconds of each resource in an iteration,
-    `floor_s` the period in which lock step would do one iteration of everybody.
+    `floor_s` the period in which lock step would do one iteration of all.
     """
     alone = np.asarray(alone_s, dtype=float)
     # Resource x member: the part of a resource that a member would take at full speed; more

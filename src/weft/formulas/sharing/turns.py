@@ -38,7 +38,7 @@ def guarded_speed(busy: float, asked: float) -> float:
     """Speed of a guaranteed job that is `busy` that part of the time, beside paced ones.
 
     What they ask for in its gaps costs it nothing but `TOLERANCE`; what they ask for beyond
-    them comes out of everybody's part.
+    them comes out of all parts.
     """
     return (1.0 - TOLERANCE) / max(busy + asked, 1.0)
 

@@ -24,7 +24,7 @@ LEAST_S = 1.0  # what a job whose epochs are over is said to need
 class Regimes:
     """What a job declares: its epochs, and seconds of one by batch size on what it asked for.
 
-    `samples` are those of an epoch, 0 where nobody says.
+    `samples` are those of an epoch, 0 where unknown.
     """
 
     epochs: int

@@ -88,7 +88,7 @@ def uses_gpu(pid: int) -> bool:
 def move(
     pids: Sequence[int], forth: Callable[[int], None], back: Callable[[int], None]
 ) -> tuple[list[int], str]:
-    """Move all of them or none: who was moved, and what went wrong."""
+    """Move all of them or none: those that were moved, and what went wrong."""
     moved: list[int] = []
     for pid in pids:
         try:

@@ -79,7 +79,7 @@ class Measurer:
             self._tell()
 
     def end(self) -> None:
-        """The processes have left: what they came to, if nobody knows yet."""
+        """The processes have left: their totals, if not reported yet."""
         self.health.look(now=True)
         if self.counts.samples and self.counts.samples[-1][1] != self._reported:
             self._write()

@@ -84,7 +84,7 @@ def limits_of(spec: AttemptSpec, local: int, alone: Place | None, group: Path | 
 
 
 def find_free_port(address: str = LOOPBACK) -> int:
-    """A port that nobody listens on, of loopback or where other nodes reach this one."""
+    """A port that nothing listens on, of loopback or where other nodes reach this one."""
     with socket.socket() as listener:
         listener.bind((LOOPBACK if address == LOOPBACK else "", 0))
         port: int = listener.getsockname()[1]

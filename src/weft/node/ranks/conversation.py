@@ -44,7 +44,7 @@ class Budget:
 
 
 class Line:
-    """A connection of somebody who says he is a rank; `rank` is known after his hello."""
+    """A connection from a process that claims to be a rank; `rank` is known after its hello."""
 
     def __init__(self, conversation: socket.socket) -> None:
         conversation.setblocking(False)
@@ -73,7 +73,7 @@ class Line:
         return heard
 
     def send(self, message: FromAgent) -> None:
-        """Say something; messages are small, so a full buffer means nobody reads any more."""
+        """Say something; messages are small, so a full buffer means that the reader is gone."""
         try:
             self.socket.sendall(FROM_AGENT.encode(message))
         except OSError:

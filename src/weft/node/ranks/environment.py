@@ -26,7 +26,7 @@ def rank_environment(
     port: int,
     alone: Place | None = None,
 ) -> dict[str, str]:
-    """Our own variables that are not secret, the job's, and who and where the rank is.
+    """Our own variables that are not secret, the job's, and the rank's identity and place.
 
     `alone` is for the one process that has all devices of the job here.
     """

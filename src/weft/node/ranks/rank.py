@@ -49,7 +49,7 @@ class Rank:
             os.kill(self.pid, signal.SIGUSR1)
 
     def read_rest(self) -> bytes:
-        """What it printed and nobody has read; `output` does not block."""
+        """Output that has not been read yet; `output` does not block."""
         rest = b""
         with suppress(OSError):  # nothing more for now, or a terminal that is closed
             while chunk := os.read(self.output, 65_536):

@@ -1,4 +1,4 @@
-"""The connections to an agent's socket: who said who he is, and what he says."""
+"""The connections to an agent's socket: which rank each one is, and its messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Conversations:
         self, spec: AttemptSpec, select: selectors.BaseSelector, said_by: Said, measurer: Measurer
     ) -> None:
         self._me, self._user = (spec.job, spec.attempt), spec.user
-        self._select, self._said, self._measurer = select, said_by, measurer
+        self._select, self._on_message, self._measurer = select, said_by, measurer
         self._lines: list[Line] = []
         self._budget, self._counts = Budget(), Budget()
 
@@ -41,7 +41,7 @@ class Conversations:
         return listener
 
     def __iter__(self) -> Iterator[Line]:
-        """Lines of those who said who they are."""
+        """Connections of ranks that have identified themselves."""
         return (line for line in [*self._lines] if line.rank is not None)
 
     def send(self, number: int, message: FromAgent) -> None:
@@ -74,13 +74,13 @@ class Conversations:
                 case Hello(job, attempt, rank) if (job, attempt) == self._me:
                     line.rank = rank
                     self._measurer.reports_itself = True
-                    self._said(line, message)
+                    self._on_message(line, message)
                 case _ if line.rank is None:
                     continue  # it has not said who it is, or it is of another attempt
                 case Report() | Saved() | Notice() if not self._budget.allows():
                     continue  # it says more than anybody could read
                 case _:
-                    self._said(line, message)
+                    self._on_message(line, message)
         if line.closed and line in self._lines:
             self._lines.remove(line)
             self._select.unregister(line.socket)

@@ -93,7 +93,7 @@ class Shells:
         return [*(shell.rank.pid for shell in self._open), *self._door.pids()]
 
     def look(self) -> None:
-        """Let go those that have ended, and hang up on those that nobody looks at."""
+        """Let go those that have ended, and hang up on those that no client is connected to."""
         if self._spec.part:
             self._door.look()
         for shell in [*self._open]:
@@ -181,7 +181,7 @@ def start_shell(
 #     python -m weft.node.sessions.shells FOLDER AGENT
 #
 # A process beside the agent that started it, and ended with it: an agent talks to its ranks and
-# must not wait for a network. It leaves when nobody has come in for a while.
+# must not wait for a network. It exits when no client has connected for a while.
 
 
 IDLE_S = 900.0
@@ -231,7 +231,7 @@ class Door:
         self._inside = 0
 
     async def keep(self, address: str) -> None:
-        """Let those in who know the secret, until nobody has come for a while."""
+        """Accept clients that know the secret, until none has connected for a while."""
         server = await asyncio.start_server(self._enter, address, 0, ssl=encryption(keeper=True))
         at = server.sockets[0].getsockname()[:2]  # a name may mean something here alone
         write_whole(self._folder / DOOR, {"secret": public_name(self._secret), "at": at})
@@ -277,7 +277,7 @@ class Door:
         what, _, port = wish.partition(" ")
         if what == "port":
             at = await asyncio.to_thread(find_port, self._processes(), int(port))
-            return await asyncio.open_connection(*at) if at else "nobody listens there"
+            return await asyncio.open_connection(*at) if at else "nothing listens there"
         name = {"shell": SHELLS, "terminal": TERMINAL}.get(what)
         path = Path(short_path(self._folder / name)) if name else None
         if path is None or not path.is_socket():

@@ -1,4 +1,4 @@
-"""The terminal of a session: who looks sees what its process prints, and types into it.
+"""The terminal of a session: clients see what its process prints, and type into it.
 
 It lives with the agent, so that a session outlasts the service and its viewers. One that
 comes is shown the last that was printed.
@@ -24,16 +24,16 @@ from weft.wire.attempt import TERMINAL, short_path
 from weft.wire.errors import WireError
 from weft.wire.terminal import DATA, EOF, EXIT, RESIZE, Frames, frame, read_window
 
-KEPT = 1 << 16  # bytes of what was printed, for who comes later
-FULL = 1 << 20  # bytes that somebody has not read; then nothing more is printed until he has
-PATIENCE_S = 30.0  # with somebody who reads nothing
+KEPT = 1 << 16  # bytes of what was printed, for clients that connect later
+FULL = 1 << 20  # bytes that a client has not read; then nothing more is printed until it has
+PATIENCE_S = 30.0  # with a client that reads nothing
 WARNING_S = 60.0
 END_OF_INPUT = b"\x04"
 AGAIN_S = 0.5  # a shell that was about to set its terminal up loses an end that came before
 
 
 class Terminal:
-    """A pseudo-terminal's master side and those who look; nothing until it is opened."""
+    """A pseudo-terminal's master side and its clients; nothing until it is opened."""
 
     def __init__(self, folder: Path, select: selectors.BaseSelector, idle_s: float) -> None:
         self._folder, self._select, self._idle_s = folder, select, idle_s
@@ -48,7 +48,7 @@ class Terminal:
 
     @property
     def watched(self) -> bool:
-        """Whether anybody looks."""
+        """Whether a client is connected."""
         return bool(self._viewers)
 
     def connect(self, master: int, read: Callable[[], None]) -> None:
@@ -80,7 +80,7 @@ class Terminal:
                 self._select.unregister(self._master)
 
     def end(self, code: int) -> None:
-        """The process has ended: tell those who look, and close."""
+        """The process has ended: notify the clients, and close."""
         if self._master < 0:
             return
         self._master = -1
@@ -116,7 +116,7 @@ class Terminal:
         return ""
 
     def stand(self, *, still: bool) -> None:
-        """Whether its process is asleep: nobody can use it then."""
+        """Whether its process is asleep: it cannot be used then."""
         if still:
             self._note_use()
 
@@ -131,7 +131,7 @@ class Terminal:
         self.admit(conversation)
 
     def admit(self, conversation: socket.socket) -> None:
-        """Somebody looks from now on."""
+        """A client has connected."""
         conversation.setblocking(False)
         viewer = _Viewer(conversation)
         self._viewers.append(viewer)
@@ -140,7 +140,7 @@ class Terminal:
             self._send(viewer, frame(DATA, self._kept))
 
     def _turn(self, viewer: _Viewer) -> None:
-        """Whatever can be read or written of one who looks."""
+        """Read and write whatever a client's connection allows."""
         self._send(viewer, b"")
         if viewer not in self._viewers:
             return
@@ -209,14 +209,14 @@ class Terminal:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Read on from the process once everybody has caught up."""
+        """Read on from the process once all clients have caught up."""
         caught_up = all(len(viewer.unread) <= FULL for viewer in self._viewers)
         if caught_up and self._master >= 0 and self._master not in self._select.get_map():
             self._select.register(self._master, selectors.EVENT_READ, self._read)
 
 
 class _Viewer:
-    """Somebody who looks at a terminal, with what he has not read."""
+    """A client of a terminal, with output that it has not read."""
 
     def __init__(self, conversation: socket.socket) -> None:
         self.socket = conversation

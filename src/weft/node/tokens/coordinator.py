@@ -13,7 +13,7 @@ from weft.wire.errors import WireError
 Out = list[tuple[Key, wire.FromCoordinator]]
 
 LEASE_S = 1.0  # how long a lease without end may be used before it is asked for again
-FIRST_S = 60.0  # patience with a member whose stages nobody has seen yet, and with anybody
+FIRST_S = 60.0  # patience with a member whose stages have not been seen yet, and with anybody
 LEAST_S = 2.0
 LIGHTEST, HEAVIEST = 1e-3, 1e3  # weights
 TIMES = 4.0  # patience with the others: so many times their longest stage
@@ -54,7 +54,7 @@ class Coordinator:
         return self._turns(now)
 
     def tick(self, now: float) -> Out:
-        """Time has passed: leases end, slices end, those who wait hear that we live."""
+        """Time has passed: leases end, slices end, waiting members hear that we live."""
         out: Out = []
         for grant in [g for g in self.book.grants.values() if g.until <= now]:
             self.book.members[grant.request.key].expired += 1
@@ -142,7 +142,7 @@ class Coordinator:
         ]
 
     def _crossed(self) -> list[Grant]:
-        """What those who wait hold between two stages while others wait for it.
+        """What waiting members hold between two stages while others wait for it.
 
         Two that each want the other's would wait until their leases expire.
         """

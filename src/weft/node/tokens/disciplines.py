@@ -1,7 +1,7 @@
-"""Who goes next: small classes, each one answer to the same question.
+"""Which member goes next: small classes, each one answer to the same question.
 
-lockstep         Muri: everybody does one stage, a barrier, then everybody the next
-work-conserving  a free token goes to the one who used it least; nothing idles that is wanted
+lockstep         Muri: all do one stage, a barrier, then all the next
+work-conserving  a free token goes to the member that used it least; nothing idles that is wanted
 timeslice        Gandiva: one job has everything for a while, then the next
 paced            AntMan: opportunistic jobs use what guaranteed ones leave, up to a duty cycle
 none             no turns at all
@@ -57,7 +57,7 @@ class Discipline(Protocol):
 
 @dataclass(slots=True)
 class WorkConserving:
-    """The one who used a token least goes first, weights considered."""
+    """The member that used a token least goes first, weights considered."""
 
     def next(self, now: float, book: TokenState) -> Request | None:
         """In order of use; a gang that waits for several tokens is not starved by others."""
@@ -190,10 +190,10 @@ class Timeslice:
 
 @dataclass(slots=True)
 class Lockstep:
-    """A slot begins when everybody waits, and ends when all who were let in are done.
+    """A slot begins when all members wait, and ends when all that were let in are done.
 
     Those that want the same token get it one after the other in the order of their phases, which is
-    that of joining where nobody gave them any, and begin again with the first. A member that says
+    that of joining where none was assigned, and begin again with the first. A member that says
     nothing for `patience_s` (it evaluates, or saves) is not waited for.
     """
 
@@ -215,7 +215,7 @@ class Lockstep:
         return 1
 
     def recalls(self, _now: float, _book: TokenState) -> Iterable[Key]:
-        """Nobody: no lease covers more than one stage."""
+        """None: no lease covers more than one stage."""
         return []
 
     def wake_at(self, now: float, book: TokenState) -> float:
@@ -242,7 +242,7 @@ class Lockstep:
         return chosen
 
     def _order(self, request: Request, book: TokenState) -> tuple[bool, Place]:
-        """Round and round: first who comes after the one that had the token last."""
+        """Round robin: first the member after the one that had the token last."""
         place = _place(book.members[request.key])
         last = self._last.get(request.tokens[0])
         return last is not None and place <= last, place
@@ -250,7 +250,7 @@ class Lockstep:
 
 @dataclass(slots=True)
 class Free:
-    """Everybody goes at once."""
+    """All members go at once."""
 
     def next(self, _now: float, book: TokenState) -> Request | None:
         """Members that wait."""
@@ -261,7 +261,7 @@ class Free:
         return 0
 
     def recalls(self, _now: float, _book: TokenState) -> Iterable[Key]:
-        """Nobody."""
+        """None."""
         return []
 
     def wake_at(self, _now: float, _book: TokenState) -> float:

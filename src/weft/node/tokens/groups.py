@@ -1,7 +1,7 @@
 """Groups of jobs on different GPUs do not wait for each other: turns are taken within a group.
 
 Members belong together if they share a GPU, be it through others. One that did not say where it
-lives belongs to everybody.
+lives belongs to all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Apart:
         self._own: dict[str, Discipline] = {}
 
     def next(self, now: float, book: TokenState) -> Request | None:
-        """Of the first group that has somebody to grant to."""
+        """Of the first group that has a member to grant to."""
         for own, part in self._parts(book):
             if (request := own.next(now, part)) is not None:
                 return request

@@ -1,4 +1,4 @@
-"""Who is there, who waits, who holds what: the facts that disciplines decide on."""
+"""Members, which of them wait, what each holds: the facts that disciplines decide on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.frozen import frozen
 Key = NewType("Key", int)
 
 RECENT_S = 10.0  # a token's users are those that asked for it this lately
-BEHIND_S = 1.0  # nobody may save up more than this for later
+BEHIND_S = 1.0  # no member may save up more than this for later
 SHORT_S = 0.005  # iterations below are leased several at a time
 MOST = 64
 MOST_WAITING, MOST_TOKENS = 64, 256  # asks of a member at once, and tokens it ever named

@@ -105,7 +105,7 @@ class Server:
         """What a member said, on the engine's terms; WireError for devices that are not its own."""
         if isinstance(message, Join) and self._state is not None:
             terms = read_terms(self._state, message.job)
-            if terms is None:  # nobody's word for what it claims but its own
+            if terms is None:  # its claim is backed by its own word alone
                 return replace(message, weight=1.0, phase=0.0)
             self._gpus[key] = frozenset(terms.gpus)
             return terms.of(message)

@@ -134,7 +134,7 @@ class AnyKind:
 
 @frozen
 class DeclaredFacts:
-    """Of jobs that nobody measured: the batches their submitter allows, on any kind."""
+    """Of jobs without measurements: the batches their submitter allows, on any kind."""
 
     def batches(self, job: Job, batch: float) -> Batches:
         """As declared; the one that it trains with where nothing was."""

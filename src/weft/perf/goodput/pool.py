@@ -21,7 +21,7 @@ Key = tuple[str, ...]
 BINS = 20  # of progress, by which gradient noise is kept
 ENOUGH = 3  # jobs that must have reported before a narrower group is believed
 KEPT = 50  # of the last measured slow-downs
-ASSUMED = 1.2  # work really needed over what goodput promises, before anybody measured it
+ASSUMED = 1.2  # work really needed over what goodput promises, before it was measured
 
 
 @dataclass(slots=True)

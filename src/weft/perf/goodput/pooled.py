@@ -146,7 +146,7 @@ class PooledBeliefs(FittedBeliefs):
     # ---- answers
 
     def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
-        """Rows x configurations; NaN in rows of models that nobody reported of.
+        """Rows x configurations; NaN in rows of models without reports.
 
         Jobs that are believed to be alike are evaluated once.
         """

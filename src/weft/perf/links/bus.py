@@ -17,14 +17,14 @@ from weft.formulas.training.solo_times import Described, describe, read_solo_tim
 from weft.frozen import frozen
 
 COLOCATED = "colocated_times.csv"
-# Of the published pairs some hold the other job's time, or next to none: nobody is faster beside
+# Of the published pairs some hold the other job's time, or next to none: no job is faster beside
 # another, and no two that were meant to disturb each other took twice as long.
 MOST_SLOWER = 2.0
 
 
 @frozen
 class MeasuredBus:
-    """Speeds beside another job on the same socket; 1 for a pair that nobody measured.
+    """Speeds beside another job on the same socket; 1 for a pair without measurements.
 
     `refused` are the pairs whose times cannot be: shorter than alone, or more than twice as long.
     """

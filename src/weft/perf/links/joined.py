@@ -46,7 +46,7 @@ class Joined:
 
     `devices` is the truth about jobs that share devices, None: a claim gives that part of the
     speed. `links` is the truth about jobs that cross the same network links, `bus` about jobs on
-    one socket: each neighbour slows a job in turn. None: nobody measured any.
+    one socket: each neighbour slows a job in turn. None without measurements.
     """
 
     cluster: Cluster
@@ -87,7 +87,7 @@ class Joined:
                             crossing[link].append(other)
             gb_s = min(gb_s, self.links.gb_s(resident, crossing))
         if gb_s == inf:
-            return 1.0  # nobody said how they are joined
+            return 1.0  # how they are joined is unknown
         return traffic.iteration_s / traffic.seconds_at(gb_s)
 
     def _left_by_bus(

@@ -1,8 +1,8 @@
 """When a job with a time shift waits before its next iteration.
 
-Simulated and real jobs keep to their beat by this one rule (CASSINI, NSDI 2024, section 5): who is
-a little early waits, and who is late by more than a twentieth of an iteration waits for the next
-beat.
+Simulated and real jobs keep to their beat by this one rule (CASSINI, NSDI 2024, section 5): a job
+that is a little early waits, and one that is late by more than a twentieth of an iteration waits
+for the next beat.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Alignment:
     Periods are a little longer than iterations, so that a job that is early waits and one that is a
     little late catches up. One that is later has missed the beat and would wait for most of an
     iteration, which it does at once after a new beat was set and then rarely: where links are too
-    narrow for all, everybody is late in every iteration.
+    narrow for all, all jobs are late in every iteration.
     """
 
     period_s: float = 0.0

@@ -82,7 +82,7 @@ def _simulate(keys: tuple[Key, ...], gbps: tuple[float, ...]) -> tuple[tuple[flo
 
 JITTER = 0.005  # of a stretch of computation: beats are then lost about every hundredth iteration
 DRAWS, ITERATIONS, SETTLE = 6, 12, 2
-STEADY = 40  # iterations where everybody has a beat, and one beginning is as good as another
+STEADY = 40  # iterations where all jobs have a beat, and one beginning is as good as another
 EPS = 1e-9
 
 
@@ -181,7 +181,7 @@ def _run(jobs: list[_Running], gbps: Sequence[float], count: int) -> None:
 
 
 def _share(sending: list[_Running], gbps: Sequence[float]) -> None:
-    """Max-min fair rates: the narrowest link first, nobody more than it wants."""
+    """Max-min fair rates: the narrowest link first, no job more than it wants."""
     for job in sending:
         job.rate = job.want
     room = dict.fromkeys((link for job in sending for link in job.sender.links), 0.0)

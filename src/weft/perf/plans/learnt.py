@@ -1,8 +1,8 @@
 """What is learnt of execution plans from jobs that run them: how fast each is on which GPUs.
 
-A plan that nobody ran at a size is taken to be as fast as at the nearest size it was seen at, by
+A plan that never ran at a size is taken to be as fast as at the nearest size it was seen at, by
 Rubick's law fitted to all that was reported of the program, or by a power of the GPUs until there
-are as many reports as that has parameters. One that nobody ran anywhere is as fast as the law says,
+are as many reports as that has parameters. One that never ran anywhere is as fast as the law says,
 else a little faster than the best that is known, so that a job that starts tries it. Plans under
 which jobs died before they trained are left out.
 """
@@ -26,8 +26,8 @@ from weft.core.model.job import Allocation, Config, Job
 from weft.core.state.table import Floats
 from weft.perf.plans.law import MI, NETWORK, Coefficients, PlanLaw
 
-SHAPE = 0.9  # speed grows with this power of GPUs where nobody saw it
-HOPE = 1.01  # of a plan that nobody tried, against the best that is known
+SHAPE = 0.9  # speed grows with this power of GPUs where it was not measured
+HOPE = 1.01  # of a plan that was never tried, against the best that is known
 LATEST = 0.5  # part of the newest report in what is kept
 
 
@@ -75,7 +75,7 @@ class LearntPlans:
             self._failed[key].remove(on.gpus)
 
     def fail(self, job: Job, kind: str, on: Allocation) -> None:
-        """A job died under the plan that it was given; it counts if nobody ever trained so."""
+        """A job died under the plan that it was given; it counts if no job ever trained so."""
         if on.plan is None:
             return
         key = _key(job, Config(kind, len(on.slices), on.gpus), on.plan)
@@ -121,7 +121,7 @@ class LearntPlans:
         if not batch:
             return None
         seen = tuple(
-            Seen(whole, quantise(batch / rate))
+            MeasuredStep(whole, quantise(batch / rate))
             for each in dict.fromkeys(replace(each, data=0) for each in job.plans)
             for gpus, rate in sorted(self._rates.get(_key(job, config, each), {}).items())
             if (whole := each.on(int(gpus))) is not None
@@ -141,7 +141,7 @@ def _key(job: Job, config: Config, plan: Execution) -> str:
 # authors' rule it would grow with the replicas of a model that is divided.
 
 
-SIZE = 1e9  # parameters of a model that nobody told: only its times are fitted
+SIZE = 1e9  # parameters of a model that does not state them: only its times are fitted
 SIZES = 3  # different numbers of GPUs, below which nothing tells what grows with them
 STEPS, STEP = 40, 1e-4  # of the fit, and of its slopes
 ENOUGH, HOPELESS = 1e-6, 1e6  # squared errors gained by a step, and damping: it ends there
@@ -165,14 +165,14 @@ REACH = (1e-5, 1e5)  # of times, as parts of the shortest step
 BOUNDS = {"overlap": (1.0, 20.0), "backward": (1.0, 10.0)}
 
 
-class Seen(NamedTuple):
+class MeasuredStep(NamedTuple):
     """Milliseconds of a step under a plan with its replicas filled in."""
 
     plan: Execution
     step_ms: float
 
 
-def fit_reports(seen: tuple[Seen, ...], batch: int, plan: Execution) -> PlanLaw | None:
+def fit_reports(seen: tuple[MeasuredStep, ...], batch: int, plan: Execution) -> PlanLaw | None:
     """The law of plans like this one; None where reports do not tell it.
 
     There must be as many as the law has parameters for the plans that were reported, at three
@@ -210,7 +210,7 @@ def _traits(plan: Execution) -> set[str]:
     return {name for name, there in parts.items() if there}
 
 
-def _names(rows: tuple[Seen, ...]) -> tuple[str, ...]:
+def _names(rows: tuple[MeasuredStep, ...]) -> tuple[str, ...]:
     """Parameters of the law that these plans have."""
     plans = [row.plan for row in rows]
     parts = {
@@ -225,7 +225,7 @@ def _names(rows: tuple[Seen, ...]) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _fit(rows: tuple[Seen, ...], batch: int) -> PlanLaw:
+def _fit(rows: tuple[MeasuredStep, ...], batch: int) -> PlanLaw:
     """Least squares of logarithms, by Levenberg and Marquardt's steps."""
     names, shortest = _names(rows), min(row.step_ms for row in rows)
     most = max(row.plan.data * row.plan.unit for row in rows)
@@ -233,11 +233,11 @@ def _fit(rows: tuple[Seen, ...], batch: int) -> PlanLaw:
     scale = np.array([0.0 if n in BOUNDS else log(t) for n, t in zip(names, times, strict=True)])
     start = scale + np.log([START[n] for n in names])
     low, high = scale + np.log([BOUNDS.get(n, REACH) for n in names]).T
-    told = np.log([row.step_ms for row in rows])
+    measured = np.log([row.step_ms for row in rows])
 
     def errors(at: Floats) -> Floats:
         law = _law(dict(zip(names, np.exp(at).tolist(), strict=True)), batch)
-        off = _bounded(np.log([step_ms(law, row.plan) for row in rows]) - told)
+        off = _bounded(np.log([step_ms(law, row.plan) for row in rows]) - measured)
         return np.concatenate((off, PULL * (at - start)))
 
     at, damping, off = start, 1e-2, errors(start)

@@ -52,10 +52,10 @@ def fair(group: Sequence[Profile]) -> list[float]:
 class Colocated:
     """Speeds of groups under every discipline.
 
-    `profiles` says what a job does alone; `interfering` the speeds of a group that nobody
-    orders; `contention` stretches interleaved stages by size of group. `sensitivity` says what
-    CPU cores and host memory do for a job, `batching` what its batch size does; where nobody knows
-    that, it is what jobs show as they run.
+    `profiles` says what a job does alone; `interfering` the speeds of a group that shares
+    without an order; `contention` stretches interleaved stages by size of group. `sensitivity`
+    says what CPU cores and host memory do for a job, `batching` what its batch size does; where
+    that is unknown, it is learnt from jobs as they run.
     """
 
     profiles: Callable[[Job], Profile]
@@ -102,7 +102,7 @@ class Colocated:
         """What its part of the hosts does for a job: a gang waits for its poorest member."""
         known = self.sensitivity(resident.job)
         if known is None or resident.on.sharing.tier is Tier.OPPORTUNISTIC:
-            return 1.0  # who claims no part of the host has what others leave
+            return 1.0  # a job that claims no part of the host has what others leave
         parts = resident.on.slices
         return min(known.at(p.cpus / len(p.gpus), p.mem_gb / len(p.gpus)) for p in parts)
 
@@ -128,7 +128,7 @@ class Colocated:
         return self._batches.known(job) if batching is None else batching.known
 
     def host(self, job: Job) -> Sensitivity | None:
-        """What CPU cores and host memory do for a job; None where nobody knows."""
+        """What CPU cores and host memory do for a job; None where unknown."""
         return self.sensitivity(job)
 
     def profile(self, job: Job) -> Profile:
@@ -321,7 +321,7 @@ def _in_gaps(profile: Profile, firm: Sequence[Profile], loose: int) -> float:
 class SeenProfile(NamedTuple):
     """What was seen of a stranger: the most memory, the busiest time, the shortest step.
 
-    `data` is the part of a step that waits for data. A part that nobody could see is negative.
+    `data` is the part of a step that waits for data. A part that could not be measured is negative.
     """
 
     mem_gb: float = 0.0
@@ -343,7 +343,7 @@ class SeenProfile(NamedTuple):
 
     @property
     def use(self) -> float | None:
-        """The busy part of a device: as the driver tells, else while nobody waits for data."""
+        """The busy part of a device: by the driver, else the time not spent waiting for data."""
         if self.busy > 0.0:
             return self.busy
         return None if self.data < 0.0 else 1.0 - min(self.data, MOST_CPU_PART)

@@ -29,7 +29,7 @@ WAITS = 0.2  # of an iteration, for the host: more than any of the pairs that sh
 
 @frozen
 class Unordered:
-    """Speeds of a group that nobody orders, under the driver's time slicing or MPS.
+    """Speeds of a group without an order, under the driver's time slicing or MPS.
 
     Pairs are as they were measured, in `pairs` or in what ships; all else is by the model. What
     ships was measured of jobs that hardly waited for their hosts, and holds for such alone.
@@ -181,8 +181,8 @@ class Pairs:
     """Speeds of two workloads beside each other, found in either order.
 
     Called with the profiles of a group it is what `Colocated.interfering` needs. Pairs that
-    nobody measured run at full speed, as in the authors' simulator; of larger groups, which
-    nobody measured either, each member has the product of its speeds beside the others.
+    were not measured run at full speed, as in the authors' simulator; of larger groups, which
+    were not measured either, each member has the product of its speeds beside the others.
     """
 
     speeds: Mapping[tuple[str, str], tuple[float, float]]
@@ -197,11 +197,11 @@ class Pairs:
         return speeds
 
     def between(self, tag: str, other: str) -> tuple[float, float]:
-        """Speeds of two workloads beside each other; full ones of a pair nobody measured."""
+        """Speeds of two workloads beside each other; full ones of a pair without measurements."""
         return self.known(tag, other) or (1.0, 1.0)
 
     def known(self, tag: str, other: str) -> tuple[float, float] | None:
-        """Measured speeds of two workloads beside each other; None where nobody measured them."""
+        """Measured speeds of two workloads beside each other; None without measurements."""
         if (speeds := self.speeds.get((tag, other))) is not None:
             return speeds
         back = self.speeds.get((other, tag))

@@ -140,7 +140,7 @@ class ByModel:
         return cls({name: table.relative_to(*fair) for name, table in tables.items()})
 
     def __call__(self, job: Job) -> Sensitivity | None:
-        """The table of the job's model; None if nobody measured it."""
+        """The table of the job's model; None if it was not measured."""
         name = job.model.lower()
         return self.tables.get(ALSO.get(name, name))
 

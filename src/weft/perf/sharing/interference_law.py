@@ -41,10 +41,10 @@ class Features:
     `busy` is the share of a step in which a kernel runs (NVML's utilisation is close to it), `fill`
     the share of the GPU's processors these kernels occupy, `bandwidth` the share of time in which
     memory is read or written; `kernel_us` and `step_s` are mean times of a kernel and of a step,
-    `mem_gb` is the peak. `busy` is None for a job nobody has measured: it is then taken to be as
+    `mem_gb` is the peak. `busy` is None for a job without measurements: it is then taken to be as
     exposed as the most exposed of the measured workloads, to weigh as much as the heaviest where it
-    slows others, and as little as the lightest where others slow it. Memory that nobody knows fits
-    beside nobody's.
+    slows others, and as little as the lightest where others slow it. Unknown memory fits
+    beside no other.
     """
 
     busy: float | None = None

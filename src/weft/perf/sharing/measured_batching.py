@@ -1,6 +1,6 @@
 """What running jobs show of their batch sizes: memory, noise, and progress beside that alone.
 
-A real job's step times are nobody's to know beforehand. What it reports at the batch it was
+A real job's step times are not known beforehand. What it reports at the batch it was
 submitted with is what others are measured against: the quickest step seen there is taken to be
 the one alone.
 """
@@ -14,6 +14,7 @@ from typing import Any
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import TunableBatch
 from weft.core.model.job import Job, JobId
+from weft.formulas.sharing.degradation import degradation
 
 PROPORTIONAL = 0.75  # of the memory at the first batch, until a larger one was seen
 
@@ -53,8 +54,8 @@ class Shown:
         known = self.known(init)
         if known is None:
             return None
-        now = self.batch / self.step_s * known.efficiency(self.batch)
-        return now * self.alone_s / init
+        stretch, growth = self.step_s / self.alone_s, self.batch / init
+        return 1.0 / degradation(stretch, growth, known.efficiency(self.batch))
 
 
 @dataclass(slots=True)

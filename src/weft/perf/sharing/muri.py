@@ -36,7 +36,7 @@ OTHER_S = 10.0
 
 @frozen
 class MuriTruth:
-    """Recorded durations, a little longer, with a pause for everybody at every event."""
+    """Recorded durations, a little longer, with a pause of all jobs at every event."""
 
     steady = True
     contention = CONTENTION

@@ -15,7 +15,7 @@ MARGIN = 1.1  # of the peak so far: later steps may need more
 MARGIN_GB = 0.5  # and what the allocator and the driver take beside it
 SETTLED_STEPS = 20  # after these a training has held whatever a step needs
 SETTLED_S = 3.0  # since the first step, for jobs of long steps
-UNSEEN_S = 30.0  # of running, for jobs whose steps nobody sees
+UNSEEN_S = 30.0  # of running, for jobs whose steps cannot be seen
 MOST_PROGRAMS = 2_000  # that are remembered, and pairs of them
 RECENT = 0.3  # weight of the last of several measurements
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class _Running:
 
 @dataclass(slots=True)
 class LearntPrograms:
-    """By program and kind: peaks of memory, who must be alone, and slowdowns beside others.
+    """By program and kind: peaks of memory, which must be alone, and slowdowns beside others.
 
     A slowdown beside several is the sum of what each adds, so that groups tell of pairs and pairs
     of groups. `promised` is the slowdown that jobs may have which ask for none.
@@ -69,7 +69,7 @@ class LearntPrograms:
         """It, or a job of its program, ran out beside others.
 
         Once such a program was seen to settle alone it may share again, unless it ran out although
-        it had settled: nobody knows when it will want more.
+        it had settled: it is unknown when it will want more.
         """
         if job.gpu_mem_gb is not None or job.id in self._faulty:
             return job.id in self._alone_jobs | self._faulty
@@ -87,7 +87,7 @@ class LearntPrograms:
         return 0.0 if own is None else own.broken_s
 
     def promise(self, job: Job) -> float | None:
-        """What it asked for, else what everybody is promised."""
+        """What it asked for, else the default promise."""
         return self.promised if job.slowdown is None else job.slowdown
 
     def slowdown(self, job: Job, kind: str, beside: Sequence[Job]) -> float | None:

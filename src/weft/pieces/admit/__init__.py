@@ -1,1 +1,1 @@
-"""Who may start, and whether others are stopped for it."""
+"""Which jobs may start, and whether others are stopped for it."""

@@ -39,7 +39,7 @@ class Starting:
 
 @frozen
 class InTurn(Starting):
-    """Strictly in order: a job that does not fit holds up everyone behind it; nobody is stopped."""
+    """Strictly in order: a job that does not fit holds up all jobs behind it; no job is stopped."""
 
     about = About("in-turn", "baseline", taxonomy=NEVER, idles=BEHIND)
     overtakes = False
@@ -49,7 +49,7 @@ class InTurn(Starting):
         return in_turn(view, ranking.rows, place)
 
     def among(self, view: View, rows: Rows) -> Bools:
-        """Who runs, then the waiting until one does not fit."""
+        """Running jobs, then waiting ones until one does not fit."""
         rows = _running_first(view, rows)
         total = np.cumsum(_beside_running(view, self.by)[rows])
         count = int(np.searchsorted(total, view.cluster.gpus + EPS, side="right"))
@@ -70,7 +70,7 @@ class Backfill(Starting):
         return backfill_by(view, key, place)
 
     def among(self, view: View, rows: Rows) -> Bools:
-        """Who runs, then the waiting that fit."""
+        """Running jobs, then waiting ones that fit."""
         return _fitting(view, _running_first(view, rows), _beside_running(view, self.by))
 
 
@@ -82,12 +82,12 @@ class Preempt(Starting):
     stops = True
 
     def start(self, view: View, ranking: Ranking, place: Placer) -> Plan:
-        """Who still is among the first keeps its place."""
+        """A job that is still among the first keeps its place."""
         key = ranking.lone_key
         return pack(view, ranking.rows, place) if key is None else pack_by(view, key, place)
 
     def among(self, view: View, rows: Rows) -> Bools:
-        """The first that fit together; who may not be stopped before all others."""
+        """The first that fit together; jobs that may not be stopped before all others."""
         bound = view.running() & ~view.preemptible()
         return _fitting(
             view, rows[np.argsort(~bound[rows], kind="stable")], count_gpus(view, self.by)

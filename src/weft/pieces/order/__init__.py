@@ -1,1 +1,1 @@
-"""Who goes first."""
+"""The order of jobs."""

@@ -53,7 +53,7 @@ class AttainedService:
             raise InvalidConfig(f"las: quantum={self.quantum:g} must be above 0 seconds")
 
     def settle(self, view: View, place: Placer) -> Plan | None:
-        """Nothing to do where nobody waits; with queues, where all fit beside each other."""
+        """Nothing to do where no job waits; with queues, where all fit beside each other."""
         if self.thresholds:
             return settle_queues(view, self._queues, place)
         plan = start_newcomer(view, place)
@@ -106,7 +106,7 @@ class QueuedService:
             )
 
     def settle(self, view: View, place: Placer) -> Plan | None:
-        """Nobody is ranked where all fit beside each other."""
+        """No job is ranked where all fit beside each other."""
         return settle_queues(view, self._queues, place)
 
     def rank(self, view: View) -> Ranking:
@@ -164,7 +164,7 @@ class GittinsIndex(Resting):
             raise InvalidConfig(f"gittins: quantum={self.quantum:g} must be above 0 GPU-seconds")
 
     def settle(self, view: View, _place: Placer) -> Plan | None:
-        """Only the past is followed where nobody waits."""
+        """Only the past is followed where no job waits."""
         return None if view.table.waiting else Plan(memory=self._past(view))
 
     def rank(self, view: View) -> Ranking:
@@ -233,7 +233,7 @@ class PredictedIndex(Resting):
 
 
 def settle_queues(view: View, queues: Queues, place: Placer) -> Plan | None:
-    """Start everybody where all fit: no order matters, who sank is worked out when one does."""
+    """Start all jobs where all fit: no order matters; queues are updated when one does."""
     if queues.promotes or (plan := start_all(view, place)) is None:
         return None
     return Plan(plan.changes, memory=view.memory)

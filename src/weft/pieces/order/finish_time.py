@@ -13,13 +13,13 @@ from weft.core.plan.view import View
 from weft.core.state.table import Floats
 
 HASTE = 4.0  # power of how far a job is beyond the bound
-SOON_S = 600.0  # who has no more than this left is hastened in full
+SOON_S = 600.0  # a job with no more than this left is hastened in full
 
 
 def hasten_late(
     view: View, configs: tuple[Config, ...], goodput: Floats, left: Floats, bound: float
 ) -> Floats:
-    """What to multiply weights by: 1 for those who are not about to end beyond the bound.
+    """What to multiply weights by: 1 for jobs that are not about to end beyond the bound.
 
     A second changes the fairness of a job that has hours left by next to nothing, and may be all
     that a short one behind it waits for: the more is left, the less a job is hastened.

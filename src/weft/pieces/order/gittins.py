@@ -34,8 +34,8 @@ def gittins_index(samples: Floats, attained: Floats, quantum: Floats | float) ->
 def best_gittins_index(samples: Floats, attained: Floats) -> Floats:
     """The supremum of the index over all quanta that end at a sample.
 
-    It is very high just before each sample: where it decides who runs, jobs take turns that nothing
-    but the choice of samples explains. `coarse_gittins_index` is for that.
+    It is very high just before each sample: where it decides which jobs run, jobs take turns that
+    nothing but the choice of samples explains. `coarse_gittins_index` is for that.
     """
     s = np.unique(samples)
     a = np.asarray(attained, dtype=float)

@@ -19,34 +19,34 @@ SHORTER = "a stream of shorter jobs"
 
 
 class Resting:
-    """An order that changes nothing while everybody runs."""
+    """An order that changes nothing while all jobs run."""
 
     __slots__ = ()
 
     def settle(self, view: View, _place: Placer) -> Plan | None:
-        """Nothing to do where nobody waits."""
+        """Nothing to do where no job waits."""
         return None if view.table.waiting else Plan()
 
 
 class Keyed:
-    """An order by one number that remembers nothing: who fits beside all others is not ranked."""
+    """An order by one number, without memory: jobs that fit beside all others are not ranked."""
 
     __slots__ = ()
 
     def settle(self, view: View, place: Placer) -> Plan | None:
-        """Nothing to do where nobody waits; a lone newcomer that fits starts."""
+        """Nothing to do where no job waits; a lone newcomer that fits starts."""
         return start_newcomer(view, place)
 
 
 @frozen
 class Anybody:
-    """Nobody first: who runs is left to the size."""
+    """No order: the size decides which jobs run."""
 
     about = About("none", "none")
     admits = "preempt"
 
     def settle(self, _view: View, _place: Placer) -> Plan | None:
-        """Sizes are looked at also where nobody waits."""
+        """Sizes are looked at also where no job waits."""
         return None
 
     def rank(self, view: View) -> Ranking:
@@ -81,7 +81,7 @@ class RemainingTime(Keyed):
 
 @frozen
 class JobLength(RemainingTime):
-    """The least predicted time left first; by default nobody is stopped for it."""
+    """The least predicted time left first; by default no job is stopped for it."""
 
     about = About("sjf", "Smith 1956", needs=Needs.REMAINING, starves=SHORTER, taxonomy=SHORT)
     admits = "backfill"
@@ -140,7 +140,7 @@ class Urgency(Keyed):
 def lateness(view: View, left: Floats) -> Floats:
     """Time from submission to the end, if a job ran from now on, over the time it executes."""
     alone = view.ran() + left
-    late = np.ones(len(left))  # where nobody knows how long a job takes
+    late = np.ones(len(left))  # where the length of a job is unknown
     known = np.isfinite(left) & (alone > 0.0)
     late[known] = (view.now - view.table.submitted + left)[known] / alone[known]
     return late

@@ -1,6 +1,6 @@
 """Jobs of one size: what is left of them, and what that makes them weigh.
 
-With all GPUs in use, one more second of a job on `g` GPUs delays everybody behind it: the fewest
+With all GPUs in use, one more second of a job on `g` GPUs delays all jobs behind it: the fewest
 GPU-seconds left go first, and a second of a job is worth its GPUs times its rank from the last.
 """
 
@@ -12,8 +12,8 @@ from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
 
 LATE = 3.0  # times what a job ran on its part of the cluster that it may wait
-BEGUN_S = 10.0  # who ran for less is thought to have run for as long
-STARTS = 2.0  # times that a start counts for who waits: it is lost, and somebody stops for it
+BEGUN_S = 10.0  # a job that ran for less is taken to have run for this long
+STARTS = 2.0  # times that a start counts for a waiting job: it is lost, and another stops for it
 
 
 def find_plain(view: View) -> Bools:
@@ -26,7 +26,7 @@ def find_plain(view: View) -> Bools:
 
 
 def charged_service(view: View, left: Floats, costs: Floats) -> Floats:
-    """GPU-seconds left of each row; who waits has to start besides.
+    """GPU-seconds left of each row; waiting jobs also have to start.
 
     `costs` are first starts and restarts, each of rows x kinds; the dearest kind counts.
     """
@@ -38,7 +38,7 @@ def charged_service(view: View, left: Floats, costs: Floats) -> Floats:
 
 
 def find_patience(view: View) -> Floats:
-    """Seconds that each row may wait; who has waited for longer goes before others.
+    """Seconds that each row may wait; one that has waited for longer goes before others.
 
     They are by what it has run, which takes longer on an equal part of the cluster if the gang is
     larger than its part. A late job that runs stays late until it has run for twice as long.
@@ -52,8 +52,8 @@ def find_patience(view: View) -> Floats:
 def plain_weights(view: View, weights: Floats, service: Floats, plain: Bools) -> Floats:
     """The weights, where those of `plain` rows go by GPUs times rank of `service` among them.
 
-    Who has as much left has the same rank. Their sum stays: how they fare against elastic jobs is
-    not decided here.
+    Jobs with as much left have the same rank. Their sum stays: how they fare against elastic jobs
+    is not decided here.
     """
     _, where, count = np.unique(-service[plain], return_inverse=True, return_counts=True)
     rank = (np.cumsum(count) - 0.5 * (count - 1.0))[where]

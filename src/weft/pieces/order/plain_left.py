@@ -27,7 +27,7 @@ MINUTE = 60.0
 LEAST_S = 1.0
 AHEAD = 5  # doublings that are asked for at once
 YOUNG_S = 600.0  # what is predicted of a job holds for as long, and for as long as it is old
-STEP = 3250.0  # GPU-seconds that what nobody predicts is looked at in doublings of
+STEP = 3250.0  # GPU-seconds of the first step, then doubled, where there is no prediction
 RENEW = 100  # ends after which the past is read again
 
 
@@ -134,7 +134,7 @@ def _ask(view: View, predictor: Predictor, which: Bools, number: Floats) -> Floa
 
 
 def _read(view: View, predicted: Floats, number: Floats) -> Floats:
-    """Seconds for one more end; infinite where nobody knows."""
+    """Seconds for one more end; infinite where unknown."""
     ran, length = view.ran(), predicted[:, LENGTH]
     column = (SECONDS + number - predicted[:, FIRST]).astype(np.intp)
     seconds = predicted[np.arange(len(ran)), column]

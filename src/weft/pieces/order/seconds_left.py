@@ -22,7 +22,7 @@ MINUTE = 60.0
 
 
 class SecondsLeft(NamedTuple):
-    """Of each row, and whether that is `guessed` from the past: nobody knows its work."""
+    """Of each row, and whether that is `guessed` from the past: its work is unknown."""
 
     seconds: Floats
     guessed: Bools
@@ -65,6 +65,6 @@ def _predict(view: View) -> tuple[Floats, Floats]:
 
 
 def _guess(view: View, service: Floats, step: Floats | float) -> Floats:
-    """GPU-seconds by attained service; who has more than any job before needs as much again."""
+    """GPU-seconds by attained service; a job with more than any before needs as much again."""
     index = coarse_gittins_index(past_service(view.history), service, step)
     return np.where(index > 0.0, 1.0 / np.maximum(index, 1e-12), service)

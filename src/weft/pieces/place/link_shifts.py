@@ -86,7 +86,7 @@ class Shifts:
 def find_crossing(view: View, held: Mapping[JobId, Allocation]) -> Crossing:
     """The links that two jobs or more of `held` cross and fill, as far as jobs say what they send.
 
-    Jobs that a link can carry all at once are in nobody's way there.
+    Jobs that a link can carry all at once do not hinder each other there.
     """
     crossed: dict[JobId, list[str]] = {}
     circles: dict[JobId, Circle] = {}

@@ -21,7 +21,7 @@ def place_pairs(
     """What changes if the rows of `wanted`, and no others, hold these sizes, pairs together.
 
     Guests keep the devices that they are on now only with the partner of their pair. Each of two
-    claims half; who is alone has all of its devices again. Neither stops a job where it is.
+    claims half; a job alone has all of its devices again. Neither stops a job where it is.
     """
     second = {pair.follower for pair in pairs}
     hosts = {row: config for row, config in wanted.items() if row not in second}

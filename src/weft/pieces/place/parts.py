@@ -44,7 +44,7 @@ WAITS = "a gang waits for nodes of its own while smaller jobs fill them"
 
 
 class OneByOne(ABC):
-    """A place for one job after the other; who runs stays where it is."""
+    """A place for one job after the other; running jobs stay where they are."""
 
     __slots__ = ()
     moves = False
@@ -138,7 +138,7 @@ class Beside(OneByOne):
         return fewest_nodes(job, free)
 
     def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
-        """Who shrinks first, then who grows, as SLAQ does."""
+        """Jobs that shrink first, then those that grow, as SLAQ does."""
         counts = {row: size.gpus for row, size in wanted.items()}
         plan = resize_all(view, counts, {row: size.kind for row, size in wanted.items()})
         return {view.table.row(job): on for job, on in plan.changes.items()}
@@ -187,7 +187,7 @@ class LeastFragmented(OneByOne):
 
 @frozen
 class WholeNodes:
-    """Inside a node or on whole nodes; who is in the way moves, the fewest GPUs first."""
+    """Inside a node or on whole nodes; jobs in the way move, the fewest GPUs first."""
 
     about = About(
         "whole-nodes",
@@ -199,7 +199,7 @@ class WholeNodes:
     reads_view: ClassVar[bool] = False
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
-        """Alone, without moving anybody."""
+        """Alone, without moving any job."""
         return consolidate(job, free)
 
     def placer(self, view: View) -> Placer:  # noqa: ARG002 - what some places read

@@ -45,7 +45,7 @@ def resize(on: Allocation, count: int, free: Capacity) -> Allocation | None:
 
 
 def resize_all(view: View, counts: Mapping[int, int], kinds: Mapping[int, str] = ANY) -> Plan:
-    """The changes that lead to these sizes: who shrinks or stops goes first, then who grows.
+    """The changes that lead to these sizes: jobs that shrink or stop first, then those that grow.
 
     `kinds` are those that rows should be on; a row that is not named there may stay or take any.
     """

@@ -31,7 +31,7 @@ def start_parts(
     changes: Mapping[int, Allocation | None],
     place: Callable[[Job, Capacity], Allocation | None],
 ) -> dict[int, Allocation]:
-    """Who waits for a part of a device and still finds one, by row, once `changes` are made.
+    """Jobs that wait for a part of a device and still find one, by row, after `changes`.
 
     For policies that count whole devices: what the jobs on them leave is of use to others.
     """
@@ -40,9 +40,9 @@ def start_parts(
         for row in view.table.waiting_rows().tolist()
         if view.job(row).demand.share < 1.0 and changes.get(row) is None
     ]
-    found: dict[int, Allocation] = {}
+    starts: dict[int, Allocation] = {}
     if not waits:
-        return found
+        return starts
     free, mark = view.free, view.free.mark()
     for row in changes:
         if (was := view.allocation(row)) is not None:
@@ -53,6 +53,6 @@ def start_parts(
     for row in waits:
         if (on := place(view.job(row), free)) is not None:
             free.take(on)
-            found[row] = on
+            starts[row] = on
     free.rollback(mark)
-    return found
+    return starts

@@ -26,7 +26,7 @@ class KindNodes:
     """The nodes of one kind: free devices, and jobs that hold a part of each and may move.
 
     `large` are the nodes of the largest size that no job has whole. They can be cleared; on so many
-    more as `blocked` somebody stays in any case.
+    more as `blocked` a job stays in any case.
     """
 
     size: int
@@ -90,7 +90,7 @@ def place_configs(
 
 
 def _stay(view: View, rows: Iterable[int]) -> dict[int, Allocation]:
-    """What those of the rows hold that nobody takes it from; they take it in the ledger."""
+    """What the rows that cannot be preempted hold; they take it in the ledger."""
     stays: dict[int, Allocation] = {}
     for row in rows:
         on = view.allocation(row)
@@ -123,7 +123,7 @@ def _shrink(ledger: Capacity, on: Allocation, wanted: Config) -> Allocation | No
 def _build(
     ledger: Capacity, nodes: Nodes, share: float, home: Allocation | None = None
 ) -> Allocation:
-    """Devices of one's own, those of `home` first; a part of one for who asked for no more."""
+    """Devices of its own, those of `home` first; a part of one if it asked for no more."""
     own: dict[int, int] = {}
     for part in () if home is None else home.slices:
         own[ledger.cluster.index[part.node]] = sum(1 << gpu for gpu in part.gpus)

@@ -1,1 +1,1 @@
-"""Who uses a device together with whom."""
+"""Which jobs use a device together."""

@@ -13,7 +13,7 @@ from weft.pieces.place.gangs import Placer
 
 @frozen
 class Alone:
-    """Nobody shares a device, but those who asked for a part of one."""
+    """No job shares a device, except those that asked for a part of one."""
 
     about = About("alone", "baseline", taxonomy=declare(Sharing.EXCLUSIVE))
     with_stops = None

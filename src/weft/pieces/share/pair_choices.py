@@ -2,10 +2,10 @@
 
 At the prices of a program a pair is worth what both make there together, less the one price. Pairs
 that beat what their jobs would have alone are matched, the best first, and the program is solved
-again with each pair as one job; then who would still wait may join who runs. So is the program with
-all pairs as they are now: matching the best first would part some of them for little. The best of
-all answers counts, so that sharing is chosen only where it gains by the program's own measure.
-A running job is joined where it is: it is not moved to share.
+again with each pair as one job; then jobs that would still wait may join running ones. So is the
+program with all pairs as they are now: matching the best first would part some of them for little.
+The best of all answers counts, so that sharing is chosen only where it gains by the program's own
+measure. A running job is joined where it is: it is not moved to share.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Pair(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """Sizes of all rows, those of pairs included, and who shares."""
+    """Sizes of all rows, those of pairs included, and which jobs share."""
 
     answer: Answer
     pairs: tuple[Pair, ...] = ()
@@ -84,7 +84,7 @@ class _Offers(NamedTuple):
         return tuple(Pair(*fields) for fields in zip(*rows, speeds, strict=True))
 
 
-class _Found(NamedTuple):
+class _PairAnswer(NamedTuple):
     answer: Answer
     pairs: _Offers
 
@@ -127,12 +127,12 @@ class _Search:
         able = speeds.able.tolist()
         both = [(host, guest) for host, guest in now.second.items() if able[host] and able[guest]]
         self._pairs_now = np.array(both, dtype=np.intp).reshape(-1, 2)
-        self._new: Bools = speeds.able & ~self._hosts  # nobody's guests
+        self._new: Bools = speeds.able & ~self._hosts  # not yet guests
         self._new[self._pairs_now[:, 1]] = False
         self._now = self._see(worth)
 
     def improve(self, answer: Answer, solve: Solve) -> Shared:
-        """The best of the answer with those who wait attached, and of programs with pairs."""
+        """The best of the answer with waiting jobs attached, and of programs with pairs."""
         shared = [self._attach(answer, self._now.pick(NOBODY))]
         matched = self._match(answer.prices)
         programs = (self._now,) if matched.is_of(self._now) else (self._now, matched)
@@ -140,8 +140,8 @@ class _Search:
         best = max(shared, key=lambda candidate: candidate.answer.value)
         return Shared(best.answer, best.pairs.as_pairs())
 
-    def _solve(self, offers: _Offers, solve: Solve) -> _Found:
-        """The program with each of these pairs as one job, and who still waits attached."""
+    def _solve(self, offers: _Offers, solve: Solve) -> _PairAnswer:
+        """The program with each of these pairs as one job, and waiting jobs attached."""
         value = self._alone.value.copy()
         value[offers.leader] = value[offers.follower] = -np.inf
         value[offers.leader, offers.size] = offers.worth
@@ -173,10 +173,10 @@ class _Search:
 
     # ---- pairs after it
 
-    def _attach(self, answer: Answer, pairs: _Offers) -> _Found:
-        """Who waits joins who has devices of its own, where both together make more.
+    def _attach(self, answer: Answer, pairs: _Offers) -> _PairAnswer:
+        """Waiting jobs join jobs with devices of their own, where both together do more.
 
-        Who runs on its own and would be stopped does not join others: it would have to move.
+        A job that runs alone and would be stopped does not join others: it would have to move.
         """
         free = np.ones(len(answer.pick), dtype=bool)
         free[pairs.leader] = free[pairs.follower] = False
@@ -192,14 +192,14 @@ class _Search:
         grid = self._offer(leaders, followers, answer.pick, own, nothing)
         chosen = self._now.pick(NOBODY)
         while len((best := _take_best(_find_nearest(grid).add(offers))).gain):
-            chosen = chosen.add(best)  # who was offered only what others took is asked again
+            chosen = chosen.add(best)  # jobs offered only what others took are asked again
             free[best.leader] = free[best.follower] = False
             grid, offers = _leave(grid, free), offers.pick(NOBODY)
         pick = answer.pick.copy()
         pick[chosen.follower] = chosen.size
         gained = answer.value + float(chosen.gain.sum())
         bound = max(answer.bound, gained)  # of sizes alone
-        return _Found(replace(answer, pick=pick, value=gained, bound=bound), pairs.add(chosen))
+        return _PairAnswer(replace(answer, pick=pick, value=gained, bound=bound), pairs.add(chosen))
 
     # ---- both
 
@@ -220,7 +220,7 @@ class _Search:
         return _Offers(gain, worth, wide[0], wide[1], wide[2], speeds)
 
     def _see(self, worth: Worth) -> _Offers:
-        """Those who share now, where they are: they need not be started."""
+        """The jobs that share now, where they are: they need not be started."""
         host, guest = self._pairs_now.T
         size = self._held[host]
         speeds = self._check_size(self._find(size, host, guest), host, guest, size)
@@ -291,7 +291,7 @@ def _take_best(offers: _Offers) -> _Offers:
 
 
 def explain_pairs(view: View, pairs: Iterable[Pair], rows: Container[int]) -> dict[JobId, str]:
-    """With whom each of these rows shares, and which speed it was promised."""
+    """The partner of each of these rows, and the speed that it was promised."""
     reasons = {}
     for pair in pairs:
         both = ((pair.leader, pair.follower), (pair.follower, pair.leader))

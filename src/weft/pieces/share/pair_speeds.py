@@ -25,8 +25,8 @@ CONTEXT_GB = 0.5  # what a process holds on a device beside its tensors
 class PairSpeeds:
     """Speeds of types beside types as parts of their speeds alone: kinds x types x types.
 
-    0 where two may not be together: their memory does not fit, nobody knows it, or together they do
-    no more than one alone. `types` is of rows, NO_TYPE for who shares with nobody; `asked_only`
+    0 where two may not be together: their memory does not fit, it is unknown, or together they do
+    no more than one alone. `types` is of rows, NO_TYPE for jobs that do not share; `asked_only`
     says that pairs were measured on the number of GPUs that jobs ask for, and hold for no other;
     `able` are the rows that may share at all.
     """
@@ -43,7 +43,7 @@ class PairSpeeds:
 
 
 def read_pair_speeds(view: View, rows: Sequence[int]) -> PairSpeeds:
-    """Speeds among these rows, which share with nobody but each other."""
+    """Speeds among these rows, which share only with each other."""
     sharing, types = view.sharing(), np.full(len(view.table), NO_TYPE, dtype=np.intp)
     known: dict[tuple[Profile, str, int], int] = {}
     first: list[int] = []
@@ -62,7 +62,7 @@ def read_pair_speeds(view: View, rows: Sequence[int]) -> PairSpeeds:
 
 
 def _read_measured(view: View, rows: Rows) -> Floats | None:
-    """What was measured of these rows two by two; None where nobody measured any."""
+    """What was measured of these rows two by two; None without measurements."""
     kinds, beliefs, count = view.cluster.kinds, view.believed(), len(rows)
     first, second = np.repeat(rows, count), np.tile(rows, count)
     pairs = beliefs.pairs(view.table, kinds, first, second)

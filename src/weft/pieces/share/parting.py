@@ -1,4 +1,4 @@
-"""Who leaves a device because a promise that somebody asked for is broken beside it."""
+"""Which jobs leave a device because a promise to another is broken beside them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def find_parted(
             others = [other for other in rows if other != row and _can_leave(view, other)]
             why = _explain(view, programs, kind, row, rows) if others else ""
             if why:
-                parted[view.job(max(others)).id] = why  # the last who came
+                parted[view.job(max(others)).id] = why  # the last that came
                 break
     return parted
 

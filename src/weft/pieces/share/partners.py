@@ -1,4 +1,4 @@
-"""Who shares devices with whom now."""
+"""Which jobs share devices now."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NO_PARTNERS = Partners()
 def find_partners(view: View, weight: Floats) -> Partners:
     """From what rows hold: the heavier of two is the host, and the other its guest.
 
-    Who may not be stopped comes before all others, and has no partner; who asked for a part of a
+    A job that may not be stopped comes first, and has no partner; one that asked for a part of a
     device has none either.
     """
     owner: dict[tuple[str, int], int] = {}

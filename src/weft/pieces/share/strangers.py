@@ -3,7 +3,7 @@
 The policy decides as if no jobs shared, over jobs that have devices of their own or wait. A job
 that would still wait then joins a device whose residents leave enough memory. A program's memory is
 what its runs were seen to hold, and a margin. A program that was never seen is given half of what
-is left, and is limited to it; where that is too little, it waits until the memory of those who are
+is left, and is limited to it; where that is too little, it waits until the memory of those that are
 there is known. What residents do to each other's speed is measured as they run: groups that were
 seen to do no more than turns, or to break a promise, are not made again.
 """
@@ -30,8 +30,8 @@ from weft.pieces.share.parting import PROMISES, can_promise, find_parted, gets_o
 RESIDENTS = 16  # on one device
 KEPT_FREE = 0.03  # of a device's memory: contexts, fragments, what the driver takes
 LEAST_TRIAL = 1 / 16  # of a device's memory: with less, a program never seen is not started
-AGAIN_S = 1.0  # until a place is looked for, for who had to leave
-PATIENCE_S = 300.0  # of who fits nowhere: then nobody who came later joins in front of it
+AGAIN_S = 1.0  # until a place is looked for, for a job that had to leave
+PATIENCE_S = 300.0  # of a job that fits nowhere: then no later job joins in front of it
 
 Device = tuple[NodeId, int]
 
@@ -54,7 +54,7 @@ class _Residents:
 
 
 def share_with_strangers(view: View, decide: Callable[[View], Plan]) -> Plan:
-    """What `decide` plans for jobs with devices of their own, and who joins whom."""
+    """What `decide` plans for jobs with devices of their own, and which jobs join which."""
     programs = view.knowledge.programs
     if programs is None:
         return decide(view)
@@ -79,14 +79,14 @@ def _find_together(view: View) -> dict[Device, list[int]]:
 
 
 def _is_last(view: View, device: Device, rows: Sequence[int]) -> bool:
-    """Whether one row alone is left of those who shared a device."""
+    """Whether one row alone is left of those that shared a device."""
     on = view.allocation(rows[0])
     claimed = view.free.claimed(view.cluster.index[device[0]], device[1])
     return len(rows) == 1 and on is not None and abs(claimed - on.sharing.share) < 1e-6
 
 
 class _Search:
-    """Who joins whom in one decision."""
+    """Which jobs join which in one decision."""
 
     def __init__(
         self, view: View, programs: Programs, plan: Plan, together: Mapping[Device, list[int]]
@@ -102,10 +102,10 @@ class _Search:
         self._devices = self._find_devices(together)
         self._kinds = {device.kind: device.room_gb for device in self._devices.values()}
         self._full: dict[tuple[str, ...], float] = {}  # needs for which there is no room
-        self._unpromised: set[int] = set()  # rows whose promise nobody knows how to keep
+        self._unpromised: set[int] = set()  # rows whose promise cannot be judged
 
     def run(self) -> Plan:
-        """The plan with those who join, and everybody's part of their devices put right."""
+        """The plan with the jobs that join, and all parts of their devices put right."""
         view = self._view
         mark = view.free.mark()
         try:
@@ -138,10 +138,10 @@ class _Search:
             if on is not None:
                 free.take(on)
 
-    # ---- who is where
+    # ---- places
 
     def _find_devices(self, together: Mapping[Device, list[int]]) -> dict[Device, _Residents]:
-        """Devices that somebody may join: all residents are seen, and none of them objects."""
+        """Devices that a job may join: all residents are seen, and none of them objects."""
         rows_on: dict[Device, list[int]] = {}
         for row, on in enumerate(self._after):
             if on is None:
@@ -165,7 +165,7 @@ class _Search:
             return None
         seen = sum(on.sharing.share for row in rows if (on := self._after[row]) is not None)
         if view.free.claimed(at, device[1]) - seen > 1e-6:
-            return None  # others, who are not shown here, have a part of it
+            return None  # jobs that are not shown here have a part of it
         room_gb = node.device_gb * (1.0 - KEPT_FREE)
         residents = _Residents(node.kind, room_gb)
         residents.asleep.update(self._find_frozen(device, rows, residents))
@@ -204,15 +204,15 @@ class _Search:
         trial_gb = None if on is None else on.sharing.gpu_mem_gb
         return max(held_gb, residents.room_gb / 2 if trial_gb is None else trial_gb)
 
-    # ---- who joins
+    # ---- joining
 
     def _join_all(self) -> list[int]:
-        """Let rows join, those of higher priority and who came first before others; who waits."""
+        """Let rows join, of higher priority and older ones first; those that wait."""
         view, waiting = self._view, list[int]()
         may = [r for r, on in enumerate(self._after) if on is None and _is_shareable(view.job(r))]
         left_out = view.table.suspended | self._parted.keys()
         may = [row for row in may if view.job(row).id not in left_out]
-        # Who runs and was to leave for others stays beside them, if it can.
+        # A running job that was to leave for others stays beside them, if it can.
         for row in sorted(may, key=lambda r: (self._home(r) is None, *_rank(view.job(r)), r)):
             if not self._is_patient(waiting) or not self._join(row):
                 waiting.append(row)
@@ -257,7 +257,7 @@ class _Search:
         return part.node, part.gpus[0]
 
     def _stay(self, row: int, home: Device) -> bool:
-        """Let a row go on where it is, beside who was to take its place."""
+        """Let a row go on where it is, beside the jobs that were to take its place."""
         residents = self._devices.get(home)
         if residents is None or len(residents.claims) >= RESIDENTS:
             return False
@@ -276,11 +276,11 @@ class _Search:
         return any(self._programs.must_be_alone(job, kind) for kind in self._kinds)
 
     def _is_hopeless(self, job: Job) -> bool:
-        """Whether somebody who needs no more found no room: who joins only takes some."""
+        """Whether a job that needs no more found no room: those that join only take some."""
         return self._least_need(job) >= self._full.get(job.demand.kinds, inf)
 
     def _least_need(self, job: Job) -> float:
-        """Memory without which it joins nobody, on the kind where that is least."""
+        """Memory without which it joins no other job, on the kind where that is least."""
         least = inf
         for kind, room_gb in self._kinds.items():
             need_gb = self._programs.need_gb(job, kind)
@@ -328,7 +328,7 @@ class _Search:
     # ---- afterwards
 
     def _put_right(self) -> dict[JobId, Allocation | None]:
-        """Changes of those who stay: equal parts of a device, all of it for who is alone there."""
+        """Changes of jobs that stay: equal parts of a device, all of it for a job alone there."""
         view, changes = self._view, dict[JobId, Allocation | None]()
         for device, residents in self._devices.items():
             count = len(residents.claims)
@@ -337,7 +337,7 @@ class _Search:
                 if on is None:
                     continue
                 if not np.isclose(on.sharing.share, 1.0 / count):
-                    # Who is alone again was started with a limit, and may still keep to it.
+                    # A job that is alone again was started with a limit, and may still keep to it.
                     gb = on.sharing.gpu_mem_gb if count == 1 else claim_gb
                     to = _place(view.free, device, 1.0 / count, gb)
                     on = _keep_terms(on, to)
@@ -373,7 +373,7 @@ class _Search:
 
 
 def _rank(job: Job) -> tuple[float, float]:
-    """Higher priority first, then who came first."""
+    """Higher priority first, then the oldest."""
     return -job.priority, job.submitted
 
 

@@ -1,4 +1,4 @@
-"""Why a program gave a job what it gave: in words, and in its own figures for who asks."""
+"""Why a program gave a job what it gave: in words, and in its own figures on request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def explain_changes(
 
 
 def clear_reasons(view: View, waiting: Bools, explained: Floats) -> dict[JobId, str]:
-    """Nothing to say to jobs that begin to wait; `explained` are the numbers of who waited."""
+    """Nothing to say to newly waiting jobs; `explained` are the numbers of those that waited."""
     fresh = np.flatnonzero(waiting)
     if len(explained):
         seq = view.table.seq[fresh]
@@ -76,7 +76,7 @@ def _takes(view: View, row: int, configs: tuple[Config, ...], speed: Floats, pic
 
 
 def say_gave_way(view: View, changes: Mapping[int, Allocation | None]) -> dict[JobId, str]:
-    """To whom the devices of each row that stops went."""
+    """The jobs that got the devices of each row that stops."""
     takers: dict[tuple[NodeId, int], list[int]] = {}
     for row, to in changes.items():
         for device in () if to is None else _devices(to):

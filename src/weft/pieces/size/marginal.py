@@ -44,7 +44,7 @@ def grow(problem: Growth, *, stop_at_misfit: bool = False) -> tuple[list[Counts]
     """Tasks of every job in the end, and the order in which they were added.
 
     Ties go to the first sort of task and to the earlier job. A job whose best task does not fit
-    gets no more of any; with `stop_at_misfit` nobody does.
+    gets no more of any; with `stop_at_misfit` no job does.
     """
     counts = list(problem.start)
     room = problem.capacity - _used(problem)

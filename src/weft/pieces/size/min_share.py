@@ -1,7 +1,7 @@
 """The least GPUs over time that meet a deadline, by progressive filling (ElasticFlow, ASPLOS 2023).
 
-`Promises` is how many GPUs of one kind nobody was promised, from now on. A job gets the smallest
-of its levels that ends in time, begun as late as possible, with one level less before.
+`Promises` is how many GPUs of one kind are not promised to a job, from now on. A job gets the
+smallest of its levels that ends in time, begun as late as possible, with one level less before.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Schedule:
 
 
 class Promises:
-    """GPUs that nobody was promised: `free[i]` from `times[i]` to the next time, for good last."""
+    """GPUs not promised to any job: `free[i]` from `times[i]` to the next time, for good last."""
 
     def __init__(self, now: float, gpus: int, slot_s: float = 60.0) -> None:
         self.now, self.slot_s = now, slot_s
@@ -177,7 +177,7 @@ class Promises:
 
     @staticmethod
     def _whole_seconds(start: float, end: float) -> float:
-        # Never nothing: who is about to end holds its GPUs until then.
+        # Never nothing: a job that is about to end holds its GPUs until then.
         return start + max(ceil(end - start - 1e-6), 1)
 
     def _align(self, time: float) -> float:
@@ -197,7 +197,7 @@ class Promises:
 def fill_all(promises: Promises, asks: Sequence[Ask], *, late_last: bool = True) -> list[Schedule]:
     """Schedules of all, earliest deadline first; they are promised.
 
-    Who cannot end in time gets what the others leave; without `late_last` it takes its turn.
+    A job that cannot end in time gets what the others leave; without `late_last` it takes its turn.
     """
     schedules: dict[int, Schedule] = {}
     order = sorted(range(len(asks)), key=lambda i: asks[i].deadline)
@@ -222,11 +222,11 @@ def grow_shares(
     *,
     worst_first: bool = False,
 ) -> list[Schedule]:
-    """Schedules with what is spare now given to who needs the fewest GPU-seconds more for it.
+    """Schedules with spare GPUs given to the jobs that need the fewest more GPU-seconds for it.
 
-    Who has none comes first. With `worst_first` the order is the published code's: the most
-    GPU-seconds first. Nobody is grown who would miss the deadline that it met; who has no deadline
-    is promised nothing.
+    Jobs without any come first. With `worst_first` the order is the published code's: the most
+    GPU-seconds first. No job is grown that would then miss a deadline that it met; one without a
+    deadline is promised nothing.
     """
     schedules = list(schedules)
     while promises.free[0] > 0:

@@ -1,4 +1,4 @@
-"""Sizes that nobody computes: as many GPUs as were asked for, the fewest, or an equal part."""
+"""Sizes that need no computation: as many GPUs as were asked for, the fewest, or an equal part."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ class EqualPart:
 def choose_kinds(
     view: View, counts: Mapping[int, int], *, exact: bool = False
 ) -> dict[int, Config]:
-    """Rows by kind: who runs stays on its own, others go where most room is left.
+    """Rows by kind: running jobs stay on their kind, others go where most room is left.
 
-    Who finds no room for its number gets as many as there are, if that is enough for it and the
+    A job without room for its number gets as many as there are, if that is enough for it and the
     number need not be `exact`. Parts of devices are counted as such.
     """
     room = {kind: float(gpus) for kind, gpus in view.cluster.gpus_by_kind.items()}

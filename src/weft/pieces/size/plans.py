@@ -24,7 +24,7 @@ MARGIN = 2.0  # times what a restart costs must be saved by another plan
 def place_plans(view: View, wanted: Mapping[int, Config], firm: Collection[int] = ()) -> Plan:
     """Every row on devices of the size it is to have, with the best plan there.
 
-    Who stays where it is changes its plan where that pays, unless it is one of `firm`.
+    A job that stays where it is changes its plan where that pays, unless it is one of `firm`.
     """
     changes = attach_plans(view, place_configs(view, wanted))
     better = find_better_plans(view, {*changes, *firm})

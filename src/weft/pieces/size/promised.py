@@ -1,6 +1,6 @@
-"""Deadlines as promises: who is admitted, and the least that each of them must hold from now on.
+"""Deadlines as promises: which jobs are admitted, and the least that each must hold from now on.
 
-A job that has been promised its deadline keeps it: who comes later is admitted only if everybody
+A job that has been promised its deadline keeps it: a later job is admitted only if every job
 still ends in time, as far as their speeds and lengths are known. How long a job takes is what its
 predictor says, where that is one number; where it is a range, what nine of ten such jobs stay
 within. Restarts are planned for.
@@ -70,8 +70,8 @@ def check_terms(name: str, slot: float, quantile: float, restarts: int) -> None:
         )
 
 
-class Book:
-    """Promises of one decision: those made before, looked at anew, and those to who came since."""
+class PromiseLedger:
+    """Promises of one decision: earlier ones, looked at anew, and those to newer jobs."""
 
     def __init__(self, view: View, memory: PromiseMemory, terms: Terms) -> None:
         self.view, self.terms = view, terms
@@ -102,7 +102,7 @@ class Book:
         self._recover(lost)
 
     def admit(self, rows: Iterable[int]) -> None:
-        """Promise the deadlines of those who came, the earliest first, or say what is possible."""
+        """Promise the deadlines of new jobs, the earliest first, or say what is possible."""
         jobs = self.view.table.jobs
         for row in sorted(rows, key=lambda row: (jobs[row].deadline or inf, row)):
             if any(self._try(row, kind) for kind in self._kinds(row)):
@@ -116,7 +116,7 @@ class Book:
                 self.declined[job.id] = text
 
     def promised(self) -> frozenset[JobId]:
-        """Who is promised a deadline that was not before."""
+        """Jobs that are newly promised a deadline."""
         jobs = self.view.table.jobs
         return frozenset(jobs[row].id for row in self.kept) - self.view.table.promised
 
@@ -167,7 +167,7 @@ class Book:
         return rows
 
     def _recover(self, rows: Iterable[int]) -> None:
-        """Plan anew for who was promised its deadline; what cannot be met gets all there is."""
+        """Plan anew for jobs with a promised deadline; one that cannot be met gets all there is."""
         jobs = self.view.table.jobs
         for row in sorted(rows, key=lambda row: (jobs[row].deadline or inf, row)):
             kinds = self._kinds(row)
@@ -365,7 +365,7 @@ def _hidden(view: View, job: JobId) -> bool:
 
 
 def _room(view: View, rows: Container[int]) -> dict[str, int]:
-    """Devices of each kind that promises can be made of: idle, or held by who may be stopped."""
+    """Devices of each kind for promises: idle ones, or held by jobs that may be stopped."""
     room = dict(zip(view.free.kinds, view.free.idle_by_kind(), strict=True))
     seen: set[tuple[str, int]] = set()
     for row, on in enumerate(view.table.allocations):

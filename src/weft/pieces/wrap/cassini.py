@@ -162,7 +162,7 @@ def find_alternatives(view: View, plan: Plan, count: int, rng: np.random.Generat
     """The plan itself, and up to `count` - 1 others that differ in places alone.
 
     The ledger is left as it was. Of three that are drawn one keeps jobs below few uplinks, one
-    also below uplinks that nobody else has, and one takes any nodes.
+    also below uplinks that no other job uses, and one takes any nodes.
     """
     moved = _movable(view, plan)
     plans = [plan]
@@ -228,7 +228,7 @@ class _Draw:
             placed[names[i]] = replace(to, slices=slices)
             try:
                 self.view.free.take(placed[names[i]])
-            except PlanError:  # the host part of a node is taken by somebody without devices
+            except PlanError:  # the host part of a node is taken by a job without devices
                 return None
         return {name: placed[name] for name in names}
 
@@ -261,7 +261,7 @@ class _Draw:
             def liking(node: int) -> tuple[int, bool, int]:
                 way = machines[node].uplinks[1:]
                 spare = room[way] - left
-                # Where it is already; then where nobody is; then all of a rack, or what it fits.
+                # Where it is already; then where no job is; then all of a rack, or what it fits.
                 there = -sum(link in above for link in way)
                 return there, room[way] < size[way], spare if spare >= 0 else 1 - spare
 

@@ -137,7 +137,7 @@ class Defrag(Wrapper):
             return None
         touched = {job for job in again.changes if view.holds(job) is not None}
         if not touched <= plan.changes.keys():
-            return None  # somebody else would be stopped for it
+            return None  # another job would be stopped for it
         changes = {**again.changes, **{job: move.to for job, move in moved.items()}}
         return replace(again, changes=changes)
 
@@ -205,7 +205,7 @@ class _Search:
         return moves
 
     def _clear(self, kind: str, size: int, most: int) -> tuple[int, list[Move]] | None:
-        """The node on which `size` devices come free at the least loss, and who leaves it."""
+        """The node where `size` devices come free at the least loss, and the jobs that leave it."""
         best: tuple[float, int, list[Move]] | None = None
         for node in self._emptiest(kind, size):
             mark = self._view.free.mark()
@@ -231,7 +231,7 @@ class _Search:
         return sorted(emptiest, key=lambda node: (-free.on(node), node))[:LOOKED_AT]
 
     def _empty(self, node: int, size: int, most: int) -> list[Move] | None:
-        """Who leaves a node for others so that `size` devices are free; the ledger follows."""
+        """The jobs that leave a node so that `size` devices are free; the ledger follows."""
         free = self._view.free
         moves: list[Move] = []
         for row in self._movable(node):
@@ -269,7 +269,7 @@ class _Search:
         return sorted(rows, key=lambda row: (float(self._restart[row]), row))
 
     def _keep(self, node: int) -> Allocation | None:
-        """Take what is idle on the nodes to be cleared, so that nobody is moved there."""
+        """Take what is idle on the nodes to be cleared, so that no job is moved there."""
         view, slices = self._view, []
         for at in sorted({node, *self._targets}):
             if view.free.on(at):
@@ -301,7 +301,7 @@ class _Search:
         free.take(Allocation((free.slice(node, size),)))
 
     def _wait_s(self, kind: str) -> float:
-        """Seconds until the gang could start if nobody is moved: nodes empty as their jobs end."""
+        """Seconds until the gang could start if no job is moved: nodes empty as their jobs end."""
         sizes = self._sizes(kind)
         times = sorted(
             self._free_after(node, max(sizes))

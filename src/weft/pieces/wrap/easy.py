@@ -30,13 +30,13 @@ from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
 
 TRIES = 4
-TRUSTED = 6.0  # times the patience: after that nobody starts on what is kept, however short
+TRUSTED = 6.0  # times the patience: after that no job, however short, starts on what is kept
 Device = tuple[str, int]
 
 
 @frozen
 class Reservation:
-    """Devices for the job of a row; who ends in `within_s` seconds is not in its way."""
+    """Devices for the job of a row; a job that ends in `within_s` seconds is not in its way."""
 
     row: int
     devices: frozenset[Device]
@@ -198,7 +198,7 @@ def _quantile_left(view: View, rows: Bools, p: float) -> Floats:
 
 
 def _tells(view: View) -> Bools:
-    """Rows whose own progress says how much is left, or of whom nothing is predicted."""
+    """Rows whose own progress says how much is left, or for which nothing is predicted."""
     work = np.full(len(view.table), np.nan)
     if view.knowledge.pooled is not None and len(view.table):
         work = view.knowledge.pooled.work_left(view.table, view.now)

@@ -11,7 +11,7 @@ from weft.core.plan.view import View
 
 
 def fits(view: View, plan: Plan) -> bool:
-    """Whether the ledger has all that a plan promises, and nobody joins a job that shares nothing.
+    """Whether the ledger has all that a plan promises, and no job joins one that does not share.
 
     For plans of a policy that was shown a part of what runs: one that counts machines instead
     of what is free may promise what hidden jobs hold.

@@ -2,7 +2,7 @@
 
 A higher class decides first, as if lower ones did not wait; what it leaves is offered to the
 next. Opportunistic jobs hold devices only until a job of a higher class can start on them.
-A policy that sets tiers itself, or must be shown everybody, is left alone.
+A policy that sets tiers itself, or must be shown all jobs, is left alone.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Priority(Wrapper):
         blocked = self._blocked(view, plan, waiting & ~lower)
         if blocked.any() and (more := self._instead(view, lower, filler & (rank < levels[0]))):
             still = self._blocked(view, more, waiting & ~lower)
-            if (blocked & ~still).any():  # it is worth stopping somebody
+            if (blocked & ~still).any():  # it is worth stopping a job
                 plan, blocked = more, still
         fillers = view.preemptible() & (view.table.column(Column.TIER) == FILLER)
         return self._rest(view, plan, lower & fillers if blocked.any() else lower)
 
     def _blocked(self, view: View, plan: Plan, first: Bools) -> Bools:
-        """Those who choose first and wait for what others hold; not for what is not there."""
+        """The jobs that choose first and wait for what others hold; not for what is not there."""
         rows: Bools = first & ~find_started(view, plan)
         if rows.any():
             room = _usable(view)
@@ -81,7 +81,7 @@ class Priority(Wrapper):
         return replace(plan, changes=instead.changes)
 
     def _instead(self, view: View, lower: Bools, filler: Bools) -> Plan | None:
-        """The highest class where fillers give way to it; None if that starts nobody."""
+        """The highest class where fillers give way to it; None if that starts no job."""
         if not filler.any():
             return None
         mark = view.free.mark()
@@ -98,7 +98,7 @@ class Priority(Wrapper):
         return give_way(view, plan, held)
 
     def _rest(self, view: View, plan: Plan, rows: Bools) -> Plan:
-        """What is left offered to these and to who gave way, beside all that was decided."""
+        """Offer what is left to these and to jobs that gave way, beside all that was decided."""
         mark = view.free.mark()
         shown = rows.copy()
         for job in plan.changes:
@@ -156,7 +156,7 @@ def _stops(view: View, plan: Plan) -> Bools:
 
 
 def give_way(view: View, plan: Plan, held: dict[JobId, Allocation]) -> Plan | None:
-    """The plan with a stop for every filler in whose place it starts somebody."""
+    """The plan with a stop for every filler in whose place it starts a job."""
     mark = view.free.mark()
     changes = dict(plan.changes)
     for on in held.values():

@@ -23,7 +23,7 @@ from weft.core.plan.view import PromiseTerms, View
 from weft.core.state.table import Bools, Column
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
-from weft.pieces.size.promised import Book, PromiseMemory, Terms, check_terms
+from weft.pieces.size.promised import PromiseLedger, PromiseMemory, Terms, check_terms
 from weft.pieces.wrap.fits import devices_of
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
@@ -59,7 +59,7 @@ class KeepPromises(Wrapper):
         return replace(about, needs=about.needs | Needs.REMAINING)
 
     def decide(self, view: View) -> Plan:
-        """Who must run runs; the rest is the inner policy's."""
+        """Jobs that must run do; the inner policy decides the rest."""
         kept = view.memory if isinstance(view.memory, PromiseMemory) else None
         memory = kept or PromiseMemory(inner=view.memory)
         inner = replace(view, memory=memory.inner, promises=None)
@@ -71,7 +71,9 @@ class KeepPromises(Wrapper):
         if not firm or view.knowledge.predictor is None:
             return ask(self.inner, inner)
         sized = Controls.COUNT in self.inner.about.controls
-        book = Book(view, memory, Terms(self.slot, self.quantile, self.restarts, sized=sized))
+        book = PromiseLedger(
+            view, memory, Terms(self.slot, self.quantile, self.restarts, sized=sized)
+        )
         jobs = view.table.jobs
         book.admit([row for row in book.newcomers() if jobs[row].deadline_or is not Or.UNSAID])
         mark = view.free.mark()
@@ -102,21 +104,21 @@ def keep_promises(policy: Policy, view: View) -> Policy:
     return KeepPromises(policy, terms.slot_s, terms.quantile, terms.restarts)
 
 
-def _alone(view: View, book: Book) -> View:
-    """The same with nobody beside a job that was promised something: it would be slower."""
+def _alone(view: View, book: PromiseLedger) -> View:
+    """The same with no job beside one that was promised something: it would be slower."""
     table = view.table.pick(np.ones(len(view.table), dtype=bool))
     for row in book.kept:
         table.keep_alone(row)
     return replace(view, table=table)
 
 
-def _unpromised(rejected: Mapping[JobId, str], book: Book) -> dict[JobId, str]:
-    """Without those who have a promise: a policy inside that is not shown all would decline it."""
+def _unpromised(rejected: Mapping[JobId, str], book: PromiseLedger) -> dict[JobId, str]:
+    """Without jobs that have a promise: a policy inside that is not shown all would decline it."""
     promised = {book.view.job(row).id for row in book.kept}
     return {job: why for job, why in rejected.items() if job not in promised}
 
 
-def _hold(view: View, book: Book) -> tuple[Changes, Bools]:
+def _hold(view: View, book: PromiseLedger) -> tuple[Changes, Bools]:
     """What changes so that who must run does, in the ledger as well; who is not to be asked about.
 
     Those with the earliest deadlines first.
@@ -183,7 +185,7 @@ def _make_room(view: View, job: Job, victims: list[int], changes: Changes) -> Al
 
 
 def _victims(view: View, hidden: Bools) -> list[int]:
-    """Running rows that may be stopped: of low priority first, then who has done least."""
+    """Running rows that may be stopped: of low priority first, then those that have done least."""
     rows = np.flatnonzero(view.running() & view.preemptible() & ~hidden)
     keys = view.table.column(Column.PRIORITY)[rows], view.service()[rows]
     order = np.lexsort(keys[::-1])

@@ -1,4 +1,4 @@
-"""What changing a running job costs, and how long it would go on: as far as anybody knows."""
+"""What changing a running job costs, and how long it would go on: as far as is known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.core.plan.view import View
 from weft.core.state.table import Floats
 
 TINY = 1e-9
-RESTART_S = 30.0  # what a restart costs where nobody believes anything of it
+RESTART_S = 30.0  # what a restart costs where there is no estimate
 
 
 def restart_seconds(view: View) -> Floats:

@@ -1,4 +1,4 @@
-"""Reserve and pack: who can run elsewhere does, so that scarce GPUs are there for who needs them.
+"""Reserve and pack: jobs that can run elsewhere do, and leave scarce GPUs to those that need them.
 
 Weng et al., "MLaaS in the Wild", NSDI 2022: tasks that make use of high-end GPUs get those, which
 are kept for them, and all others are packed on the older ones first. A job needs a scarce kind if

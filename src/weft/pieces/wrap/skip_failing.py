@@ -1,6 +1,6 @@
 """Decisions without the jobs that a policy fails with.
 
-One job whose numbers a policy cannot stand must not keep everybody waiting: it is found by asking
+One job whose numbers a policy cannot stand must not keep all jobs waiting: it is found by asking
 again with fewer jobs, and left as it is until the policy is tried with it again.
 """
 
@@ -32,7 +32,7 @@ LONGEST = 200  # characters of an error in a reason
 
 @frozen
 class SkipFailingMemory(WrapperMemory):
-    """The inner policy's memory; what it fails with, and until when nobody tries again."""
+    """The inner policy's memory; the jobs that it fails with, and until when they are left out."""
 
     spared: Mapping[JobId, str] = field(default_factory=dict)
     until: float = 0.0
@@ -84,7 +84,7 @@ class SkipFailing(Wrapper):
     def _search(
         self, view: View, spared: dict[JobId, str], error: Exception
     ) -> tuple[dict[JobId, str], Plan]:
-        """Whom to leave out, and the plan without them; raises `error` if nobody is to blame."""
+        """The jobs to leave out, and the plan without them; raises `error` if none is to blame."""
         first = error
         for _ in range(MOST):
             hidden = _rows(view, spared)

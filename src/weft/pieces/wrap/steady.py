@@ -44,7 +44,7 @@ class SteadyMemory(WrapperMemory):
 
 @frozen
 class Fresh:
-    """Who started or changed too lately to be stopped, and who to be changed as it trains.
+    """Jobs that started or changed too lately to be stopped, or to be changed as they train.
 
     `live_s` are seconds that a live change takes each row.
     """
@@ -58,8 +58,8 @@ class Fresh:
 class Steady(Wrapper):
     """Change a running job at most every `min_run_s` seconds, and only for a gain.
 
-    A job that grows or moves must save `margin` times what the change costs, as far as anybody
-    knows how long it still runs: what is predicted, else as long as it has run. Jobs may still be
+    A job that grows or moves must save `margin` times what the change costs in the time that
+    it still runs: what is predicted, else as long as it has run. Jobs may still be
     made smaller or stopped for others, after `min_run_s`; a policy that lets them take turns
     may suspend them at any time. Where a change is made live, it is ten times what that takes if
     that is less than `min_run_s`. Policies that do not choose sizes are left alone.
@@ -78,7 +78,7 @@ class Steady(Wrapper):
             )
 
     def decide(self, view: View) -> Plan:
-        """The inner policy's decision, with those left alone who were changed too lately."""
+        """The inner policy's decision, with jobs left alone that were changed too lately."""
         about = self.about
         kept = recall(view, SteadyMemory)
         if Controls.COUNT not in about.controls:
@@ -100,7 +100,7 @@ class Steady(Wrapper):
         return self._wrapped(view, plan, self._held_back(view, plan, wished), since, kept)
 
     def _settle(self, view: View, fresh: Fresh) -> tuple[Plan, Plan]:
-        """Ask until nobody who is to be left alone is touched; the plan, and the first one."""
+        """Ask until no job is touched that is to be left alone; the plan, and the first one."""
         mark = view.free.mark()
         plan = first = ask(self.inner, view)
         view.free.rollback(mark)
@@ -136,7 +136,7 @@ class Steady(Wrapper):
         return mask
 
     def _held_back(self, view: View, plan: Plan, wished: Plan) -> dict[JobId, Reason]:
-        """Waiting jobs that would start if nobody had to be left alone."""
+        """Waiting jobs that would start if no job had to be left alone."""
         reasons = {}
         for name, to in wished.changes.items():
             if to is None or view.holds(name) is not None or plan.changes.get(name) is not None:

@@ -47,9 +47,9 @@ def decide_among(policy: Policy, part: View) -> Plan:
 
 
 def cut_out(part: View, *, host: bool = False) -> Cut:
-    """The same rows on nodes of only those devices that they hold or nobody does.
+    """The same rows on nodes that have only the devices that they hold or that are free.
 
-    A row that shares a device with somebody who is not shown stays as it is, out of sight. With
+    A row that shares a device with a job that is not shown stays as it is, out of sight. With
     `host` CPUs and memory are what is left of them, else each device's equal part.
     """
     rows = _apart(part)
@@ -118,7 +118,7 @@ class Cut:
     def _like(
         self, part: Slice, gpus: tuple[int, ...], sharing: Sharing, here: Capacity, there: Capacity
     ) -> Slice:
-        """A slice with other numbers; who has the host's usual part has it there as well."""
+        """A slice with other numbers; a slice with the host's usual part has it there as well."""
         if not self.host and part == _usual(here, part.node, part.gpus, sharing):
             return _usual(there, part.node, gpus, sharing)
         return replace(part, gpus=gpus)
@@ -129,7 +129,7 @@ def _usual(free: Capacity, node: NodeId, gpus: tuple[int, ...], sharing: Sharing
 
 
 def _apart(part: View) -> Bools:
-    """Rows that hold no device together with somebody who is not among the rows."""
+    """Rows that hold no device together with a job that is not among the rows."""
     claims: dict[Device, float] = {}
     for row in range(len(part.table)):
         for device, share in _claims(part, row):
@@ -169,7 +169,7 @@ def _devices(part: View) -> dict[int, int]:
 
 
 def _host(part: View, node: int) -> tuple[float, float]:
-    """CPUs and memory of a node that rows hold or nobody does."""
+    """CPUs and memory of a node that these rows hold or that are free."""
     cpus, mem = part.free.host(node)
     name = part.cluster.nodes[node].id
     for on in part.table.allocations:

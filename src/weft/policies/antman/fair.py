@@ -22,7 +22,7 @@ Device = tuple[int, int]
 
 @frozen
 class Terms:
-    """What the policy's fields say: who may start where, how often dials are looked at."""
+    """What the policy's fields say: which jobs may start where, how often dials are looked at."""
 
     quota: Mapping[str, float]
     promote: bool

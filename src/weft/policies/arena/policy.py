@@ -126,7 +126,7 @@ class Arena:
         if not speeds:
             return None
         counts = {count for _, count in speeds}
-        count = min(counts, key=lambda one: (abs(np.log2(one / max(gpus, 1))), -one))
+        count = min(counts, key=lambda choice: (abs(np.log2(choice / max(gpus, 1))), -choice))
         sizes = [size for size in speeds if size[1] == count]
         return max(sizes, key=lambda size: (standing.free[size[0]] >= count, speeds[size]))
 

@@ -96,7 +96,7 @@ class Accounts:
 def advance(kept: Accounts, view: View, lease: float | None, check: float = 0.0) -> Rows:
     """The rows of now, with what they deserved since the last decision.
 
-    Leases that ended while nobody waited were renewed at once; none were if `lease` is None, nor
+    Leases that ended while no job waited were renewed at once; none were if `lease` is None, nor
     those that ended since the last `check`: real jobs do not start in the instant of the decision.
     """
     table, old, n = view.table, kept.rows, len(view.table)

@@ -112,8 +112,8 @@ class Astraea:
         """The first time to look from `at` on."""
         return ceil(at / self.check - EPS) * self.check
 
-    # Ties between tenants go to the first; a look follows although nobody waits; the hour that has
-    # not ended counts; who places the jobs of a tenant.
+    # Ties between tenants go to the first; a look follows although no job waits; the hour that has
+    # not ended counts; how the jobs of a tenant are placed.
     _in_order = _always_looks = False
     _counts_open_hour = True
     _turn = Turn
@@ -168,13 +168,13 @@ class Astraea:
         return (floor(now / self.check + EPS) + 1) * self.check
 
     def _next_look(self, view: View, rows: Rows, rejected: Mapping[JobId, str]) -> float | None:
-        """When somebody who waits may get a place although nothing happens; None if nobody does."""
+        """When a waiting job may get a place although nothing happens; None if none can."""
         waiting = ~rows.running
         waiting[[view.table.row(job) for job in rejected]] = False
         follows = self._follows(view.now)
         in_lease = (rows.ran - rows.leased)[rows.running & view.preemptible()]
         if (in_lease >= self.lease - EPS).any():
-            return follows  # somebody was passed over
+            return follows  # a job was passed over
         if not waiting.any() and not (self._always_looks and rows.running.any()):
             return None
         until = [self.lease - in_lease]
@@ -209,7 +209,7 @@ class Astraea:
         lengths: Lengths,
         rejected: Mapping[JobId, str],
     ) -> Leases:
-        """Whose lease is over, who is early in one, and in which order jobs wait."""
+        """Jobs whose lease is over, jobs early in one, and the order in which jobs wait."""
         table, in_lease = view.table, rows.ran - rows.leased
         free_to_go = rows.running & view.preemptible()
         ended = self._ended(view, rows)
@@ -240,7 +240,7 @@ class Astraea:
         rows: Rows,  # noqa: ARG002
         early: list[int],
     ) -> list[int]:
-        """Rows early in a lease, who is displaced first first."""
+        """Rows early in a lease, in the order in which they are displaced."""
         return early
 
     def _tenants(

@@ -1,4 +1,4 @@
-"""Astraea's second phase: who starts within what its tenant was granted, and who makes way."""
+"""Astraea's second phase: which jobs start within their tenants' grants, and which make way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.policies.astraea.tenants import SLACK
 
 @frozen
 class Leases:
-    """Rows whose lease is over, time in leases, who starves, and rows in the order to choose.
+    """Rows whose lease is over, time in leases, starving jobs, and rows in the order to choose.
 
     `early` are rows that may be displaced, the best served first.
     """
@@ -68,7 +68,7 @@ class Turn:
     def _seat(
         self, row: int, spare: Sequence[int], used: float, allowed: float
     ) -> tuple[Allocation | None, float]:
-        """A place for a job with which so much is used, and the GPUs of those who made way."""
+        """A place for a job with which so much is used, and the GPUs of jobs that made way."""
         on = self._place(row) if used <= allowed + SLACK else None
         if on is None and self._is_new(row):
             return self._displace(row, spare, used - allowed)

@@ -25,7 +25,7 @@ class Joined:
     share: Share
     about: About
     sized: bool  # sizes and places are chosen for all together
-    chooses_by_size: bool  # nobody goes first
+    chooses_by_size: bool  # no order
     shares: bool
 
 
@@ -110,7 +110,7 @@ def _about(order: Order, size: Size, place: Place, admit: Admit, share: Share) -
 
 
 def _starves(order: Order, size: Size, place: Place, admit: Admit) -> str:
-    """The first reason why a job may wait for ever; in turn, nobody does."""
+    """The first reason why a job may wait for ever; with turns, none does."""
     if not admit.overtakes:
         return ""
     reasons = (order.about.starves, admit.about.starves, place.about.starves, size.about.starves)
@@ -118,7 +118,7 @@ def _starves(order: Order, size: Size, place: Place, admit: Admit) -> str:
 
 
 def _taxonomy(order: Order, size: Size, place: Place, admit: Admit, share: Share) -> tax.Taxonomy:
-    """Each question is answered by the part that decides it; knowledge is everybody's."""
+    """Each question is answered by the part that decides it; knowledge is shared by all parts."""
     who, how, where = order.about.taxonomy, size.about.taxonomy, place.about.taxonomy
     known, preempts = tax.Knowledge.NOTHING, tax.Preemption.NEVER
     for part in (order, size, place, admit, share):

@@ -79,7 +79,7 @@ class Compose:
 
 
 def _decide_rigid(view: View, parts: Joined) -> Plan:
-    """Everybody in the size it asks for, one after the other."""
+    """Each job in the size it asks for, one after the other."""
     place = parts.place.placer(view)
     if not parts.shares and (plan := parts.order.settle(view, place)) is not None:
         return plan
@@ -89,7 +89,7 @@ def _decide_rigid(view: View, parts: Joined) -> Plan:
 
 
 def _decide_sizes(view: View, parts: Joined) -> Plan:
-    """Who takes part, in which sizes, where."""
+    """Which jobs take part, in which sizes, where."""
     if view.empty:
         return Plan()
     kept = recall(view, ComposeMemory)
@@ -114,7 +114,7 @@ def _decide_sizes(view: View, parts: Joined) -> Plan:
 
 
 def _choose_among(view: View, parts: Joined, chosen: Bools, memory: object) -> Sizes:
-    """Sizes for those who take part, as if the others had left."""
+    """Sizes for the jobs that take part, as if the others had left."""
     mark = view.free.mark()
     for row in np.flatnonzero(~chosen & view.running()).tolist():
         if (on := view.allocation(row)) is not None:
@@ -129,7 +129,7 @@ def _choose_among(view: View, parts: Joined, chosen: Bools, memory: object) -> S
 def _with_plans(
     view: View, changes: Mapping[int, Allocation | None]
 ) -> dict[int, Allocation | None]:
-    """The same by the plans that the sizes count on; who has none where it was put does not run."""
+    """The same by the plans that the sizes count on; a job without one does not run."""
     plans, planned = view.knowledge.plans, attach_plans(view, changes)
     for row, on in planned.items():
         job = view.job(row)

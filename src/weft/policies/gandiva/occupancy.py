@@ -1,4 +1,4 @@
-"""Who lives on which node: what Gandiva remembers, and the working copy of one decision."""
+"""Which jobs live on which node: what Gandiva remembers, and the working copy of one decision."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Occupancy:
         return self._loads[node]
 
     def free(self, node: NodeId) -> int:
-        """GPUs nobody needs; negative where jobs take turns."""
+        """GPUs that no job needs; negative where jobs take turns."""
         return self.nodes[node].gpus - self.load(node)
 
     def height(self, node: NodeId) -> int:
@@ -209,7 +209,7 @@ def next_turn(
 
 
 def fill_slice(turn: Turn, sizes: Mapping[JobId, int], gpus: int) -> Turn:
-    """The same turn with gaps that leavers left filled by those who come next."""
+    """The same turn with gaps that leavers left filled by those that come next."""
     inside = [unit for unit in turn.inside if unit in sizes]
     gpus -= sum(sizes[unit] for unit in inside)
     for unit in turn.order:
@@ -220,7 +220,7 @@ def fill_slice(turn: Turn, sizes: Mapping[JobId, int], gpus: int) -> Turn:
 
 
 def known(turn: Turn, units: Sequence[JobId]) -> Turn:
-    """A turn without those who left, newcomers at the end of its order."""
+    """A turn without jobs that left, newcomers at the end of its order."""
     order = [unit for unit in turn.order if unit in units]
     order += [unit for unit in units if unit not in order]
     return Turn(tuple(order), tuple(unit for unit in turn.inside if unit in units))

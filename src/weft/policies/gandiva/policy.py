@@ -149,7 +149,7 @@ class Gandiva:
         new = {job for pair in book.trials for job in pair}
         order = sorted(before.order, key=lambda unit: unit not in new)
         if not before.inside:
-            # Those who run go first: nobody is suspended in the middle of a quantum.
+            # Running jobs go first: none is suspended in the middle of a quantum.
             order = order if over else sorted(order, key=lambda unit: unit not in book.held)
         elif not over:
             return fill_slice(before, sizes, gpus)
@@ -177,7 +177,7 @@ class Gandiva:
 
 
 def _changes(book: Occupancy, running: Iterable[JobId]) -> dict[JobId, Allocation | None]:
-    """From units and homes to devices: who stays keeps them, newcomers take what is left."""
+    """From units and homes to devices: jobs that stay keep them, newcomers take what is left."""
     free, held = book.view.free, book.held
     wanted: dict[JobId, Allocation] = {}
     fresh: list[JobId] = []
@@ -264,7 +264,7 @@ def defragment(book: Occupancy, threshold: float) -> None:
 
 
 def grow(book: Occupancy) -> None:
-    """Double elastic jobs into GPUs of their node that nobody needs."""
+    """Double elastic jobs into GPUs of their node that no other job needs."""
     for node in book.nodes:
         for job in book.units(node):
             if not _single(book, job) or not book.jobs[job].preemptible:
@@ -291,7 +291,7 @@ def _emptiest(book: Occupancy, threshold: float) -> NodeId | None:
 
 
 def _evacuation(book: Occupancy, node: NodeId) -> dict[JobId, NodeId] | None:
-    """Where each job of a node would go, largest first, without oversubscribing anybody."""
+    """Where each job of a node would go, largest first, without oversubscribing any node."""
     units = book.units(node)
     if any(not _single(book, job) or book.pinned(job) for job in units):
         return None

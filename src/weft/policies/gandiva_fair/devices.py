@@ -1,6 +1,6 @@
 """Which of a server's GPUs jobs are bound to: one that sleeps goes on where it sleeps.
 
-Stride divides the time of each GPU among those who sleep on it, so every GPU should carry the same
+Stride divides the time of each GPU among the jobs on it, so every GPU should carry the same
 tickets. New jobs begin where fewest are, and jobs that can leave without a loss move there.
 """
 
@@ -53,7 +53,7 @@ class Bindings:
 
 
 def find_bindings(view: View, homes: Homes) -> Bindings:
-    """Who goes on where."""
+    """Which jobs go on where."""
     bindings, held = Bindings({}, {}), view.held()
     for job, home in homes.home.items():
         sleeping = view.asleep.get(job)
@@ -68,7 +68,7 @@ def free_one(
 ) -> JobId | None:
     """Let the sleeper begin anew that lowers the load of its server's busiest GPU most.
 
-    It loses nothing by it that waiting would not cost; None if nobody gains `least_gain`.
+    It loses nothing by it that waiting would not cost; None if no job gains `least_gain`.
     """
     best: tuple[float, JobId] | None = None
     for job, sleeping in view.asleep.items():
@@ -93,7 +93,7 @@ def free_one(
 def allocate(
     view: View, homes: Homes, bound: Bindings, chosen: Sequence[JobId]
 ) -> dict[JobId, Allocation]:
-    """Devices for those who run: where they were, else any of the server's."""
+    """Devices for running jobs: where they were, else any of the server's."""
     held, free, index = view.held(), view.free, view.cluster.index
     for on in held.values():
         free.give(on)

@@ -111,7 +111,7 @@ class GandivaFair:
         )
 
     def decide(self, view: View) -> Plan:
-        """Charge the past, entitle users, find homes, balance them, choose who runs."""
+        """Charge the past, entitle users, find homes, balance them, choose the jobs that run."""
         kept = recall(view, GandivaFairMemory)
         jobs = {job.id: job for job in view.table.jobs}
         if not jobs or not view.cluster.nodes:
@@ -222,7 +222,7 @@ class GandivaFair:
     def _choose(
         self, view: View, homes: Homes, bound: Bindings, passes: Passes, *, over: bool
     ) -> list[JobId]:
-        """Who runs now. In the middle of a quantum those who run go on; others fill the gaps."""
+        """The jobs that run now. In the middle of a quantum they go on; others fill the gaps."""
         passed, servers = passes
         held, order = view.held(), {job.id: i for i, job in enumerate(view.table.jobs)}
         gangs = [

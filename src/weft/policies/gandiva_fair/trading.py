@@ -1,6 +1,6 @@
 """Trading: users who gain much from fast GPUs buy them with slow ones from those who gain little.
 
-The price of a fast GPU, in slow ones, is the largest speed-up among the others who could buy (a
+The price of a fast GPU, in slow ones, is the largest speed-up among the others that could buy (a
 second-price auction), so it lies between the seller's and the buyer's own and neither is worse off.
 """
 
@@ -26,7 +26,7 @@ class Trade:
 def trade(
     slow: dict[str, float], fast: dict[str, float], speedup: Mapping[str, float]
 ) -> list[Trade]:
-    """Trade until nobody gains; the holdings are changed in place."""
+    """Trade until no user gains; the holdings are changed in place."""
     trades: list[Trade] = []
     users = sorted(speedup, key=lambda user: speedup[user])
     while True:

@@ -22,7 +22,7 @@ class Accounts:
 
     By unit and kind: `share` is the fraction of time it should have, `received` the seconds it
     had since the last reset (with half a round of credit), `deficit` what it was owed at resets
-    before. `total` is received time of everybody by kind. By job: `ran` seconds at the beginning
+    before. `total` is received time of all jobs by kind. By job: `ran` seconds at the beginning
     of this round, `done` steps, and `fair` as (seconds alone so far, steps, steps per second
     alone) at the last solution. `solved` and `gpus` are what that solution knew.
     """
@@ -66,7 +66,7 @@ def carry_forward(
     *,
     restarts: bool = True,
 ) -> Accounts:
-    """The book with the round that just ended written in, without those who left.
+    """The book with the round that just ended written in, without jobs that left.
 
     Time spent on restarting counts as received unless `restarts` is false.
     """

@@ -196,7 +196,7 @@ def within_deadlines(program: Program, worth: Floats) -> Solution:
 
 
 def _floors(problem: Problem) -> Floats | None:
-    """thr(m, X) >= steps_m / SLO_m, or nothing where nobody has a deadline."""
+    """thr(m, X) >= steps_m / SLO_m, or nothing where no job has a deadline."""
     if not len(problem.within) or not np.isfinite(problem.within).any():
         return None
     return np.asarray(problem.steps / np.maximum(problem.within, 1e-9))
@@ -237,7 +237,7 @@ def water_filling(
     solution = program.solution(0.0, np.zeros(program.n))
     while (weight := _weights(problem, held, shares, in_turn)).any():
         rise = weight / problem.gangs
-        # (s_m / w_m) (thr / norm - c_m) >= z, and nobody falls below c_m
+        # (s_m / w_m) (thr / norm - c_m) >= z, and no job falls below c_m
         solution, duals = highest_level(program, rise * norm, _below(level) * norm)
         level = level + max(solution.value, 0.0) * rise
         stuck = (weight > 0.0) & (duals > EPS * duals.max(initial=0.0))

@@ -1,4 +1,4 @@
-"""Gavel's order: who has had least of the time that its program gives it."""
+"""Gavel's order: the job that has had least of the time that the program gives it."""
 
 from __future__ import annotations
 

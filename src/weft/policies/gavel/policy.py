@@ -206,7 +206,7 @@ class Gavel:
         return [turn for turn in turns if solved.issuperset(book.units[turn.unit])]
 
     def _queue(self, book: Accounts, problem: Problem, view: View) -> Iterable[tuple[int, int]]:
-        """Units and kinds, who is served first first."""
+        """Units and kinds, in the order in which they are served."""
         _, runs = units_of(book, problem)
         priority = rank_units(book, runs)
         order = self._order(view, problem)
@@ -231,7 +231,7 @@ class Gavel:
         return replace(plan, memory=replace(book, on=on, round_at=view.now))
 
 
-# ---- The mechanism: who runs on which kind this round, so that time received approaches the
+# ---- The mechanism: which jobs run on which kind this round, so that time received approaches the
 # shares
 #
 # Paper section 5. Every unit has a priority on every kind, its share over the fraction of the
@@ -261,7 +261,7 @@ def rank_units(book: Accounts, runs: Bools) -> Floats:
 
 
 def due_first(book: Accounts, priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Every kind to those with a share of it; then what is left to anybody."""
+    """Every kind to those with a share of it; then what is left to any job."""
     queues = [(kind, best_first(book, priority, kind)) for kind in order]
     for kind, queue in queues:
         yield from ((int(u), kind) for u in queue if priority[u, kind] > 0.0)
@@ -280,7 +280,7 @@ def all_at_once(priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, i
 def choose_turns(
     book: Accounts, gangs: Floats, runs: Bools, gpus: Floats, queue: Iterable[tuple[int, int]]
 ) -> list[Turn]:
-    """Take from the queue whatever finds room; nobody twice. `gangs` is by unit."""
+    """Take from the queue whatever finds room; no job twice. `gangs` is by unit."""
     row = {unit[0]: i for i, unit in enumerate(book.units) if len(unit) == 1}
     room = gpus.tolist()
     taken: set[str] = set()
@@ -300,7 +300,7 @@ def place_turns(
 ) -> dict[Turn, dict[JobId, Allocation]]:
     """Devices for every turn: the same as before where possible, else on the fewest nodes.
 
-    The ledger must have taken back what everybody held.
+    The ledger must have taken back what all jobs held.
     """
     done: dict[Turn, dict[JobId, Allocation]] = {}
     for turn in turns:
@@ -319,7 +319,7 @@ def fill_turns(
     queue: Iterable[tuple[int, int]],
     given: dict[Turn, dict[JobId, Allocation]],
 ) -> None:
-    """Who finds devices among those that gangs without a place leave; `given` grows."""
+    """The jobs that find devices among those that gangs without a place leave; `given` grows."""
     row = {unit[0]: i for i, unit in enumerate(book.units) if len(unit) == 1}
     taken: set[str] = {job for part in given.values() for job in part}
     for unit, kind in queue:

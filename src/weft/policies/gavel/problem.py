@@ -92,7 +92,8 @@ class Solution:
 def fold(problem: Problem, *told_apart_by: str) -> tuple[Problem, Rows]:
     """Classes of jobs that agree in rates and the named columns, and the class of each job.
 
-    The middle of the best solutions depends on how many variables there are: nobody is folded.
+    The middle of the best solutions depends on how many variables there are: no jobs are folded
+    together.
     """
     columns = [getattr(problem, name) for name in told_apart_by]
     if problem.interior:
@@ -135,7 +136,7 @@ def _fold_pairs(pairs: Pairs, group: Rows) -> Pairs:
 
 
 class Program:
-    """The feasible set as a matrix: nobody runs more than all the time, no kind is overbooked.
+    """The feasible set as a matrix: no job runs more than all the time, no kind is overbooked.
 
     Variables are total time by (class or pair of classes, kind), in job-rounds per round.
     """

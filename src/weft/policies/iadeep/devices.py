@@ -1,4 +1,4 @@
-"""The devices and who lives there, during one decision."""
+"""The devices and the jobs on them, during one decision."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
-from weft.policies.iadeep.degradation import interference
 from weft.policies.iadeep.devices import Device, Devices, of_types, shareable
+from weft.policies.iadeep.quantities import interference
 from weft.policies.iadeep.tuning import Session, Tuner
 
 EPS = 1e-6
@@ -100,7 +100,7 @@ class IADeep:
         """Take in what was measured, place newcomers, and see to groups that changed."""
         kept = recall(view, IADeepMemory)
         devices = Devices(view)
-        book = _Book(self, devices, kept)
+        book = _TuningState(self, devices, kept)
         book.measure()
         changes: dict[JobId, Allocation | None] = {}
         closed = {d for d in devices.on if self.tune and devices.key(d) in book.sessions}
@@ -119,7 +119,7 @@ class IADeep:
         return Plan(changes, wake_at=min(wakes, default=None), memory=memory, reasons=reasons)
 
 
-class _Book:
+class _TuningState:
     """Sessions, and what is on record, during one decision."""
 
     def __init__(self, policy: IADeep, devices: Devices, kept: IADeepMemory) -> None:
@@ -168,7 +168,7 @@ class _Book:
     def _onward(self, device: Device, session: Session) -> None:
         key, now = self._devices.key(device), self._devices.view.now
         stretches = self._stretches(device)
-        if stretches is None:  # somebody has not measured yet
+        if stretches is None:  # a job has not measured yet
             self.sessions[key] = Session(
                 session.jobs,
                 session.asked,
@@ -250,7 +250,7 @@ def place(
     closed: Collection[Device],
     most: int,
 ) -> Allocation | None:
-    """Put a job on a device; what a gang gets, which shares with nobody; None if it must wait.
+    """Put a job on a device; what a gang gets, which does not share; None if it must wait.
 
     `closed` are devices being tuned, `most` the residents of a device.
     """
@@ -274,7 +274,7 @@ def place(
 
 
 def _idle(devices: Devices, job: Job) -> Device | None:
-    """A device nobody is on, of the node whose memory is used least."""
+    """An idle device, of the node whose memory is used least."""
     free, cluster = devices.view.free, devices.view.cluster
     kinds = acceptable(job, free)
     nodes = [n for n, node in enumerate(cluster.nodes) if node.kind in kinds and free.on(n)]

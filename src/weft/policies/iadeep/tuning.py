@@ -11,13 +11,13 @@ from weft.core.knowledge.knowledge import TunableBatch
 from weft.core.model.job import JobId
 from weft.core.state.table import Bools, Floats
 from weft.frozen import frozen
-from weft.policies.iadeep.degradation import axis
+from weft.policies.iadeep.quantities import axis
 from weft.solve.bayesian_search import Point, has_stalled, next_point
 
 
 @frozen
 class Session:
-    """A device being tuned: who is tuned, what was measured, what is being measured until when."""
+    """A device being tuned: its jobs, what was measured, and what is being measured until when."""
 
     jobs: tuple[JobId, ...]
     asked: Point

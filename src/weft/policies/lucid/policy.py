@@ -101,7 +101,7 @@ ABOUT = About(
 
 @frozen
 class LucidMemory:
-    """Recent submissions, who is profiled since when, and what was predicted of started jobs.
+    """Recent submissions, jobs being profiled since when, and predictions for started jobs.
 
     `started` is in order of start, as the binder tries hosts.
     """

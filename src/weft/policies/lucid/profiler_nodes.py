@@ -12,7 +12,7 @@ EPS = 1e-6
 
 
 class Corner:
-    """The corner during one decision: who leaves it, who enters, until when they stay."""
+    """The corner during one decision: which jobs leave it, which enter, until when they stay."""
 
     def __init__(
         self, view: View, nodes: int, gpus: int, limit_s: float, since: dict[JobId, float]

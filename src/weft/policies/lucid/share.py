@@ -30,7 +30,7 @@ class Pairs:
 
     def start(self, view: View, ranking: Ranking, admit: Admit, place: Placer) -> Plan:
         """Beside a running job if there is one that gets on with it, else alone."""
-        nowhere = Corner(view, 0, 0, 1.0, {})  # nobody is profiled first
+        nowhere = Corner(view, 0, 0, 1.0, {})  # no job is profiled first
         measured = np.ones(len(view.table), dtype=bool)
         draft = Main(view, view.remaining() * view.table.gpus, measured, {}, nowhere, place)
         waiting = ranking.rows[view.waiting()[ranking.rows]].tolist()

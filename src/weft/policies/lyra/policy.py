@@ -104,7 +104,7 @@ class Lyra:
         return desk.plan()
 
 
-# ---- One decision of Lyra in the making: who holds what, step by step, in the ledger of the
+# ---- One decision of Lyra in the making: which job holds what, step by step, in the ledger of the
 # view
 
 
@@ -186,7 +186,7 @@ class Allocator:
             self._base[row], self._flexible[row] = needed, flexible
 
     def start_waiting(self) -> None:
-        """Base workers for waiting rows in order; who does not fit is passed over."""
+        """Base workers for waiting rows in order; a job that does not fit is passed over."""
         view = self._view
         waiting = np.ones(len(view.table), dtype=bool)
         waiting[[*self._held, *self._shared]] = False

@@ -108,13 +108,13 @@ class Queue:
         return self.view.job(row)
 
     def most(self, row: int) -> int:
-        """Jobs on a device at most: a part of a device is nobody else's, nor is a shy job's."""
+        """Most jobs on a device; one where a job asked for a part of it or does not share."""
         job = self.job(row)
         return self.size if job.shareable and job.demand.share >= 1.0 else 1
 
 
 class Admitted(NamedTuple):
-    """Who is grouped and placed: the queue, how members of a group take turns, and their types."""
+    """Jobs to group and place: the queue, how members of a group take turns, and their types."""
 
     queue: Queue
     discipline: Discipline

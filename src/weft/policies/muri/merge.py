@@ -23,7 +23,7 @@ class Group:
 
     @property
     def mix(self) -> Mix:
-        """What matters for speed: who is in it, in no order."""
+        """What matters for speed: its members, in no order."""
         return tuple(sorted(self.profiles))
 
 

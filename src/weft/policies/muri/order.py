@@ -34,7 +34,7 @@ class TwoDimensional:
         )
 
     def settle(self, _view: View, _place: Placer) -> Plan | None:
-        """Groups may be taken apart also where nobody waits."""
+        """Groups may be taken apart also where no job waits."""
         return None
 
     def rank(self, view: View) -> Ranking:

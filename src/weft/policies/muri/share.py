@@ -168,7 +168,7 @@ class Placement:
         return Plan.target(self._view, {**self._keep_fixed(), **placed, **kept})
 
     def _keep_undisturbed(self, placed: Mapping[JobId, Allocation]) -> dict[JobId, Allocation]:
-        """Jobs that were not chosen and whose devices nobody got: the chosen stayed elsewhere."""
+        """Jobs that were not chosen and whose devices no job got: the chosen stayed elsewhere."""
         kept: dict[JobId, Allocation] = {}
         for row in self._queue.order:
             job, held = self._queue.job(row).id, self._view.allocation(row)
@@ -182,7 +182,7 @@ class Placement:
         return {job: on for job, on in self._view.held().items() if job not in moved}
 
     def _place_groups(self, chosen: Sequence[Group]) -> dict[JobId, Allocation]:
-        """Everybody in place: where a member already is, if that leaves room for all."""
+        """All jobs in place: where a member already is, if that leaves room for all."""
         by_size = sorted(chosen, key=lambda g: -self._queue.job(g.rows[0]).demand.gpus)
         kept: dict[int, Allocation] = {}
         for group in by_size:
@@ -209,7 +209,7 @@ class Placement:
         return self._share([g for g in by_size if id(g) in kept], kept)
 
     def _find_held(self, group: Group) -> Allocation | None:
-        """Whole devices that a member holds and nobody has taken yet."""
+        """Whole devices that a member holds and that no job has taken yet."""
         for row in group.rows:
             held = self._view.allocation(row)
             if held is None:

@@ -68,7 +68,7 @@ class Optimus:
             "optimus", "Peng et al. 2018", self.interval, WHERE, needs=needs, also=also
         )
 
-    stops = False  # the least size goes to everybody first
+    stops = False  # the least size goes to all jobs first
 
     def choose_sizes(self, view: View) -> Sizes:
         """Least sizes and growth, of jobs that reduce among themselves."""
@@ -88,7 +88,7 @@ class Optimus:
         return merge([others, Plan(resize_served(view, served, self.node_gbps))])
 
     def _grow_whole(self, view: View) -> Plan:
-        """Jobs that reduce among themselves; who changes size goes on the fewest nodes."""
+        """Jobs that reduce among themselves; jobs that change size go on the fewest nodes."""
         changes = assign_each(view, self.choose_sizes(view).wanted, fewest_nodes)
         return Plan({view.job(row).id: on for row, on in changes.items()})
 
@@ -121,7 +121,7 @@ class Speeds:
 
 
 def least_sizes(view: View, room: dict[str, int], speeds: Speeds) -> dict[int, tuple[str, int]]:
-    """Kind and size of the rows that get anything, in queue order; who may not stop goes first."""
+    """Kind and size of the rows that get any, in queue order; jobs that must not stop first."""
     left, sizes = dict(room), {}
     bound = _bound(view)
     for row in np.argsort(~bound, kind="stable").tolist():
@@ -160,7 +160,7 @@ def _bound(view: View) -> Bools:
 
 
 def _left(view: View) -> Floats:
-    """Seconds left of each row; what nobody knows is taken for the longest there is."""
+    """Seconds left of each row; an unknown time is taken to be the longest known."""
     left = np.array(view.remaining())
     if view.training is not None:
         for row, job in enumerate(view.table.jobs):
@@ -239,7 +239,7 @@ def _seconds(left: float, asked: int, most: int, speed: Floats) -> Floats:
 # ---- Jobs of workers and parameter servers: one more task, again and again, where it saves
 # most
 #
-# Everybody gets one of each first, in queue order; then the best next task of all jobs, by the
+# Each job gets one of each first, in queue order; then the best next task of all jobs, by the
 # time it saves for what it takes of its dominant resource. Small jobs are placed first, each on
 # the fewest nodes that hold it evenly; one that does not fit whole shrinks to what does.
 

@@ -21,7 +21,7 @@ from weft.solve.genetic import Counts
 
 @frozen
 class Part:
-    """The devices `gpus` of machine `node`, which are not anybody's outside the view."""
+    """The devices `gpus` of machine `node`, which no job outside the view holds."""
 
     name: str
     node: int

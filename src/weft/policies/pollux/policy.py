@@ -275,7 +275,7 @@ def _translate(memory: PolluxMemory, jobs: tuple[JobId, ...], parts: tuple[str, 
 
 
 def _seeds(matrix: Matrix, machines: Machines, last: Counts | None) -> Counts:
-    """What is held; that and who fits besides; everybody at the smallest size; the last ones."""
+    """What is held; that and the jobs that fit besides; all at the smallest size; the last ones."""
     besides, smallest = matrix.held.copy(), np.zeros_like(matrix.held)
     smallest[matrix.pinned] = matrix.held[matrix.pinned]
     for row, need in enumerate(matrix.least):

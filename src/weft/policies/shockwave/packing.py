@@ -3,7 +3,7 @@
 The program over counts knows the room of all rounds together. Where its counts cannot be packed, a
 small window is solved again with a variable for each job and round, as the authors' program has
 them; in a large one each round is given, one after the other and as long as that helps, to those
-who are worth most in it beside what the other rounds give them.
+that are worth most in it beside what the other rounds give them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PARTS = 100  # of a GPU, where gangs are not whole
 
 @frozen
 class Packed:
-    """Who runs in which round, what that is worth, and the worth of counts that need no packing."""
+    """Which jobs run in which round, its worth, and the worth of counts that need no packing."""
 
     runs: Bools
     worth: float
@@ -90,7 +90,7 @@ def _missing(window: Window, counts: Counts) -> Floats:
 
 
 def _exchange(window: Window, runs: Bools, kappa: float, longest: float) -> Bools:
-    """Each round to those who are worth most in it, as long as that helps.
+    """Each round to the jobs that are worth most in it, as long as that helps.
 
     The last rounds change first: early ones are those that come to pass before the next plan.
     """
@@ -140,7 +140,7 @@ def _gains(window: Window, counts: Counts, kappa: float, longest: float) -> _Gai
 
 
 def _fit_best(gains: _Gains, gangs: Floats, gpus: float) -> Bools:
-    """Those who are worth the most together and fit beside each other."""
+    """The jobs that are worth the most together and fit beside each other."""
     parts = 1 if (gangs % 1.0 == 0.0).all() else PARTS
     need = np.ceil(gangs * parts - 1e-6).astype(int)
     room = int(gpus * parts + 1e-6)

@@ -65,7 +65,7 @@ WHERE = classify(
 
 @frozen
 class ShockwaveMemory:
-    """The plan from round `since` on, whom it is for, and the targets of jobs.
+    """The plan from round `since` on, the jobs it is for, and the targets of jobs.
 
     `gap` is what the plan is worth less than one that need not be packed, at most.
     """
@@ -166,7 +166,7 @@ class Shockwave:
         return ShockwaveMemory(now, rounds, jobs, targets, plan.gap)
 
     def _plan_rounds(self, at: Standing, goals: Floats, now: int, gpus: float) -> Packed:
-        """Who runs in which round of the window."""
+        """Which jobs run in which round of the window."""
         kappa, exponent = self._constants(gpus)
         phi = share(gpus, len(goals))
         ends = self.round * (now + self.window)

@@ -1,4 +1,4 @@
-"""From counts to rounds: who runs when in the window, and who fills what is idle."""
+"""From counts to rounds: which jobs run when in the window, and which fill what is idle."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ EPS = 1e-9
 
 
 def place_rounds(counts: Counts, gangs: Floats, gpus: float, rounds: int, order: Rows) -> Bools:
-    """Jobs x rounds: round by round those who must run in all that is left, then as in `order`.
+    """Jobs x rounds: round by round jobs that must run in all that is left, then as in `order`.
 
-    With single GPUs everybody gets its count: who must run always fits, for all counts together do.
-    Gangs may leave gaps, and a job then gets fewer rounds; fillers take those.
+    With single GPUs every job gets its count: jobs that must run always fit, for all counts
+    together do. Gangs may leave gaps, and a job then gets fewer rounds; fillers take those.
     """
     left = counts.copy()
     runs = np.zeros((len(counts), rounds), dtype=bool)

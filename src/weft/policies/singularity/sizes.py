@@ -1,4 +1,4 @@
-"""How many devices every job gets: guarantees first, then everybody's least, then the rest."""
+"""How many devices every job gets: guarantees first, then the least of each, then the rest."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def choose_sizes(claims: Sequence[Claim], room: dict[str, int], law: Iteration) 
     rest = [claim for claim in claims if not claim.firm]
     for tier in (Tier.PREMIUM, Tier.STANDARD):
         urgent = _ranked(claim for claim in rest if claim.tier is tier and claim.urgent)
-        # Who runs at full size stays there: too few devices for all should not fail everybody.
+        # Jobs at full size stay there: too few devices for all should not fail all.
         urgent.sort(key=lambda claim: -claim.held / claim.sizes[-1])
         deal.each(urgent, lambda claim: claim.sizes[0])
         deal.each(urgent, lambda claim: claim.sizes[-1])
@@ -102,7 +102,7 @@ class _Deal:
         return self.sizes[claim.row][1] if claim.row in self.sizes else 0
 
     def hand_out(self, claims: Sequence[Claim], law: Iteration) -> None:
-        """The next larger size to whom it helps most for each device, until nobody can use more."""
+        """Grow the job that gains most per device by its next size, until none can use more."""
         heap = [offer for claim in claims for offer in self._offer(claim, law)]
         heapq.heapify(heap)
         by_row = {claim.row: claim for claim in claims}

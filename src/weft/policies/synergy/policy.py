@@ -65,7 +65,7 @@ def optimal(allotment: Allotment) -> None:
 
 
 def super_server(allotment: Allotment) -> dict[int, Point]:
-    """The points that maximise the sum of speeds, were all servers one; nobody below its share."""
+    """The points with the greatest sum of speeds on one large server; no job below its share."""
     alike: dict[tuple[object, int], list[int]] = {}
     for number, want in enumerate(allotment.wants):
         alike.setdefault((want.table, want.gpus), []).append(number)
@@ -192,7 +192,7 @@ class Synergy:
         wanted: dict[JobId, Allocation] = {}
         for kind, rows in _admit(view, self._rank(view)).items():
             if rows:
-                floor = _Floor(view, kind, rows, stay=self.stay)
+                floor = _ServerDevices(view, kind, rows, stay=self.stay)
                 MECHANISMS[self.mechanism](floor.allotment)
                 if self.fill:
                     fill(floor.allotment)
@@ -247,7 +247,7 @@ def _admit(view: View, order: Rows) -> dict[str, list[int]]:
     return admitted
 
 
-class _Floor:
+class _ServerDevices:
     """The servers of one kind, and which of their devices are whose."""
 
     def __init__(self, view: View, kind: str, rows: list[int], *, stay: bool) -> None:

@@ -1,4 +1,4 @@
-"""The servers of one kind during one decision: who has how much of which host."""
+"""The servers of one kind during one decision: which job has how much of which host."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Server:
 class Want:
     """A job of the round: its GPUs, what cores and memory do for it, where it runs now.
 
-    `table` None: nobody knows, so it gets the share in proportion. `at` are (server, GPUs) pairs,
+    `table` None: unknown, so it gets the share in proportion. `at` are (server, GPUs) pairs,
     empty for a job that waits.
     """
 
@@ -85,7 +85,7 @@ class Allotment:
     # ---- speeds
 
     def speed(self, number: int, cpus: float, mem_gb: float) -> float:
-        """Speed of a job with so much for each GPU; 1 where nobody knows."""
+        """Speed of a job with so much for each GPU; 1 where unknown."""
         table = self.wants[number].table
         return 1.0 if table is None else table.at(cpus, mem_gb)
 

@@ -12,13 +12,13 @@ from weft.policies.synergy.servers import EPS, Allotment, Grant, Point
 
 
 def proportional(allotment: Allotment) -> None:
-    """Everybody gets cores and memory in proportion to GPUs."""
+    """Each job gets cores and memory in proportion to GPUs."""
     for number in range(len(allotment.wants)):
         _grant(allotment, number, *allotment.fair)
 
 
 def greedy(allotment: Allotment) -> None:
-    """Everybody gets all it wants, in order, or nothing: GPUs may stay idle."""
+    """Each job gets all it wants, in order, or nothing: GPUs may stay idle."""
     for number in range(len(allotment.wants)):
         wanted = allotment.demand(number)
         if not _grant(allotment, number, *wanted):
@@ -27,7 +27,7 @@ def greedy(allotment: Allotment) -> None:
 
 
 def tune(allotment: Allotment) -> None:
-    """All it wants, else its share in proportion; who has more gives way for that.
+    """All it wants, else its share in proportion; jobs with more give way for that.
 
     Large gangs come first: they find it hardest to fit.
     """
@@ -55,7 +55,7 @@ def squeeze_in(allotment: Allotment, number: int, wanted: tuple[float, float]) -
 def fill(allotment: Allotment) -> None:
     """Hand out the cores and memory of every server anew, by what the next bit of it adds.
 
-    Everybody starts from the least that is no slower than its share in proportion. Jobs on
+    Each job starts from the least that is no slower than its share in proportion. Jobs on
     several servers keep what they have. Never worse than what was there.
     """
     for server in range(len(allotment.servers)):

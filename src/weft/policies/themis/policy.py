@@ -88,7 +88,7 @@ class Themis:
             raise InvalidConfig(f"themis: spread={self.spread:g} must be 1 or more")
 
     def decide(self, view: View) -> Plan:
-        """Take back what leases ended on, if anybody else wants it; auction what is free."""
+        """Take back what leases ended on, if another app wants it; auction what is free."""
         kept = recall(view, ThemisMemory)
         names = list(map(name_app, view.table.jobs))
         crowd = kept.crowd.advance(view.now, list(dict.fromkeys(names)))
@@ -218,7 +218,7 @@ def _hand_out(
     won: Mapping[JobId, Allocation],
     held: Mapping[JobId, Allocation],
 ) -> dict[JobId, Allocation]:
-    """What nobody bought, one gang at a time to each app in turn."""
+    """GPUs that no app bought, one gang at a time to each app in turn."""
     more: dict[JobId, Allocation] = {}
     if view.free.room() < 1.0 - EPS:
         return more
@@ -266,11 +266,11 @@ def _add_one(
     return place is not None
 
 
-# ---- The arbiter: who sees an offer, and the partial allocation among those who bid
+# ---- The arbiter: which apps see an offer, and the partial allocation among bidders
 #
 # Partial allocation (Cole, Gkatzelis and Goel, EC 2013) gives every bidder a part of its share
 # of the proportionally fair division; the rest is withheld, as the price of what its presence
-# costs the others, so that nobody gains by bidding untruthfully.
+# costs the others, so that no app gains by bidding untruthfully.
 
 
 NOTHING = 1e-9  # what no GPU at all is worth: the product of values must not vanish
@@ -292,7 +292,7 @@ def divide(offer: int, bids: Sequence[Bids]) -> tuple[list[int], list[float]]:
     behind = _stack(tables[::-1], offer)[::-1]
     sizes = _trace(tables, before, offer)
     logs = [table[size] for table, size in zip(tables, sizes, strict=True)]
-    # The best sums of all others, who share the offer: those before each bidder and behind it.
+    # The best sums of all others, which share the offer: those before each bidder and behind it.
     without = (before[:-1] + behind[1:, ::-1]).max(axis=1).tolist()
     whole = sum(logs)
     parts = [

@@ -1,10 +1,10 @@
-"""Where nothing is elastic: who runs is an order, and no program is needed.
+"""Where nothing is elastic: an order decides which jobs run, and no program is needed.
 
-All jobs have one size and there is one kind of GPU. Who needs the fewest GPU-seconds for one more
-end goes first, a start counted for those who wait; a gang that small ones keep out goes before all
-of them where more jobs end by that. Who has waited many times as long as it ran goes first for a
-while: predictions err, and a short job that is taken for a long one must not wait for all others.
-All this is looked at again when an estimate turns out wrong.
+All jobs have one size and there is one kind of GPU. The job that needs the fewest GPU-seconds for
+one more end goes first, a start counted for waiting jobs; a gang that small ones keep out goes
+before all of them where more jobs end by that. A job that has waited many times as long as it ran
+goes first for a while: predictions err, and a short job that is taken for a long one must not wait
+for all others. All this is looked at again when an estimate turns out wrong.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from weft.pieces.size.choice_reasons import clear_reasons, gave_way, say_gave_wa
 from weft.pieces.size.configs import rigid_configs
 from weft.policies.weft.values import find_goodputs
 
-PAUSE_S = 10.0  # between looks at who is late
+PAUSE_S = 10.0  # between looks for late jobs
 EPS_S = 1e-3
 NOBODY: Floats = np.zeros(0)
 
 
 def is_all_plain(view: View) -> bool:
-    """Whether there is nothing to choose but who runs."""
+    """Whether there is nothing to choose but which jobs run."""
     return len(view.cluster.kinds) == 1 and bool(find_plain(view).all())
 
 
 def decide_plain(
     view: View, explained: Floats, before: Estimates, *, pooled: bool
 ) -> tuple[Plan, Estimates, Floats]:
-    """Those that end soonest for the GPUs they take run; who may not be stopped stays.
+    """Those that end soonest for the GPUs they take run; jobs that may not be stopped stay.
 
     `explained` are the numbers of jobs that waited before. The plan has no memory; estimates and
-    the numbers of those who wait from now on are to be kept.
+    the numbers of jobs that wait from now on are to be kept.
     """
     if not view.table.waiting:
         return Plan(), before, NOBODY
@@ -133,7 +133,7 @@ GAIN = 1.02  # times as many ends a second that are worth a change of the order
 def raise_gang(view: View, order: Rows, rate: Floats, stays: int) -> tuple[Rows, Bools]:
     """The order, with that gang behind the first `stays` with which most jobs end, if that gains.
 
-    `rate` are ends a second of each row while it runs. With the order comes who of it fits.
+    `rate` are ends a second of each row while it runs. With the order comes which rows of it fit.
     """
     chosen = fit(view, order)
     if chosen.all() or not chosen.any():

@@ -68,10 +68,10 @@ WHERE = tax.classify(
 
 @frozen
 class LastDecision:
-    """Prices of the last decision by kind, how long jobs keep what they get, and who waits.
+    """Prices of the last decision by kind, how long jobs keep what they get, and which jobs wait.
 
-    Who waits is known by its number in the order of submission. With sharing, `alone` are the
-    prices if nobody shared. There are no prices before the first program. `estimates` are of the
+    A waiting job is known by its number in the order of submission. With sharing, `alone` are the
+    prices if no jobs shared. There are no prices before the first program. `estimates` are of the
     time left of plain jobs.
     """
 
@@ -132,7 +132,7 @@ class Weft:
                 raise InvalidConfig(f"weft: {name}={seconds:g}", hint="it is seconds, above 0")
 
     def decide(self, view: View) -> Plan:
-        """What everybody holds alone, and who joins whom where strangers may share."""
+        """What each job holds alone, and which jobs join which where strangers may share."""
         return share_with_strangers(view, self._decide) if self.strangers else self._decide(view)
 
     def _decide(self, view: View) -> Plan:
@@ -168,7 +168,7 @@ class Weft:
         """What sizes are worth to rows, at the prices of the last decision."""
         goodput = find_goodputs(view, configs, pooled=self.pooled, shape=self.shape)
         best = np.maximum(goodput.max(axis=1), 1e-12)
-        plain = find_plain(view) & (not self.share)  # ranks would part who shares
+        plain = find_plain(view) & (not self.share)  # ranks would part jobs that share
         left, guessed, _ = seconds_left(view, best, np.where(plain, STEP, MINUTE))
         tied = guessed | self.share  # partners are not parted for a rank that means nothing
         weight = share_ranks(rank_weights(left, self.shape), left, tied)
@@ -334,7 +334,7 @@ def rank_weights(left: Floats, shape: float = 0.6) -> Floats:
 
 
 def share_ranks(weights: Floats, left: Floats, among: Bools) -> Floats:
-    """The same, with one weight for all of `among` who have as much left: their mean.
+    """The same, with one weight for all of `among` that have as much left: their mean.
 
     Whose rank is the higher then says nothing, and what a change costs decides between them.
     """
@@ -345,7 +345,7 @@ def share_ranks(weights: Floats, left: Floats, among: Bools) -> Floats:
 
 
 def flatten_large(weights: Floats, left: Floats, large_s: float) -> Floats:
-    """The same, with one weight for all who have more than `large_s` left: their mean.
+    """The same, with one weight for all that have more than `large_s` left: their mean.
 
     Among them ranks would only start the largest last, and the whole work would end later.
     """

@@ -1,4 +1,4 @@
-"""Who gets what: one size a job within the GPUs of each kind, the worth of all together highest."""
+"""What each job gets: one size per job within the GPUs of each kind, of the highest total worth."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GAP = 1e-3  # from the best program that is good enough
 
 @frozen
 class Start:
-    """Prices to start the program from: with pairs, and if nobody shared; None for none."""
+    """Prices to start the program from: with pairs, and if no jobs shared; None for none."""
 
     shared: Floats | None = None
     alone: Floats | None = None
@@ -34,7 +34,7 @@ class Start:
 class Choice:
     """The program's answer and what it means for devices, row by row.
 
-    `pairs` share devices; `alone` are the prices if nobody did, where pairs were looked for.
+    `pairs` share devices; `alone` are the prices if none did, where pairs were looked for.
     """
 
     worth: Worth
@@ -47,8 +47,8 @@ class Choice:
 def choose_alone(values: Values, held: Floats, start: Start) -> Choice:
     """Every job on devices of its own.
 
-    Who waits and finds no place for its size, since what is free is in pieces, gives it up, and so
-    does everybody who waits without a place: they would be tried in turn and find none either, or
+    A waiting job without a place for its size, since what is free is in pieces, gives it up, and so
+    do all jobs that wait without a place: they would be tried in turn and find none either, or
     elastic jobs would fill the pieces that a plain job waits for.
     """
     view, worth = values.view, values.of(held)
@@ -87,7 +87,7 @@ def solve(
 
 
 def find_wanted(configs: tuple[Config, ...], answer: Answer) -> dict[int, Config]:
-    """Sizes by row, of those who get any."""
+    """Sizes by row, of jobs that get any."""
     return {row: configs[size] for row, size in enumerate(answer.pick.tolist()) if size >= 0}
 
 

@@ -65,7 +65,7 @@ class Values:
 def find_goodputs(view: View, configs: tuple[Config, ...], *, pooled: bool, shape: float) -> Floats:
     """Beliefs where there are any, else what the size that was asked for lets expect.
 
-    Of jobs that nobody reported of, speed grows with the power `shape` of GPUs.
+    Of jobs without reports, speed grows with the power `shape` of GPUs.
     """
     believed = view.believed(pooled=pooled)
     kinds = view.cluster.kinds
@@ -116,7 +116,7 @@ class Changes:
     """Seconds without progress: of a start, and of a change of what is held; rows x sizes.
 
     A change begins to pay after `ready_s`, in which a job goes on as it is, and what it holds costs
-    `rent` a second to those who wait for it. `rise_s` and `loss_s` are the longest horizons that a
+    `rent` a second to jobs that wait for it. `rise_s` and `loss_s` are the longest horizons that a
     rise and a loss are counted over.
     """
 

@@ -83,7 +83,7 @@ def _reach(ages: Floats) -> Floats:
 
 
 def _prior_of(ages: Floats) -> Floats:
-    """Rows x deciles: what is thought of jobs that nobody is like."""
+    """Rows x deciles: predictions for jobs unlike any other."""
     tail = ages[:, None] + np.maximum(ages, PARETO_LEAST_S)[:, None] * PARETO
     prior: Floats = np.where(ages[:, None] > 0.0, tail, LOG_NORMAL)
     return prior

@@ -62,7 +62,7 @@ class Lookup:
         return known
 
     def refresh(self, changed: set[Key], sample: Callable[[Key], Sample | None]) -> None:
-        """Bring the groups up to date that anybody asked for: those that changed, and new ones."""
+        """Bring the groups up to date that were asked for: those that changed, and new ones."""
         for key in self._new | (changed & self._ids.keys()):
             self._put(key, sample(key))
         self._new.clear()

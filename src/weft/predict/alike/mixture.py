@@ -44,7 +44,7 @@ class Block(NamedTuple):
 
 
 def prior(attained: float) -> Sample:
-    """What is thought of a job that nobody is like: log-normal at first, then "as long again"."""
+    """The prediction for a job unlike any other: log-normal at first, then "as long again"."""
     totals = LOG_NORMAL if attained <= 0.0 else attained + max(attained, PARETO_LEAST_S) * PARETO
     return Sample(totals, np.full(len(totals), 1.0 / len(totals)))
 

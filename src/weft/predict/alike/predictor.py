@@ -30,7 +30,7 @@ class Alike:
     of which every `half` ends a sample loses half its weight. A group with n ends worth counts
     n / (n + `shrink`), the rest is left to the next wider one. What jobs have outlived is dropped
     first. `point` is what `remaining` says: the mean, the median, or `first`, for orders that stop
-    nobody: the mean a job of all that wait and are alike, if one of them runs first and the others
+    no job: the mean a job of all that wait and are alike, if one of them runs first and the others
     are put off where it proves long. Before the first end it is infinite (`unknown=last`), the mean
     of a prior (`prior`) or 1 s (`first`). At most `groups` are kept.
     """

@@ -1,4 +1,4 @@
-"""The last ends of each group of jobs, oldest first; groups that nobody touches are dropped."""
+"""The last ends of each group of jobs, oldest first; unused groups are dropped."""
 
 from __future__ import annotations
 

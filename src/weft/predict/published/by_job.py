@@ -16,7 +16,7 @@ from weft.core.state.table import Floats, Table
 
 
 class ByJob(PointPredictor, ABC):
-    """Estimated length less time executed; who outlives the estimate needs as long again.
+    """Estimated length less time executed; a job that outlives the estimate needs as long again.
 
     An estimate is made again after every end, unless `keeps_estimates` says that the one at a job's
     submission stays. What is asked, and how often, changes nothing.

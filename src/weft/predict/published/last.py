@@ -17,7 +17,7 @@ def _key(job: Job) -> str:
 
 @dataclass
 class Last(ByJob):
-    """The last end of the same user and size, else of anybody: simple, and hard to beat."""
+    """The last end of the same user and size, else of any user: simple, and hard to beat."""
 
     label = "last"
 

@@ -46,7 +46,7 @@ class Done:
 class _Yielding(pickle.Pickler):
     """Calls back for every object, so that other threads have their turn meanwhile.
 
-    Without it nobody else runs while a value is packed: half a second for 15,000 jobs.
+    Without it no other thread runs while a value is packed: half a second for 15,000 jobs.
     """
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ARG002 - all are packed as usual
@@ -82,7 +82,7 @@ class _Finding(pickle.Unpickler):
 def pack_work(work: Work, known: Jobs) -> tuple[bytes, Jobs]:
     """A frame with work, packed so that others can go on, and its jobs, which are known then.
 
-    Both sides keep the jobs of the last work, so that thousands who wait are sent once.
+    Both sides keep the jobs of the last work, so that thousands of waiting jobs are sent once.
     """
     body, fresh = io.BytesIO(), io.BytesIO()
     packer = _Numbering(body)

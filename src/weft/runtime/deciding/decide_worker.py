@@ -1,7 +1,7 @@
 """A process that only decides: `python -m weft.runtime.deciding.decide_worker MEMORY_GB`.
 
 It holds a copy of the scheduler's state and keeps it up to date by the same events. A policy that
-loops, ends its process or eats all memory harms nobody else: the service ends it, and goes on.
+loops, ends its process or eats all memory harms nothing else: the service ends it, and goes on.
 """
 
 from __future__ import annotations

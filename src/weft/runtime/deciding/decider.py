@@ -1,4 +1,4 @@
-"""Who asks the policy: the service itself, or a process that may be ended."""
+"""Asks the policy: in the service itself, or in a process that may be ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.runtime.deciding.frames import (
     Begin,
     Decide,
     Failure,
-    Told,
+    TimedEvent,
     Wish,
     frame,
     pack,
@@ -34,7 +34,7 @@ LIMIT_S = 20.0
 LEAST_PART = 0.1  # of a processor that a policy gets on a busy machine
 START_S = 120.0  # until a new worker has read the state: not the policy's doing
 MEMORY_GB = 4.0
-BACKLOG = 2_000  # events, beside one a job, that nobody asked about: then the copy begins anew
+BACKLOG = 2_000  # undecided events, beside one per job, after which the copy begins anew
 
 
 class PolicyFailed(EngineError):  # noqa: N818 - as the others
@@ -118,7 +118,7 @@ class InWorker:
         self, seed: int = 0, *, limit_s: float = LIMIT_S, memory_gb: float = MEMORY_GB
     ) -> None:
         self._seed, self._limit_s, self._memory_gb = seed, limit_s, memory_gb
-        self._told: list[Told] = []
+        self._events: list[TimedEvent] = []
         self._worker: asyncio.subprocess.Process | None = None
         self._begun = False
         self._backlog = BACKLOG
@@ -132,13 +132,13 @@ class InWorker:
     def tell(self, at: float, event: Event) -> None:
         """Keep it for the next decision."""
         if self._begun:
-            self._told.append((at, event))
-            if len(self._told) > self._backlog:
+            self._events.append((at, event))
+            if len(self._events) > self._backlog:
                 self.begin_anew()
 
     def begin_anew(self) -> None:
         """The next decision brings the whole state along."""
-        self._told.clear()
+        self._events.clear()
         self._begun = False
 
     async def prepare(self, scheduler: Scheduler, policy: PartSpec) -> None:
@@ -237,7 +237,7 @@ class InWorker:
         return 0.0 if self.pid is None else cpu_seconds(self.pid)
 
     async def _ask(self, now: float) -> Wish | Failure:
-        events, self._told = self._told, []
+        events, self._events = self._events, []
         self._send(Decide(events, now))
         answer: Wish | Failure = await self._receive()
         return answer
@@ -280,5 +280,5 @@ def is_overdue(used_s: float, took_s: float, limit_s: float) -> bool:
 
 def _describe_end(code: int | None) -> str:
     if code is None:
-        return "nobody knows how"
+        return "without an exit code"
     return f"killed by signal {-code}" if code < 0 else f"with exit code {code}"

@@ -1,8 +1,8 @@
-"""When to ask the policy, and who decides if it fails.
+"""When to ask the policy, and what decides if it fails.
 
 News that comes faster than decisions can be made is decided together: after a decision there is a
 pause in proportion to what it took. A cheap policy on a quiet cluster decides at every event; an
-expensive one under load takes a bounded part of the process, and who submits is answered meanwhile.
+expensive one under load takes a bounded part of the process, and requests are answered meanwhile.
 
 A policy that fails must not stop the service. A safe order under the same rules decides in its
 place, the policy is asked again after a while, and after some failures in a row not any more, until
@@ -41,7 +41,7 @@ PAUSE = 1.0  # times what a decision took: at most half of a processor's time is
 LONGEST_S = 1.0
 AGAIN_S = (5.0, 30.0)  # until a policy that failed is asked again; then it is given up
 RECENT = 1_000  # decisions whose numbers are kept for those who ask
-NOBODY_S = 60.0  # until somebody is asked again where even the safe order failed
+NOBODY_S = 60.0  # until a policy is asked again where even the safe order failed
 
 
 @frozen
@@ -54,7 +54,7 @@ class Worked:
 
 @frozen
 class Verdict:
-    """A plan and who made it, None for the policy itself.
+    """A plan and the policy that made it, None for the configured one.
 
     `given_up` says that the policy is not asked any more.
     """
@@ -77,9 +77,9 @@ class Decisions:
         self.policy = policy
         self.trouble = ""
         self.given_up = ""
-        self.undecided = ""  # why nobody decides
+        self.undecided = ""  # why no policy decides
         self.asking = False  # a decision is being made
-        self.doubted: frozenset[JobId] = frozenset()  # who could start, whatever was said of them
+        self.doubted: frozenset[JobId] = frozenset()  # could start, despite their reason
         self.failures = 0
         self.took = Latency()
         self.recent: dict[int, Worked] = {}  # by number, those of this process
@@ -87,7 +87,7 @@ class Decisions:
         self._decider = decider or InProcess()
         self._not_before = float("-inf")
         self._second_look = SecondLook()
-        self._left_out: set[JobId] = set()  # with whom the policy fails, as far as was logged
+        self._left_out: set[JobId] = set()  # jobs that the policy fails with, as far as was logged
         self._in_a_row = 0
         self._again_at = float("-inf")
 
@@ -119,7 +119,7 @@ class Decisions:
         return True
 
     async def ask(self, scheduler: Scheduler, now: float) -> Verdict | None:
-        """What to do now; None where nobody can say: nothing changes until it is asked again."""
+        """What to do now; None if no policy can decide: nothing changes until it is asked again."""
         self.asking = True
         try:
             with self.took.measured():
@@ -149,7 +149,7 @@ class Decisions:
         return actions
 
     def _log_left_out(self, state: State, plan: Plan) -> None:
-        """Say once of each job that the policy fails with it: a bug that nobody else would see."""
+        """Report once for each job that the policy fails with it: else the bug goes unseen."""
         failing = {job for job, why in plan.blockers.items() if why is Blocker.SPARED}
         for job in sorted(failing - self._left_out):
             log.error("decision=%d job=%s %s", state.decisions, job, plan.reasons[job])
@@ -248,7 +248,7 @@ def trace_decision(
 
 @cache
 def find_tracer() -> Any:
-    """That of the process; None where nobody wishes for spans, or the package is not there."""
+    """That of the process; None where spans are not wanted, or the package is not there."""
     if not any(os.environ.get(name) for name in WISHES):
         return None
     try:

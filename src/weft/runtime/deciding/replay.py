@@ -71,7 +71,7 @@ def decide_again(
 
 
 def _decide_as(scheduler: Scheduler, at: float, then: Decided) -> None:
-    """By whom it was decided then; when a policy that failed is asked again is not its doing."""
+    """What decided then; when a policy that failed is asked again is not its doing."""
     if not then.by:
         scheduler.adopt(at, propose(scheduler, at))
         return

@@ -1,6 +1,6 @@
-"""A second look at who waits, soon after a decision took something away.
+"""A second look at waiting jobs, soon after a decision took something away.
 
-What somebody leaves may be of use to others, or to the one who left it: policies and rules
+What a job leaves may be of use to others, or to the job that left it: policies and rules
 that go through jobs one after the other see that only when they are asked again. A policy that
 takes something away each time is asked less and less often.
 """
@@ -11,7 +11,7 @@ from weft.core.plan.early_rounds import could_start
 from weft.core.plan.plan import Plan
 from weft.core.state.state import State
 
-AT_ONCE_S, FIRST_S, LONGEST_S = 1.0, 15.0, 960.0  # at once where somebody fits into what is free
+AT_ONCE_S, FIRST_S, LONGEST_S = 1.0, 15.0, 960.0  # at once where a job fits into what is free
 
 
 class SecondLook:
@@ -35,6 +35,6 @@ class SecondLook:
 
 
 def _takes_away(plan: Plan, state: State) -> bool:
-    """Whether somebody left devices: it was stopped, moved or made smaller."""
+    """Whether a job left devices: it was stopped, moved or made smaller."""
     leaves, resizes = state.releasing.is_leaving, state.live.under_way
     return any(to is None or leaves(job) or job in resizes for job, to in plan.changes.items())

@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from weft.runtime.loop.driver import Driver
 
 DOWN = "down"
-SOON_S = 2.0  # until the policy is asked again: nobody is kept back for that
+SOON_S = 2.0  # until the policy is asked again: no job is held back for that
 DECIDING = "the decision that is being made"
 FITS = (Blocker.TURN, Blocker.ROUND, Blocker.FALLBACK)  # said of jobs that what is free is for
 
 
 @dataclass(slots=True)
 class Holders:
-    """Who holds devices of a kind, by tenant, and how many GPUs all of them together."""
+    """The jobs that hold devices of a kind, by tenant, and how many GPUs all of them together."""
 
     jobs: dict[str, list[tuple[Job, float]]] = field(default_factory=dict)
     count: int = 0
@@ -62,14 +62,14 @@ class Holders:
 
 @frozen
 class Waits:
-    """One instant: the machines there are, what is free, who decides and when.
+    """One instant: the machines there are, what is free, which policy decides and when.
 
     `nodes` are all machines, those that are away too, and `words` what is the matter with those.
-    `trouble` is why nobody decides, empty if somebody does; `failing` what is wrong with the
+    `trouble` is why no policy decides, empty if one does; `failing` what is wrong with the
     policy while a safe order stands in for it. `kept_back` are jobs
-    that no policy is asked about yet, `doubted` those who could start whatever was said of them,
-    and `first` is who came first of those that wait with the highest priority. `windows` are
-    devices that are kept for somebody or for nobody. `idles` is why the policy itself, without
+    that no policy is asked about yet, `doubted` those that could start despite their reason,
+    and `first` is the oldest of the waiting jobs with the highest priority. `windows` are
+    devices that are kept for a tenant or for no one. `idles` is why the policy itself, without
     the rules around it, may leave devices idle.
     """
 
@@ -88,7 +88,7 @@ class Waits:
     table: Table | None = None
     windows: Sequence[Window] = ()
     idles: str = ""
-    _found: dict[tuple[Demand, str, tuple[str, ...]], Reason] = field(
+    _known_reasons: dict[tuple[Demand, str, tuple[str, ...]], Reason] = field(
         default_factory=dict, init=False, compare=False
     )
     _looked: dict[Demand, Reason] = field(default_factory=dict, init=False, compare=False)
@@ -104,9 +104,9 @@ class Waits:
             return self._without_devices(job)
         barred = [window for window in self.windows if not window.admits(job, self.now)]
         key = job.demand, job.tenant, tuple(window.name for window in barred)
-        if key not in self._found:  # many ask for the same; 500 nodes took 1 ms each
-            self._found[key] = self._beside(job.demand, job.tenant, barred)
-        why = self._found[key]
+        if key not in self._known_reasons:  # many ask for the same; 500 nodes took 1 ms each
+            self._known_reasons[key] = self._beside(job.demand, job.tenant, barred)
+        why = self._known_reasons[key]
         return Reason(why.blocker, why.values, f"{why.text}; {text}") if text else why
 
     def _beside(self, demand: Demand, tenant: str, barred: Sequence[Window]) -> Reason:
@@ -134,7 +134,7 @@ class Waits:
         return why
 
     def _say_held(self, demand: Demand, tenant: str, *, all_taken: bool) -> str:
-        """Who holds what it could use; other tenants' jobs are not named."""
+        """The jobs that hold what it could use; other tenants' jobs are not named."""
         named: list[tuple[str, float]] = []
         count, theirs = 0, 0.0
         for kind, held in self._holders().items():
@@ -314,7 +314,7 @@ def waits_of(driver: Driver) -> Waits:
 
 
 def _find_first(table: Table, kept_back: Iterable[int]) -> Job | None:
-    """Who came first of the highest priority among those that wait to be started."""
+    """The oldest job of the highest priority among those that wait to be started."""
     waits = table.held == 0.0
     waits[list(kept_back)] = False
     rows = waits.nonzero()[0]
@@ -366,7 +366,7 @@ def why_kept_back(job: Job, table: Table, *, parallel: bool) -> Reason | None:
 
 
 def _add_first(waits: Waits, job: Job, why: Reason) -> Reason:
-    """Of a job that is kept back: behind whom, if that is why, and who came before it."""
+    """Of a job that is kept back: behind which job, if that is why, and which came before it."""
     first = waits.first
     if why.blocker is not Blocker.TURN or first is None or first.id == job.id:
         return why

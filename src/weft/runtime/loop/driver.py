@@ -150,7 +150,7 @@ class Driver:
         await self.engine.close()
 
     async def wait(self) -> None:
-        """Until the driver is closed; raises whatever broke it. Who waits no more ends nothing."""
+        """Wait until the driver is closed; raises what broke it. Cancelling ends nothing."""
         await asyncio.wait(self._tasks)
         if self._error is not None:
             raise self._error
@@ -160,8 +160,8 @@ class Driver:
     async def submit(self, job: Job, *more: Job) -> JobId:
         """Submit jobs; they are on disk on return. Their time of submission is set here.
 
-        They are `incoming` before anything else happens: who counts what a tenant has sees them.
-        One that waits in vain is cancelled. InvalidConfig if it is there or can never run here.
+        They are `incoming` before anything else happens: code that counts a tenant's jobs sees
+        them. One that waits in vain is cancelled. InvalidConfig if it exists or can never run.
         """
         coming: list[Job] = []
         try:
@@ -334,7 +334,7 @@ class Driver:
                 await self._requests.carry_out(action)
 
     async def _decide(self, now: float, asked: Asked) -> list[Action]:
-        """What the decision leads to; who `asked` does not wait for one that takes long."""
+        """What the decision leads to; callers of `asked` do not wait for one that takes long."""
         deciding = asyncio.ensure_future(self.decisions.ask(self.scheduler, now))
         try:
             done, _ = await asyncio.wait({deciding}, timeout=SOON_S)
@@ -359,6 +359,7 @@ class Driver:
         for seq, (at, event) in enumerate(noted, start=last - len(noted) + 1):
             self._known.note(seq, at, event)
             self._tail.add(seq, at, event)
+        self._known.settle()
         self.saver.look(self._known, self.broken)
         self._shelf.look(self.ledger.jobs, self.broken)
         self._announce()

@@ -35,7 +35,7 @@ def _is_beside_sleepers(state: State, job: JobId, on: Allocation) -> bool:
 
 
 def _follows_fault(state: State) -> bool:
-    """Whether the fault of a GPU ended somebody a moment ago, who shared it."""
+    """Whether the fault of a GPU ended a job that shared it a moment ago."""
     events = state.story.events
     return any(
         isinstance(event, facts.Failed) and event.lost and is_fault(event.reason)

@@ -1,4 +1,4 @@
-"""What running jobs say, checked where it enters: one job's nonsense is nobody else's trouble.
+"""What running jobs say, checked where it enters: one job's nonsense does not affect other jobs.
 
 A message that cannot be right is left out as far as it is wrong, counted, and said once in the
 notes of the attempt.
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 LEVELS = frozenset(("debug", "info", "warning", "error", "critical", "idle"))
 LONGEST_TEXT = 2_000
 MOST_STEP = 2**53
-SAID_KEPT = 10_000  # attempts
+WARNED_KEPT = 10_000  # attempts
 Said = Reported | Saved | Noticed
 SAID = (Reported, Saved, Noticed)
 
@@ -33,29 +33,29 @@ class Messages:
 
     def __init__(self) -> None:
         self.dropped = 0
-        self._said: dict[tuple[JobId, int], None] = {}
+        self._warned: dict[tuple[JobId, int], None] = {}
 
     def sift(self, events: Iterable[Event]) -> list[Event]:
         """The events as far as they can be right, and a notice of the first that is not."""
-        return [kept for event in events for kept in self._sifted(event)]
+        return [kept for event in events for kept in self._validated(event)]
 
     def leave_out(self, event: Said, why: str) -> list[Event]:
         """Count a message that is not used at all; what is to be said of it."""
         self.dropped += 1
         attempt = (event.job, event.attempt)
-        if attempt in self._said:
+        if attempt in self._warned:
             return []
         log.warning("job=%s attempt=%d message left out: %s", *attempt, why)
-        self._said[attempt] = None
-        while len(self._said) > SAID_KEPT:
-            del self._said[next(iter(self._said))]
+        self._warned[attempt] = None
+        while len(self._warned) > WARNED_KEPT:
+            del self._warned[next(iter(self._warned))]
         text = f"part of its message is invalid and was ignored: {why}"
         return [Noticed(*attempt, "warning", text[:LONGEST_TEXT], dropped=True)]
 
-    def _sifted(self, event: Event) -> Iterator[Event]:
+    def _validated(self, event: Event) -> Iterator[Event]:
         match event:
-            case Reported(job, attempt, told):
-                report, wrong = Report.sift(told.values())
+            case Reported(job, attempt, raw):
+                report, wrong = Report.sift(raw.values())
                 yield Reported(job, attempt, report) if wrong else event
                 if wrong:
                     yield from self.leave_out(event, "; ".join(wrong))
@@ -120,12 +120,12 @@ def _short(value: object) -> str:
 
 # Messages and requests that a driver has not handled yet.
 
-# Each event, with who waits for it to be on disk; nobody waits for what engines tell.
+# Each event, with the callers that wait for it to be on disk; none waits for events of engines.
 Asked = deque[tuple[Event, asyncio.Future[None] | None]]
 
 
 def answer_all(asked: Asked) -> None:
-    """It is on disk: tell those who wait, and forget it."""
+    """It is on disk: notify the callers that wait, and forget it."""
     for _, answer in asked:
         if answer is not None and not answer.done():
             answer.set_result(None)
@@ -133,7 +133,7 @@ def answer_all(asked: Asked) -> None:
 
 
 def fail_all(asked: Asked, error: BaseException) -> None:
-    """Tell those who wait that it is not done."""
+    """Notify the callers that wait that it is not done."""
     for _, answer in asked:
         if answer is not None and not answer.done():
             answer.set_exception(error)

@@ -224,6 +224,10 @@ class JobRecords(Mapping[JobId, JobRecord]):
         self._take(JobRecord(job, at, number=self.following))
         self.following += 1
 
+    def changing(self, job: JobId) -> JobRecord | None:
+        """The record of a job that may still change; None once the store may have taken it."""
+        return None if job in self.done else self.live.get(job)
+
     def set(self, job: JobId, /, **changes: Any) -> None:
         """Another record of a job that is in memory."""
         self.live[job] = record = replace(self.live[job], **changes)

@@ -74,7 +74,7 @@ class Ledger:
             case facts.Started(job, attempt):
                 self._started(at, job, attempt)
             case facts.Reported() | facts.Saved() | facts.Noticed():
-                self._said(at, event)
+                self._note_message(at, event)
             case facts.Stopped(job, attempt):
                 self._stopped(at, job, attempt)
             case facts.Finished(job, attempt):
@@ -100,8 +100,8 @@ class Ledger:
             case facts.ResizeFailed(job, attempt, epoch):
                 self._not_resized(at, job, attempt, epoch)
             case facts.PolicyChanged():
-                for record in [record for record in self.jobs.live.values() if record.said]:
-                    self._set(record.job.id, said="")  # who decides now has its own reasons
+                for name in [name for name in self.jobs.active if self.jobs.live[name].said]:
+                    self._set(name, said="")  # the new policy has its own reasons
             case (
                 facts.NodeUp()
                 | facts.LoanRecalled()
@@ -164,8 +164,8 @@ class Ledger:
 
     # ---- one method an event
 
-    def _said(self, at: float, event: facts.Reported | facts.Saved | facts.Noticed) -> None:
-        record = self.jobs.live.get(event.job)
+    def _note_message(self, at: float, event: facts.Reported | facts.Saved | facts.Noticed) -> None:
+        record = self.jobs.changing(event.job)
         if record is None:
             return
         match event:
@@ -186,7 +186,7 @@ class Ledger:
 
     def _decided(self, at: float, decided: facts.Decided) -> None:
         for job, text in decided.reasons.items():
-            if job in self.jobs.live:
+            if job in self.jobs.active:
                 word = decided.blockers.get(job, Blocker.SAID)
                 self._set(job, said=text, blocker=word)
         for job, to in decided.changes.items():
@@ -226,7 +226,7 @@ class Ledger:
             sleeps = Sleeping(event.job, event.attempt, Rung.FREEZE, event.on, at)
             self._set(event.job, attempt=event.attempt, sleeps=sleeps)
             return
-        record = self.jobs.live.get(event.job)
+        record = self.jobs.changing(event.job)
         changed = None if record is None else sleep_after(record, at, event)
         if record is not None and changed is not None:
             self._set(event.job, sleeps=changed.sleeps)
@@ -252,7 +252,7 @@ class Ledger:
 
     def _answered(self, job: JobId, attempt: int, epoch: int) -> JobRecord | None:
         """The record of a job whose last change of devices this answers."""
-        record = self.jobs.live.get(job)
+        record = self.jobs.changing(job)
         if record is None or record.leaves is None or record.allocation is None:
             return None
         return record if (record.attempt, record.epoch) == (attempt, epoch) else None
@@ -271,7 +271,7 @@ class Ledger:
             self._next_attempt(record, record.allocation)
 
     def _started(self, at: float, job: JobId, attempt: int) -> None:
-        record, on = self.jobs.live.get(job), self._on.get((job, attempt))
+        record, on = self.jobs.changing(job), self._on.get((job, attempt))
         if record is None or record.running or on is None:
             return
         self._set(
@@ -288,13 +288,13 @@ class Ledger:
             self.usage.restarted(record.job.tenant, at)
 
     def _stopped(self, at: float, job: JobId, attempt: int) -> None:
-        record = self.jobs.live.get(job)
+        record = self.jobs.changing(job)
         self._off(at, job, attempt)
         if record and record.lasted(at, attempt):
             self._set(job, agents_lost=0)
 
     def _failed(self, at: float, event: facts.Failed) -> None:
-        job, record = event.job, self.jobs.live.get(event.job)
+        job, record = event.job, self.jobs.changing(event.job)
         if record is not None and event.agent_died:
             before = 0 if record.lasted(at, event.attempt) else record.agents_lost
             self._set(job, agents_lost=before + 1)
@@ -307,7 +307,7 @@ class Ledger:
 
     def _off(self, at: float, job: JobId, attempt: int, *, goes_on: bool = True) -> None:
         self._on.pop((job, attempt), None)
-        record = self.jobs.live.get(job)
+        record = self.jobs.changing(job)
         if record is not None and record.running == attempt:
             again = goes_on and not record.outcome
             self.tallies.left(job, record.job.tenant, at, record.gpu_s.rate, goes_on=again)
@@ -319,7 +319,7 @@ class Ledger:
     def _left(
         self, at: float, job: JobId, attempt: int, outcome: str, reason: str, *, own: bool = False
     ) -> None:
-        record = self.jobs.live.get(job)
+        record = self.jobs.changing(job)
         if record is None:
             return
         self._off(at, job, attempt, goes_on=outcome != SUCCEEDED)
@@ -331,7 +331,7 @@ class Ledger:
             self._set(job, allocation=None, reason=reason, failures=record.failures + own)
 
     def _end(self, at: float, job: JobId, outcome: str, reason: str) -> None:
-        record = self.jobs.live.get(job)
+        record = self.jobs.changing(job)
         if record is not None and not record.outcome:
             over = {"allocation": None, "suspended": None, "sleeps": None}
             self._set(job, outcome=outcome, reason=reason, ended=at, **over)
@@ -343,7 +343,7 @@ class Ledger:
 
     def _commanded(self, event: facts.Suspended | facts.Resumed | facts.PriorityChanged) -> None:
         """What its owner or an admin did to a job; one that is suspended wants no GPUs."""
-        record = self.jobs.live.get(event.job)
+        record = self.jobs.changing(event.job)
         if record is None or record.outcome:
             return
         match event:
@@ -364,7 +364,7 @@ class Ledger:
                 assert_never(event)
 
     def _missed(self, at: float, job: JobId) -> None:
-        record = self.jobs.live.get(job)
+        record = self.jobs.changing(job)
         if record is not None and not record.missed:
             self._set(job, missed=True)
             self.usage.missed(record.job.tenant, at)

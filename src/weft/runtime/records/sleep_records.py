@@ -35,7 +35,7 @@ def describe_sleep(state: State, job: JobId) -> str:
 
 
 class SleepChange(NamedTuple):
-    """Who sleeps from now on, and how many GPUs the job uses; None as many as before."""
+    """The jobs that sleep from now on, and the GPUs the job uses; None as many as before."""
 
     sleeps: Sleeping | None
     gpus: float | None = None

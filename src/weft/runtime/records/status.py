@@ -63,8 +63,8 @@ def words_but_pending(jobs: JobRecords, state: State) -> dict[JobId, str]:
     table = state.table
     rows = np.flatnonzero(table.column(Column.STAGE) != Stage.PENDING)
     names = {table.jobs[row].id: None for row in rows.tolist()} | jobs.touched
-    found = ((name, status_of(jobs.live[name], state)) for name in names if name in jobs.active)
-    return {name: status.state for name, status in found if status.state != "pending"}
+    statuses = ((name, status_of(jobs.live[name], state)) for name in names if name in jobs.active)
+    return {name: status.state for name, status in statuses if status.state != "pending"}
 
 
 def count_words(jobs: JobRecords, words: Mapping[JobId, str], tenant: str = ALL) -> Counter[str]:

@@ -1,7 +1,7 @@
 """Following a log: the past first, then the present as it is written.
 
 Followers that are up to date are served from memory, so that a thousand followers cost the log
-nothing; the past is read in threads of its own, so that they never stand in front of who writes.
+nothing; the past is read in threads of its own, so that they never hold up the writer.
 """
 
 from __future__ import annotations

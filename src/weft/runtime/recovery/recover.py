@@ -23,7 +23,7 @@ from weft.core.state.saved_state import Held, SavedScheduler, SavedState
 from weft.core.state.table import Column
 from weft.core.state.wishes import Wish, wishes_of
 from weft.garbage import no_collection
-from weft.runtime.records.job_records import JobRecord, row_of
+from weft.runtime.records.job_records import JobRecord, JobRecords, row_of
 from weft.runtime.records.ledger import Ledger
 from weft.runtime.recovery.snapshot import DamagedSnapshot, Frozen, Thawed, thaw
 
@@ -57,7 +57,7 @@ DEMANDS = (
 
 @dataclass(slots=True)
 class Recovered:
-    """All that the log says, up to event `seq` at time `at`."""
+    """All that the log says, up to event `seq` at time `at`; read from a snapshot of `saved` on."""
 
     scheduler: Scheduler
     ledger: Ledger = field(default_factory=Ledger)
@@ -66,20 +66,24 @@ class Recovered:
     given_up: facts.PolicyChanged | None = None
     seq: int = 0
     at: float = 0.0
+    saved: int = 0
 
     def fold(self, seq: int, at: float, event: facts.Event) -> None:
         """Take in the next event of the log."""
+        if at > self.at:
+            self.settle()  # all events of a turn have one time
         self.scheduler.recall(at, event)
         self.note(seq, at, event)
 
     def note(self, seq: int, at: float, event: facts.Event) -> None:  # noqa: C901 - one case an event
-        """The same for an event that the scheduler has taken in already."""
+        """The same for an event that the scheduler has taken in already.
+
+        With those that follow it: `settle` once all of a turn are noted.
+        """
         self.ledger.entitlement.pass_to(at)
         self.ledger.fold(at, event)
         if isinstance(event, DEMANDS) or (isinstance(event, facts.Decided) and event.rejected):
             self.ledger.entitle(at, float(self.scheduler.state.cluster.gpus))
-        if self.ledger.jobs.leaving:
-            self.ledger.settle(self.scheduler.state.releasing.is_leaving)
         match event:
             case facts.PolicyChanged(policy, instead_of):
                 self.policy = policy
@@ -124,6 +128,15 @@ class Recovered:
             case _:
                 assert_never(event)
         self.seq, self.at = seq, at
+
+    def settle(self) -> None:
+        """After a turn: let the store take jobs that have ended and left.
+
+        Within one the scheduler may know already that an attempt has left of which the ledger is
+        to note the start; a record that the store may take must not change any more.
+        """
+        if self.ledger.jobs.leaving:
+            self.ledger.settle(self.scheduler.state.releasing.is_leaving)
 
     def begins(self, policy: PartSpec | None) -> facts.PolicyChanged:
         """How to go on: with `policy`, or as before if that is None."""
@@ -184,12 +197,19 @@ def _read(store: Store, make: Callable[[], Scheduler]) -> Recovered:
                 back.fold(seq, at, event)
             except Exception as error:  # whatever it raises: the event is to blame
                 raise _CannotFold(seq, repr(error)) from error
-            if len(jobs.done) >= PUT_AT_ONCE:
-                rows = [row_of(jobs.live[job]) for job in jobs.done]
-                store.ended.put(rows)
-                jobs.shelve(rows)
+            _put_away(store, jobs)
+    back.settle()
+    _put_away(store, jobs)
     _check_none_missing(store, back.seq + 1, store.last() + 1)
     return back
+
+
+def _put_away(store: Store, jobs: JobRecords) -> None:
+    """Hand the store those that have left, once they are many."""
+    if len(jobs.done) >= PUT_AT_ONCE:
+        rows = [row_of(jobs.live[job]) for job in jobs.done]
+        store.ended.put(rows)
+        jobs.shelve(rows)
 
 
 def _from_base(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:
@@ -303,7 +323,7 @@ def melt(
 def reconcile(
     back: Recovered, nodes: Sequence[Node], known: Collection[Attempt]
 ) -> tuple[list[facts.Event], list[Wish]]:
-    """What must have happened while nobody looked, and what to ask the engine again."""
+    """What must have happened while no service ran, and what to ask the engine again."""
     state = back.scheduler.state
     events: list[facts.Event] = []
     there = {node.id for node in nodes}
@@ -344,7 +364,9 @@ def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | N
     try:
         thawed = thaw(data)
         if thawed.current:
-            return melt(thawed, seq, make(), ended=store.ended)
+            back = melt(thawed, seq, make(), ended=store.ended)
+            back.saved = seq
+            return back
     except (DamagedSnapshot, KeyError, TypeError, ValueError, WeftError) as error:
         log.warning("snapshot=%d cannot be used (%s); reading the whole log", seq, error)
         return None

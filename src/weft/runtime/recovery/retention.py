@@ -62,8 +62,8 @@ def choose_jobs(
 ) -> list[JobId]:
     """Those to forget of the `oldest` jobs: when they ended, which, and whose.
 
-    Of too many, or too large ones, the first go of the tenant that has most, so that nobody's jobs
-    put out those of others. `sizes` are of all of them, where they matter.
+    Of too many, or too large ones, the first go of the tenant that has most, so that no tenant's
+    jobs put out those of others. `sizes` are of all of them, where they matter.
     """
     last = now - keep.days * DAY_S if keep.days else -inf
     old = list(takewhile(lambda row: row[0] < last, oldest))

@@ -1,4 +1,4 @@
-"""Snapshots at their pace: one at a time, in parts, so that nobody waits for them."""
+"""Snapshots at their pace: one at a time, in parts, so that no request waits for them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ JOBS_A_EVENT = 4  # the more jobs there are the rarer a snapshot, so that it cos
 
 
 class Saver:
-    """Writes a snapshot whenever `every` events have come since the last."""
+    """Writes a snapshot whenever `every` events have come since the last, of this run or before."""
 
     def __init__(self, store: Store, every: int) -> None:
         self.wants_base: Callable[[int, float], bool] = lambda _seq, _at: False
         self._store = store
-        self._every = self._at = every
+        self._every, self._last, self._soon = every, 0, False
         self._task: asyncio.Task[None] | None = None
         self._base: asyncio.Task[None] | None = None
 
     def look(self, known: Recovered, broken: Callable[[asyncio.Task[None]], None]) -> None:
         """Between two turns: begin a snapshot if one is due."""
-        if known.seq >= self._at and (self._task is None or self._task.done()):
+        jobs = len(known.ledger.jobs.live)
+        due = max(self._last, known.saved) + max(self._every, jobs // JOBS_A_EVENT)
+        if (self._soon or known.seq >= due) and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._write(*self._freeze(known), PAUSE_S))
             self._task.add_done_callback(broken)
 
     def soon(self) -> None:
         """Let a snapshot be due after the next turn."""
-        self._at = 0
+        self._soon = True
 
     def take_base(self, known: Recovered, broken: Callable[[asyncio.Task[None]], None]) -> None:
         """Before a policy begins without memory: a point that the log can go on from, if wanted."""
@@ -60,7 +62,7 @@ class Saver:
 
     def _freeze(self, known: Recovered) -> tuple[int, Frozen]:
         """The present moment: in a turn the scheduler is ahead of what is written down."""
-        self._at = known.seq + max(self._every, len(known.ledger.jobs.live) // JOBS_A_EVENT)
+        self._last, self._soon = known.seq, False
         return known.seq, freeze(known)
 
     async def _write_base(self, seq: int, at: float, frozen: Frozen) -> None:

@@ -1,6 +1,6 @@
 """Starts the next in line before its turn, and freezes it when it has begun to train.
 
-Who that is says `weft.core.asleep.ahead`; here is what takes time: looking for first steps.
+`weft.core.asleep.ahead` says which job that is; here is what takes time: looking for first steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST_S = 120.0  # without a step: it is frozen wherever it is
 
 
 class AheadStarts(Repeated):
-    """Those of a driver's engine, as far as rules `allow`; who is frozen at the end stays so."""
+    """Those of a driver's engine, as far as rules `allow`; jobs frozen at the end stay so."""
 
     every_s = 0.25
     trouble = "no job is started ahead now"
@@ -40,14 +40,14 @@ class AheadStarts(Repeated):
             super().open()
 
     async def look(self) -> None:
-        """Freeze who has begun, and start the next."""
+        """Freeze jobs that have begun, and start the next."""
         driver, state = self._driver, self._driver.scheduler.state
         for sleeper in [*state.asleep.sleepers.values()]:
             if not sleeper.there and is_ahead(state, sleeper) and await self._is_ready(sleeper):
                 await self._freeze(sleeper)
         rules = rules_of(driver.engine.stops)
         if rules is None or driver.seq == self._seen:
-            return  # nothing has happened since nobody could be started
+            return  # nothing has changed since no job could be started
         self._seen = driver.seq
         start = find_next(state, driver.scheduler.knowledge, rules, driver.now, self._allows)
         if start is not None:

@@ -1,4 +1,4 @@
-"""Who of the residents of one device runs at this moment, and who is frozen.
+"""Which residents of one device run at this moment, and which are frozen.
 
 Ordinarily all run. To learn a job's speed alone the others are frozen for a second or two, at most
 2 % of the time. Jobs that together do no more than turns would take turns. Beside a job that was
@@ -18,15 +18,15 @@ from weft.frozen import frozen
 from weft.runtime.sharing.groups import Groups
 from weft.runtime.sharing.speeds import WARM_S, Resident, Speeds
 
-# ---- Keeps firm promises: who is behind what it was promised has the device until it has
+# ---- Keeps firm promises: a job behind its promise has the device until it has
 # caught up
 #
-# What counts is how far a job got, so who comes and goes meanwhile does not matter. First
-# everybody waits to whom nothing was promised; where that is not enough, also those with later
+# What counts is how far a job got, so jobs that come and go meanwhile do not matter. First
+# all jobs without a promise wait; where that is not enough, also those with later
 # promises.
 
 
-AIM = 0.6  # of the promised loss: who is frozen slows it for a moment longer
+AIM = 0.6  # of the promised loss: jobs being frozen slow it for a moment longer
 MOST_BEHIND_S = 1.0  # that is made up for
 YIELDS_S = 0.4  # behind: later promises wait, too
 TOLD_S = 1.5  # the least to tell how fast a holder is while all run
@@ -37,19 +37,19 @@ SILENT_S = 3.0  # without a step: it is starved, not slow to report
 class FirmPromises:
     """How many seconds each holder of a firm promise is behind what it was promised.
 
-    Nobody gets ahead of it: what a job has had is no reason to slow it later.
+    No job gets ahead of it: what a job has had is no reason to slow it later.
     """
 
     _behind_s: dict[JobId, float] = field(default_factory=dict)
     _counted: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # until when, steps
-    _all_ran: frozenset[JobId] = frozenset()  # who, if nobody waited since the last time
+    _all_ran: frozenset[JobId] = frozenset()  # all jobs, if none waited since the last time
     _beside: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # done, passed: s
     _there: frozenset[JobId] = frozenset()
 
     def find_frozen(
         self, now: float, working: Mapping[JobId, Resident], speeds: Speeds
     ) -> frozenset[JobId]:
-        """Who is to wait so that promises are kept; none where no speed alone is known."""
+        """Jobs that must wait so that promises are kept; none where no speed alone is known."""
         holders = sorted(firm_of(working), key=_firmest)
         if self._there != working.keys():
             self._there = frozenset(working)
@@ -71,7 +71,7 @@ class FirmPromises:
         return min(done_s / seconds, 1.0) if seconds >= TOLD_S else None
 
     def pause(self) -> None:
-        """Somebody is measured alone: that is not held against anybody."""
+        """A job is measured alone: that does not count against the others."""
         self._counted.clear()
 
     def _count(self, now: float, holders: list[Resident], speeds: Speeds) -> None:
@@ -98,7 +98,7 @@ class FirmPromises:
 
 
 def firm_of(working: Mapping[JobId, Resident]) -> list[Resident]:
-    """Who was promised a slowdown that counts also while it is frozen."""
+    """Jobs promised a slowdown that counts also while they are frozen."""
     return [
         resident for resident in working.values() if resident.promise is not None and resident.firm
     ]
@@ -109,7 +109,7 @@ def _firmest(resident: Resident) -> tuple[float, float, str]:
     return resident.promise or inf, -resident.age_s, resident.job
 
 
-# ---- Who of the residents of one device runs at this moment, and who is frozen
+# ---- Which residents of one device run at this moment, and which are frozen
 
 
 PROBE_S = 2.0  # in which the others are frozen
@@ -117,7 +117,7 @@ LONGEST_PROBE_S = 3.0  # where others begin to train meanwhile
 PROBE_PART = 0.02  # of the time
 FIRST_APART_S = 30.0  # between the first two of a job; later they are twice as far apart each time
 AGAIN_S = 5.0  # after one that told nothing
-FIRST_PROBES_S = 4.0  # at once, where somebody was promised something
+FIRST_PROBES_S = 4.0  # at once, where a job was promised something
 WORTH = 1.05  # what residents must do together; with turns it is 1
 TURN_S = 5.0  # at least
 ALONE_S = 1.2  # the least to tell how fast a job is alone
@@ -158,7 +158,7 @@ class DeviceControl:
     _promises: FirmPromises = field(default_factory=FirmPromises)
 
     def tick(self, now: float, residents: Mapping[JobId, Resident]) -> frozenset[JobId]:
-        """Who of the residents is to be frozen from now until the next tick."""
+        """The residents that are to be frozen from now until the next tick."""
         self._meet(now, residents)
         self.speeds.learn(now, self._residents, self._awake, self._since, ALONE_S)
         working = {job: resident for job, resident in self._residents.items() if resident.works}
@@ -184,7 +184,7 @@ class DeviceControl:
         return self._promises.pace(job) if pace is None else pace
 
     def company(self, job: JobId) -> tuple[tuple[JobId, ...], float | None]:
-        """Beside whom a resident runs now, and the part of its speed alone that it keeps there."""
+        """The jobs that a resident runs beside now, and the part of its speed that it keeps."""
         group = frozenset(resident.job for resident in self._residents.values() if resident.works)
         if self.mode == "groups":
             group &= self._awake
@@ -196,7 +196,7 @@ class DeviceControl:
             pace = min(rate / alone, 1.0)
         return tuple(sorted(group - {job})), pace
 
-    # ---- who is there
+    # ---- residents
 
     def _meet(self, now: float, residents: Mapping[JobId, Resident]) -> None:
         before = {job for job, resident in self._residents.items() if resident.works}
@@ -222,7 +222,7 @@ class DeviceControl:
         self._residents = dict(residents)
         self._awake &= residents.keys()
 
-    # ---- who is frozen
+    # ---- frozen residents
 
     def _choose_frozen(self, now: float, working: Mapping[JobId, Resident]) -> frozenset[JobId]:
         probed = self._find_probed(now, working)
@@ -248,7 +248,7 @@ class DeviceControl:
         return waiting
 
     def _is_free(self, working: Mapping[JobId, Resident]) -> bool:
-        """Whether nobody was promised anything: turns would break it."""
+        """Whether no job was promised anything: turns would break it."""
         return not firm_of(working)
 
     def _find_probed(self, now: float, working: Mapping[JobId, Resident]) -> JobId | None:
@@ -299,7 +299,7 @@ class DeviceControl:
             return
         for job, resident in working.items():
             if resident.promise is None or not (resident.firm or job in self._awake):
-                continue  # who is frozen waits
+                continue  # frozen jobs wait
             alone, lately = self.speeds.alone.get(job), self._rate_lately(now, resident)
             if (
                 alone is not None

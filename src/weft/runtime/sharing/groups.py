@@ -1,9 +1,9 @@
-"""Who runs at once so that nobody who runs is slower than it was promised for long.
+"""Chooses the jobs that run at once, so that none is slower than promised for long.
 
-Everybody runs until that is known to have cost somebody a few seconds of its promise. From then on
+All jobs run until that is known to have cost one a few seconds of its promise. From then on
 it is protected: it runs only beside others that were not seen to slow it by more, and the others
 wait meanwhile, frozen. The job that needs the device for the shortest time goes first, as far as
-steps tell. Where the device would do less work that way than with everybody at once, all run: a
+steps tell. Where the device would do less work that way than with all at once, all run: a
 promise that makes its holder wait for longer than it slows it is worth nothing to it.
 """
 
@@ -18,11 +18,11 @@ from weft.runtime.sharing.speeds import Resident, Speeds
 
 TURN_S = 4.0
 PROTECTED_S = 2.5  # of a broken promise: from then on it is kept
-PATIENCE_S = 120.0  # of who is frozen: then it goes first
+PATIENCE_S = 120.0  # of a frozen job: then it goes first
 SHORT_S = 16.0  # shorter ones count as alike
 AIM = 0.96  # of a promised slowdown: speeds go up and down
 WORTH = 1.05  # what a group must do together; one after the other it is 1
-KEPT = 0.95  # of what everybody does at once: a group that keeps promises does as much
+KEPT = 0.95  # of what all do at once: a group that keeps promises does as much
 
 Protected = Collection[JobId]  # whose promise is kept
 
@@ -43,7 +43,7 @@ class Groups:
         speeds: Speeds,
         broken_s: Mapping[JobId, float],
     ) -> frozenset[JobId]:
-        """Who runs now; `broken_s` are seconds in which each was slower than it was promised."""
+        """The jobs that run now; `broken_s` are seconds in which each was slower than promised."""
         self._ran = {job: self._ran.get(job, now) for job in working}
         protected = {job for job in working if broken_s.get(job, 0.0) >= PROTECTED_S}
         if not self._goes_on(now, working, speeds, protected):
@@ -94,9 +94,9 @@ class Groups:
         )
 
     def _rank(self, now: float, resident: Resident, speeds: Speeds) -> tuple[int, float, str]:
-        """Who has waited for long, then the shortest.
+        """Jobs that have waited for long, then the shortest.
 
-        Of about the same length, within a factor of two, who came first.
+        Of about the same length, within a factor of two, the oldest.
         """
         alone = speeds.alone.get(resident.job)
         if now - self._ran[resident.job] > PATIENCE_S:
@@ -109,12 +109,12 @@ class Groups:
 
 
 def is_worth(group: frozenset[JobId], working: Mapping[JobId, Resident], speeds: Speeds) -> bool:
-    """Whether the device does about as much for a group as for everybody at once."""
+    """Whether the device does about as much for a group as for all at once."""
     everybody = frozenset(working)
     at_once = [speeds.pace_in(everybody, job) for job in everybody]
     known = [pace for pace in at_once if pace is not None]
     if len(known) < len(at_once):
-        return False  # nobody knows what that would cost
+        return False  # what that would cost is unknown
     paces = [speeds.pace_in(group, job) for job in group]
     return sum(1.0 if pace is None else pace for pace in paces) >= KEPT * sum(known)
 
@@ -125,7 +125,7 @@ def can_run(
     speeds: Speeds,
     protected: Protected,
 ) -> bool | None:
-    """Whether its protected members keep what they were promised; None if nobody knows.
+    """Whether its protected members keep what they were promised; None if unknown.
 
     Nor does a group run that was seen to do no more together than one after the other.
     """

@@ -1,4 +1,4 @@
-"""Watches devices that jobs share as they run, and freezes who must stand still for a moment.
+"""Watches devices that jobs share as they run, and freezes jobs that must pause for a moment.
 
 What is learnt goes into the log as `Observed`, so that decisions follow from it; freezing for parts
 of a second does not. Nothing stays frozen when it closes.
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 SHARE = "share"  # on whose behalf engines are asked to freeze
 EVERY_S = 0.25  # between looks at shared devices
-FIND_EVERY = 4  # looks for one at who is where
+FIND_EVERY = 4  # looks for each look at which job is where
 ALONE_EVERY = 8  # looks at shared devices for one at a device of a single job
 SETTLED_S = 2.0  # since its first step: memory is looked at once a second
 UNSEEN_S = 30.0  # of running, where no steps are seen
@@ -46,7 +46,7 @@ Residents = dict[Device, dict[Attempt, tuple[Job, float]]]  # with their ages
 
 
 @dataclass(slots=True)
-class _Told:
+class _LastReport:
     """What was last said of an attempt."""
 
     peak_gb: float = 0.0
@@ -66,7 +66,7 @@ class SharingGuard(Repeated):
         self._driver, self._seconds = driver, seconds
         self._devices: dict[Device, DeviceControl] = {}
         self._frozen: set[Attempt] = set()
-        self._told: dict[Attempt, _Told] = {}
+        self._reports: dict[Attempt, _LastReport] = {}
         self._there: Residents = {}
         self._looks = 0
         self._saying: set[asyncio.Task[None]] = set()
@@ -80,7 +80,7 @@ class SharingGuard(Repeated):
             super().open()
 
     async def close(self) -> None:
-        """Wake everybody and leave."""
+        """Wake all jobs and leave."""
         await super().close()
         for task in self._saying:
             task.cancel()
@@ -109,7 +109,7 @@ class SharingGuard(Repeated):
     # ---- one look
 
     async def look(self) -> None:
-        """Measure who shares a device, and freeze or thaw."""
+        """Measure the jobs that share a device, and freeze or thaw."""
         self._looks += 1
         if self._looks % FIND_EVERY == 1:
             shares = Controls.SHARE in self._driver.scheduler.policy.about.controls
@@ -136,7 +136,7 @@ class SharingGuard(Repeated):
         await self._apply(frozen, {attempt for rows in there.values() for attempt in rows})
 
     def _describe(self, job: Job, number: int, measured: Measured, age_s: float) -> Resident:
-        """A job with what it asked to be promised, else with what everybody is."""
+        """A job with what it asked to be promised, else with the default."""
         programs = self._driver.scheduler.knowledge.programs
         promise = job.slowdown if programs is None else programs.promise(job)
         firm = job.slowdown is not None
@@ -183,7 +183,7 @@ class SharingGuard(Repeated):
         }
 
     async def _apply(self, frozen: set[Attempt], there: set[Attempt]) -> None:
-        """Freeze and wake as was decided; who could not be frozen runs."""
+        """Freeze and wake as was decided; a job that could not be frozen runs."""
         self._frozen &= there
         for attempt in self._frozen - frozen:
             await self._thaw(attempt)
@@ -210,7 +210,7 @@ class SharingGuard(Repeated):
 
     def _tell(self, now: float, control: DeviceControl, residents: dict[JobId, Resident]) -> None:
         for resident in residents.values():
-            last = self._told.setdefault((resident.job, resident.attempt), _Told())
+            last = self._reports.setdefault((resident.job, resident.attempt), _LastReport())
             peak_gb = resident.measured.peak_gb
             if peak_gb and peak_gb > last.peak_gb * GROWN and is_settled(now, resident):
                 last.peak_gb = peak_gb
@@ -225,15 +225,15 @@ class SharingGuard(Repeated):
                     resident.job, resident.attempt, None, round(pace, 4), beside, round(broken_s, 1)
                 )
                 self._say(self._driver.write_down(observed))
-        if len(self._told) > 10_000:
-            self._told.clear()
+        if len(self._reports) > 10_000:
+            self._reports.clear()
 
     def _say(self, writing: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(writing)
         self._saying.add(task)
-        task.add_done_callback(self._said)
+        task.add_done_callback(self._on_done)
 
-    def _said(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, task: asyncio.Task[None]) -> None:
         self._saying.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("observations are not recorded: %s", error)
@@ -247,7 +247,7 @@ def is_settled(now: float, resident: Resident) -> bool:
 
 
 def _is_news(
-    now: float, last: _Told, pace: float, beside: tuple[JobId, ...], broken_s: float
+    now: float, last: _LastReport, pace: float, beside: tuple[JobId, ...], broken_s: float
 ) -> bool:
     if last.pace is None or broken_s >= last.broken_s + BROKEN_S:
         return True

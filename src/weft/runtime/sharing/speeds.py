@@ -10,13 +10,13 @@ from weft.core.knowledge.measured import Measured
 from weft.core.model.job import JobId
 from weft.frozen import frozen
 
-SETTLE_S = 0.3  # after somebody was frozen or woken: kernels in flight end
+SETTLE_S = 0.3  # after a job was frozen or woken: kernels in flight end
 WARM_S = 3.0  # after its first step a job compiles, fills caches, grows its memory
 BRISK_S = 1.0  # after its first step the speed of a job means something
 TOGETHER_S = 2.0  # the least to tell how fast jobs are together
 TRIED_S = 1.2  # the least to tell whether a group keeps what was promised
 LONGEST_S = 10.0  # of a window
-UNSEEN_S = 60.0  # of running without a step: it is one whose steps nobody can count
+UNSEEN_S = 60.0  # of running without a step: its steps cannot be counted
 NEW = 0.5  # weight of the last measurement of a speed alone
 
 # The part of its speed alone that a job keeps beside others, by what is remembered of programs.

@@ -59,7 +59,7 @@ class Wanted:
 class AuditLog:
     """The entries in the file `path`, and of what was refused in one beside it.
 
-    So nobody who is refused, however often, puts out what was done. None keeps the last in memory.
+    So refused requests, however many, do not push out what was done. None keeps the last in memory.
     """
 
     def __init__(self, path: Path | None, longest: int = LONGEST, kept: int = KEPT) -> None:
@@ -143,7 +143,7 @@ class _Files:
         if ours and open_file.st_size + more <= self._longest:
             return
         new = self._path.with_name(f"{self._path.name}.new")
-        out = _open(new)  # first: who may open no more files goes on with the one there is
+        out = _open(new)  # first: without another free descriptor it goes on with the old file
         if ours:
             for number in range(self._kept - 1, 0, -1):
                 with contextlib.suppress(FileNotFoundError):

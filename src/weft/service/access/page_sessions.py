@@ -27,7 +27,7 @@ COOKIE = "weft_session"
 PAGE_HEADER = "x-weft-page"
 LASTS_S = 12 * 3600.0
 MOST = 1_000  # the oldest goes first
-MOST_OF_ONE = 20  # of one token, whose oldest goes first: nobody signs others out
+MOST_OF_ONE = 20  # of one token, whose oldest goes first: no one signs others out
 
 
 @frozen

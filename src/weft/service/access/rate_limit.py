@@ -174,7 +174,7 @@ class LimitRate:
 class Turns:
     """Works on a few of a tenant's requests at a time, until their answers begin.
 
-    Their bodies are there by then: nobody holds a turn who has yet to say what he wants.
+    Their bodies are there by then: no client holds a turn before it has sent its request.
     """
 
     def __init__(self, app: ASGIApp, buckets: Buckets) -> None:

@@ -11,7 +11,7 @@ MASK = "***"
 
 
 def secrets_of(job: Job) -> tuple[str, ...]:
-    """What of a job is shown to nobody."""
+    """What of a job is never shown."""
     return job.launch.secret_values() if job.launch else ()
 
 

@@ -113,7 +113,7 @@ class Tokens:
         return list(self._tokens.values())
 
     def who(self, secret: str) -> Caller | None:
-        """Whose token this is; None for nobody's."""
+        """The owner of this token; None if it is unknown."""
         given = _hash(secret)
         caller: Caller | None = None
         for token in self._tokens.values():  # all of them, so that time says nothing
@@ -155,7 +155,7 @@ class Tokens:
             raise InvalidConfig("a user belongs to one tenant", hint="only viewers may have '*'")
         if not self._tokens and (role != "admin" or expires_s):
             raise InvalidConfig(
-                "the first token must be an admin's and must not expire: otherwise nobody could "
+                "the first token must be an admin's and must not expire: otherwise no one could "
                 "create more",
                 hint="create one with role admin",
             )
@@ -213,7 +213,7 @@ class Tokens:
 
 
 def check_host(host: str, tokens: Tokens) -> None:
-    """Raise InvalidConfig for an address that others can reach while nobody needs a token."""
+    """Raise InvalidConfig for an address that others can reach while no token is needed."""
     if len(tokens) or is_loopback(host):
         return
     raise InvalidConfig(

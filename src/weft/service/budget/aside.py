@@ -1,4 +1,4 @@
-"""Work that a request asks for and whose cost nobody can count beforehand: done aside, in turn."""
+"""Work that a request asks for and whose cost is not known beforehand: done aside, in turn."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Work:
         self.parse = Aside("parse", cpu_s=2.0, memory_gb=1.0)
         self.answer = Aside("answer", cpu_s=40.0, memory_gb=4.0)
         self.simulate = Aside("simulate", cpu_s=120.0, memory_gb=4.0)
-        self.forecast = Aside("forecast", cpu_s=40.0, memory_gb=4.0)  # nobody waits behind it
+        self.forecast = Aside("forecast", cpu_s=40.0, memory_gb=4.0)  # nothing waits behind it
 
     def close(self) -> None:
         """End all."""

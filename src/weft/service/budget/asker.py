@@ -1,4 +1,4 @@
-"""Whom a request is counted for, looked up once and before its body is read."""
+"""The caller that a request is counted for, looked up once and before its body is read."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def find_asker(scope: Scope, asks: Asks) -> Asker:
 
 
 def asker_of(scope: Scope) -> Asker:
-    """Who was found to have sent a request; nobody where none looked."""
+    """The caller who sent a request; empty where that was not checked."""
     asker: Asker = scope.get("state", {}).get("asker", NOBODY)
     return asker

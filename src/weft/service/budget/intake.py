@@ -43,7 +43,7 @@ class Intake:
             body = await self._read(receive, asker)
         except Refused as error:
             answer = problem(error.status, error.what, error.hint)
-            answer.headers["Connection"] = "close"  # nobody waits for the rest of the body
+            answer.headers["Connection"] = "close"  # the rest of the body is not read
             await answer(scope, receive, send)
             return
         if body is None:  # the client has gone

@@ -39,8 +39,8 @@ def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
 class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
     """One connection; it ends if it asks for nothing in time, or its header does not end.
 
-    Where there are too many, the one that has been silent longest makes room: who holds
-    connections open and asks for nothing keeps nobody out.
+    Where there are too many, the one that has been silent longest makes room: a client that holds
+    connections open and asks for nothing keeps no one out.
     """
 
     most: ClassVar[int] = MANY

@@ -136,7 +136,7 @@ def _telling(errors: Sequence[Any]) -> Any:
         return unknown[0]
     deepest = max(len(error["loc"]) for error in errors)
     tried = [error for error in errors if len(error["loc"]) == deepest]
-    # Of `gpus: {min: 3, max: 2}` nobody needs to hear that it is no integer.
+    # Of `gpus: {min: 3, max: 2}` it is no use to say that it is no integer.
     return next((error for error in tried if not error["type"].endswith("_type")), tried[0])
 
 

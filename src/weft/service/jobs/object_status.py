@@ -74,7 +74,7 @@ def status_of_lost(asked: JobObject, now: float) -> Status:
 
 
 def conditions(
-    before: Mapping[str, Any], now: float, *told: tuple[str, bool, str, str]
+    before: Mapping[str, Any], now: float, *facts: tuple[str, bool, str, str]
 ) -> list[dict[str, str]]:
     """Types with whether they hold, a word and a text; times are when that last changed."""
     known = {each["type"]: each for each in before.get("conditions") or ()}
@@ -88,7 +88,7 @@ def conditions(
             if kind in known and known[kind]["status"] == str(holds)
             else str(write_time(now)),
         }
-        for kind, holds, word, text in told
+        for kind, holds, word, text in facts
     ]
 
 

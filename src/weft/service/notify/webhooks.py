@@ -2,7 +2,7 @@
 
 A hook is an address with a format: signed JSON for programs, a line of chat for Slack and its
 like, or mail. Every hook follows the log by itself from the last event that was sent, so a slow
-or dead receiver delays nobody, and a restart of the service loses nothing: a message may come
+or dead receiver delays nothing else, and a restart of the service loses nothing: a message may come
 twice, with the same number.
 """
 
@@ -284,5 +284,5 @@ def _verb(change: Change) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text that Slack shows as it is and nobody is called by."""
+    """Text that Slack shows as it is, without mentioning anyone."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -49,8 +49,8 @@ def clean_path(text: str) -> str:
 
 def _checkpoint_place(text: str) -> str:
     """A path, or an address in an object store without credentials."""
-    scheme, found, rest = clean_path(text).partition("://")
-    if not found:
+    scheme, separator, rest = clean_path(text).partition("://")
+    if not separator:
         return text
     if scheme == "file" and rest.startswith("/"):
         return rest

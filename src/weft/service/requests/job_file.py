@@ -271,7 +271,7 @@ def job_of(
     account: str = "",
     parameters: Mapping[str, str] = NO_PARAMETERS,
 ) -> Job:
-    """The job that a file describes; without an id it gets one that nobody can guess.
+    """The job that a file describes; without an id it gets a random one.
 
     `parameters` are what a sweep gave it.
     """
@@ -325,7 +325,7 @@ def with_priority(job: Job, word: PriorityWord) -> Job:
 
 
 def new_id(name: str) -> str:
-    """A short name for people and enough chance for nobody to guess it."""
+    """A short name for people and enough random characters not to be guessed."""
     stem = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:24].strip("-")
     return f"{stem or 'job'}-{secrets.token_hex(4)}"
 

@@ -35,7 +35,7 @@ def event_json(
 
 
 def _secrets(driver: Driver, event: facts.Event) -> tuple[str, ...]:
-    """What nobody is shown of the job that an event is about; decisions tell of no job's own."""
+    """What is never shown of the job that an event is about; nothing in decisions."""
     if isinstance(event, facts.Submitted):
         return secrets_of(event.job)
     if not isinstance(
@@ -48,7 +48,7 @@ def _secrets(driver: Driver, event: facts.Event) -> tuple[str, ...]:
 
 
 def _seen(driver: Driver, who: Caller, event: facts.Event) -> facts.Event | None:
-    """What a caller may see of an event. A new kind of event is nobody's until it is named here."""
+    """What a caller may see of an event. New kinds of events are hidden until named here."""
     if isinstance(event, facts.OfJob):
         return event if _visible(driver, who, event.job) else None
     match event:

@@ -1,4 +1,4 @@
-"""Events as a browser's EventSource reads them, written once for all who see the same."""
+"""Events as a browser's EventSource reads them, written once for all clients that see the same."""
 
 from __future__ import annotations
 

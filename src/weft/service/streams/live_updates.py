@@ -1,7 +1,7 @@
-"""Watching the cluster: what changed since the last look, described once for all who look.
+"""Watching the cluster: what changed since the last look, described once for all clients.
 
 Events come as they happen; watching clients get the resulting changes, at most twice a second, and
-what jobs report of themselves less often. Nothing is done while nobody watches.
+what jobs report of themselves less often. Nothing is done while no client watches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SOON_S = 0.5  # between messages, while something happens
 LATER_S = 4.0  # between looks at reports, reasons and machines
 REMEMBERED = 1_000  # messages that a returning client gets
 ENDED_SHOWN = 300  # of the jobs submitted last, those that have ended
-PART = 1_000  # rows of a snapshot's messages: who looks sees the first while the others come
+PART = 1_000  # rows of a snapshot's messages: a client sees the first while the others come
 AT_ONCE_S = 0.01  # rows are described before others are let in, for as long as that took
 SNAPSHOTS = 4  # written at a time: a crowd that comes at once does not keep a submit waiting
 ROWS_KEPT = 20_000
@@ -77,7 +77,7 @@ class Noted:
 
 
 class LiveUpdates:
-    """Looks at a live scheduler for all who watch it."""
+    """Looks at a live scheduler for all clients that watch it."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
@@ -88,7 +88,7 @@ class LiveUpdates:
         self._news = asyncio.Event()
         self._rows: dict[JobId, Row] = {}
         self._nodes: dict[str, NodeAnswer] = {}
-        self._told: dict[tuple[int, str], bytes] = {}
+        self._written: dict[tuple[int, str], bytes] = {}
         self._trouble = ""
         self._watchers = 0
         self._describing, self._writing = asyncio.Lock(), asyncio.Semaphore(SNAPSHOTS)
@@ -121,7 +121,7 @@ class LiveUpdates:
         self._watchers += 1
         if self._watchers == 1:
             self._looks.clear()
-            self._number += 1  # nobody noted what happened until now
+            self._number += 1  # changes until now were not noted
             self._noted, self._reasons, self._rows, self._nodes = Noted(), Reasons(), {}, {}
             self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._run())]
 
@@ -171,7 +171,7 @@ class LiveUpdates:
         if not (jobs or nodes or reasons or noted.policy or trouble != self._trouble):
             return
         self._number += 1
-        self._told.clear()
+        self._written.clear()
         self._looks.append(Delta(self._number, frozenset(jobs), nodes, reasons))
         self._tell()
 
@@ -254,7 +254,7 @@ class LiveUpdates:
         """Rows of active jobs that have none yet."""
         driver, rows = self._live.driver, self._rows
         known, state = driver.ledger.jobs.live, driver.scheduler.state
-        async with self._describing:  # who comes at the same time finds them described
+        async with self._describing:  # clients that come at the same time find them described
             missing = [job for job in jobs if job not in rows and job in known]
             await self._describe(status_of(known[job], state) for job in missing if job in known)
 
@@ -273,9 +273,9 @@ class LiveUpdates:
         if len(looks) != 1:
             return self._write(kind, who, looks)
         key = (looks[0].number, "" if who.everywhere else f"={who.tenant}")
-        if key not in self._told:
-            self._told[key] = self._write(kind, who, looks)
-        return self._told[key]
+        if key not in self._written:
+            self._written[key] = self._write(kind, who, looks)
+        return self._written[key]
 
     def _write(self, kind: str, who: Caller, looks: list[Delta]) -> bytes:
         jobs = frozenset[JobId]().union(*(look.jobs for look in looks))

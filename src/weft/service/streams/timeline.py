@@ -140,7 +140,7 @@ class Timeline:
             case Resumed(job_id):
                 self._asked.pop(job_id, None)
             case _:
-                pass  # nobody is on other devices after it
+                pass  # no job is on other devices after it
 
     def _decided(self, at: float, event: Decided) -> None:
         moves = []

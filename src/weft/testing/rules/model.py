@@ -42,7 +42,7 @@ class Undone:
 
 @frozen
 class Moment:
-    """Who runs where and who waits, in order of submission; `sized` if the policy chooses sizes.
+    """Jobs that run or wait, in order of submission; `sized` if the policy chooses sizes.
 
     `whole` if it gives gangs one node.
     """
@@ -164,7 +164,7 @@ class Moment:
         return any(_has(window, device) and not window.admits(job, self.now) for window in windows)
 
     def _is_behind(self, job: Job) -> bool:
-        """Whether somebody more important, or who has waited for long, is kept a place."""
+        """Whether a place is kept for a job that is more important or has waited for long."""
         filler = job.preemptible and job.tier is Tier.OPPORTUNISTIC
         for other in self.waiting:
             higher = other.priority > job.priority and not filler
@@ -176,7 +176,7 @@ class Moment:
     # ---- what is one's own
 
     def _owner_is_about_to_start(self, job: Job, kind: str) -> bool:
-        """Whether somebody waits within its own for what others hold, so that nobody borrows it."""
+        """Whether a tenant waits within its own for what others hold, so that no one borrows it."""
         for other in self.waiting:
             borrowed = self._borrowed(other, aged=False)
             if other.id == job.id or not self._is_within(other, self._line(other.tenant)):
@@ -197,7 +197,7 @@ class Moment:
     def _borrowed(self, job: Job, *, aged: bool) -> frozenset[JobId]:
         """Jobs that have to give way to one: each of a tenant beyond its own.
 
-        Who is on devices that are kept from that one is left alone.
+        Jobs on devices that are kept from that one are left alone.
         """
         over = {
             tenant: self._held_by(tenant) - self._quota(tenant)

@@ -171,7 +171,7 @@ class _Game:
 
 
 CLUSTERS = ("1x4:a100", "2x4:a100", "3x2:a100", "1x4:a100+1x4:t4", "2x2:a100+1x3:t4")
-POLICIES = ("fifo:backfill=true", "las", "srtf", "tiresias", "weft")  # who leave nothing idle
+POLICIES = ("fifo:backfill=true", "las", "srtf", "tiresias", "weft")  # these leave nothing idle
 WHOLE = ("weft",)  # gives a gang of less than a node one node
 TENANTS, GROUP = ("red", "blue", "grey"), "lab"
 PAUSES_S = (1.0, 5.0, 40.0, 90.0, 700.0)

@@ -1,9 +1,9 @@
 """Jobs that talk: workloads whose jobs say what their workers send.
 
 `philly-net` gives the sizes and lengths of Philly the architectures and shares of PAI (Wang et al.,
-IISWC'19): jobs of one GPU talk to nobody; of the others seven in ten have parameter servers, as 29
-of the 41 % of jobs above one GPU there; weights and gradients take 62 % of an iteration on average
-over 25 Gbit/s; nine models in ten are below 10 GB, a few reach 300. Spreads are ours.
+IISWC'19): jobs of one GPU do not communicate; of the others seven in ten have parameter servers, as
+29 of the 41 % of jobs above one GPU there; weights and gradients take 62 % of an iteration on
+average over 25 Gbit/s; nine models in ten are below 10 GB, a few reach 300. Spreads are ours.
 
 `cassini` has the models of CASSINI (Rajasekaran et al., NSDI'24) on its 24 servers of one GPU, with
 phases as we read them from the paper's descriptions: iteration times and rates are ours.
@@ -31,7 +31,7 @@ LOCAL_GPUS = 8
 
 
 def draw_traffic(gpus: Ints, rng: np.random.Generator) -> list[Traffic | None]:
-    """What jobs of these sizes send in an iteration; None of those that talk to nobody."""
+    """What jobs of these sizes send in an iteration; None of those that do not communicate."""
     n = len(gpus)
     servers, share = rng.random(n) < SERVERS_PART, rng.beta(*SHARE, n)
     median, spread, most = WEIGHTS_GB

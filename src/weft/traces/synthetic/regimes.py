@@ -1,6 +1,6 @@
 """Jobs that change their batch size as they train, drawn by laws of ours.
 
-Nobody publishes a law of regimes. Two kinds of adaptation are known from training systems:
+No law of regimes has been published. Two kinds of adaptation are known from training systems:
 Accordion goes between a small batch, in epochs where gradients change fast, and a large one; growth
 by gradient noise scale doubles the batch again and again. Half of the jobs do one, four tenths the
 other, and the rest keep their batch. Gangs are those of Shockwave's traces.

@@ -20,7 +20,7 @@ from weft.traces.draw.recipe import Drawn, Recipe, Want
 GBIT_PER_MB = 8e-3
 # Sizes asked for in workers, and how likely each is.
 WORKERS = {2: 0.4, 4: 0.4, 8: 0.2}
-INDIFFERENT, CRITICAL = 0.10, 0.65  # below the first nobody minds; from the second on time is all
+INDIFFERENT, CRITICAL = 0.10, 0.65  # below the first delay is free, above the second it is all
 ASKED = 8  # GPUs that a job whose loss is followed asks for
 LARGEST = 64
 

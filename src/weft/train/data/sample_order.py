@@ -13,8 +13,8 @@ class SampleOrder:
     """One rank's part of every batch; saves and restores where it stands.
 
     An epoch is one permutation of the data set, fixed by seed and epoch. Batch k is the k-th
-    `batch_size` samples of it, dealt evenly to the ranks, so who resumes with another number of
-    ranks goes on with the same batches. A rest smaller than a batch is left out.
+    `batch_size` samples of it, dealt evenly to the ranks, so a job that resumes with another number
+    of ranks goes on with the same batches. A rest smaller than a batch is left out.
     """
 
     def __init__(

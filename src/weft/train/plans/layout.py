@@ -1,4 +1,4 @@
-"""An execution plan on the ranks of a job: who does which part of the work."""
+"""An execution plan on the ranks of a job: which rank does which part of the work."""
 
 from __future__ import annotations
 

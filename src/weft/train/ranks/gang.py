@@ -1,7 +1,7 @@
 """The ranks of a job: how they meet, where they compute, and how they agree.
 
 Some times a second the ranks sum a short vector of wishes and measurements. The sum of one exchange
-is read at the next, so nobody waits for it, and everybody acts on it at the same step.
+is read at the next, so no rank waits for it, and all act on it at the same step.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Gang:
 
     @property
     def alone(self) -> bool:
-        """Whether there is nobody to agree with."""
+        """Whether there are no other ranks to agree with."""
         return self.size == 1 or bool(self.joining)
 
     def adopt(self, rank: int, size: int, data: Any, control: Any, epoch: int) -> list[Any]:
-        """Go on among other peers; the groups that nobody uses any more."""
+        """Go on among other peers; the groups that are no longer used."""
         gone = [self.data, self._control]
         if dist.is_initialized() and self._made:
             gone.append(dist.group.WORLD)

@@ -21,7 +21,7 @@ from torch.distributed import distributed_c10d as c10d
 TRIED = ("2.13",)
 TRIED_ALONE = ("2.11", *TRIED)  # for a rank without peers: it needs lines, and no groups
 LOOPBACK = "127.0.0.1"
-RETIRE_S = 0.3  # until a group that nobody uses is closed: that takes up to 0.1 s, beside training
+RETIRE_S = 0.3  # until an unused group is closed: that takes up to 0.1 s, beside training
 
 
 def is_tried(device: torch.device) -> bool:
@@ -69,7 +69,7 @@ def form_alone(name: str, timeout_s: float = 60.0) -> Any:
 
 
 def open_store(place: str, timeout_s: float, *, host: bool = False) -> Any:
-    """Where ranks meet: on one machine a file, so that nobody's end takes it away.
+    """Where ranks meet: on one machine a file, so that it outlives any rank.
 
     A `tcp://` place is for ranks on several; the one that is its `host` listens there.
     """
@@ -104,7 +104,7 @@ def make_default(group: Any) -> None:
 
 
 def retire(groups: list[Any]) -> None:
-    """Close groups that nobody uses any more, in a while and beside training."""
+    """Close groups that are no longer used, in a while and beside training."""
     for group in groups:
         _forget(group)
     threading.Thread(target=_close, args=(groups,), name="weft-retire", daemon=True).start()

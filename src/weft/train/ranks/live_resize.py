@@ -167,7 +167,7 @@ class LiveResize:
     def switch(self, job: Resizable, ended: float, step: int) -> bool | None:
         """After a step that all old ranks agreed on: go to the next epoch.
 
-        True if it was adopted, False if everybody trains on as before, None if this rank has left.
+        True if it was adopted, False if all ranks train on as before, None if this rank has left.
         `ended` is when the step was over, by the monotonic clock.
         """
         plan, formed = self._plan, self._formed
@@ -251,7 +251,7 @@ class LiveResize:
 
         SystemExit if they train on without this rank.
         """
-        gc.collect()  # now, when nobody waits for it
+        gc.collect()  # now, when nothing waits for it
         self._reports.say(Built(self._gang.joining))
         plan = self._await_form()
         with self._lock:
@@ -303,7 +303,7 @@ class LiveResize:
 
 
 def _pairs(plan: Form) -> list[tuple[int, int]]:
-    """Who sends the state to whom."""
+    """Which rank sends the state to which."""
     return [(plan.sources[at % len(plan.sources)], new) for at, new in enumerate(plan.new)]
 
 

@@ -55,7 +55,7 @@ def open_memory(device: torch.device) -> Iterator[Origin]:
     """Let processes of the same user read this one's memory, for as long as this lasts."""
     token = secrets.token_bytes(TOKEN_BYTES)
     held = ctypes.create_string_buffer(token, TOKEN_BYTES)
-    _libc.prctl(PR_SET_PTRACER, ANYBODY, 0, 0, 0)  # an error where nobody restricts it
+    _libc.prctl(PR_SET_PTRACER, ANYBODY, 0, 0, 0)  # an error where it is not restricted
     try:
         yield Origin(os.getpid(), ctypes.addressof(held), token, name_gpu(device))
     finally:

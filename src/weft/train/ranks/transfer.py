@@ -1,6 +1,6 @@
 """A job's state from one process to another: a skeleton in a header, and the tensors.
 
-Point to point, so that nobody waits for a third: old and new ranks must not meet in a collective
+Point to point, so that no rank waits for a third: old and new ranks must not meet in a collective
 before all old ones have agreed. Tensors are read by the new rank out of the old one's memory where
 that is possible, in place; where it is not they are sent.
 """

@@ -143,11 +143,11 @@ class Tokens:
 
     @property
     def connected(self) -> bool:
-        """Whether somebody hands out tokens."""
+        """Whether there is a coordinator of tokens."""
         return self._line is not None
 
     def acquire(self, *tokens: str) -> float:
-        """Wait for the tokens; the seconds that took. Nobody to ask is no wait."""
+        """Wait for the tokens; the seconds that took. Without a coordinator there is no wait."""
         if not self._path:
             return 0.0
         began = time.monotonic()
@@ -164,7 +164,7 @@ class Tokens:
         return took
 
     def release(self, *tokens: str, used_s: float) -> None:
-        """The stage is over. A lease of several stages is kept unless somebody waits for it."""
+        """The stage is over. A lease of several stages is kept unless another job waits for it."""
         with self._lock:
             lease = self._leases.get(tokens)
             if lease is None:
@@ -295,7 +295,7 @@ class Tokens:
             lease.recalled = True
             if isinstance(message, Expired):
                 del self._leases[tokens]
-            elif lease.flying == 0:  # nobody uses it: we may be waiting for what its waiter holds
+            elif lease.flying == 0:  # it is unused: we may be waiting for what its waiter holds
                 self._give_back(tokens, lease)
 
     def _send(self, message: FromMember) -> None:

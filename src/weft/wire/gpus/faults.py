@@ -1,6 +1,6 @@
 """What jobs print when a GPU ends their work: for a fault of their own, or of their neighbours.
 
-Under MPS a fatal fault of one client ends all clients of its GPU, and nobody says whose it was.
+Under MPS a fatal fault of one client ends all clients of its GPU, and nothing says whose.
 """
 
 from __future__ import annotations

@@ -65,14 +65,14 @@ class Reading:
     @property
     def counters(self) -> dict[str, float]:
         """What can be drawn over time, as far as it is known."""
-        told = {
+        readings = {
             "sm": self.sm,
             "held_gb": self.held_gb,
             "power_w": self.power_w,
             "temp_c": self.temp_c,
             "errors": self.errors,
         }
-        return {name: float(value) for name, value in told.items() if value is not None}
+        return {name: float(value) for name, value in readings.items() if value is not None}
 
 
 @dataclass(slots=True)
@@ -208,15 +208,15 @@ class DeviceCounters:
         return frozenset(up) if answered else None
 
     def _new_xids(self) -> list[tuple[int | None, int]]:
-        found: list[tuple[int | None, int]] = []
-        while len(found) < MOST_EVENTS:
+        xids: list[tuple[int | None, int]] = []
+        while len(xids) < MOST_EVENTS:
             event = _Event()
             at_once = ctypes.c_uint(0)
             if self._call("nvmlEventSetWait_v2", self._events, _out(event), at_once) != OK:
                 break
             if event.kind == XID_EVENTS:
-                found.append((event.device, int(event.data)))
-        return found
+                xids.append((event.device, int(event.data)))
+        return xids
 
     def _call(self, name: str, *arguments: object) -> int | None:
         """The driver's answer; None from one that does not know the question."""

@@ -62,12 +62,14 @@ def test_a_job_waits_and_then_starts_or_is_cancelled(after: After, starts: list[
         world.tell(facts.Started(A, 1))
         assert world.submit(B, after) == []
 
-        told = world.tell(end) + world.tell(facts.Stopped(A, 1))
+        actions = world.tell(end) + world.tell(facts.Stopped(A, 1))
 
-        assert told == (["b"] if starts_then else ["not b"])
-        gone = [one for one in world.log if isinstance(one, facts.Cancelled) and one.job == B]
+        assert actions == (["b"] if starts_then else ["not b"])
+        gone = [
+            event for event in world.log if isinstance(event, facts.Cancelled) and event.job == B
+        ]
         assert bool(gone) is not starts_then
-        assert all("a" in one.reason for one in gone)
+        assert all("a" in event.reason for event in gone)
 
 
 def test_those_that_wait_for_a_job_that_waits_in_vain_go_with_it() -> None:
@@ -92,9 +94,9 @@ def test_a_job_that_comes_with_the_bad_end_of_the_other_is_cancelled() -> None:
     world = World()
     world.submit(A)
 
-    told = world.tell(facts.Failed(A, 1), facts.Submitted(Job(B, after=After(ok=(A,)))))
+    actions = world.tell(facts.Failed(A, 1), facts.Submitted(Job(B, after=After(ok=(A,)))))
 
-    assert told == ["not b"]
+    assert actions == ["not b"]
 
 
 def test_the_log_brings_back_who_waits_and_who_was_cancelled() -> None:
@@ -129,9 +131,9 @@ def test_no_decision_names_a_job_that_waits_for_another() -> None:
     world.submit(A)
     world.submit(B, After(ok=(A,)))
 
-    decided = [one for one in world.log if isinstance(one, facts.Decided)]
+    decided = [event for event in world.log if isinstance(event, facts.Decided)]
 
-    assert all(B not in one.changes for one in decided)
+    assert all(B not in decision.changes for decision in decided)
 
 
 def test_a_job_starts_once_the_cancelled_one_before_it_has_left() -> None:

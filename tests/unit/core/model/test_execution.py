@@ -59,15 +59,15 @@ def test_a_job_declares_plans_that_it_can_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("demand", "plan", "said"),
+    ("demand", "plan", "message"),
     [
         (Demand(2), Execution(tensor=4), "a multiple of 4 GPUs"),
         (Demand(3, 3, 3), Execution(tensor=2), "a multiple of 2 GPUs"),
         (Demand(8), Execution(2, 8), "runs on 16 GPUs"),
     ],
 )
-def test_a_plan_that_never_fits_is_refused(demand: Demand, plan: Execution, said: str) -> None:
-    with pytest.raises(InvalidConfig, match=said):
+def test_a_plan_that_never_fits_is_refused(demand: Demand, plan: Execution, message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
         Job(JobId("a"), demand=demand, plans=(plan,))
 
 

@@ -62,7 +62,7 @@ class Moving:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "message"),
     [
         ({"gpus": 7, "nodes": 2}, "7 GPUs cannot be divided evenly among 2 nodes"),
         ({"gpus": 2, "max": 8, "nodes": 2}, "a job on a given number of nodes has one size"),
@@ -72,9 +72,9 @@ class Moving:
     ],
 )
 def test_nodes_that_gpus_cannot_be_divided_among_are_refused(
-    asked: dict[str, float], told: str
+    asked: dict[str, float], message: str
 ) -> None:
-    with pytest.raises(InvalidConfig, match=f"nodes: .*{told}") as error:
+    with pytest.raises(InvalidConfig, match=f"nodes: .*{message}") as error:
         Demand(**asked)  # type: ignore[arg-type]
 
     assert "leave nodes out" in error.value.hint

@@ -38,9 +38,11 @@ def test_pairs_behind_nvswitch_are_all_alike(name: str) -> None:
 
 
 def test_links_are_told_in_a_word() -> None:
-    told = {name: NODE_TYPES[name].summary for name in ("dgx-1v", "hgx-h200", "pcie-8", "dgx-1p")}
+    summaries = {
+        name: NODE_TYPES[name].summary for name in ("dgx-1v", "hgx-h200", "pcie-8", "dgx-1p")
+    }
 
-    assert told == {
+    assert summaries == {
         "dgx-1v": "NVLink, 2 lanes at most",
         "hgx-h200": "NVSwitch, 18 lanes",
         "pcie-8": "PCIe",
@@ -110,7 +112,7 @@ def test_a_cluster_is_printed_as_it_is_read(parts: list[tuple[int, str, str]]) -
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"gpus": 0}, "gpus=0"),
         ({"host_gb_s": 0.0}, "host_gb_s=0"),
@@ -122,8 +124,8 @@ def test_a_cluster_is_printed_as_it_is_read(parts: list[tuple[int, str, str]]) -
         ({"switches": ((0, 1), (1, 2, 3))}, "switches="),
     ],
 )
-def test_a_topology_that_cannot_be_names_its_field(fields: dict[str, object], told: str) -> None:
-    with pytest.raises(InvalidConfig, match=told):
+def test_a_topology_that_cannot_be_names_its_field(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
         NodeTopology(**{"name": "mine", "gpus": 4, **fields})  # type: ignore[arg-type]
 
 
@@ -137,7 +139,7 @@ def test_an_iteration_takes_its_computation_and_its_bits_over_the_bandwidth() ->
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"iteration_s": 0.0}, "iteration_s"),
         ({"share": 1.5}, "share"),
@@ -146,6 +148,6 @@ def test_an_iteration_takes_its_computation_and_its_bits_over_the_bandwidth() ->
         ({"phases": (Phase(0.5, 0.5, -1.0),)}, "Gbit/s"),
     ],
 )
-def test_traffic_that_cannot_be_names_its_field(fields: dict[str, object], told: str) -> None:
-    with pytest.raises(InvalidConfig, match=told):
+def test_traffic_that_cannot_be_names_its_field(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
         Traffic(**fields)  # type: ignore[arg-type]

@@ -130,10 +130,10 @@ def test_ranking_among_some_rows_returns_rows_of_the_whole_table() -> None:
     view = view_of(8, *((f"j{i}", 1, 0.0) for i in range(4)))
     among = np.array([True, False, True, True])
 
-    one = view.ranked(np.array([2.0, 0.0, 1.0, 1.0]), among=among)
+    ranked = view.ranked(np.array([2.0, 0.0, 1.0, 1.0]), among=among)
     two = view.ranked(np.zeros(4), np.array([2.0, 0.0, 1.0, 1.0]), among=among)
 
-    assert one.tolist() == two.tolist() == [2, 3, 0]
+    assert ranked.tolist() == two.tolist() == [2, 3, 0]
 
 
 def test_reading_remaining_times_without_a_predictor_is_an_error_with_a_hint() -> None:

@@ -51,10 +51,10 @@ def message(key: str, text: str) -> str:
     ],
 )
 def test_texts_are_read_by_the_type_of_the_field(key: str, text: str, value: object) -> None:
-    found = read(**{key: text})
+    values = read(**{key: text})
 
-    assert found == {key: value}
-    assert type(found[key]) is type(value)
+    assert values == {key: value}
+    assert type(values[key]) is type(value)
 
 
 def test_a_parameter_may_have_another_name_than_its_field() -> None:

@@ -26,7 +26,8 @@ from weft.policies.fifo import Fifo
 
 def written(text: str) -> list[tuple[str, dict[str, str]]]:
     return [
-        (one.name.text, {key.text: value.text for key, value in one.params}) for one in parse(text)
+        (part.name.text, {key.text: value.text for key, value in part.params})
+        for part in parse(text)
     ]
 
 
@@ -209,15 +210,15 @@ def test_logs_hold_the_structured_form_and_old_ones_are_read() -> None:
     }
     assert read_event(line) == (1.0, event)
     old = "quota:limits=a=8/b@k=4|firm|fifo:backfill=1"
-    _, found = read_event(json.dumps({"at": 1.0, "event": "PolicyChanged", "policy": old}))
-    assert isinstance(found, PolicyChanged)
-    assert read_spec("policy", found.policy) == STRUCTURED
+    _, read = read_event(json.dumps({"at": 1.0, "event": "PolicyChanged", "policy": old}))
+    assert isinstance(read, PolicyChanged)
+    assert read_spec("policy", read.policy) == STRUCTURED
 
 
 def test_a_log_with_a_part_that_is_gone_is_read() -> None:
-    _, found = read_event('{"at":1.0,"event":"PolicyChanged","policy":"gone:x=3|mine:y=a/b"}')
+    _, event = read_event('{"at":1.0,"event":"PolicyChanged","policy":"gone:x=3|mine:y=a/b"}')
 
-    assert found == PolicyChanged(PartSpec("mine", {"y": "a/b"}, (PartSpec("gone", {"x": "3"}),)))
+    assert event == PolicyChanged(PartSpec("mine", {"y": "a/b"}, (PartSpec("gone", {"x": "3"}),)))
 
 
 def test_outer_wrappers_go_on_and_off() -> None:
@@ -292,12 +293,12 @@ def test_every_part_survives_the_short_form_and_json(kind: str) -> None:
 
 @given(params_of(EveryType))
 def test_every_type_of_parameter_survives_the_short_form(params: dict[str, Any]) -> None:
-    (one,) = parse(PartSpec("part", params).text)
+    (part,) = parse(PartSpec("part", params).text)
 
     known = parameters(EveryType)
     assert {
         key.text: read_word("part", key.text, value, known[key.text][0])
-        for key, value in one.params
+        for key, value in part.params
     } == params
     assert read_values("part", EveryType, json.loads(json.dumps(encode(params)))) == params
 

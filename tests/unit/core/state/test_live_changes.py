@@ -58,16 +58,16 @@ def resize(job: JobId, epoch: int, *gpus: int) -> tuple[str, JobId, int, tuple[i
 
 def seen(actions: list[Action]) -> list[object]:
     """Actions in short."""
-    found: list[object] = []
+    changes: list[object] = []
     for action in actions:
         if isinstance(action, Resize):
             gpus = tuple(gpu for part in action.to.slices for gpu in part.gpus)
-            found.append(resize(action.job.id, action.epoch, *gpus))
+            changes.append(resize(action.job.id, action.epoch, *gpus))
         elif isinstance(action, Start):
-            found.append(("start", action.job.id, action.attempt))
+            changes.append(("start", action.job.id, action.attempt))
         elif isinstance(action, Stop):
-            found.append(("stop", action.job, action.attempt))
-    return found
+            changes.append(("stop", action.job, action.attempt))
+    return changes
 
 
 def test_a_job_that_trains_grows_without_a_stop_and_keeps_its_attempt(story: Story) -> None:

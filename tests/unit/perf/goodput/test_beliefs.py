@@ -75,7 +75,7 @@ def report(nodes: int, replicas: int, local: int, noise: tuple[float, float] = N
     )
 
 
-def told(*reports: Report, kind: str = "t4", cap_batch: bool = False) -> FittedBeliefs:
+def beliefs_from(*reports: Report, kind: str = "t4", cap_batch: bool = False) -> FittedBeliefs:
     """Beliefs after job `a` reported."""
     beliefs = FittedBeliefs(MeasuredFacts(MODELS, cap_batch))
     for values in reports:
@@ -99,20 +99,20 @@ PAIR = (*ALONE, report(1, 2, 128))
 
 
 def test_nothing_is_known_of_a_job_before_it_reports() -> None:
-    goodputs = told().goodputs(table_of(job()), CONFIGS)
+    goodputs = beliefs_from().goodputs(table_of(job()), CONFIGS)
 
     assert np.isnan(goodputs).all()
 
 
 def test_only_the_rows_of_jobs_that_reported_are_known() -> None:
-    goodputs = told(*ALONE).goodputs(table_of(job("b"), job("a")), CONFIGS)
+    goodputs = beliefs_from(*ALONE).goodputs(table_of(job("b"), job("a")), CONFIGS)
 
     assert np.isnan(goodputs[0]).all()
     assert np.isfinite(goodputs[1]).all()
 
 
 def test_a_job_that_ran_alone_is_believed_to_scale_perfectly_to_two() -> None:
-    goodputs = told(*ALONE).goodputs(table_of(job()), CONFIGS)[0]
+    goodputs = beliefs_from(*ALONE).goodputs(table_of(job()), CONFIGS)[0]
 
     assert goodputs[0] == pytest.approx(ideal(CONFIGS[0]), rel=0.01)
     assert goodputs[1] == pytest.approx(ideal(CONFIGS[1]), rel=0.01)
@@ -124,7 +124,7 @@ def test_each_run_doubles_what_may_be_asked_for_on_any_kind() -> None:
     allowed = []
     for replicas in (1, 2, 4):
         reports.append(report(1, replicas, 128))
-        goodputs = told(*reports).goodputs(table_of(job()), CONFIGS)[0]
+        goodputs = beliefs_from(*reports).goodputs(table_of(job()), CONFIGS)[0]
         allowed.append([c.gpus for c, g in zip(CONFIGS, goodputs, strict=True) if g > 0.0])
 
     assert allowed == [[1, 2, 1, 2], [1, 2, 4, 1, 2], [1, 2, 4, 8, 1, 2, 8]]
@@ -142,14 +142,14 @@ def test_no_more_replicas_than_the_largest_batch_feeds() -> None:
 
 
 def test_a_kind_borrows_the_model_of_another_times_the_ratio_of_single_speeds() -> None:
-    goodputs = told(*PAIR).goodputs(table_of(job()), CONFIGS)[0]
+    goodputs = beliefs_from(*PAIR).goodputs(table_of(job()), CONFIGS)[0]
 
     assert goodputs[4] == pytest.approx(4.0 * goodputs[0])
     assert goodputs[5] == pytest.approx(4.0 * goodputs[1])
 
 
 def test_a_borrowed_model_is_asked_on_its_own_nodes() -> None:
-    beliefs = told(*PAIR, report(1, 4, 128), report(2, 8, 128))
+    beliefs = beliefs_from(*PAIR, report(1, 4, 128), report(2, 8, 128))
 
     goodputs = beliefs.goodputs(table_of(job()), CONFIGS)[0]
 
@@ -157,7 +157,7 @@ def test_a_borrowed_model_is_asked_on_its_own_nodes() -> None:
 
 
 def test_a_kind_uses_its_own_model_as_soon_as_it_has_one() -> None:
-    beliefs = told(*PAIR)
+    beliefs = beliefs_from(*PAIR)
     before = beliefs.goodputs(table_of(job()), CONFIGS)[0]
     slow = report(1, 1, 128)
     beliefs.observe(job(), "a100", replace(slow, grad_s=0.5, last_s=0.5))
@@ -171,14 +171,16 @@ def test_a_kind_uses_its_own_model_as_soon_as_it_has_one() -> None:
 def test_more_nodes_than_were_ever_measured_are_out_of_reach() -> None:
     wide = (Config("t4", 2, 8), Config("t4", 3, 12))
 
-    goodputs = told(*ALONE, report(2, 8, 128)).goodputs(table_of(job()), wide)[0]
+    goodputs = beliefs_from(*ALONE, report(2, 8, 128)).goodputs(table_of(job()), wide)[0]
 
     assert goodputs[0] > 0.0
     assert goodputs[1] == 0.0
 
 
 def test_a_kind_that_the_model_was_not_measured_on_is_out_of_reach() -> None:
-    goodputs = told(*ALONE).goodputs(table_of(job()), (Config("t4", 1, 1), Config("v100", 1, 1)))
+    goodputs = beliefs_from(*ALONE).goodputs(
+        table_of(job()), (Config("t4", 1, 1), Config("v100", 1, 1))
+    )
 
     assert goodputs[0, 0] > 0.0
     assert goodputs[0, 1] == 0.0
@@ -186,7 +188,7 @@ def test_a_kind_that_the_model_was_not_measured_on_is_out_of_reach() -> None:
 
 def test_a_job_that_keeps_its_batch_may_have_what_it_asked_for_and_gains_less() -> None:
     rigid = replace(job(batch=128.0), batch=None)
-    beliefs = told(*ALONE)
+    beliefs = beliefs_from(*ALONE)
 
     goodputs = beliefs.goodputs(table_of(rigid), CONFIGS)[0]
 
@@ -199,8 +201,8 @@ def test_the_batch_may_be_capped_at_the_submitted_one() -> None:
     table = table_of(job(batch=256.0))
     reports = (*ALONE, report(1, 4, 128))
 
-    free = told(*reports).goodputs(table, CONFIGS)[0]
-    capped = told(*reports, cap_batch=True).goodputs(table, CONFIGS)[0]
+    free = beliefs_from(*reports).goodputs(table, CONFIGS)[0]
+    capped = beliefs_from(*reports, cap_batch=True).goodputs(table, CONFIGS)[0]
 
     assert (capped <= free * 1.001).all()  # candidates lie elsewhere, so not exactly
     assert capped[3] < free[3]
@@ -210,7 +212,7 @@ def test_the_batch_may_be_capped_at_the_submitted_one() -> None:
 
 
 def test_answers_do_not_depend_on_what_was_asked_before() -> None:
-    beliefs, table = told(*PAIR), table_of(job())
+    beliefs, table = beliefs_from(*PAIR), table_of(job())
     first = beliefs.goodputs(table, CONFIGS)
 
     part = beliefs.goodputs(table, CONFIGS[:2])
@@ -221,7 +223,7 @@ def test_answers_do_not_depend_on_what_was_asked_before() -> None:
 
 
 def test_new_noise_changes_beliefs_and_an_old_row_does_not() -> None:
-    beliefs, table = told(*PAIR), table_of(job())
+    beliefs, table = beliefs_from(*PAIR), table_of(job())
     first = beliefs.goodputs(table, CONFIGS)
     beliefs.observe(job(), "t4", replace(report(1, 2, 128), last_s=99.0))  # seen: first value kept
     same = beliefs.goodputs(table, CONFIGS)
@@ -229,14 +231,14 @@ def test_new_noise_changes_beliefs_and_an_old_row_does_not() -> None:
 
     noisier = beliefs.goodputs(table, CONFIGS)
 
-    afresh = told(*PAIR, report(1, 2, 128, noise=(0.5, 20.0))).goodputs(table, CONFIGS)
+    afresh = beliefs_from(*PAIR, report(1, 2, 128, noise=(0.5, 20.0))).goodputs(table, CONFIGS)
     assert (noisier == afresh).all()
     assert (same == first).all()
     assert noisier[0, 1] > first[0, 1]  # large batches lose less
 
 
 def test_answers_are_copies() -> None:
-    beliefs, table = told(*PAIR), table_of(job())
+    beliefs, table = beliefs_from(*PAIR), table_of(job())
     first = beliefs.goodputs(table, CONFIGS)
     kept = first.copy()
 
@@ -246,13 +248,13 @@ def test_answers_are_copies() -> None:
 
 
 def test_together_is_the_same_as_one_by_one() -> None:
-    both = told(*PAIR)
+    both = beliefs_from(*PAIR)
     both.observe(job("b"), "a100", report(1, 1, 64))
 
     together = both.goodputs(table_of(job("a"), job("b")), CONFIGS)
 
     def alone(name: str) -> Floats:
-        beliefs = told(*PAIR)
+        beliefs = beliefs_from(*PAIR)
         beliefs.observe(job("b"), "a100", report(1, 1, 64))
         return np.asarray(beliefs.goodputs(table_of(job(name)), CONFIGS)[0])
 
@@ -261,7 +263,7 @@ def test_together_is_the_same_as_one_by_one() -> None:
 
 
 def test_a_job_that_left_is_forgotten() -> None:
-    beliefs = told(*PAIR)
+    beliefs = beliefs_from(*PAIR)
 
     beliefs.forget(job())
 
@@ -273,20 +275,20 @@ def test_a_job_that_left_is_forgotten() -> None:
 
 
 def test_the_most_replicas_ever_run_count_over_kinds() -> None:
-    beliefs = told(*PAIR)
+    beliefs = beliefs_from(*PAIR)
     beliefs.observe(job(), "a100", report(1, 1, 64))
 
     assert beliefs.most_run(table_of(job(), job("b"))) == pytest.approx([2.0, 0.0])
 
 
 def test_a_restart_costs_what_the_model_is_assumed_to() -> None:
-    assert told().restart_s(table_of(job(), job("b"))) == pytest.approx([30.0, 30.0])
+    assert beliefs_from().restart_s(table_of(job(), job("b"))) == pytest.approx([30.0, 30.0])
 
 
 def test_rates_are_those_of_the_submitted_size_and_batch() -> None:
     wide = Job(JobId("w"), demand=Demand(4), model="toy", hints={"batch": 512.0})
 
-    rates = told().rates(table_of(job(batch=128.0), wide), ("t4", "a100", "v100"))
+    rates = beliefs_from().rates(table_of(job(batch=128.0), wide), ("t4", "a100", "v100"))
 
     assert rates[0] == pytest.approx([1.0 / T4.grad(128), 4.0 / T4.grad(128), 0.0])
     assert rates[1, 0] == pytest.approx(1.0 / T4.step(1, 4, 128))
@@ -305,4 +307,4 @@ def test_a_job_of_a_model_without_tables_is_refused() -> None:
     stranger = Job(JobId("s"), model="gpt")
 
     with pytest.raises(InvalidConfig, match="gpt"):
-        told().restart_s(table_of(stranger))
+        beliefs_from().restart_s(table_of(stranger))

@@ -38,9 +38,9 @@ def measured(shapes: tuple[tuple[int, int, int], ...], speed: float = 1.0) -> li
 def test_it_stops_where_the_authors_optimiser_does(
     shapes: tuple[tuple[int, int, int], ...], expected: tuple[float, ...]
 ) -> None:
-    found = early_fit(measured(shapes))
+    fitted = early_fit(measured(shapes))
 
-    assert tuple(found) == pytest.approx(expected, rel=5e-4)
+    assert tuple(fitted) == pytest.approx(expected, rel=5e-4)
 
 
 def test_stopping_early_predicts_worse_than_the_best_fit() -> None:

@@ -64,15 +64,15 @@ def test_a_row_of_the_worked_examples(
 ) -> None:
     nodes, replicas, local, accumulate = shape
 
-    found = TIMES.throughput(nodes, replicas, local, accumulate)
+    throughput = TIMES.throughput(nodes, replicas, local, accumulate)
 
     assert TIMES.grad(local) == pytest.approx(grad)
     assert TIMES.sync(nodes, replicas) == pytest.approx(sync)
     assert TIMES.step(nodes, replicas, local) == pytest.approx(step)
     assert opt_s(TIMES, nodes, replicas, local, accumulate) == pytest.approx(iteration)
-    assert found == pytest.approx(speed)
+    assert throughput == pytest.approx(speed)
     batch = replicas * local * accumulate
-    assert found * NOISE.efficiency(batch) == pytest.approx(goodput)
+    assert throughput * NOISE.efficiency(batch) == pytest.approx(goodput)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_a_row_of_the_worked_examples(
 def test_efficiency_falls_with_the_batch(batch: int, efficiency: float) -> None:
     phi = NOISE.init * NOISE.var / NOISE.sqr
 
-    found = NOISE.efficiency(batch)
+    actual = NOISE.efficiency(batch)
 
-    assert found == pytest.approx(efficiency, abs=1e-6)
-    assert found == pytest.approx((phi + NOISE.init) / (phi + batch))
+    assert actual == pytest.approx(efficiency, abs=1e-6)
+    assert actual == pytest.approx((phi + NOISE.init) / (phi + batch))
 
 
 def test_gains_of_larger_batches_are_those_of_adascale() -> None:
@@ -123,10 +123,10 @@ def test_without_any_statistics_every_iteration_counts_as_one() -> None:
 def test_the_best_batch_of_the_worked_examples(
     shape: tuple[int, int], goodput: float, local: int
 ) -> None:
-    found = best_batch(TIMES, NOISE, *shape, LIMITS)
+    best = best_batch(TIMES, NOISE, *shape, LIMITS)
 
-    assert found.goodput == pytest.approx(goodput)
-    assert (found.local, found.accumulate) == (local, 1)
+    assert best.goodput == pytest.approx(goodput)
+    assert (best.local, best.accumulate) == (local, 1)
 
 
 @pytest.mark.parametrize(
@@ -136,19 +136,19 @@ def test_the_best_batch_of_the_worked_examples(
 def test_a_fixed_batch_is_split_over_replicas_and_steps(
     shape: tuple[int, int], goodput: float, local: int, accumulate: int
 ) -> None:
-    found = fixed_batch(TIMES, NOISE, *shape, LIMITS, 1024)
+    split = fixed_batch(TIMES, NOISE, *shape, LIMITS, 1024)
 
-    assert found.goodput == pytest.approx(goodput)
-    assert (found.local, found.accumulate) == (local, accumulate)
+    assert split.goodput == pytest.approx(goodput)
+    assert (split.local, split.accumulate) == (local, accumulate)
 
 
 def test_a_single_gpu_accumulates_as_soon_as_it_grows_its_batch() -> None:
     noisy = Noise(1e-3, 2.0, 128)  # large batches are nearly free
 
-    found = best_batch(TIMES, noisy, 1, 1, LIMITS)
+    best = best_batch(TIMES, noisy, 1, 1, LIMITS)
 
-    assert found.accumulate >= 2
-    assert found.local * found.accumulate > noisy.init
+    assert best.accumulate >= 2
+    assert best.local * best.accumulate > noisy.init
 
 
 def test_an_allocation_whose_smallest_batch_is_too_large_has_no_goodput() -> None:
@@ -159,10 +159,10 @@ def test_an_allocation_whose_smallest_batch_is_too_large_has_no_goodput() -> Non
 
 
 def test_a_fixed_batch_may_be_split_below_what_a_job_would_choose() -> None:
-    found = fixed_batch(TIMES, NOISE, 1, 64, LIMITS, 1024)
+    split = fixed_batch(TIMES, NOISE, 1, 64, LIMITS, 1024)
 
-    assert found.local == 16  # a job that chooses takes at least 32
-    assert found.goodput > 0.0
+    assert split.local == 16  # a job that chooses takes at least 32
+    assert split.goodput > 0.0
 
 
 @given(step_times, noises, limits, st.lists(shapes, min_size=1, max_size=5))
@@ -184,18 +184,18 @@ def test_parameters_of_many_jobs_broadcast() -> None:
     both = [np.array([p, 2.0 * p]) for p in TIMES]
     jobs = StepTime(*both)._replace(gamma=2.0)
 
-    found = best_batch(jobs, NOISE, 1, np.array([4, 4]), LIMITS)
+    best = best_batch(jobs, NOISE, 1, np.array([4, 4]), LIMITS)
 
-    assert found.goodput == pytest.approx([1867.2732, 1867.2732 / 2.0])
-    assert found.goodput.shape == (2,)
+    assert best.goodput == pytest.approx([1867.2732, 1867.2732 / 2.0])
+    assert best.goodput.shape == (2,)
 
 
 def test_more_cases_than_fit_a_chunk_are_all_answered() -> None:
     replicas = np.tile((1.0, 2.0, 4.0), 200)
 
-    found = best_batch(TIMES, NOISE, 1, replicas, LIMITS)
+    best = best_batch(TIMES, NOISE, 1, replicas, LIMITS)
 
-    assert found.goodput == pytest.approx(np.tile((719.1011, 1193.4374, 1867.2732), 200))
+    assert best.goodput == pytest.approx(np.tile((719.1011, 1193.4374, 1867.2732), 200))
 
 
 # ---- laws
@@ -242,22 +242,22 @@ def test_the_best_batch_keeps_its_bounds_and_its_word(
 ) -> None:
     replicas = shape[1]
 
-    found = best_batch(times, noise, *shape, bounds)
+    best = best_batch(times, noise, *shape, bounds)
 
-    if found.goodput == 0.0:
+    if best.goodput == 0.0:
         return
-    batch = replicas * found.local * found.accumulate
-    assert bounds.min_local <= found.local <= bounds.max_local
-    assert found.accumulate >= 1
+    batch = replicas * best.local * best.accumulate
+    assert bounds.min_local <= best.local <= bounds.max_local
+    assert best.accumulate >= 1
     assert batch >= noise.init
-    assert batch < bounds.max_batch + replicas * found.accumulate + TINY
-    speed = times.throughput(*shape, found.local, found.accumulate)
-    assert found.goodput <= speed * (1.0 + 1e-9)
-    assert found.goodput == pytest.approx(goodput_of(times, noise, shape, found), rel=1e-9)
+    assert batch < bounds.max_batch + replicas * best.accumulate + TINY
+    speed = times.throughput(*shape, best.local, best.accumulate)
+    assert best.goodput <= speed * (1.0 + 1e-9)
+    assert best.goodput == pytest.approx(goodput_of(times, noise, shape, best), rel=1e-9)
 
 
 @given(step_times, noises)
 def test_one_gpu_at_the_initial_batch_makes_its_throughput(times: StepTime, noise: Noise) -> None:
-    found = fixed_batch(times, noise, 1, 1, Limits(4096, 1, 1024), noise.init)
+    split = fixed_batch(times, noise, 1, 1, Limits(4096, 1, 1024), noise.init)
 
-    assert found.goodput == pytest.approx(times.throughput(1, 1, noise.init))
+    assert split.goodput == pytest.approx(times.throughput(1, 1, noise.init))

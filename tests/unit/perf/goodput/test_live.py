@@ -66,9 +66,9 @@ def test_nothing_is_said_of_sizes_beyond_twice_what_was_run() -> None:
     beliefs = FittedBeliefs()
     beliefs.observe(ADAPTIVE, "h200", report(2, 64))
 
-    one, two, four, eight = beliefs.goodputs(table(ADAPTIVE), CONFIGS)[0]
+    on_1, two, four, eight = beliefs.goodputs(table(ADAPTIVE), CONFIGS)[0]
 
-    assert 0.0 < one < two < four
+    assert 0.0 < on_1 < two < four
     assert eight == 0.0
     assert beliefs.most_run(table(ADAPTIVE, FIXED)).tolist() == [2.0, 8.0]
 
@@ -113,7 +113,7 @@ def test_a_job_that_measures_no_gradient_noise_counts_by_its_throughput() -> Non
         silent = replace(report(replicas, 64), grad_sqr=None, grad_var=None, batch=128.0)
         beliefs.observe(FIXED, "h200", silent)
 
-    one, two, four, _ = beliefs.goodputs(table(FIXED), CONFIGS)[0]
+    on_1, two, four, _ = beliefs.goodputs(table(FIXED), CONFIGS)[0]
 
-    assert 0.0 < one < two < four
+    assert 0.0 < on_1 < two < four
     assert two == pytest.approx(128.0 / float(TRUTH.step(1, 2, 64)), rel=0.1)

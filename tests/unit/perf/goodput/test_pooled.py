@@ -42,8 +42,8 @@ def report(replicas: int, progress: float = 0.0, factor: float = 1.0) -> Report:
 
 def table(*jobs: Job) -> Table:
     rows = Table()
-    for seq, one in enumerate(jobs):
-        rows.add(one, seq)
+    for seq, entry in enumerate(jobs):
+        rows.add(entry, seq)
     return rows
 
 

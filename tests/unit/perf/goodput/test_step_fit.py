@@ -24,27 +24,27 @@ def measured(shapes: tuple[tuple[int, int, int], ...], times: StepTime = TRUE) -
     return [Row(n, k, m, times.grad(m), times.step(n, k, m)) for n, k, m in shapes]
 
 
-def off(found: StepTime, row: Row) -> float:
+def off(times: StepTime, row: Row) -> float:
     """How far the predicted step time is from a measured one, as a part of it."""
-    return abs(float(found.step(row.nodes, row.replicas, row.local)) / row.step_s - 1.0)
+    return abs(float(times.step(row.nodes, row.replicas, row.local)) / row.step_s - 1.0)
 
 
 def test_one_row_leads_to_perfect_scaling() -> None:
-    found = fit(measured(ONE))
+    times = fit(measured(ONE))
 
-    assert found.alpha_c == pytest.approx(0.089)  # half of the only gradient time
-    assert found.beta_c == pytest.approx(0.089 / 128, rel=1e-3)
-    assert max(found.alpha_n, found.beta_n, found.alpha_r, found.beta_r) <= 1.1 * TINY * 1.001
-    assert found.throughput(2, 8, 128) == pytest.approx(5752.81, rel=1e-3)
+    assert times.alpha_c == pytest.approx(0.089)  # half of the only gradient time
+    assert times.beta_c == pytest.approx(0.089 / 128, rel=1e-3)
+    assert max(times.alpha_n, times.beta_n, times.alpha_r, times.beta_r) <= 1.1 * TINY * 1.001
+    assert times.throughput(2, 8, 128) == pytest.approx(5752.81, rel=1e-3)
 
 
 def test_two_batch_sizes_tell_the_compute_time_apart() -> None:
-    found = fit(measured(TWO))
+    times = fit(measured(TWO))
 
-    assert found.alpha_c == pytest.approx(0.05, rel=0.01)
-    assert found.beta_c == pytest.approx(0.001, rel=0.01)
-    assert found.sync(1, 8) < 1e-6
-    assert found.sync(4, 32) < 1e-6
+    assert times.alpha_c == pytest.approx(0.05, rel=0.01)
+    assert times.beta_c == pytest.approx(0.001, rel=0.01)
+    assert times.sync(1, 8) < 1e-6
+    assert times.sync(4, 32) < 1e-6
 
 
 @pytest.mark.parametrize("shapes", [ONE, TWO, NODE, ALL], ids=("one", "two", "node", "all"))
@@ -53,42 +53,42 @@ def test_what_was_measured_is_predicted_within_one_percent(
 ) -> None:
     rows = measured(shapes)
 
-    found = fit(rows)
+    times = fit(rows)
 
-    assert max(off(found, row) for row in rows) < 0.01
+    assert max(off(times, row) for row in rows) < 0.01
     for row in rows:
-        assert found.grad(row.local) == pytest.approx(row.grad_s, rel=0.01)
+        assert times.grad(row.local) == pytest.approx(row.grad_s, rel=0.01)
 
 
 @pytest.mark.parametrize(
     ("shape", "speed"), [((1, 4, 128), 2854.68), ((2, 8, 128), 5522.0), ((4, 16, 128), 10748.03)]
 )
 def test_speeds_of_the_full_set_of_rows(shape: tuple[int, int, int], speed: float) -> None:
-    found = fit(measured(ALL))
+    times = fit(measured(ALL))
 
-    assert found.throughput(*shape) == pytest.approx(speed, rel=0.015)
+    assert times.throughput(*shape) == pytest.approx(speed, rel=0.015)
 
 
 def test_several_nodes_are_believed_a_little_worse_than_one_until_tried() -> None:
-    found = fit(measured(NODE))
+    times = fit(measured(NODE))
 
-    assert found.alpha_n == pytest.approx(1.1 * found.alpha_r)
-    assert found.beta_n == pytest.approx(1.1 * found.beta_r)
+    assert times.alpha_n == pytest.approx(1.1 * times.alpha_r)
+    assert times.beta_n == pytest.approx(1.1 * times.beta_r)
 
 
 def test_no_slope_is_believed_before_three_replicas_ran() -> None:
-    found = fit(measured((*TWO, (1, 2, 128))))
+    times = fit(measured((*TWO, (1, 2, 128))))
 
-    assert found.beta_r == TINY
-    assert found.beta_n == pytest.approx(1.1 * TINY)
-    assert found.alpha_r > 1e-4
+    assert times.beta_r == TINY
+    assert times.beta_n == pytest.approx(1.1 * TINY)
+    assert times.alpha_r > 1e-4
 
 
 def test_one_node_is_believed_free_after_several_nodes_alone() -> None:
-    found = fit(measured((*TWO, (2, 2, 128), (2, 4, 128))))
+    times = fit(measured((*TWO, (2, 2, 128), (2, 4, 128))))
 
-    assert found.alpha_r == found.beta_r == TINY
-    assert found.alpha_n > 1e-4
+    assert times.alpha_r == times.beta_r == TINY
+    assert times.alpha_n > 1e-4
 
 
 def test_the_order_and_repetition_of_rows_do_not_matter() -> None:
@@ -109,9 +109,9 @@ def test_noise_in_measurements_is_averaged_out() -> None:
         row._replace(step_s=row.step_s * float(rng.lognormal(0.0, 0.02))) for row in measured(ALL)
     ]
 
-    found = fit(rows)
+    times = fit(rows)
 
-    assert max(off(found, row) for row in measured(ALL)) < 0.08
+    assert max(off(times, row) for row in measured(ALL)) < 0.08
 
 
 @examples(25)
@@ -130,11 +130,11 @@ def test_noise_in_measurements_is_averaged_out() -> None:
 def test_parameters_stay_in_bounds_and_measured_rows_are_explained(times: StepTime) -> None:
     rows = measured(ALL, times)
 
-    found = fit(rows)
+    fitted = fit(rows)
 
-    assert min(found[:6]) >= TINY
-    assert GAMMA[0] <= found.gamma <= GAMMA[1]
-    assert np.mean([off(found, row) for row in rows]) < 0.01
+    assert min(fitted[:6]) >= TINY
+    assert GAMMA[0] <= fitted.gamma <= GAMMA[1]
+    assert np.mean([off(fitted, row) for row in rows]) < 0.01
 
 
 def test_the_slope_of_the_loss_is_that_of_its_values() -> None:

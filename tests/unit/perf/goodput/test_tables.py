@@ -66,9 +66,9 @@ def toy(folder: Path) -> ModelTable:
 
 @pytest.fixture
 def t4(toy: ModelTable) -> KindTable:
-    found = toy.kinds["t4"]
-    assert isinstance(found, KindTable)
-    return found
+    table = toy.kinds["t4"]
+    assert isinstance(table, KindTable)
+    return table
 
 
 # ---- reading

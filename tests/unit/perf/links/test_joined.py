@@ -39,13 +39,13 @@ def test_a_ring_over_pcie_is_slower_than_one_over_nvlink() -> None:
 
 def test_a_link_is_shared_by_the_jobs_that_cross_it_while_they_send() -> None:
     joined = Joined(RACKS)
-    one = resident(held(("v100-0", (0,)), ("v100-2", (0,))))
+    crossing = resident(held(("v100-0", (0,)), ("v100-2", (0,))))
     other = resident(held(("v100-1", (0,)), ("v100-3", (0,))), name="b")  # the same racks' uplinks
     inside = resident(held(("v100-0", (1,)), ("v100-1", (1,))), name="c")  # the same card
 
-    assert joined.speed(one, ()) == pytest.approx(1.0)
-    assert joined.speed(one, (other,)) == pytest.approx(1.0 / (0.5 + 0.5 * 1.5))
-    assert joined.speed(one, (other, inside)) == pytest.approx(1.0 / (0.5 + 0.5 * 1.5))
+    assert joined.speed(crossing, ()) == pytest.approx(1.0)
+    assert joined.speed(crossing, (other,)) == pytest.approx(1.0 / (0.5 + 0.5 * 1.5))
+    assert joined.speed(crossing, (other, inside)) == pytest.approx(1.0 / (0.5 + 0.5 * 1.5))
     assert joined.speed(other, (inside,)) == pytest.approx(1.0 / (0.5 + 0.5 * 1.5))
 
 

@@ -45,11 +45,11 @@ def test_a_link_too_narrow_for_one_job_slows_it_alone() -> None:
 
 
 def test_the_bandwidth_told_gives_the_mean_iteration() -> None:
-    one, crossing = resident("a", shift=0.0), {LINK: [resident("b", shift=0.0)]}
+    mine, crossing = resident("a", shift=0.0), {LINK: [resident("b", shift=0.0)]}
 
-    gb_s = InPhase().gb_s(one, crossing)
+    gb_s = InPhase().gb_s(mine, crossing)
 
-    assert HALF.seconds_at(gb_s) == pytest.approx(fmean(iteration_seconds(one, crossing)))
+    assert HALF.seconds_at(gb_s) == pytest.approx(fmean(iteration_seconds(mine, crossing)))
 
 
 def test_rates_are_max_min_fair_over_several_links() -> None:

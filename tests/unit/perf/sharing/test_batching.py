@@ -35,9 +35,9 @@ def test_speed_alone_peaks_where_fixed_time_and_noise_balance() -> None:
     known = MODELS["vgg16"]
     best = (known.fixed_s * known.known.noise / known.sample_s) ** 0.5
 
-    found = max(range(64, 1024, 8), key=known.speed)
+    peak = max(range(64, 1024, 8), key=known.speed)
 
-    assert found == pytest.approx(best, abs=8)
+    assert peak == pytest.approx(best, abs=8)
 
 
 def test_only_adaptive_jobs_on_one_gpu_are_tunable() -> None:

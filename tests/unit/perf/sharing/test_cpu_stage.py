@@ -27,8 +27,8 @@ def test_a_hint_and_a_report_of_the_same_wait_say_the_same() -> None:
 
     reported.observe(job("waits"), "h200", WAITS)
 
-    said = speeds(hinted, job("waits", cpu_s=step_s), plain)
-    assert speeds(reported, job("waits"), plain) == pytest.approx(said)
+    by_hint = speeds(hinted, job("waits", cpu_s=step_s), plain)
+    assert speeds(reported, job("waits"), plain) == pytest.approx(by_hint)
     assert reported.profile(job("waits")).gpu_use == pytest.approx(
         0.5 * profile_of(job("bare")).gpu_use
     )
@@ -58,11 +58,11 @@ def test_a_pair_that_ships_is_taken_only_for_jobs_that_do_not_wait() -> None:
 
 def test_what_came_with_a_job_was_measured_with_its_own_data() -> None:
     together = Colocated(profile_of, Unordered())
-    told = job("told", gpu_util=40.0)
+    hinted = job("told", gpu_util=40.0)
 
-    together.observe(told, "h200", WAITS)
+    together.observe(hinted, "h200", WAITS)
 
-    assert together.profile(told).gpu_use == 0.4
+    assert together.profile(hinted).gpu_use == 0.4
 
 
 def test_waits_are_saved_and_forgotten_with_the_job() -> None:

@@ -31,10 +31,10 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the published tables 
 def test_an_epoch_is_as_long_as_its_slowest_part(
     cached: float, seconds: float, rate: float
 ) -> None:
-    found = epoch(140.0, cached, 200.0, 10.0, 500.0)
+    spent = epoch(140.0, cached, 200.0, 10.0, 500.0)
 
-    assert found.seconds == pytest.approx(seconds, abs=0.005)
-    assert found.storage_mb_s == pytest.approx(rate, abs=0.005)
+    assert spent.seconds == pytest.approx(seconds, abs=0.005)
+    assert spent.storage_mb_s == pytest.approx(rate, abs=0.005)
 
 
 def test_a_whole_cache_needs_no_storage() -> None:

@@ -39,10 +39,10 @@ COSTS = st.floats(0.05, 1.2)
 
 @given(st.lists(JOBS, max_size=6), DISCIPLINES)
 def test_every_rate_is_above_0_and_at_most_1(group: list[Features], discipline: str) -> None:
-    found = rates(group, discipline)
+    speeds = rates(group, discipline)
 
-    assert found.shape == (len(group),)
-    assert ((found > 0.0) & (found <= 1.0)).all()
+    assert speeds.shape == (len(group),)
+    assert ((speeds > 0.0) & (speeds <= 1.0)).all()
 
 
 @given(JOBS, DISCIPLINES)
@@ -85,11 +85,11 @@ def test_a_heavier_neighbour_never_helps(
 
 @given(LATENT, LATENT, COSTS)
 def test_pairs_are_settled_as_groups_are(
-    one: tuple[float, float], other: tuple[float, float], cost: float
+    first: tuple[float, float], other: tuple[float, float], cost: float
 ) -> None:
     absent = (0.0, 1.0)
 
-    two, three = settle([one, other], cost), settle([one, other, absent], cost)
+    two, three = settle([first, other], cost), settle([first, other, absent], cost)
 
     np.testing.assert_allclose(two, three[:2], rtol=1e-12)
 
@@ -136,9 +136,9 @@ def test_a_job_nobody_measured_is_the_worst_neighbour_and_the_worst_off(discipli
 def test_large_jobs_nobody_paired_still_get_about_a_fair_share(discipline: str) -> None:
     for name in ("vgg19:128", "bert-base:128", "resnet50:256"):
         for count in (2, 3, 4):
-            found = rates([load_shipped().known[name]] * count, discipline)
+            speeds = rates([load_shipped().known[name]] * count, discipline)
 
-            assert 0.9 < found.sum() < 1.5
+            assert 0.9 < speeds.sum() < 1.5
 
 
 def test_features_are_found_by_model_and_the_nearest_batch() -> None:

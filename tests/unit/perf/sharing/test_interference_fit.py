@@ -44,10 +44,10 @@ def groups(solo: dict[str, Features], size: int, law: Law = TRUTH) -> list[Group
     ]
 
 
-def worst(model: Interference, solo: dict[str, Features], told: list[Group]) -> float:
+def worst(model: Interference, solo: dict[str, Features], measured: list[Group]) -> float:
     off = [
         np.abs(model.rates([solo[n] for n in group.members], "x") / group.rates - 1.0).max()
-        for group in told
+        for group in measured
     ]
     return float(max(off))
 
@@ -65,15 +65,15 @@ def test_a_law_is_found_again_and_holds_for_unseen_jobs_and_larger_groups() -> N
 
 def test_what_features_cannot_tell_goes_into_the_kernel_terms() -> None:
     solo = jobs(8)
-    told = [
+    measured = [
         Group(g.members, tuple(r * (0.8 if n == "job3:1" else 1.0) for n, r in _each(g)))
         for g in groups(solo, 2)
     ]
 
-    plain, whole = (fit(solo, {"x": told}, Penalty(kernel=kernel)) for kernel in (False, True))
-    chosen = fit(solo, {"x": told})
+    plain, whole = (fit(solo, {"x": measured}, Penalty(kernel=kernel)) for kernel in (False, True))
+    chosen = fit(solo, {"x": measured})
 
-    assert _median(whole, solo, told) < 0.7 * _median(plain, solo, told)
+    assert _median(whole, solo, measured) < 0.7 * _median(plain, solo, measured)
     assert any(any(row) for row in chosen.laws["x"].bumps)
 
 
@@ -81,27 +81,27 @@ def _each(group: Group) -> list[tuple[str, float]]:
     return list(zip(group.members, group.rates, strict=True))
 
 
-def _median(model: Interference, solo: dict[str, Features], told: list[Group]) -> float:
-    return float(np.median([worst(model, solo, [group]) for group in told]))
+def _median(model: Interference, solo: dict[str, Features], measured: list[Group]) -> float:
+    return float(np.median([worst(model, solo, [group]) for group in measured]))
 
 
 def test_one_absurd_measurement_does_not_spoil_the_rest() -> None:
     solo = jobs(9)
-    told = groups(solo, 2)
-    spoilt = [Group(told[0].members, (0.05, 3.0)), *told[1:]]
+    measured = groups(solo, 2)
+    spoilt = [Group(measured[0].members, (0.05, 3.0)), *measured[1:]]
 
     model = fit(solo, {"x": spoilt})
 
-    assert _median(model, solo, told[1:]) < 0.03
+    assert _median(model, solo, measured[1:]) < 0.03
 
 
 def test_the_same_measurements_give_the_same_model() -> None:
     solo = jobs(6)
 
-    one, other = (fit(solo, {"x": groups(solo, 2)}).laws["x"] for _ in range(2))
+    first, other = (fit(solo, {"x": groups(solo, 2)}).laws["x"] for _ in range(2))
 
-    assert one.weights == other.weights
-    assert one.bumps == other.bumps
+    assert first.weights == other.weights
+    assert first.bumps == other.bumps
 
 
 def test_more_demand_never_weighs_less() -> None:
@@ -111,7 +111,7 @@ def test_more_demand_never_weighs_less() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "says"),
+    ("measured", "says"),
     [
         ([], "no measured groups"),
         ([Group(("job0:1", "job9:1"), (0.5, 0.5))], "job9:1"),
@@ -122,13 +122,13 @@ def test_more_demand_never_weighs_less() -> None:
         ([Group(("job0:1", "job1:1"), (0.5, math.nan))], "not above 0"),
     ],
 )
-def test_groups_that_cannot_be_fitted_are_refused(told: list[Group], says: str) -> None:
+def test_groups_that_cannot_be_fitted_are_refused(measured: list[Group], says: str) -> None:
     with pytest.raises(InvalidConfig, match=says):
-        fit(jobs(2) | {"blank:1": Features()}, {"x": told})
+        fit(jobs(2) | {"blank:1": Features()}, {"x": measured})
 
 
 def test_a_single_pair_can_be_fitted() -> None:
     solo = jobs(2)
-    told = groups(solo, 2)
+    measured = groups(solo, 2)
 
-    assert worst(fit(solo, {"x": told}), solo, told) < 0.1
+    assert worst(fit(solo, {"x": measured}), solo, measured) < 0.1

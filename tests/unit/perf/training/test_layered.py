@@ -124,10 +124,10 @@ def test_nothing_is_known_of_plain_jobs() -> None:
 
 
 def test_drawn_jobs_are_sound_and_the_same_for_the_same_seed() -> None:
-    one, again = (SERVERS.generate(Request(seed=5, jobs=50)) for _ in range(2))
+    first, again = (SERVERS.generate(Request(seed=5, jobs=50)) for _ in range(2))
 
-    assert one.jobs == again.jobs
-    for job, _ in one:
+    assert first.jobs == again.jobs
+    for job, _ in first:
         tasks, network = tasks_of(job), network_of(job)
         assert tasks is not None and network is not None
         need = tasks.need(job.demand.gpus, tasks.servers)

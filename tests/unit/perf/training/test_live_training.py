@@ -55,7 +55,7 @@ def test_a_loss_that_falls_is_worth_more_than_one_that_only_scatters() -> None:
 
     assert falling is not None
     assert flat is not None
-    gains = [reduction(one, 4, 3.0) for one in (falling, flat)]
+    gains = [reduction(losses, 4, 3.0) for losses in (falling, flat)]
     assert gains[0] is not None
     assert gains[1] is not None
     assert gains[0][2] > 2.0 * gains[1][2]

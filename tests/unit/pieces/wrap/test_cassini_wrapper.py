@@ -45,9 +45,9 @@ def on(*nodes: int, shift: TimeShift | None = None) -> Allocation:
 def view_with(cluster: Cluster, held: dict[str, Allocation], *waiting: Job) -> View:
     """Jobs that run on what they hold, and others that wait."""
     state = State(cluster)
-    for one in (*map(job, held), *waiting):
-        state.fold(0.0, Submitted(one))
-    state.fold(0.0, Decided(1, {JobId(one): to for one, to in held.items()}))
+    for submitted in (*map(job, held), *waiting):
+        state.fold(0.0, Submitted(submitted))
+    state.fold(0.0, Decided(1, {JobId(held_name): to for held_name, to in held.items()}))
     for name in held:
         state.fold(0.0, Started(JobId(name), 1))
     state.free.commit()
@@ -154,7 +154,7 @@ def ring_of_three() -> tuple[View, Plan]:
 
 def test_links_make_up_the_score_of_a_placement_by_mean_least_or_what_all_lack() -> None:
     traffic = {"a": FULL, "b": FULL, "c": FULL, "d": HALF}
-    circles = {JobId(name): circle_of(one) for name, one in traffic.items()}
+    circles = {JobId(name): circle_of(pattern) for name, pattern in traffic.items()}
     links = {"one": (JobId("a"), JobId("b")), "two": (JobId("c"), JobId("d"))}
 
     def score(over: Over, *names: str) -> float:
@@ -288,7 +288,10 @@ def test_nodes_that_are_kept_for_others_stay_theirs() -> None:
     held = view.after(Cassini(Reserve(Fifo(), kept)).decide(view))
 
     # Between three racks the two meet on an uplink, on all four they need not.
-    used = [{part.node for to in one.values() for part in to.slices} for one in (free, held)]
+    used = [
+        {part.node for to in allocations.values() for part in to.slices}
+        for allocations in (free, held)
+    ]
     assert used[0] & {"a100-6", "a100-7"}
     assert used[1] == {f"a100-{node}" for node in range(6)}
     assert Cassini(Hived(Fifo(), {"x@node": 1.0})).about.ties is Ties.NONE

@@ -22,7 +22,7 @@ from weft.core.scheduler import Scheduler
 from weft.pieces.pack import backfill
 from weft.pieces.place.gangs import consolidate
 from weft.pieces.wrap.defrag import Defrag
-from weft.testing.build import Told
+from weft.testing.build import FixedPredictor
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Together:
 
 def fragmented(rule: Defrag, left: float = 36_000.0, **more: object) -> Scheduler:
     """Two nodes of 4 with two devices idle on each: half a node each for jobs of 1 and 1."""
-    told = Told([left] * 7)
-    scheduler = Scheduler(rule, parse_cluster("2x4:v100"), knowledge=Knowledge(told))
+    known = FixedPredictor([left] * 7)
+    scheduler = Scheduler(rule, parse_cluster("2x4:v100"), knowledge=Knowledge(known))
     jobs = [
         Job(JobId(name), demand=Demand(gpus), **(more if name in "abcd" else {}))  # type: ignore[arg-type]
         for name, gpus in (("a", 1), ("b", 1), ("x", 2), ("c", 1), ("d", 1), ("y", 2))
@@ -116,7 +116,10 @@ def test_gangs_wait_less_and_nothing_is_lost_on_a_fragmenting_workload() -> None
         for policy in (Together(), Defrag(Together()))
     )
 
-    waits = [(one.per_job.start_s - one.per_job.submit_s)[gangs].mean() for one in (bare, moved)]
+    waits = [
+        (outcome.per_job.start_s - outcome.per_job.submit_s)[gangs].mean()
+        for outcome in (bare, moved)
+    ]
     assert waits[1] < 0.7 * waits[0]
     assert moved.metrics["fragmented_gpus"] < bare.metrics["fragmented_gpus"]
     assert moved.metrics["finished"] == len(pairs)

@@ -214,7 +214,7 @@ class Spread(PointPredictor, NothingLearnt):
         return self.quantiles(table, now, (0.5,))[:, 0]
 
     def quantiles(self, table: Table, now: float, p: Sequence[float] = INTERVAL) -> Floats:
-        return np.array([[self.left[job.id][one] for one in p] for job in table.jobs])
+        return np.array([[self.left[job.id][quantile] for quantile in p] for job in table.jobs])
 
     def learn(self, ended: Ended) -> None:
         pass

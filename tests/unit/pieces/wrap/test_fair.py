@@ -105,8 +105,8 @@ def test_a_bound_that_bounds_nothing_is_refused(field: str, value: float) -> Non
 def crowd_and_one() -> Trace:
     """On two GPUs: many short jobs of one tenant before a longer one of another, under srtf."""
     many = [(Job(JobId(f"m{i}"), 100.0 * i, tenant="many"), Truth(195.0)) for i in range(60)]
-    one = [(Job(JobId(f"o{i}"), 1.0, tenant="one"), Truth(1500.0)) for i in range(2)]
-    return Trace("x", (many[0], *one, *many[1:]))
+    few = [(Job(JobId(f"o{i}"), 1.0, tenant="one"), Truth(1500.0)) for i in range(2)]
+    return Trace("x", (many[0], *few, *many[1:]))
 
 
 def last_end(spec: str, tenant: str, weights: dict[str, float] | None = None) -> float:

@@ -42,7 +42,7 @@ def run(policy: Policy, cluster: str = "2x8:v100") -> Scheduler:
 
 
 def submit(scheduler: Scheduler, *jobs: Job, at: float = 0.0) -> dict[JobId, Allocation]:
-    scheduler.step(at, [Submitted(one) for one in jobs])
+    scheduler.step(at, [Submitted(job) for job in jobs])
     return scheduler.view(at).held()
 
 
@@ -148,7 +148,7 @@ def test_jobs_of_higher_priority_choose_first_in_their_virtual_cluster() -> None
 
 
 @pytest.mark.parametrize(
-    ("cells", "more", "cluster", "told"),
+    ("cells", "more", "cluster", "message"),
     [
         ({"a@node": 2.0, "b@node": 1.0}, {}, "2x8:v100", "a@node=2 and b@node=1: 3 v100 cells"),
         ({"a@rack": 1.0}, {}, "2x8:v100", "v100 has no level 'rack'; it has gpu, node"),
@@ -162,17 +162,17 @@ def test_jobs_of_higher_priority_choose_first_in_their_virtual_cluster() -> None
     ],
 )
 def test_an_assignment_that_does_not_fit_is_refused_with_the_field_at_fault(
-    cells: dict[str, float], more: dict[str, dict[str, str]], cluster: str, told: str
+    cells: dict[str, float], more: dict[str, dict[str, str]], cluster: str, message: str
 ) -> None:
     policy = Hived(Fifo(), cells, more.get("levels", {}), more.get("pinned", {}))
 
-    assert told in policy.object_to(parse_cluster(cluster))
+    assert message in policy.object_to(parse_cluster(cluster))
     with pytest.raises(InvalidConfig, match="hived"):
         weft.simulate(Trace("t", ((job("x", "a"), Truth(1.0)),)), policy, cluster)
 
 
 @pytest.mark.parametrize(
-    ("cells", "levels", "told"),
+    ("cells", "levels", "message"),
     [
         ({"a": 1.0}, {}, "names no cells of a tenant"),
         ({"a@node": 0.5}, {}, "is not a number of cells"),
@@ -182,9 +182,9 @@ def test_an_assignment_that_does_not_fit_is_refused_with_the_field_at_fault(
     ],
 )
 def test_what_cannot_be_read_is_refused_at_once(
-    cells: dict[str, float], levels: dict[str, str], told: str
+    cells: dict[str, float], levels: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(InvalidConfig, match=told):
+    with pytest.raises(InvalidConfig, match=message):
         Hived(Fifo(), cells, levels)
 
 
@@ -202,7 +202,7 @@ def test_a_file_says_the_same_as_parameters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ([], r"the file is \[\], expected fields"),
         ({"clusters": {}}, "unknown field 'clusters'"),
@@ -213,8 +213,8 @@ def test_a_file_says_the_same_as_parameters() -> None:
         ({"virtual_clusters": {"a": {"node": 1}}, "levels": {"v100": {"node": 0}}}, "v100.node"),
     ],
 )
-def test_a_file_that_is_wrong_names_the_field(content: object, told: str) -> None:
-    with pytest.raises(InvalidConfig, match=told):
+def test_a_file_that_is_wrong_names_the_field(content: object, message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
         read_content(content)
 
 
@@ -248,6 +248,30 @@ def test_who_runs_when_virtual_clusters_are_introduced_goes_on() -> None:
     assert {name: after[name] for name in before} == before
     assert nodes_of(after[JobId("ka")]) == nodes_of(before[JobId("ja")])
     assert "kb" not in after
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1), (3, 3), (6,)])
+@pytest.mark.parametrize("pinned", [{}, {"b": "v100-0:0-3"}])
+def test_who_may_not_be_stopped_goes_on_outside_its_cells(
+    sizes: tuple[int, ...], pinned: dict[str, str]
+) -> None:
+    # When a and b get 4 GPUs each, a's jobs that may not be stopped hold 5 or 6, on b's as well.
+    scheduler = run(Fifo(), "1x8:v100")
+    stay = [job(f"s{i}", "a", gpus, preemptible=False) for i, gpus in enumerate(sizes)]
+    before = submit(scheduler, *stay)
+    cells = {"a@gpu": 4.0} if pinned else {"a@gpu": 4.0, "b@gpu": 4.0}
+
+    scheduler.use(hived(cells, pinned=pinned))
+    held = submit(scheduler, job("b", "b", 2), job("next", "a"), at=1.0)
+
+    assert {name: held[name] for name in before} == before
+    if not pinned:
+        assert "b" in held
+    after = submit(scheduler, job("late", "b", 2), at=2.0)
+    assert {name: after[name] for name in before} == before
+    for name in before:
+        scheduler.step(3.0, [Finished(name, 1)])
+    assert set(scheduler.view(3.0).held()) == {"b", "next", "late"}
 
 
 def test_idle_cells_are_divided_by_weights_where_a_quota_inside_has_some() -> None:

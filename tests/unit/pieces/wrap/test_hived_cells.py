@@ -35,9 +35,9 @@ def chain_of(nodes: int) -> Chain:
 def test_an_assignment_is_checked_from_the_top_down(
     assigned: tuple[int, ...], wanted: tuple[tuple[int, int, int], ...]
 ) -> None:
-    found = check_assignment((1, 2, 2, 2), (0, 0, 0, 4), assigned)
+    checked = check_assignment((1, 2, 2, 2), (0, 0, 0, 4), assigned)
 
-    assert [(one.available, one.assigned, one.rest) for one in found] == list(wanted)
+    assert [(level.available, level.assigned, level.rest) for level in checked] == list(wanted)
 
 
 def test_cells_are_split_and_merged_step_by_step() -> None:
@@ -115,7 +115,7 @@ def test_every_request_within_an_assignment_succeeds_whatever_others_do(
     unbound = [list(cluster) for cluster in clusters]
 
     def promised() -> list[int]:
-        return [sum(one[level] for one in unbound) for level in levels]
+        return [sum(cells[level] for cells in unbound) for level in levels]
 
     for _ in range(40):
         who = int(rng.integers(len(clusters)))
@@ -180,12 +180,12 @@ def test_published_hierarchies_and_assignments_are_judged_alike(data: Path) -> N
             for level, count in cells.items():
                 assigned[int(level) - 1] += count
         free = [0] * (len(fan) - 1) + [case["top_cells"]]
-        found = check_assignment(fan, free, assigned)
-        assert all(one.rest >= 0 for one in found) == case["accepted"]
+        checked = check_assignment(fan, free, assigned)
+        assert all(row.rest >= 0 for row in checked) == case["accepted"]
         for level, wanted in case["per_level"].items():
-            one = found[int(level) - 1]
-            told = {"available": one.available, "assigned": one.assigned, "rest": one.rest}
-            assert told == wanted
+            row = checked[int(level) - 1]
+            figures = {"available": row.available, "assigned": row.assigned, "rest": row.rest}
+            assert figures == wanted
 
 
 @examples(40)

@@ -28,17 +28,17 @@ def policy(spec: str = "priority|fifo") -> Policy:
 def running(cluster: int | str, *jobs: Job, then: tuple[Job, ...]) -> View:
     """All of `jobs` run, and `then` came later."""
     state = State(cluster_of(cluster))
-    for one in jobs:
-        state.fold(0.0, Submitted(one))
+    for submitted in jobs:
+        state.fold(0.0, Submitted(submitted))
     view = View(0.0, state.table, state.cluster, state.free)
     mark = state.free.mark()
     changes = build("policy", "fifo").decide(view).changes
     state.free.rollback(mark)
     state.fold(0.0, Decided(1, changes))
-    for one in jobs:
-        state.fold(0.0, Started(one.id, 1))
-    for one in then:
-        state.fold(1.0, Submitted(one))
+    for submitted in jobs:
+        state.fold(0.0, Started(submitted.id, 1))
+    for submitted in then:
+        state.fold(1.0, Submitted(submitted))
     return View(1.0, state.table, state.cluster, state.free)
 
 

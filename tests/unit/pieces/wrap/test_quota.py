@@ -159,9 +159,9 @@ def test_a_firm_job_is_not_stopped_by_a_preemptive_policy() -> None:
     state.fold(0.0, Started(long.id, 1))
     state.fold(0.0, Submitted(Job(JobId("short"), demand=Demand(1))))
 
-    from weft.testing.build import Told
+    from weft.testing.build import FixedPredictor
 
-    view = View(9.0, state.table, state.cluster, state.free, Knowledge(Told([1e6, 1.0])))
+    view = View(9.0, state.table, state.cluster, state.free, Knowledge(FixedPredictor([1e6, 1.0])))
 
     mark = view.free.mark()
 
@@ -184,5 +184,5 @@ def test_a_policy_that_weighs_tenants_itself_is_shown_the_weights_and_left_alone
 
     plan = Quota(Weighing(), weights={"b": 3.0}).decide(view)
 
-    assert [one.weights for one in seen] == [{"b": 3.0}]
+    assert [shown.weights for shown in seen] == [{"b": 3.0}]
     assert started(plan) == ["a0", "a1", "a2", "a3"]

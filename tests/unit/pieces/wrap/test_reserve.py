@@ -43,14 +43,14 @@ def view(state: State, now: float = 100.0, memory: object = None) -> View:
 
 def state_of(cluster: str, *jobs: Job, running: int = 0) -> State:
     state = State(parse_cluster(cluster))
-    for number, one in enumerate(jobs):
-        state.fold(0.0, Submitted(one))
+    for number, entry in enumerate(jobs):
+        state.fold(0.0, Submitted(entry))
         if number < running:
             mark = state.free.mark()
-            on = Fifo().decide(view(state)).changes[one.id]
+            on = Fifo().decide(view(state)).changes[entry.id]
             state.free.rollback(mark)
-            state.fold(0.0, Decided(number + 1, {one.id: on}))
-            state.fold(0.0, Started(one.id, 1))
+            state.fold(0.0, Decided(number + 1, {entry.id: on}))
+            state.fold(0.0, Started(entry.id, 1))
     return state
 
 
@@ -113,9 +113,9 @@ def test_nobody_takes_the_place_of_who_may_stay_on_kept_devices(inner: str) -> N
     assert policy.decide(seen).changes == {}
 
 
-def lasting(one: Job, seconds: float) -> Job:
+def lasting(job: Job, seconds: float) -> Job:
     """The same, of a known length: none of them ends before a window that begins at 300."""
-    return replace(one, hints={"duration_s": seconds})
+    return replace(job, hints={"duration_s": seconds})
 
 
 def test_beside_what_is_kept_one_may_take_the_place_of_another() -> None:

@@ -23,8 +23,10 @@ def running(rules: Quotas, *rounds: tuple[Job, ...], policy: str = "las") -> dic
     """GPUs of every tenant after some rounds of submissions."""
     scheduler = Scheduler(build("policy", rules.around(PartSpec(policy))), CLUSTER)
     for at, jobs in enumerate(rounds):
-        scheduler.step(10.0 * at, [Submitted(one) for one in jobs])
-        scheduler.step(10.0 * at + 1.0, [Started(one, 1) for one in scheduler.view(0.0).held()])
+        scheduler.step(10.0 * at, [Submitted(job) for job in jobs])
+        scheduler.step(
+            10.0 * at + 1.0, [Started(started, 1) for started in scheduler.view(0.0).held()]
+        )
     held: dict[str, float] = {}
     for name, on in scheduler.view(0.0).held().items():
         tenant = scheduler.state.table.jobs[scheduler.state.table.row(name)].tenant
@@ -49,6 +51,6 @@ WINDOW = {"w": "a100-0:3=nobody"}
 def test_a_limit_holds_beside_every_other_rule(rules: Quotas, one_by_one: bool) -> None:
     jobs = tuple(job(f"v{i}") for i in range(4))
     other = (job("n0", "nlp", 4),)  # waits, and is in another group of the window
-    rounds = [other, *((one,) for one in jobs)] if one_by_one else [other + jobs]
+    rounds = [other, *((lone,) for lone in jobs)] if one_by_one else [other + jobs]
 
     assert running(rules, *rounds).get("vision", 0.0) <= 2.0

@@ -13,7 +13,7 @@ from weft.core.state.state import State
 from weft.pieces.wrap.scarce import Scarce
 from weft.policies.fifo import Fifo
 from weft.policies.las import Las
-from weft.testing import check_policy, cluster_of
+from weft.testing import cluster_of
 
 OVERTAKING = Fifo(backfill=True)
 
@@ -80,10 +80,6 @@ def test_kinds_may_be_named() -> None:
     view = view_of(("any", 4, (), 0.0))
 
     assert kinds_of(view, Scarce(OVERTAKING, kinds="t4").decide(view)) == {"any": "v100"}
-
-
-def test_it_keeps_the_contract_of_policies() -> None:
-    check_policy(Scarce(OVERTAKING, patience_s=60.0))
 
 
 @pytest.mark.parametrize("bad", [{"patience_s": -1.0}, {"busy": 2.0}])

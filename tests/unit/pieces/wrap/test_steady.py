@@ -300,16 +300,16 @@ def test_nobody_is_changed_twice_within_the_time(comings: list[tuple[str, float]
         event = Cancelled(job) if gone else Submitted(Job(job, demand=Demand(1, 1, 4)))
         stopped = _settled(scheduler, now, event, began)
 
-        for one in stopped - {job}:
-            assert now - began[one] >= 60.0 - 1e-3
+        for changed in stopped - {job}:
+            assert now - began[changed] >= 60.0 - 1e-3
         began |= {
-            one.id: now
-            for one, on in zip(
+            submitted.id: now
+            for submitted, on in zip(
                 scheduler.state.table.jobs, scheduler.state.table.allocations, strict=True
             )
-            if on is not None and (one.id in stopped or one.id not in began)
+            if on is not None and (submitted.id in stopped or submitted.id not in began)
         }
-        began = {one: at for one, at in began.items() if one in scheduler.state.table}
+        began = {running: at for running, at in began.items() if running in scheduler.state.table}
 
 
 def _settled(

@@ -16,8 +16,8 @@ def entry(number: int, status: int = 200, name: str = "ann") -> AuditEntry:
     )  # fmt: skip
 
 
-def numbers(found: list[AuditEntry]) -> list[int]:
-    return [int(one.at) for one in found]
+def numbers(entries: list[AuditEntry]) -> list[int]:
+    return [int(entry.at) for entry in entries]
 
 
 def test_entries_are_found_over_files_put_aside_and_the_oldest_go(tmp_path: Path) -> None:
@@ -26,15 +26,15 @@ def test_entries_are_found_over_files_put_aside_and_the_oldest_go(tmp_path: Path
     for number in range(20):
         log.record(entry(number))
 
-    found = numbers(log.find(Wanted(), 100))
+    kept = numbers(log.find(Wanted(), 100))
 
-    assert found == list(range(20 - len(found), 20))
-    assert 3 <= len(found) < 20
-    assert sorted(one.name for one in tmp_path.iterdir()) == [
+    assert kept == list(range(20 - len(kept), 20))
+    assert 3 <= len(kept) < 20
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
         "log-refused.jsonl", "log.jsonl", "log.jsonl.1", "log.jsonl.2",
     ]  # fmt: skip
-    assert all(stat.S_IMODE(one.stat().st_mode) == 0o600 for one in tmp_path.iterdir())
-    assert all(one.stat().st_size <= 600 for one in tmp_path.iterdir())
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in tmp_path.iterdir())
+    assert all(file.stat().st_size <= 600 for file in tmp_path.iterdir())
 
 
 def test_a_folder_that_it_makes_is_closed_to_others(tmp_path: Path) -> None:

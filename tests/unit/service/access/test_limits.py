@@ -152,7 +152,7 @@ def test_of_a_tenant_that_floods_a_few_are_worked_on_and_nobody_queues_behind_it
     async def life() -> Slow:
         slow = Slow()
         buckets = Buckets(0.0, 1.0)
-        asks = lambda told: Caller("user", told["who"])  # noqa: E731 - as short as it is
+        asks = lambda scope: Caller("user", scope["who"])  # noqa: E731 - as short as it is
         limited = LimitRate(Turns(slow, buckets), buckets, asks)
 
         async def ask(who: str) -> None:

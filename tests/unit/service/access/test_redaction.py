@@ -26,9 +26,9 @@ def test_a_secret_is_masked_wherever_pieces_of_a_log_begin_and_end(tmp_path: Pat
     for at in range(CHUNK - 10, CHUNK + 10):
         text = "x" * at + secret + "y" * CHUNK
         path.write_text(text)
-        found = b""
+        masked = b""
 
-        while chunk := read_masked(path, len(found), [secret]):
-            found += chunk
+        while chunk := read_masked(path, len(masked), [secret]):
+            masked += chunk
 
-        assert found.decode() == text.replace(secret, "*" * len(secret))
+        assert masked.decode() == text.replace(secret, "*" * len(secret))

@@ -98,7 +98,7 @@ def run_session(
         say = (lambda _: None) if quiet else (lambda text: remarks.print(f"{job}: {text}"))
         try:
             code = attach(client, job, say)
-        except KeyboardInterrupt:  # it waits, and nobody wants to any more
+        except KeyboardInterrupt:  # the user no longer wants to wait
             leave(client, job)
             raise typer.Exit(INTERRUPTED) from None
     raise typer.Exit(code)

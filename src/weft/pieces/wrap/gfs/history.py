@@ -122,7 +122,7 @@ class GfsMemory(WrapperMemory):
             fresh += [PromisedHour(view.now, run.kind, run.nodes, kept=True)] * (kept + ended)
             if job in evicted:
                 fresh.append(PromisedHour(view.now, run.kind, run.nodes, kept=False))
-            elif job in after or hidden:  # who asks of others alone leaves it where it is
+            elif job in after or hidden:  # a view of other jobs leaves it as it is
                 runs[job] = replace(run, counted=max(whole, run.counted))
         for job, on in after.items():
             if job not in runs and view.job(view.table.row(job)).spot:

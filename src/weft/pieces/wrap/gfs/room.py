@@ -53,7 +53,7 @@ class Room:
             return False
         _, _, best, victims = min(options, key=lambda option: option[:3])
         self._stop(victims)
-        if self._view.free.on(best) >= want:  # nobody else counts on it
+        if self._view.free.on(best) >= want:  # no other job counts on it
             self._view.free.take(Allocation((self._view.free.slice(best, want),)))
         return True
 

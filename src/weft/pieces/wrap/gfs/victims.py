@@ -33,7 +33,7 @@ class Record:
 
 
 def choose_victims(guests: Iterable[Guest], free: float, want: float) -> list[Guest]:
-    """Whom to stop so that `want` GPUs are free: the costliest and the cheapest in turn are spared.
+    """The jobs to stop so that `want` GPUs are free: the costliest and cheapest in turn are spared.
 
     A job is spared while enough GPUs are left without it, else it is stopped. All of them where
     that is still too little.

@@ -84,7 +84,7 @@ class Gfs(Wrapper):
 
     @property
     def about(self) -> About:
-        """The inner policy's; it must be shown everybody."""
+        """The inner policy's; it must be shown all jobs."""
         about = may_idle(self.inner.about, IDLES)
         return replace(about, whole=True, starves=about.starves or "guaranteed jobs without end")
 
@@ -118,7 +118,7 @@ class Gfs(Wrapper):
         )
 
     def _promises(self, view: View, kept: GfsMemory) -> dict[JobId, str]:
-        """What spot jobs that somebody asks about are promised, and how well that was kept."""
+        """What spot jobs that are asked about are promised, and how well that was kept."""
         rows = [view.table.find(job) for job in view.asked]
         jobs = [view.job(row) for row in rows if row is not None and view.job(row).spot]
         hours = kept.total.kept + kept.total.broken
@@ -129,11 +129,11 @@ class Gfs(Wrapper):
 
 
 class Turn:
-    """One decision: who starts, who gives way, and why others wait."""
+    """One decision: which jobs start, which give way, and why others wait."""
 
     def __init__(self, rules: Gfs, view: View, known: GfsMemory, spot: Bools) -> None:
         self._rules, self._view, self._spot = rules, view, spot
-        # What stands around other policies leaves this one alone, which must be shown everybody.
+        # What stands around other policies leaves this one alone, which must be shown all jobs.
         self._policy = Priority(rules.inner)
         self._firm = keep_promises(self._policy, view)
         filler = (view.table.column(Column.TIER) == float(Tier.OPPORTUNISTIC)) & ~spot
@@ -286,7 +286,7 @@ class Turn:
     def _bar(self, shape: Shape, row: int, rooms: Mapping[str, float]) -> None:
         view, demand = self._view, self._view.job(row).demand
         shape.hidden[row] = True
-        kind = max(demand.kinds or view.cluster.kinds, key=lambda one: rooms.get(one, 0.0))
+        kind = max(demand.kinds or view.cluster.kinds, key=lambda name: rooms.get(name, 0.0))
         quota = self.known.quota.get(kind, 0.0)
         numbers = {
             "asks": asks_for(demand.gpus, demand.kinds, demand.share, demand.nodes),
@@ -297,7 +297,7 @@ class Turn:
         self.reasons[view.job(row).id] = Reason(Blocker.SPOT, numbers)
 
     def _victims(self, plan: Plan, blocked: Bools) -> dict[JobId, Allocation]:
-        """Spot jobs that would make room for who waits, the costliest first."""
+        """Spot jobs that would make room for waiting jobs, the costliest first."""
         view = self._view
         mark = view.free.mark()
         room = Room(view, self._spot, self.known) if carry_out(view, plan) else None
@@ -317,7 +317,7 @@ class Turn:
         view, free = self._view, self._view.free
         kind, now = view.cluster.kind_of(to), view.now
         guests = self.known.spot_gpus()
-        nodes = [i for i, one in enumerate(view.cluster.nodes) if one.kind == kind]
+        nodes = [i for i, machine in enumerate(view.cluster.nodes) if machine.kind == kind]
 
         def rank(node: int) -> tuple[float, float, int]:
             name = view.cluster.nodes[node].id

@@ -17,7 +17,7 @@ Device = tuple[int, int]  # chain, number among all its devices
 class Bindings:
     """Free cells of every chain, and where the cells of virtual clusters are.
 
-    A cell is bound while somebody uses it; where it was bound last is taken again if nothing
+    A cell is bound while a job uses it; where it was bound last is taken again if nothing
     speaks against that. `borrowed` are devices that jobs without a claim run on, sorted.
     """
 
@@ -54,7 +54,7 @@ class Bindings:
         return None
 
     def bind_at(self, owned: Owned, cell: Cell) -> bool:
-        """Bind a cell to a certain place, if everybody else's can still be had."""
+        """Bind a cell to a certain place, if all others can still be bound."""
         if not self.free[owned.chain].take(cell, self._others(owned)):
             return False
         self._note(owned, cell)
@@ -80,7 +80,7 @@ class Bindings:
         return True
 
     def doom(self, tenant: str) -> None:
-        """Bind cells that only bad hardware is left for to that, so that nobody plans with them.
+        """Bind cells that only bad hardware is left for to that, so that no plan counts on them.
 
         As many as a virtual cluster could ask for beyond what is healthy.
         """
@@ -116,7 +116,7 @@ class Bindings:
         self._at[owned.chain, cell] = owned
 
     def _cost(self, chain: int, cell: Cell) -> float:
-        """Devices that somebody would have to leave."""
+        """Devices that a job would have to leave."""
         taken = self.borrowed.get(chain)
         if not taken:
             return 0.0

@@ -119,7 +119,7 @@ def check_assignment(
 
 
 class FreeCells:
-    """Cells of a chain that nobody has; `bad` are the numbers of machines that are away."""
+    """Free cells of a chain; `bad` are the numbers of machines that are away."""
 
     def __init__(self, chain: Chain, bad: Collection[int] = ()) -> None:
         self.chain = chain
@@ -158,7 +158,7 @@ class FreeCells:
         return sorted(n for n in self._bad[level] if self.is_free((level, n)))
 
     def is_free(self, cell: Cell) -> bool:
-        """Whether nobody has any of it."""
+        """Whether all of it is free."""
         return self._holder(cell) is not None
 
     def is_bad(self, cell: Cell) -> bool:

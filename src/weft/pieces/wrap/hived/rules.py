@@ -41,7 +41,7 @@ class Rules:
 
     @property
     def tenants(self) -> tuple[str, ...]:
-        """Who has a virtual cluster."""
+        """Tenants that have a virtual cluster."""
         return tuple(
             dict.fromkeys([*(w.tenant for w in self.wanted), *(t for t, _ in self.pinned)])
         )

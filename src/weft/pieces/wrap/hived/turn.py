@@ -1,4 +1,4 @@
-"""One decision: where cells are, what each virtual cluster's policy wants, who gives way."""
+"""One decision: where cells are, what each virtual cluster's policy wants, which jobs give way."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Turn:
         self._policy, self._view, self._layout = policy, view, layout
         self.memory = dict(memory)
         self.asked = dict(asked)
-        self._told = explained
+        self._explained = explained
         self.reasons: dict[JobId, Reason] = {}
         self._changes: dict[JobId, Allocation | None] = {}
-        self._said: dict[JobId, str] = {}
+        self._texts: dict[JobId, str] = {}
         self._words: dict[JobId, Blocker] = {}
         self._rejected: dict[JobId, str] = {}
         self._promised: frozenset[JobId] = frozenset()
@@ -56,6 +56,7 @@ class Turn:
         self._tenants = layout.by_tenant
         self._held = Occupancy(view, layout)
         self._guests: dict[int, Allocation] = {}
+        self._stuck: list[int] = []  # rows outside their cells that may not be stopped
         self._bindings = Bindings(layout, self._held.free_cells())
 
     def is_guaranteed(self, job: Job) -> bool:
@@ -65,7 +66,7 @@ class Turn:
     # ---- where cells are
 
     def settle(self, bound: Mapping[str, str], last: Mapping[str, str]) -> None:
-        """Bind what is in use as it was; find places for who runs and was not known."""
+        """Bind what is in use as it was; find places for running jobs that were not known."""
         bindings, owned = self._bindings, self._layout.by_name
         used = self._used_devices()
         for places, known in ((bound, True), (last, False)):
@@ -132,6 +133,7 @@ class Turn:
             for chain, device in self._held.rows[row]:
                 self._bindings.borrowed.setdefault(chain, []).append(device)
             return
+        self._stuck.append(row)
         self._held.block(on)
 
     def _spoil(self) -> None:
@@ -147,14 +149,14 @@ class Turn:
         last = {n: c for n, c in bindings.last.items() if n not in bound}
         return write_places(self._layout, bound), write_places(self._layout, last)
 
-    # ---- who runs
+    # ---- running jobs
 
     def whole(self) -> Plan:
-        """Every virtual cluster, then everybody who takes what is idle."""
+        """Every virtual cluster, then the jobs that take idle cells."""
         jobs = self._view.table.jobs
-        guests = np.zeros(len(jobs), dtype=bool)
-        guests[list(self._guests)] = True
-        firm = np.array([self.is_guaranteed(job) for job in jobs], dtype=bool) & ~guests
+        outside = np.zeros(len(jobs), dtype=bool)
+        outside[[*self._guests, *self._stuck]] = True
+        firm = np.array([self.is_guaranteed(job) for job in jobs], dtype=bool) & ~outside
         owner = np.array([job.tenant for job in jobs], dtype=object)
         for tenant in self._tenants:
             rows = firm & (owner == tenant)
@@ -169,11 +171,11 @@ class Turn:
         if others.any():
             self._lend(others)
         wake = None if self._wake == inf else self._wake
-        plan = Plan(self._changes, self._rejected, wake, self._said, None, self._words)
+        plan = Plan(self._changes, self._rejected, wake, self._texts, None, self._words)
         return replace(plan, promised=self._promised)
 
     def _may_borrow(self) -> Bools:
-        """Rows of jobs that may be stopped: nobody else is let into others' cells."""
+        """Rows of jobs that may be stopped: no other jobs are let into others' cells."""
         return self._view.preemptible()
 
     def _reject(self, tenant: str, rows: Bools) -> None:
@@ -214,12 +216,12 @@ class Turn:
         self._wake = min(self._wake, inf if wake is None else wake)
         for row in np.flatnonzero(rows & self._view.waiting()).tolist():
             name = self._view.job(row).id
-            if (text := self._told.get(name)) is not None:
+            if (text := self._explained.get(name)) is not None:
                 self.reasons[name] = Reason(Blocker.CELLS, said=text)
         return False
 
     def _digest(self, tenant: str, rows: Bools, runs: Bools) -> str:
-        """Jobs, who of them runs, who failed when, and which machines there are."""
+        """Jobs, which of them run, which failed when, and which machines there are."""
         table, bindings = self._view.table, self._bindings
         own = VirtualCluster(tenant, self._view, bindings, self._held.hosts)
         digest = hashlib.blake2b(digest_size=16)
@@ -249,6 +251,8 @@ class Turn:
             self._adopt_plan(plan)
         runs = self._runs_after(rows)
         self.asked[tenant] = self._digest(tenant, rows, runs), plan.wake_at
+        if self._held.blocked:  # when they leave, there is room that it did not know of
+            del self.asked[tenant]
         self._explain(tenant, rows, own)
 
     def _keep_nodes(
@@ -300,7 +304,7 @@ class Turn:
             self._wake = min(self._wake, plan.wake_at)
         self._rejected |= dict(plan.rejected)
         self._promised |= plan.promised
-        self._said |= dict(plan.reasons)
+        self._texts |= dict(plan.reasons)
         self._words |= dict(plan.blockers)
 
     def _explain(self, tenant: str, rows: Bools, own: VirtualCluster) -> None:
@@ -312,7 +316,7 @@ class Turn:
         away = f", {has - here} are on machines that are away" if here < has else ""
         for row in np.flatnonzero(rows & view.waiting()).tolist():
             job = view.job(row)
-            if job.id in self._changes or job.id in self._rejected or job.id in self._said:
+            if job.id in self._changes or job.id in self._rejected or job.id in self._texts:
                 continue
             asks = self._asks(job)
             numbers = {"asks": asks, "tenant": tenant, "held": held, "own": has, "away": away}
@@ -334,7 +338,7 @@ class Turn:
             allocations += [] if on is None else [on]
         return allocations
 
-    # ---- who takes what is idle
+    # ---- jobs that take idle cells
 
     def _decline(self, rows: Bools) -> None:
         """Guests that ask for a promise: owners may take back what they run on at any time."""
@@ -362,9 +366,9 @@ class Turn:
         for row, borrower in enumerate(table.jobs):
             starts = table.allocations[row] is None and plan.changes.get(borrower.id) is not None
             if view.promises and starts and borrower.deadline_or is not Or.UNSAID:
-                self._said[borrower.id] = self._no_promise(borrower)
+                self._texts[borrower.id] = self._no_promise(borrower)
             waits = table.allocations[row] is None and plan.changes.get(borrower.id) is None
-            if waits and borrower.id not in self._said:
+            if waits and borrower.id not in self._texts:
                 why = Reason(Blocker.IDLE_CELLS, {"asks": self._asks(borrower)})
                 self.reasons.setdefault(borrower.id, why)
 

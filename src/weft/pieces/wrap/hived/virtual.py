@@ -78,7 +78,7 @@ class VirtualCluster:
         return replace(self.view, table=table, cluster=self.cluster, free=free, memory=memory)
 
     def used_by(self, plan: Plan) -> list[Owned]:
-        """Cells that a plan puts somebody into."""
+        """Cells that a plan puts jobs into."""
         used: dict[str, Owned] = {}
         for to in plan.changes.values():
             for part in () if to is None else to.slices:
@@ -190,7 +190,7 @@ def _usual(free: Capacity, node: NodeId, gpus: tuple[int, ...], on: Allocation) 
     return free.slice_of(free.cluster.index[node], mask, on.sharing.share)
 
 
-# ---- Who holds which devices as a decision begins, in the numbers of cells
+# ---- Which jobs hold which devices as a decision begins, in the numbers of cells
 
 
 class Occupancy:
@@ -220,7 +220,7 @@ class Occupancy:
         return devices
 
     def block(self, on: Allocation) -> None:
-        """Count what a job holds as held by somebody who will not leave."""
+        """Count what a job holds as held for good."""
         for part in on.slices:
             node = self._view.cluster.index[part.node]
             mask = sum(1 << gpu for gpu in part.gpus)

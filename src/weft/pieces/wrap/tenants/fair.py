@@ -40,7 +40,8 @@ class FairMemory(WrapperMemory):
 
     Where only a distribution is known, the length is what a job ran and may still need by now.
     `area` is the integral of the number of jobs until `at`, when there were `count`. For tenants,
-    `saw` is the integral of who shared the cluster with a job, and `rate` how many do now.
+    `saw` is the integral of the tenants that shared the cluster with a job, and `rate` how many do
+    now.
     """
 
     at: float = 0.0
@@ -161,7 +162,7 @@ def _follow(kept: FairMemory, view: View, left: Floats, vague: Bools) -> FairMem
 
 
 def _follow_tenants(old: FairMemory, kept: FairMemory, tenants: Tenants) -> FairMemory:
-    """The same with who shared the cluster with each job's tenant until now, and who does."""
+    """The same with the tenants that shared the cluster with each job until now, and now."""
     saw = np.zeros(len(kept.seq))
     if len(old.seq) and len(old.saw):
         at = np.minimum(np.searchsorted(old.seq, kept.seq), len(old.seq) - 1)

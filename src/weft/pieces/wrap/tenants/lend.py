@@ -1,9 +1,9 @@
 """Quotas that are lent while idle and taken back when needed, around any policy.
 
-Every tenant has GPUs of its own, and so may groups of tenants. Who stays within its own starts
-first, taking back what others run on beyond theirs; then who stays within its group's; what is
-left is lent to anybody, first to whom has used least for its weight of late. A job that was
-started is left alone for a while before it has to give way.
+Every tenant has GPUs of its own, and so may groups of tenants. Jobs within their tenant's own start
+first, taking back what others run on beyond theirs; then jobs within their group's; what is
+left is lent to any tenant, first to the tenant that has used least for its weight of late. A job
+that was started is left alone for a while before it has to give way.
 """
 
 from __future__ import annotations
@@ -122,14 +122,14 @@ class _Turn:
         self._changes, self._stopped = dict[JobId, Allocation | None](), dict[JobId, Allocation]()
         self._promised: set[tuple[str, int]] = set()
         self._wake, self._admitted = inf, frozenset[JobId]()
-        self._rejected, self._said = dict[JobId, str](), dict[JobId, str]()
+        self._rejected, self._texts = dict[JobId, str](), dict[JobId, str]()
         self._words = dict[JobId, Blocker]()
         self.memory: object = view.memory
         self.reasons: dict[JobId, Reason] = {}
         self.gave_way: dict[JobId, Reason] = {}
 
     def whole(self) -> Plan:
-        """Everybody in turn; nobody gets what somebody more entitled is about to start on."""
+        """All tenants in turn; none gets devices that a more entitled one is about to use."""
         first = True
         for level in range(self._tree.depth):
             rows = self._entitled(level)
@@ -142,17 +142,19 @@ class _Turn:
                 self._promise(self._waiting(rows), level)
         before = len(self._changes)
         self._lend()
-        if len(self._changes) > before:  # who was lent to has more to give now
+        if len(self._changes) > before:  # borrowers have more to give now
             for level in range(self._tree.depth):
                 self._take_back_all(self._entitled(level), level)
         if self._promised:
             self._tell_waiting(self._open() & ~self._entitled_at_all())
         wake = None if self._wake == inf else self._wake
-        plan = Plan(self._all_changes(), self._rejected, wake, self._said, self.memory, self._words)
+        plan = Plan(
+            self._all_changes(), self._rejected, wake, self._texts, self.memory, self._words
+        )
         return replace(plan, promised=self._admitted)
 
     def _all_changes(self) -> dict[JobId, Allocation | None]:
-        """What was decided, and a stop for who gave way and found no other place."""
+        """What was decided, and a stop for jobs that gave way and found no other place."""
         changes = {**dict.fromkeys(self._stopped, None), **self._changes}
         for job, was in self._stopped.items():
             if changes[job] is not None:
@@ -191,9 +193,9 @@ class _Turn:
         self._adopt(decide_among(self._rule.inner, replace(part, memory=memory)))
 
     def _on_loan(self, level: int) -> Bools:
-        """Running rows of tenants beyond what is theirs up to a level; nobody else's are changed.
+        """Running rows of tenants beyond what is theirs up to a level; no others are changed.
 
-        Among them it is the policy who says who gives way to whom.
+        Among them the policy says which give way to which.
         """
         over = self._over(level)
         lent = np.array([over.get(who, 0.0) > SLACK for who in self._tenants], dtype=bool)
@@ -201,7 +203,7 @@ class _Turn:
         return mask & ~self._is_promised()
 
     def _is_promised(self) -> Bools:
-        """Rows on devices that somebody more entitled waits for."""
+        """Rows on devices that a more entitled tenant waits for."""
         if not self._promised:
             return np.zeros(len(self._view.table), dtype=bool)
         held = [() if on is None else devices_of(on) for on in self._view.table.allocations]
@@ -225,7 +227,7 @@ class _Turn:
         self._wake = min(self._wake, inf if plan.wake_at is None else plan.wake_at)
         self._admitted |= plan.promised
         self._rejected |= dict(plan.rejected)
-        self._said |= dict(plan.reasons)
+        self._texts |= dict(plan.reasons)
         self._words |= dict(plan.blockers)
 
     def _promise(self, rows: Bools, level: int) -> None:
@@ -276,7 +278,7 @@ class _Turn:
             self._adopt(Plan(starts))
 
     def _take_back_all(self, rows: Bools, level: int) -> None:
-        """For all of these; then for who still waits from jobs on the kinds it asks for alone."""
+        """For all of these; then for each that still waits, from jobs on its kinds."""
         if not self._waiting(rows).any():
             return
         self._take_back(self._waiting(rows), self._victims(level))
@@ -298,7 +300,7 @@ class _Turn:
         self._view = view.released(np.array(rows, dtype=np.intp))
 
     def _put_back(self, victims: list[int]) -> list[int]:
-        """Who of them has to go: those whose devices are taken now."""
+        """Those that have to go, as their devices are taken now."""
         view, gone = self._view, []
         for row in reversed(victims):  # the last to give way stay first
             on = view.allocation(row)
@@ -310,7 +312,7 @@ class _Turn:
         return gone
 
     def _victims(self, level: int, *, aged: bool = True, kinds: tuple[str, ...] = ()) -> list[int]:
-        """Running rows on what is not their tenant's, who owe most and lose least first.
+        """Running rows on what is not their tenant's, those that owe most and lose least first.
 
         If `aged` those that have run for long enough; of some `kinds` those that are on these.
         """
@@ -361,7 +363,7 @@ class _Turn:
             self.gave_way[view.job(row).id] = Reason(Blocker.RECLAIMED, numbers)
 
     def _lend(self) -> None:
-        """What is left to everybody else, a tenant at a time: who used least for its weight."""
+        """What is left, a tenant at a time: first the one that used least for its weight."""
         weights = self._rule.weights
         waiting = np.unique(self._tenant_of[self._open()]).tolist()
 
@@ -382,7 +384,7 @@ class _Turn:
             self._offer(rows, lent, None)
 
     def _is_over(self, lent: Bools) -> bool:
-        """Whether nobody who waits can start, so that it does not matter who is asked first."""
+        """Whether no waiting job can start, so that the order of asking does not matter."""
         if Controls.TIER in self._controls or lent.any():
             return False
         least = min(self._needs[row] for row in np.flatnonzero(self._open()).tolist())

@@ -88,8 +88,8 @@ class Quota(Wrapper):
 
     `limits` are `tenant=8` and `tenant@kind=4`, `weights` are `tenant=2`, joined by `/`. A
     tenant below its share may start one gang across it, so that large gangs are not shut out;
-    what nobody below their share can use goes to anybody. A policy that divides by weights itself
-    is shown them, and left to it.
+    what no tenant below its share can use goes to any tenant. A policy that divides by weights
+    itself is shown them, and left to it.
     """
 
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -121,16 +121,16 @@ class Quota(Wrapper):
         return _add_reasons(view, plan, shape, known)
 
     def _has_room(self, view: View, rules: Rules, plan: Plan, shape: Shape) -> bool:
-        """Whether somebody was kept from starting by a limit that leaves room for it after all."""
+        """Whether a job was kept from starting by a limit that leaves room for it after all."""
         resized = Controls.COUNT in self.about.controls
         check = Check(view, plan, rules, {}, resized=resized)
         check.count()
         return any(check.has_room(row) for row in shape.reasons)
 
     def _leftovers(self, view: View, rules: Rules, plan: Plan, memory: object) -> Plan:
-        """With what nobody below their share can use given to the others.
+        """With what no tenant below its share can use given to the others.
 
-        They come beside all that runs and all that was decided, in nobody's place.
+        They come beside all that runs and all that was decided, and replace none of it.
         """
         mark = view.free.mark()
         beside = view.running()
@@ -243,7 +243,7 @@ class Check:
         self._used[tenant, kind] += gpus
 
     def _in_turn(self) -> Iterator[tuple[int, Allocation]]:
-        """Who would hold what: those that stay as they are first, then who runs, then who starts.
+        """What jobs would hold: first unchanged ones, then other running ones, then new ones.
 
         Each in the plan's order.
         """

@@ -1,7 +1,7 @@
 """Reservations, maintenance and drained devices, around any policy.
 
-What is kept for others is taken in the ledger before the policy is asked, as if somebody held it;
-jobs that may use it are asked about first. Who is in the way when a window begins is stopped,
+What is kept for others is taken in the ledger before the policy is asked, as if it were held;
+jobs that may use it are asked about first. Jobs in the way when a window begins are stopped,
 unless it may run to its end.
 """
 
@@ -85,7 +85,7 @@ class Reserve(Wrapper):
 
 
 class _Turn:
-    """One decision: who must leave, then who may start where."""
+    """One decision: which jobs must leave, then which may start where."""
 
     def __init__(
         self, inner: Policy, view: View, windows: list[Window], kept: ReserveMemory
@@ -103,7 +103,7 @@ class _Turn:
         self._view = self._clear(view)
 
     def whole(self) -> Plan:
-        """Those who may use most first, each beside what is decided by then."""
+        """The jobs that may use most first, each beside what is decided by then."""
         view = self._view
         plan: Plan | None = None
         stopped = np.zeros(len(view.table), dtype=bool)
@@ -123,7 +123,7 @@ class _Turn:
         return replace(plan, changes=changes)
 
     def _stopped_elsewhere(self, asked: Plan, barred: Names) -> Bools:
-        """Rows that gave way to who may not use all that they may."""
+        """Rows that gave way to jobs that may use less than they may."""
         view = self._view
         mask = np.zeros(len(view.table), dtype=bool)
         for job, to in asked.changes.items():
@@ -133,7 +133,7 @@ class _Turn:
         return mask
 
     def _offer_again(self, stopped: Bools) -> None:
-        """What is left to these, who were asked about beside less than they may use."""
+        """What is left for these, which were asked about with less than they may use."""
         rows = np.flatnonzero(stopped)
         for row in rows.tolist():
             job = self._view.job(row).id
@@ -143,7 +143,7 @@ class _Turn:
             self._ask(some, barred, None)
 
     def _clear(self, view: View) -> View:
-        """Take away what must be left now; who had it waits with the others for another place."""
+        """Take away what must be left now; its jobs wait with the others for another place."""
         rows = list[int]()
         for row in map(int, np.flatnonzero(view.running())):
             job, on = view.job(row), view.allocation(row)
@@ -186,9 +186,9 @@ class _Turn:
     def _ask(self, shown: Bools, barred: Names, memory: object) -> Plan:
         """What the policy says about these rows beside what was decided, with windows kept.
 
-        Nobody is given what is kept from it: not by a move, and not in the place of who may stay
-        there. Where the policy would, fewer are in its sight the next time: those who may use the
-        same alone, and where none of these starts so, nobody on what is kept from anybody.
+        No job is given what is kept from it: not by a move, and not in the place of a job that may
+        stay there. Where the policy would, fewer are in its sight the next time: those that may use
+        the same alone, and where none of these starts so, no job on what is kept from any job.
         """
         view, now = self._view, self._view.now
         for job in self._changes:

@@ -43,7 +43,7 @@ def read_rules(limits: Mapping[str, float], weights: Mapping[str, float]) -> Rul
 def fill(
     capacity: float, demand: Mapping[str, float], weights: Mapping[str, float]
 ) -> dict[str, float]:
-    """Capacity by weight, nobody above their demand: what one leaves, the others divide.
+    """Capacity by weight, no tenant above its demand: what one leaves, the others divide.
 
     A tenant without a weight has weight 1.
     """

@@ -1,4 +1,4 @@
-"""Tenants and their groups: what each has of its own, and who is within it."""
+"""Tenants and their groups: what each has of its own, and which jobs are within it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tree:
 
     @property
     def depth(self) -> int:
-        """Levels that anybody can be within: its own, its group's, and so on."""
+        """Levels that a tenant can be within: its own, its group's, and so on."""
         if not self._depths:
             lines = (len(self.line(who)) for who in {*self.own, *self.parents})
             self._depths.append(max(lines, default=1))

@@ -90,7 +90,7 @@ async def devices(
     """What the GPUs of a machine did in the last hours, by their driver, for all jobs on them."""
     read = partial(service.live.device_history.read, _node(service, node_id), since)
     history = await service.read(read)
-    gpus = [GpuSeries(gpu=one.gpu, **one.counters) for one in history.gpus]
+    gpus = [GpuSeries(gpu=gpu.gpu, **gpu.counters) for gpu in history.gpus]
     return Json(NodeDevices(at=history.at, gpus=gpus))
 
 

@@ -1,4 +1,4 @@
-"""The past: who held which devices when, and what was decided."""
+"""The past: which jobs held which devices when, and what was decided."""
 
 from __future__ import annotations
 

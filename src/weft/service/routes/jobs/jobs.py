@@ -198,7 +198,7 @@ def active_of(driver: Driver, tenant: str) -> int:
 
 
 def check_user_known(service: Context) -> None:
-    """Refuse jobs of nobody in particular where every job runs as somebody's user."""
+    """Refuse jobs without a user where every job runs as its user."""
     if service.live.users and not len(service.tokens):
         raise Refused(
             403,
@@ -210,7 +210,7 @@ def check_user_known(service: Context) -> None:
 def check_guaranteed(jobs: Sequence[Job], service: Context, who: Caller) -> None:
     """Refuse jobs of priority guaranteed beyond what an admin granted to their tenant.
 
-    Those who choose first take turns from everybody else, so nobody grants it to himself.
+    Jobs that choose first take turns from all others, so no user grants it to themselves.
     """
     if who.admin or not jobs or priority_word(jobs[0]) != GUARANTEED:
         return

@@ -98,7 +98,7 @@ def _over(service: Context, job: JobId, attempt: int) -> bool:
 
 
 def read_masked(path: Path, offset: int, secrets: Sequence[str] = ()) -> bytes:
-    """The same as `read_at`, with stars for what nobody is shown; also where a piece cuts it."""
+    """The same as `read_at`, with stars for secrets, also where a piece cuts one."""
     if not secrets:
         return read_at(path, offset)
     before = min(longest(secrets), offset)

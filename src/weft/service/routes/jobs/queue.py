@@ -1,4 +1,4 @@
-"""The queue: who starts when, as far as simulations from now on can tell."""
+"""The queue: which job starts when, as far as simulations from now on can tell."""
 
 from __future__ import annotations
 

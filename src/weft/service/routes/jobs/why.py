@@ -92,7 +92,7 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     more = _others_changes(service, record.job, waits)
     many = len(present.table) >= MANY
     purse = (MANY_CPU_S, service.driver.decisions.spent_s) if many else (ANSWER_CPU_S, 0.0)
-    if purse[1] > purse[0]:  # nobody is asked, so that who came later does not matter
+    if purse[1] > purse[0]:  # no policy is asked, so later jobs do not matter
         earlier = present.table.jobs[: present.table.row(record.job.id)]
         present = present.without_behind(record.job.id, {job.id for job in earlier})
     why = await service.work.answer.do(

@@ -28,7 +28,7 @@ Devices = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^@=~+|/
 class AskReservation(RequestBody):
     """Nodes (`n1`) or GPUs of them (`n1:0-3`), from `start` until `end`, for `tenant` alone.
 
-    Without a tenant, nobody may use them; without a start, it begins now; without an end, it lasts
+    Without a tenant, no job may use them; without a start, it begins now; without an end, it lasts
     until it is removed. `when_done` lets the jobs there run to their end.
     """
 

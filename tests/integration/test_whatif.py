@@ -40,10 +40,10 @@ def record(
 def test_short_jobs_behind_a_long_one_gain_by_srtf() -> None:
     past = [record("long", 0.0, 4, 10_000.0), record("short", 10.0, 4, 10.0)]
 
-    found = what_if(past, POLICIES, 20_000.0)
+    answer = what_if(past, POLICIES, 20_000.0)
 
-    assert found.jobs == 2
-    fifo, srtf = found.policies["fifo"], found.policies["srtf"]
+    assert answer.jobs == 2
+    fifo, srtf = answer.policies["fifo"], answer.policies["srtf"]
     assert fifo["avg_jct_h"] == pytest.approx((10_000 + 10_000) / 2 / 3600, rel=0.01)
     assert srtf["avg_jct_h"] < 0.6 * fifo["avg_jct_h"]
     assert srtf["avg_queue_h"] < fifo["avg_queue_h"]
@@ -75,26 +75,26 @@ def test_an_empty_past_is_said_to_be_empty() -> None:
 def test_jobs_too_large_for_what_is_up_now_never_start() -> None:
     past = [record("big", 0.0, 8, 10.0), record("small", 1.0, 1, 10.0)]
 
-    found = what_if(past, POLICIES, 100.0)
+    answer = what_if(past, POLICIES, 100.0)
 
     because = "asks for 8 GPUs, more than there are"
-    assert found.never["fifo"] == [NeverStarts(1, because, (JobId("big"),))]
-    assert found.policies["fifo"]["avg_jct_h"] == pytest.approx(10.0 / 3600)
+    assert answer.never["fifo"] == [NeverStarts(1, because, (JobId("big"),))]
+    assert answer.policies["fifo"]["avg_jct_h"] == pytest.approx(10.0 / 3600)
     nothing = what_if(past[:1], POLICIES, 100.0)
     assert nothing.policies == {"fifo": {}, "srtf": {}}
 
 
 def test_jobs_over_a_new_limit_never_start_and_that_is_no_error() -> None:
     past = [record(f"job{i}", float(i), 2 + i % 2, 10.0) for i in range(6)]
-    past = [replace(one, job=replace(one.job, tenant="vision")) for one in past]
+    past = [replace(run, job=replace(run.job, tenant="vision")) for run in past]
     limited = Variant("quota:limits=vision=2|fifo", CLUSTER)
 
-    found = what_if(past, {**POLICIES, "limited": limited}, 100.0)
+    answer = what_if(past, {**POLICIES, "limited": limited}, 100.0)
 
-    (never,) = found.never["limited"]
+    (never,) = answer.never["limited"]
     assert never.count == 3
     assert "more than the 2 GPUs" in never.because
-    assert "averages are over jobs that end" in found.note
+    assert "averages are over jobs that end" in answer.note
 
 
 NODE = Node(NodeId("n"), "a100", 8)
@@ -152,11 +152,11 @@ def test_a_file_of_events_is_replayed_with_more_machines() -> None:
             (100.0 * i, Started(JobId(f"j{i}"), 1)),
             (100.0 * (i + 1), Finished(JobId(f"j{i}"), 1)),
         ]
-    history = read_history((event_line(at, one) for at, one in (*past, *runs)), "test")
+    history = read_history((event_line(at, event) for at, event in (*past, *runs)), "test")
 
-    found = what_if_in_file(history, Changes(nodes="1x8:a100"), "", "test")
+    answer = what_if_in_file(history, Changes(nodes="1x8:a100"), "", "test")
 
-    as_it_was, more = found.policies["fifo"], found.policies["fifo, 1x8:a100 more"]
+    as_it_was, more = answer.policies["fifo"], answer.policies["fifo, 1x8:a100 more"]
     assert as_it_was["makespan_h"] == pytest.approx(2.0 * more["makespan_h"])
 
 
@@ -169,9 +169,9 @@ def test_a_past_job_at_another_size_works_as_much_and_takes_as_long_as_that_need
     past = [record("a", 0.0, 1, 100.0)]
     changed = Changes(sizes={"a": 2})
 
-    found = what_if(past, {"then": Variant("fifo", CLUSTER, changed)}, 1000.0)
+    answer = what_if(past, {"then": Variant("fifo", CLUSTER, changed)}, 1000.0)
 
-    assert found.policies["then"]["avg_jct_h"] == pytest.approx(50.0 / 3600.0)
+    assert answer.policies["then"]["avg_jct_h"] == pytest.approx(50.0 / 3600.0)
     with pytest.raises(UnknownName):
         what_if(past, {"x": Variant("fifo", CLUSTER, Changes(sizes={"b": 2}))}, 1000.0)
 
@@ -193,14 +193,16 @@ def test_a_size_of_nothing_is_refused() -> None:
 
 def test_what_is_too_dear_leaves_out_the_oldest_and_says_so() -> None:
     past = [record(f"job{i}", float(i), 1 + i % 2, 100.0) for i in range(60)]
-    told: list[tuple[str, float]] = []
+    reported: list[tuple[str, float]] = []
 
-    found = what_if(past, POLICIES, 1000.0, cpu_s=0.0, progress=lambda *news: told.append(news))
+    answer = what_if(
+        past, POLICIES, 1000.0, cpu_s=0.0, progress=lambda *news: reported.append(news)
+    )
 
-    assert found.jobs == 50
-    assert len(found.outcomes["fifo"].per_job.end_s) == len(found.outcomes["srtf"].per_job.end_s)
-    assert "10 older jobs are left out" in found.note
-    assert told[-1] == ("srtf", 50 / 60)
+    assert answer.jobs == 50
+    assert len(answer.outcomes["fifo"].per_job.end_s) == len(answer.outcomes["srtf"].per_job.end_s)
+    assert "10 older jobs are left out" in answer.note
+    assert reported[-1] == ("srtf", 50 / 60)
     assert "left out" not in what_if(past, POLICIES, 1000.0).note
 
 
@@ -214,7 +216,7 @@ def test_more_jobs_are_tried_as_long_as_there_is_time() -> None:
 def test_with_time_enough_nothing_is_left_out() -> None:
     past = [record(f"job{i}", float(i), 1 + i % 2, 100.0) for i in range(200)]
 
-    found = what_if(past, POLICIES, 1000.0, cpu_s=1e6)
+    answer = what_if(past, POLICIES, 1000.0, cpu_s=1e6)
 
-    assert found.jobs == 200
-    assert found.policies == what_if(past, POLICIES, 1000.0).policies
+    assert answer.jobs == 200
+    assert answer.policies == what_if(past, POLICIES, 1000.0).policies

@@ -27,7 +27,7 @@ def job(name: str, gpus: int, **fields: object) -> Job:
     return Job(JobId(name), demand=Demand(gpus), hints=hints, launch=launch, **fields)  # type: ignore[arg-type]
 
 
-def told(live: Live, name: str) -> Reason | None:
+def reason_of(live: Live, name: str) -> Reason | None:
     driver = live.driver
     return why_waits(waits_of(driver), driver.scheduler, driver.ledger.jobs[JobId(name)])
 
@@ -47,13 +47,13 @@ def play(policy: str, people: Callable[[Live], object], cluster: str = "2x8:a100
 
 def test_a_job_of_a_strict_queue_is_counted_and_told_that_the_policy_keeps_it_back() -> None:
     async def people(live: Live) -> None:
-        for one in (job("hold", 1), job("big", 16), job("small", 1)):
-            await live.driver.submit(one)
+        for submitted in (job("hold", 1), job("big", 16), job("small", 1)):
+            await live.driver.submit(submitted)
         await asyncio.sleep(20.0)
         assert live.idle_beside.counts == {}
         await asyncio.sleep(100.0)
 
-        why = told(live, "small")
+        why = reason_of(live, "small")
         assert live.idle_beside.counts == {"turn": 1}
         assert live.idle_beside.looks == 1
         assert why is not None
@@ -70,8 +70,12 @@ def test_a_job_of_a_strict_queue_is_counted_and_told_that_the_policy_keeps_it_ba
 
 def test_the_log_names_them_once_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     async def people(live: Live) -> None:
-        for one in (job("hold", 1), job("big", 16), *(job(f"small-{i}", 1) for i in range(9))):
-            await live.driver.submit(one)
+        for submitted in (
+            job("hold", 1),
+            job("big", 16),
+            *(job(f"small-{i}", 1) for i in range(9)),
+        ):
+            await live.driver.submit(submitted)
         await asyncio.sleep(300.0)
 
     play("fifo", people)
@@ -84,11 +88,11 @@ def test_the_log_names_them_once_in_one_line(caplog: pytest.LogCaptureFixture) -
 
 def test_while_a_decision_is_made_nobody_is_said_to_be_kept_back() -> None:
     async def people(live: Live) -> None:
-        for one in (job("hold", 1), job("big", 16), job("small", 1)):
-            await live.driver.submit(one)
+        for submitted in (job("hold", 1), job("big", 16), job("small", 1)):
+            await live.driver.submit(submitted)
         live.driver.decisions.asking = True
 
-        why = told(live, "small")
+        why = reason_of(live, "small")
         assert why is not None
         assert why.text == "waits for the decision that is being made; 1 GPU is free for it"
         await asyncio.sleep(100.0)
@@ -99,8 +103,8 @@ def test_while_a_decision_is_made_nobody_is_said_to_be_kept_back() -> None:
 
 def test_a_job_that_is_just_being_written_down_is_passed_over() -> None:
     async def people(live: Live) -> None:
-        for one in (job("hold", 1), job("big", 16), job("small", 1)):
-            await live.driver.submit(one)
+        for submitted in (job("hold", 1), job("big", 16), job("small", 1)):
+            await live.driver.submit(submitted)
         record = live.driver.ledger.jobs.live.pop(JobId("small"))
         await live.idle_beside.count()
         live.driver.ledger.jobs.live[JobId("small")] = record
@@ -134,12 +138,12 @@ def test_the_first_jobs_of_a_service_do_not_wait_for_a_round(policy: str) -> Non
 def test_who_waits_behind_a_higher_class_is_told_behind_whom() -> None:
     async def people(live: Live) -> None:
         hold = job("hold", 1, preemptible=False)
-        for one in (hold, job("big", 16, priority=1.0), job("small", 1)):
-            await live.driver.submit(one)
+        for submitted in (hold, job("big", 16, priority=1.0), job("small", 1)):
+            await live.driver.submit(submitted)
             await asyncio.sleep(2.0)
         await asyncio.sleep(100.0)
 
-        why = told(live, "small")
+        why = reason_of(live, "small")
         assert why is not None
         assert why.text == "waits behind big, which has a higher priority and waits for 16 GPUs"
         assert live.idle_beside.counts == {}
@@ -150,11 +154,11 @@ def test_who_waits_behind_a_higher_class_is_told_behind_whom() -> None:
 def test_an_opportunistic_job_starts_beside_one_that_waits_for_more() -> None:
     async def people(live: Live) -> None:
         filler = job("opp", 1, priority=-1.0, tier=Tier.OPPORTUNISTIC)
-        for one in (job("hold", 1), job("big", 16), filler, job("norm", 1)):
-            await live.driver.submit(one)
+        for submitted in (job("hold", 1), job("big", 16), filler, job("norm", 1)):
+            await live.driver.submit(submitted)
         await asyncio.sleep(5.0)
 
-        states = {one.record.job.id: one.state for one in live.driver.jobs()}
+        states = {status.record.job.id: status.state for status in live.driver.jobs()}
         assert states == {"hold": "running", "big": "pending", "opp": "running", "norm": "running"}
 
     for policy in ("weft", "srtf"):
@@ -184,7 +188,9 @@ def test_under_no_policy_an_opportunistic_job_waits_beside_what_it_could_use(
         await asyncio.sleep(120.0)
 
         idle = live.driver.scheduler.state.free.room()
-        waits = [one.record.job for one in live.driver.jobs() if one.record.allocation is None]
+        waits = [
+            status.record.job for status in live.driver.jobs() if status.record.allocation is None
+        ]
         assert not [wait.id for wait in waits if wait.demand.gpus <= idle]
 
     play(policy, people)
@@ -207,8 +213,12 @@ def test_who_can_grow_has_every_gpu_that_others_left(policy: str) -> None:
     """One of 1 to 4 GPUs goes on alone after two others went."""
 
     async def people(live: Live) -> None:
-        for one in (job("a", 2), job("b", 2), replace(job("grows", 1), demand=Demand(1, 1, 4))):
-            await live.driver.submit(one)
+        for submitted in (
+            job("a", 2),
+            job("b", 2),
+            replace(job("grows", 1), demand=Demand(1, 1, 4)),
+        ):
+            await live.driver.submit(submitted)
         await asyncio.sleep(60.0)
         for name in ("a", "b"):
             await live.driver.cancel(JobId(name))
@@ -231,10 +241,10 @@ def test_a_job_on_a_drained_gpu_goes_on_beside_it() -> None:
         await live.set_quotas(live.quotas.with_window("drain:v100-0:0", "v100-0:0"))
         await asyncio.sleep(10.0)
 
-        (one,) = live.driver.jobs()
-        assert one.state == "running"
-        assert one.record.allocation is not None
-        assert 0 not in one.record.allocation.slices[0].gpus
+        (status,) = live.driver.jobs()
+        assert status.state == "running"
+        assert status.record.allocation is not None
+        assert 0 not in status.record.allocation.slices[0].gpus
 
     play("weft", people, "1x4:v100")
 
@@ -247,7 +257,7 @@ def test_who_gave_way_is_not_told_that_a_drained_gpu_is_free_for_it() -> None:
         await live.driver.submit(job("high", 3, priority=1.0))
         await asyncio.sleep(5.0)
 
-        why = told(live, "low")
+        why = reason_of(live, "low")
         assert why is not None
         assert why.text == "waits for 1 GPU; the free GPUs are kept: drain:v100-0:3"
 
@@ -258,14 +268,14 @@ def test_reasons_under_former_rules_are_not_told_under_new_ones() -> None:
     async def people(live: Live) -> None:
         await live.set_quotas(replace(live.quotas, limits={"red": 3.0}))
         hold = job("hold", 3, tenant="red", preemptible=False)
-        for one in (hold, job("more", 2, tenant="red"), job("other", 4, preemptible=False)):
-            await live.driver.submit(one)
+        for submitted in (hold, job("more", 2, tenant="red"), job("other", 4, preemptible=False)):
+            await live.driver.submit(submitted)
             await asyncio.sleep(5.0)
-        before = told(live, "more")
+        before = reason_of(live, "more")
         await live.set_quotas(replace(live.quotas, limits={"red": 6.0}))
         await asyncio.sleep(5.0)
 
-        after = told(live, "more")
+        after = reason_of(live, "more")
         assert before is not None
         assert after is not None
         assert (before.blocker, after.blocker) == (Blocker.QUOTA, Blocker.GPUS)
@@ -281,7 +291,7 @@ def test_what_fits_beside_a_drained_gpu_is_not_told_to_wait_for_it() -> None:
         await live.driver.submit(job("large", 8, tenant="red"))
         await asyncio.sleep(5.0)
 
-        why = told(live, "large")
+        why = reason_of(live, "large")
         assert why is not None
         assert why.blocker is Blocker.TOO_LARGE
 

@@ -27,8 +27,8 @@ class Diary(PointPredictor, NothingLearnt):
     label = "diary"
     asks = Asks()
 
-    def __init__(self, said: dict[str, float]) -> None:
-        self.said, self.heard = said, list[tuple[str, float]]()
+    def __init__(self, lengths: dict[str, float]) -> None:
+        self.said, self.heard = lengths, list[tuple[str, float]]()
 
     def remaining(self, table: Table, now: float) -> Floats:
         return np.array([self.said[job.id] for job in table.jobs])
@@ -82,7 +82,7 @@ def test_an_evaluation_has_bounds_predictors_and_the_truth() -> None:
     ]
 
     done = evaluate(jobs, ("alike", "last"))
-    by_name = {one.name: one for one in done.rows}
+    by_name = {row.name: row for row in done.rows}
 
     assert done.rows[-1].name == "oracle"
     assert by_name["oracle"].jct_s <= by_name["fifo"].jct_s

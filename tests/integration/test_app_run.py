@@ -144,12 +144,12 @@ def test_several_policies_and_seeds_make_one_result() -> None:
 
 
 def test_a_misspelt_policy_is_answered_before_anything_runs() -> None:
-    told: list[object] = []
+    progress: list[object] = []
 
     with pytest.raises(UnknownName, match="did you mean 'srtf'"):
-        run_all([SETUP, replace(SETUP, policy="strf")], processes=1, progress=told.append)
+        run_all([SETUP, replace(SETUP, policy="strf")], processes=1, progress=progress.append)
 
-    assert told == []
+    assert progress == []
 
 
 def test_an_unknown_workload_is_answered_with_the_closest() -> None:

@@ -163,12 +163,12 @@ def test_a_scan_of_all_sizes_finds_what_a_coarse_grid_passes_over() -> None:
     loose = replace(job("loose"), demand=Demand(3, min=1, max=6))
     known = Stated({both[0].id: seconds(SYNC), loose.id: seconds(ASYNC)})
 
-    def sizes(policy: Smd, one: Job) -> tuple[int, int]:
-        there = with_knowledge(view_of(machines((8, 64.0)), one), training=known)
-        return tasks_held(there, policy)[one.id]
+    def sizes(policy: Smd, job: Job) -> tuple[int, int]:
+        there = with_knowledge(view_of(machines((8, 64.0)), job), training=known)
+        return tasks_held(there, policy)[job.id]
 
     exact, coarse = Smd(exact=True, rungs=1), Smd(eps=50.0, rungs=1)
-    assert [sizes(exact, one) for one in (*both, loose)] == [(3, 6), (6, 4)]
+    assert [sizes(exact, asked) for asked in (*both, loose)] == [(3, 6), (6, 4)]
     assert sizes(coarse, both[0]) != (3, 6)
 
 

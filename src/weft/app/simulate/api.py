@@ -57,7 +57,7 @@ def compare(
     `keep` is a folder for runs that have ended: what is there is read, not run again.
 
     `progress` gets the fraction done of each run; notebooks show a bar without it.
-    More `processes` (None: one a core) need a script whose own work is under
+    More `processes` (None: one per core) need a script whose own work is under
     `if __name__ == "__main__":`, as for any Python program that starts processes.
     """
     chosen = _several(policies)

@@ -21,7 +21,7 @@ from weft.core.model.job import Demand, Job, JobId
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
 from weft.core.state.table import Column
-from weft.testing.build import Told
+from weft.testing.build import FixedPredictor
 
 POLICIES = ("fifo", "srtf", "las", "tiresias")
 ORDERS = ("fifo", "srtf", "tiresias")  # las swaps hundreds of jobs in such a step: no order's cost
@@ -61,7 +61,7 @@ def step_us(policy: str, jobs: int, gpus: int) -> float:
     scheduler = Scheduler(
         build("policy", policy),
         parse_cluster(f"{gpus // 8}x8:v100"),
-        knowledge=Knowledge(Told(lengths)),
+        knowledge=Knowledge(FixedPredictor(lengths)),
     )
     queue = [Job(JobId(f"j{i}"), demand=Demand(int(sizes[i]))) for i in range(total)]
     _settle(scheduler, 0.0, [Submitted(job) for job in queue[:jobs]])

@@ -23,7 +23,7 @@ from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
 from weft.core.state.table import Column
 from weft.perf.linear import LinearBeliefs
-from weft.testing.build import Told, cluster_of
+from weft.testing.build import FixedPredictor, cluster_of
 
 JOBS = 2000
 MIXED = "16x8:v100+16x8:p100+16x8:k80+16x8:a100"
@@ -57,7 +57,7 @@ def decide_s(policy: str, cluster: str, jobs: int = JOBS) -> tuple[float, float]
     scheduler = Scheduler(
         build("policy", policy),
         cluster_of(cluster),
-        knowledge=Knowledge(Told(lengths.tolist()), LinearBeliefs()),
+        knowledge=Knowledge(FixedPredictor(lengths.tolist()), LinearBeliefs()),
     )
     took: list[float] = []
 

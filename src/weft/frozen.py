@@ -2,36 +2,103 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from functools import wraps
+from inspect import Parameter, signature
 from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
+OFTEN = 64  # values of a class from which on it pays to make them faster
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[T]) -> type[T]:
     """A dataclass whose instances cannot be changed and have no attributes but its fields."""
-    return _with_state(dataclass(frozen=True, slots=True)(cls))
+    return _finish(dataclass(frozen=True, slots=True)(cls))
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def frozen_by_name(cls: type[T]) -> type[T]:
     """The same, with every field given by its name."""
-    return _with_state(dataclass(frozen=True, slots=True, kw_only=True)(cls))
+    return _finish(dataclass(frozen=True, slots=True, kw_only=True)(cls))
 
 
-def _with_state(cls: type[T]) -> type[T]:
-    """Pickled and copied by slots that are found once; dataclasses look for them each time."""
+def _finish(cls: type[T]) -> type[T]:
     made: Any = cls
     names = [each.name for each in fields(made)]
     if len(names) > 1:  # of one alone `attrgetter` gives no tuple
-        read, writers = attrgetter(*names), [attrgetter(name)(made).__set__ for name in names]
-
-        def set_state(value: T, state: tuple[Any, ...]) -> None:
-            for write, part in zip(writers, state, strict=True):
-                write(value, part)
-
-        made.__getstate__ = lambda value: read(value)
-        made.__setstate__ = set_state
+        _pickle_by_slots(made, names)
+        if made.__bases__ == (object,) and all(each.init for each in fields(made)):
+            _init_faster(made, names)
     return cls
+
+
+def _pickle_by_slots(made: Any, names: list[str]) -> None:
+    """Pickled and copied by slots that are found once; dataclasses look for them each time."""
+    read, writers = attrgetter(*names), [attrgetter(name)(made).__set__ for name in names]
+
+    def set_state(value: object, state: tuple[Any, ...]) -> None:
+        for write, part in zip(writers, state, strict=True):
+            write(value, part)
+
+    made.__getstate__ = lambda value: read(value)
+    made.__setstate__ = set_state
+
+
+def _init_faster(made: Any, names: list[str]) -> None:
+    """Once many were made, let `__init__` write fields without a call for each of them."""
+    slow, count = made.__init__, 0
+
+    @wraps(slow)
+    def init(self: object, *args: Any, **by_name: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == OFTEN:
+            made.__init__ = _write_init(made, names, slow)
+        slow(self, *args, **by_name)
+
+    made.__init__ = init
+
+
+def _write_init(made: Any, names: list[str], slow: Any) -> Callable[..., None]:
+    """As `slow` does it, but on a value of a class like this one that is not frozen yet.
+
+    Dataclasses call `object.__setattr__` for each field of a frozen one, which takes two to three
+    times as long. A class below this one is left to `slow`.
+    """
+    given = signature(slow).parameters
+    factories = {
+        each.name: each.default_factory
+        for each in fields(made)
+        if each.default_factory is not MISSING
+    }
+    inside: dict[str, Any] = {f"make_{name}": factory for name, factory in factories.items()}
+    inside |= {
+        "made": made,
+        "slow": slow,
+        "open_class": type(made.__name__, (), {"__slots__": made.__slots__}),
+        "set_class": vars(object)["__class__"].__set__,
+        "left_out": next((given[name].default for name in factories), None),
+    }
+    named = [name for name in names if given[name].kind is Parameter.KEYWORD_ONLY]
+    plain = [name for name in names if name not in named]
+    lines = [
+        f"def init({', '.join(['self', *plain, *(['*'] if named else []), *named])}):",
+        " if type(self) is not made:",
+        f"  return slow({', '.join(['self', *plain, *(f'{name}={name}' for name in named)])})",
+        " set_class(self, open_class)",
+        *(
+            f" self.{name} = make_{name}() if {name} is left_out else {name}"
+            if name in factories
+            else f" self.{name} = {name}"
+            for name in names
+        ),
+        " self.__class__ = made",
+        *([" self.__post_init__()"] if "__post_init__" in vars(made) else []),
+    ]
+    exec("\n".join(lines), inside)  # noqa: S102 - as dataclasses do, from names of fields
+    fast: Any = wraps(slow)(inside["init"])
+    fast.__defaults__, fast.__kwdefaults__ = slow.__defaults__, slow.__kwdefaults__
+    return fast  # type: ignore[no-any-return]

@@ -18,7 +18,6 @@ ALLOWED = {
     "cli/lazy.py": "loads a command by its name in the table",
     "core/codec/plain_values.py": "writes the fields of any dataclass",
     "core/codec/yaml_text.py": "errors of PyYAML differ in their fields",
-    "core/codec/columns.py": "packs the fields of any dataclass",
     "core/events/report.py": "goes through the names of its own fields",
     "node/measuring/outside.py": "calls functions of a C library by name",
     "node/watcher/_weft_watch/bars.py": "reads objects of other libraries, of any version",

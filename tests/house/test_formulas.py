@@ -15,5 +15,6 @@ def test_every_policy_has_a_rule_in_the_table_of_formulas() -> None:
 @pytest.mark.parametrize("row", read_table(), ids=lambda row: f"{row.policy} {row.function}")
 def test_functions_and_tests_of_the_table_of_formulas_are_there(row: Formula) -> None:
     assert not row.function or find_function(row.function) is not None
-    assert [test for test in (row.worked, row.whole) if test and test not in find_tests()] == []
+    named = [test for test in (row.worked, row.whole) if test]
+    assert [test for test in named if len(find_tests().get(test, ())) != 1] == []
     assert row.whole

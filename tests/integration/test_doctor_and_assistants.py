@@ -69,7 +69,7 @@ def test_the_doctor_looks_at_the_service_and_its_nodes() -> None:
 
         assert findings["service"].verdict == "ok"
         assert findings["nodes"].verdict == "note"
-        assert "not: t4-2" in findings["nodes"].said
+        assert "not: t4-2" in findings["nodes"].text
     (gone,) = check_service(Client("http://127.0.0.1:1", ""))
     assert gone.verdict == "bad"
 
@@ -81,9 +81,9 @@ def test_the_doctor_looks_at_folders_and_the_driver(tmp_path: Path) -> None:
 
     assert findings["state"].verdict == "note"
     assert findings["checkpoints"].verdict == "ok"
-    assert "GB free" in findings["disk"].said
+    assert "GB free" in findings["disk"].text
     two = "NVIDIA H200, 570.1\nNVIDIA H200, 570.1\n"
-    assert next(check_gpus(lambda _: two)).said == "2 GPUs, NVIDIA H200, 570.1"
+    assert next(check_gpus(lambda _: two)).text == "2 GPUs, NVIDIA H200, 570.1"
 
     def broken(_: list[str]) -> str:
         raise subprocess.CalledProcessError(9, "nvidia-smi")

@@ -30,7 +30,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 
 def bad(client: httpx.Client) -> dict[str, str]:
     checks = client.get("/health/ready").json()["checks"]
-    return {check["part"]: check["said"] for check in checks if not check["ok"]}
+    return {check["part"]: check["message"] for check in checks if not check["ok"]}
 
 
 def test_systemd_hears_that_it_is_ready_that_it_lives_and_that_it_leaves(

@@ -94,7 +94,7 @@ def test_policies_tell_their_papers_and_which_decides(client: httpx.Client) -> N
 
     known = {policy["name"]: policy for policy in answer["policies"]}
     assert answer["active"] == get(client, "/policy")["policy"]
-    assert "Schrage" in known["srtf"]["said"]["Paper"]
+    assert "Schrage" in known["srtf"]["sections"]["Paper"]
     assert known["las"]["parameters"]
     assert not known["fifo"]["refused"]
 

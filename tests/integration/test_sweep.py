@@ -105,16 +105,16 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(
-    ("has", "found"), [("nothing", "['a trace']"), ("thread", "[]"), ("library", "[]")]
+    ("has", "loaded"), [("nothing", "['a trace']"), ("thread", "[]"), ("library", "[]")]
 )
 def test_another_process_has_what_this_one_loaded_unless_threads_run(
-    has: str, found: str, tmp_path: Path
+    has: str, loaded: str, tmp_path: Path
 ) -> None:
     """A copy of a process lacks its threads, so one that has any begins another from nothing."""
     script = tmp_path / "loaded.py"
     script.write_text(LOADED)
     ran = subprocess.run([sys.executable, str(script), has], capture_output=True, check=True)
-    assert ran.stdout.decode().strip() == found
+    assert ran.stdout.decode().strip() == loaded
 
 
 ENDLESS = """

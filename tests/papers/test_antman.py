@@ -70,7 +70,7 @@ def test_a_dial_remembers_what_was_too_much_until_the_jobs_above_change() -> Non
     assert dial_under(dial, (), 20.0).share == 1.0
 
 
-def test_opportunistic_jobs_get_what_guaranteed_ones_leave() -> None:
+def test_an_opportunistic_job_runs_in_the_gaps_of_guaranteed_ones() -> None:
     bert = 163 / 190
 
     assert paced_speed(1.0, 113 / 921, bert) == 1.0

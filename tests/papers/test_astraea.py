@@ -184,6 +184,58 @@ def test_times_that_mean_nothing_are_refused(field: dict[str, Any]) -> None:
         Astraea(**field)
 
 
+# ---- the paper's reward decides
+
+
+@pytest.mark.parametrize(
+    ("served", "first"),
+    [
+        *(((0.1, 0.46), "b"), ((0.1, 0.48), "a"), ((0.48, 0.81), "b"), ((0.48, 0.82), "a")),
+        *(((0.82, 1.22), "b"), ((0.82, 1.23), "a"), ((1.23, 2.11), "b"), ((1.23, 2.12), "a")),
+    ],
+)
+def test_who_is_nearer_to_its_end_goes_first_in_a_class_and_who_is_served_less_before_it(
+    served: tuple[float, float], first: str
+) -> None:
+    # On 8 GPUs for one of two jobs of 8: of those of its length one in ten ends in a's next lease,
+    # half in b's, which has run twice as long. a was always served less.
+    jobs = [Job(JobId(name), 0.0, Demand(8), tenant="u") for name in "ab"]
+    policy = Astraea(order="reward")
+    kept = policy.decide(view_of(8, *jobs)).memory
+    assert isinstance(kept, Accounts)
+    seconds = np.array([900.0, 1800.0])
+    view = ran(view_of(8, *jobs), now=9000.0, a=900.0, b=1800.0)
+    rows = replace(kept.rows, deserved=8.0 * seconds / np.array(served), running=np.zeros(2, bool))
+    lengths = {8.0: {0: 10, 1: 1, 2: 5, 3: 2, 4: 2}}
+
+    plan = policy.decide(
+        replace(view, memory=replace(kept, at=9000.0, due=9000.0, rows=rows, lengths=lengths))
+    )
+
+    assert {job for job, on in plan.changes.items() if on} == {first}
+
+
+@pytest.mark.parametrize(
+    ("single", "first"),
+    [
+        (dict.fromkeys(range(5), 2), "one"),  # 0.2 a GPU against 12 / 20 / 4 = 0.15
+        ({0: 1, 1: 1, 2: 2, 3: 2, 4: 4}, "four"),  # 0.1 against 11 / 20 / 4 = 0.1375
+        ({0: 1, 1: 1, 2: 8, 3: 10}, "one"),  # four lengths say too little: 11 / 30 for both
+    ],
+)
+def test_the_job_with_the_greater_reward_for_a_gpu_starts(
+    single: dict[int, int], first: str
+) -> None:
+    jobs = [Job(JobId(name), 0.0, Demand(n), tenant="u") for name, n in (("one", 1), ("four", 4))]
+    policy = Astraea(order="reward")
+    lengths = {1.0: single, 4.0: {0: 10}}
+    view = replace(view_of(4, *jobs), memory=Accounts(0.0, lengths=lengths))
+
+    plan = policy.decide(view)
+
+    assert {job for job, on in plan.changes.items() if on} == {first}
+
+
 # ---- what always holds
 
 

@@ -23,18 +23,18 @@ from weft.core.model.job import Allocation, Batch, BatchRange, Demand, Disciplin
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.formulas.sharing.degradation import degradation
 from weft.perf.sharing.batching import MODELS, find_batching
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.policies.fifo import Fifo
-from weft.policies.iadeep.degradation import (
+from weft.policies.iadeep.policy import IADeep, IADeepMemory
+from weft.policies.iadeep.quantities import (
     axis,
-    degradation,
     interference,
     noise_scale,
 )
-from weft.policies.iadeep.policy import IADeep, IADeepMemory
 from weft.policies.iadeep.tuning import Session, Tuner, fits
 from weft.testing import view_of, with_knowledge
 
@@ -153,6 +153,24 @@ def test_beside_whom_it_disturbs_least() -> None:
     where = placed(view)
 
     assert where["new"] == where["light"]
+
+
+def test_two_light_neighbours_disturb_less_than_a_heavy_one() -> None:
+    # Beside x both would take 1.25 times as long: 0.25 + 0.25. Beside y and z each of three would
+    # take 1.1 times as long: 0.1 + 0.1 + 0.1, though the times themselves sum to more.
+    def speeds(group: Sequence[Profile]) -> list[float]:
+        heavy = any(profile.tag == "heavy" for profile in group)
+        return [1.0 / 1.25 if heavy else 1.0 / 1.1] * len(group)
+
+    models = {"x": "heavy", "y": "light", "z": "light", "new": "light"}
+    hints = {"gpu_util": 20.0, "gmem_mib": 1024.0}
+    jobs = [Job(JobId(name), model=model, hints=hints) for name, model in models.items()]
+    view = with_knowledge(view_of("1x2:rtx3090", *jobs), colocation=Colocated(profile_of, speeds))
+
+    held = view.after(IADeep(tune=False).decide(view))
+
+    gpus = {job: on.slices[0].gpus[0] for job, on in held.items()}
+    assert gpus == {"x": 0, "y": 1, "z": 1, "new": 1}
 
 
 def test_a_record_is_believed_before_the_model() -> None:

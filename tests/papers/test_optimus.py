@@ -45,7 +45,7 @@ from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
 from weft.testing import cluster_of, view_of
-from weft.testing.build import Told as Remaining
+from weft.testing.build import FixedPredictor as Remaining
 from weft.testing.build import with_knowledge
 
 SYNC = Synchronous(0.02, 0.5, 1.0, 0.02, 0.05, batch=128)

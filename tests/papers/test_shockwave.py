@@ -44,6 +44,7 @@ from weft.policies.shockwave.welfare import (
 from weft.testing import view_of
 from weft.testing.build import with_knowledge
 
+EPOCHS = (32, 32, 32, 32, 64, 64, 64, 64, 128, 128)
 RUNS = ((32, 4), (64, 4), (128, 2))
 DECLARED = Regimes(10, {32: 100.0, 64: 60.0, 128: 40.0})
 ONE = ((10, 0, 60, 600, 1), (10, 4, 120, 720, 1), (20, 2, 30, 540, 2))
@@ -573,3 +574,42 @@ def test_a_target_that_can_be_met_is_met_against_welfare() -> None:
     )
 
     assert planned.runs.sum(axis=1).tolist() == [2, 2]
+
+
+def trained(epochs: int, epoch_s: float, over: int, at: float, name: str) -> tuple[Job, Report]:
+    """A job of one regime, and its report after some epochs."""
+    job = Job(JobId(name), at, hints=Regimes(epochs, {8: epoch_s}).hints())
+    return job, Report(epoch=float(over), batch=8.0)
+
+
+def test_a_target_makes_up_for_what_a_job_did_not_get_since_it_came() -> None:
+    # One GPU and two jobs: each is due half the time since it came. At the end of the window, at
+    # 960 s, a is due 480 s and had 300 s; b, which came at 600 s, is due 180 s: three rounds each,
+    # although b's first rounds are worth more.
+    learner = Learner()
+    jobs = []
+    for job, report in (trained(100, 60.0, 5, 0.0, "a"), trained(100, 60.0, 0, 600.0, "b")):
+        learner.observe(job, "v100", report)
+        jobs.append(job)
+    view = with_knowledge(view_of(1, *jobs, now=600.0), training=learner)
+
+    memory = Shockwave(round=60.0, window=6, kappa=1e-9).decide(view).memory
+
+    assert isinstance(memory, ShockwaveMemory)
+    assert [sum(name in jobs for jobs in memory.rounds) for name in "ab"] == [3, 3]
+
+
+@pytest.mark.parametrize(("over", "left_s"), [(1, 522.2222), (5, 221.6667), (9, 44.4444)])
+@pytest.mark.parametrize(("other", "first"), [(0.98, "a"), (1.02, "b")])
+def test_the_job_that_is_expected_to_take_longer_goes_first(
+    over: int, left_s: float, other: float, first: str
+) -> None:
+    learner = Learner()
+    job = Job(JobId("a"), hints=DECLARED.hints())
+    for epoch, batch in enumerate(EPOCHS[: over + 1]):
+        learner.observe(job, "v100", Report(epoch=float(epoch), batch=float(batch)))
+    view = with_knowledge(view_of(1, job, ("b", 1, other * left_s), now=1200.0), training=learner)
+
+    plan_ = Shockwave(round=10.0, window=1, kappa=100.0, rho=100.0).decide(view)
+
+    assert set(plan_.changes) == {first}

@@ -156,6 +156,22 @@ def test_a_lone_job_gets_its_best_size() -> None:
     assert tasks_held(view(machines((8, 64.0)), job("a")), Smd()) == {"a": (3, 6)}
 
 
+def test_a_scan_of_all_sizes_finds_what_a_coarse_grid_passes_over() -> None:
+    # Worked out: 3 workers and 6 servers are best where all workers wait for each other, 6 and 4
+    # where they do not and nobody may have more than 6 workers.
+    both = (replace(job("in-step"), demand=Demand(3, min=1, max=8)),)
+    loose = replace(job("loose"), demand=Demand(3, min=1, max=6))
+    known = Stated({both[0].id: seconds(SYNC), loose.id: seconds(ASYNC)})
+
+    def sizes(policy: Smd, job: Job) -> tuple[int, int]:
+        there = with_knowledge(view_of(machines((8, 64.0)), job), training=known)
+        return tasks_held(there, policy)[job.id]
+
+    exact, coarse = Smd(exact=True, rungs=1), Smd(eps=50.0, rungs=1)
+    assert [sizes(exact, asked) for asked in (*both, loose)] == [(3, 6), (6, 4)]
+    assert sizes(coarse, both[0]) != (3, 6)
+
+
 def test_jobs_that_do_not_fit_together_take_smaller_rungs_or_wait() -> None:
     two = view(machines((8, 36.0)), job("a", worth=10.0, haste=0.001), job("b", haste=0.001))
 

@@ -15,7 +15,8 @@ import weft
 from tests.cheap import check_contract
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.profile import Sensitivity
-from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.job import Demand, Job, JobId, NodeId
 from weft.core.model.trace import Trace, Truth
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
@@ -227,6 +228,24 @@ def test_a_job_that_goes_on_is_tuned_in_place(tmp_path: Path) -> None:
     top = max(map(max, load_shipped()["res18"].speeds))
     assert outcome.per_job.end_s[0] == pytest.approx(600.0 + 3000.0 - 600.0 * top)
     assert outcome.per_job.restarts.sum() == 0
+
+
+def test_large_gangs_get_the_cores_that_they_want_before_single_gpus_do() -> None:
+    # 24 cores: gnmt takes 1 for each of 4 GPUs, mobilenet 6 for each of 2. Of the 8 that are left,
+    # neither resnet gets the 9 that it wants: both get their share of 3. The other way round the
+    # first two would have 9, and mobilenet no more than its share.
+    asked = {"a": ("res18", 1), "b": ("res18", 1), "gang": ("mobilenet", 2), "text": ("gnmt", 4)}
+    jobs = [Job(JobId(n), demand=Demand(gpus), model=model) for n, (model, gpus) in asked.items()]
+    shipped = load_shipped()
+    use = Colocated(profile_of, sensitivity=lambda job: shipped[job.model])
+    cluster = Cluster((Node(NodeId("n"), "v100", 8, 24.0, 500.0),))
+    view = with_knowledge(view_of(cluster, *jobs), colocation=use)
+
+    held = view.after(Synergy().decide(view))
+
+    assert {job: sum(p.cpus for p in on.slices) for job, on in held.items()} == pytest.approx(
+        {"a": 3.0, "b": 3.0, "gang": 12.0, "text": 4.0}
+    )
 
 
 def test_a_round_has_a_length() -> None:

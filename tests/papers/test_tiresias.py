@@ -72,6 +72,10 @@ def test_strict_fifo_and_srtf_on_the_same_jobs() -> None:
     assert jcts(FIRST, "srtf", "1x4:v100") == [170, 30, 60]
 
 
+def test_fifo_serves_jobs_that_exclude_each_other_in_the_order_they_came() -> None:
+    assert jcts(STARVING, "fifo", "1x2:v100") == [60, 60, 60, 60, 60]
+
+
 @pytest.mark.parametrize(
     ("knob", "expected"),
     [

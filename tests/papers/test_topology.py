@@ -21,7 +21,7 @@ from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.formulas.network.link_scores import list_sets
 from weft.pieces.place.gangs import fewest_nodes
-from weft.policies.topology.policy import Found, Machine, Mapper, Topology, bipartition
+from weft.policies.topology.policy import GpuChoice, Machine, Mapper, Topology, bipartition
 from weft.policies.topology.utility import (
     WEIGHTS,
     Emphasis,
@@ -241,8 +241,8 @@ def test_a_machine_gives_the_best_of_all_sets_that_are_free(
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=9), st.integers(1, 4))
 def test_bipartition_finds_a_machine_of_the_greatest_utility(worth: list[float], room: int) -> None:
-    def best(machine: int) -> Found | None:
-        return Found(1, worth[machine], 1.0) if worth[machine] > 0.0 else None
+    def best(machine: int) -> GpuChoice | None:
+        return GpuChoice(1, worth[machine], 1.0) if worth[machine] > 0.0 else None
 
     chosen = bipartition(range(len(worth)), lambda machine: machine % room, best)
 
@@ -253,7 +253,7 @@ def test_bipartition_finds_a_machine_of_the_greatest_utility(worth: list[float],
 
 
 def test_of_two_halves_as_good_the_second_is_taken() -> None:
-    chosen = bipartition(range(2), lambda _: 4, lambda _: Found(1, 0.5, 0.5))
+    chosen = bipartition(range(2), lambda _: 4, lambda _: GpuChoice(1, 0.5, 0.5))
 
     assert chosen is not None
     assert chosen[0] == 1

@@ -12,6 +12,8 @@ from weft.app.insight.explain import cheapest_change, explain, plan
 from weft.app.insight.present import Present
 from weft.app.serve.live import Live, Settings
 from weft.core.model.job import Demand, Job, JobId, Tier
+from weft.core.model.launch import Launch
+from weft.core.plan.about import Controls
 from weft.core.spec.registry import build, names
 from weft.testing.drawn_scenarios import draw
 from weft.testing.live_scenarios import play, run_virtually
@@ -51,6 +53,35 @@ def test_nobody_waits_without_a_reason_under_any_wrapper(wrapper: str) -> None:
     problems = [play(draw(seed, ["srtf"], [f"{wrapper}|"])) for seed in range(2)]
 
     assert problems == [None, None]
+
+
+GROWING = [name for name in BUSY if Controls.COUNT in build("policy", name).about.controls]
+QUIET = [wrapper for wrapper in LIVE if not build("policy", f"{wrapper}|srtf").about.idles]
+
+
+@pytest.mark.parametrize("policy", GROWING)
+@pytest.mark.parametrize("wrapper", ["", *(f"{name}|" for name in QUIET)])
+def test_a_running_job_grows_into_gpus_that_come_free(policy: str, wrapper: str) -> None:
+    """Under every wrapper that does not say when it leaves GPUs idle."""
+
+    async def one_leaves(seconds: Callable[[], float]) -> list[int | str]:
+        live = Live(settings(f"{wrapper}{policy}"), seconds)
+        await live.open()
+        launch = Launch(("true",))
+        for name, demand, length in (("leaves", Demand(3), 900.0), ("grows", Demand(1, 1, 4), 9e4)):
+            job = Job(JobId(name), demand=demand, hints={"duration_s": length}, launch=launch)
+            await live.driver.submit(job)
+        held: list[int | str] = []
+        for wait_s in (300.0, 7200.0):
+            await asyncio.sleep(wait_s)
+            table = live.driver.scheduler.state.table
+            on = table.allocations[table.row(JobId("grows"))]
+            held.append(0 if on is None else on.gpus)
+        held.append(live.driver.trouble)
+        await live.close()
+        return held
+
+    assert run_virtually(one_leaves) == [1, 4, ""]
 
 
 def test_a_policy_that_counts_machines_decides_beside_firm_and_filling_jobs() -> None:

@@ -26,7 +26,8 @@ from weft.core.plan.reasons import Blocker
 from weft.runtime.loop.job_commands import resume, set_priority, suspend
 from weft.testing.live_scenarios import run_virtually
 
-WRAPPED = ("gfs|weft", "gfs|fifo", "gfs|rubick")
+HIVED = "hived:cells=red@v100.gpu=2/blue@v100.gpu=2"
+WRAPPED = ("gfs|weft", "gfs|fifo", "gfs|rubick", f"{HIVED}|weft", f"{HIVED}|fifo")
 CLUSTERS = ("2x4:v100", "3x4:v100", "1x4:v100+1x4:a100")
 LEVELS = {"normal": 0.0, "guaranteed": 1.0, "spot": -0.5, "opportunistic": -1.0}
 PLANS = ("dp", "zero2", "tp2", "tp4", "pp2-ga4", "tp2-pp2-ga4", "ga4-gc")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
-from dataclasses import FrozenInstanceError, field
+from dataclasses import FrozenInstanceError, dataclass, field
+from inspect import signature
 
 import pytest
 
-from weft.frozen import frozen
+from weft.frozen import OFTEN, frozen, frozen_by_name
 
 
 @frozen
@@ -43,3 +44,66 @@ def test_what_nobody_compares_is_kept_as_well() -> None:
 
     assert again.seen == {"x": 1}
     assert copy.copy(value).seen is value.seen
+
+
+@frozen
+class Checked:
+    """A value that refuses some numbers."""
+
+    least: int
+    most: int = 9
+    names: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.least > self.most:
+            raise ValueError(self.least)
+
+
+@frozen_by_name
+class Named:
+    """A value whose fields are given by name."""
+
+    least: int
+    most: int = 9
+
+
+@dataclass(frozen=True)
+class Below(Checked):
+    """A class below one that is frozen."""
+
+    more: int = 0
+
+
+def test_a_value_that_is_made_often_is_made_as_the_first_ones_were() -> None:
+    first, declared = Checked(3), signature(Checked)
+    many = [Checked(number, most=100) for number in range(OFTEN)]
+
+    last = Checked(3)
+
+    assert (last, repr(last), type(last)) == (first, repr(first), Checked)
+    assert (signature(Checked), hash(Named(least=1))) == (declared, hash(Named(least=1)))
+    assert last.names is not Checked(3).names  # a list of its own
+    assert many[5] == Checked(5, 100)
+    with pytest.raises(FrozenInstanceError):
+        last.least = 4  # type: ignore[misc]
+    with pytest.raises(ValueError, match="10"):
+        Checked(10)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'least'"):
+        Checked()  # type: ignore[call-arg]
+
+
+def test_fields_that_are_given_by_name_stay_so_once_many_are_made() -> None:
+    many = [Named(least=number) for number in range(2 * OFTEN)]
+
+    assert many[-1] == Named(most=9, least=2 * OFTEN - 1)
+    with pytest.raises(TypeError, match="positional"):
+        Named(1)  # type: ignore[call-arg]
+
+
+def test_a_class_below_one_that_is_made_often_keeps_its_own_fields() -> None:
+    for number in range(2 * OFTEN):
+        Checked(number, 2 * OFTEN)
+
+    below = Below(1, 2, ["a"], 3)
+
+    assert (type(below), below.least, below.names, below.more) == (Below, 1, ["a"], 3)

@@ -79,7 +79,7 @@ def join_cluster(joining: Joining, say: Callable[[str], None]) -> None:
     done = join(setup, joining.address, joining.token, say)
     if done.code:
         raise EngineError(
-            f"{setup.name} is not in the cluster at {joining.address}: {done.said}",
+            f"{setup.name} is not in the cluster at {joining.address}: {done.reason}",
             hint="is the head up, is the token right, are Ray and Python of the same version?",
         )
 

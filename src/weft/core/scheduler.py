@@ -88,7 +88,7 @@ class Scheduler:
         actions, due = self.take_in(now, events)
         if due:
             actions += self.decide(now)
-        return actions + self.asks()
+        return actions if self.state.wake_at == self._asked else actions + self.asks()
 
     def take_in(self, now: float, events: Sequence[facts.Event]) -> tuple[list[Action], bool]:
         """The first half of a step: what follows from the facts alone, and whether to decide.
@@ -111,7 +111,7 @@ class Scheduler:
             if self.state.dependencies.in_vain:
                 actions += self._cancel_in_vain(now)
             news = news or type(event) not in QUIET
-        return actions, news and self._due(round_of)
+        return actions, news and (self._about.every is None or self._due(round_of))
 
     def put_off(self, until: float) -> None:
         """Decide at `until` or before, when it is asked for with Woken."""
@@ -127,12 +127,12 @@ class Scheduler:
 
     def recall(self, now: float, event: facts.Event) -> list[Action]:
         """Take in one fact, deciding nothing: how a log brings a scheduler up to date."""
-        if type(event) is facts.Started:
-            return self.state.fold(now, event)
         if isinstance(event, facts.Failed):
             self._observe_failed(event)
-        actions = self.state.fold(now, event)
-        if isinstance(event, (facts.Finished, facts.Failed, facts.Cancelled)):
+        actions, kind = self.state.fold(now, event), type(event)
+        if kind is facts.Started or kind is facts.Stopped:
+            return actions
+        if kind is facts.Finished or kind is facts.Failed or kind is facts.Cancelled:
             self._learn()
         elif isinstance(event, facts.Submitted):
             self.knowledge.note_submitted(event.job, now)

@@ -94,7 +94,7 @@ class Agent:
         self._ranks, self._logs = dict[int, Rank](), dict[int, RankLog]()
         self._enclosure = Enclosure(folder, self.spec, self._notice)
         self._measurer = Measurer(folder, self.spec, self._enclosure.members, self.journal)
-        self._lines = Conversations(self.spec, self._select, self._said, self._measurer)
+        self._lines = Conversations(self.spec, self._select, self._on_message, self._measurer)
         self._left, self._codes = dict[int, str](), dict[int, int]()
         self._stop: float | None = None
         self._adjusted: Any = None
@@ -368,7 +368,7 @@ class Agent:
 
     # ---- conversation
 
-    def _said(self, line: Line, message: FromRank) -> None:
+    def _on_message(self, line: Line, message: FromRank) -> None:
         """What a rank of this attempt says."""
         assert line.rank is not None
         rank = self._resizer.rank_of(line.rank)

@@ -40,7 +40,7 @@ class LearntCosts:
         self._pauses: Sizes = {}
         self._able: dict[str, float] = {}
         self._attempts: dict[JobId, int] = {}
-        self._found: dict[tuple[str, str], Costs] = {}
+        self._known: dict[tuple[str, str], Costs] = {}
 
     # ---- learning
 
@@ -54,18 +54,18 @@ class LearntCosts:
         of_kind = starts.setdefault(f"{kind}/{model_of(job)}", {})
         for part in attempt.on.slices:
             _keep(of_kind.setdefault(part.node, []), attempt.at - attempt.began)
-        self._found.clear()
+        self._known.clear()
 
     def observe_able(self, job: Job, state_gb: float) -> None:
         """A job can change its devices as it trains."""
         if self._able.get(model_of(job)) != state_gb:
             self._able[model_of(job)] = state_gb
-            self._found.clear()
+            self._known.clear()
 
     def observe_unable(self, job: Job) -> None:
         """A job could not."""
         self._able.pop(model_of(job), None)
-        self._found.clear()
+        self._known.clear()
 
     def observe_pause(
         self, job: Job, kind: str, pause_s: float, state_gb: float, prepare_s: float = 0.0
@@ -74,7 +74,7 @@ class LearntCosts:
         _keep(self._pauses.setdefault(kind, []), (state_gb, pause_s))
         if prepare_s:
             _keep(self._ready.setdefault(f"{kind}/{model_of(job)}", []), prepare_s)
-        self._found.clear()
+        self._known.clear()
 
     def forget(self, job: Job) -> None:
         """A job has left."""
@@ -85,9 +85,9 @@ class LearntCosts:
     def costs(self, job: Job, kind: str) -> Costs:
         """Of a job on a GPU kind."""
         key = (model_of(job), kind)
-        if key not in self._found:
-            self._found[key] = self._costs(job, kind)
-        return self._found[key]
+        if key not in self._known:
+            self._known[key] = self._costs(job, kind)
+        return self._known[key]
 
     def _costs(self, job: Job, kind: str) -> Costs:
         model = model_of(job)

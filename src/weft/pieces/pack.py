@@ -69,8 +69,11 @@ def pack_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
     room = view.free.room() + float(table.need[running].sum())
     most = int(room) + SPARE
     resized = bool((table.held != table.gpus)[running].any())
-    if resized or not one_kind or table.waiting < 2 * most:
+    if resized or not one_kind:
         return pack(view, view.ranked(key), place)
+    if table.waiting < 2 * most:
+        order = view.ranked(key)
+        return pack(view, order, place, chosen=fit_first(table.need[order], room))
     order, chosen = _choose_first(view, key, running, room, most)
     draft = Draft(view, place)
     for row in order[running[order] & ~chosen].tolist():
@@ -152,7 +155,7 @@ def start_newcomer(view: View, place: Placer = fewest_nodes) -> Plan | None:
         return Plan()
     if table.waiting > 1 or len(view.cluster.kinds) > 1:
         return None
-    row = int(table.waiting_rows()[0])
+    row = table.first_waiting()
     if view.table.need[row] > view.free.room():
         return None
     return welcome(view.job(row), view.free, place)

@@ -33,7 +33,14 @@ from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.min_share import Ask, Schedule, grow_shares
-from weft.pieces.size.promised import Book, Promise, PromiseMemory, Terms, check_terms, config_of
+from weft.pieces.size.promised import (
+    Promise,
+    PromiseLedger,
+    PromiseMemory,
+    Terms,
+    check_terms,
+    config_of,
+)
 
 ABOUT = About(
     "elasticflow",
@@ -76,7 +83,7 @@ class ElasticFlow:
         if view.empty:
             return Plan(memory=view.memory)
         terms = Terms(self.slot, self.quantile, self.restarts)
-        book = Book(view, recall(view, PromiseMemory), terms)
+        book = PromiseLedger(view, recall(view, PromiseMemory), terms)
         book.admit(book.newcomers())
         wanted = self._grow(view, book)
         changes = place_configs(view, wanted)
@@ -89,7 +96,7 @@ class ElasticFlow:
             promised=book.promised(),
         )
 
-    def _grow(self, view: View, book: Book) -> dict[int, Config]:
+    def _grow(self, view: View, book: PromiseLedger) -> dict[int, Config]:
         """Sizes of all, with what is spare handed out."""
         wanted: dict[int, Config] = {}
         open_rows: dict[str, list[int]] = {kind: [] for kind in view.cluster.kinds}
@@ -123,7 +130,7 @@ def _open(ask: Ask) -> Ask:
     return Ask(work, inf, ask.levels, ask.rates, ask.held, ask.restart_s)
 
 
-def _kind(view: View, row: int, book: Book) -> str | None:
+def _kind(view: View, row: int, book: PromiseLedger) -> str | None:
     """Where a job without a promise runs: on its kind, else where most is spare."""
     if (on := view.allocation(row)) is not None:
         return view.cluster.kind_of(on)

@@ -20,7 +20,7 @@ SHADE = "rgba(128,128,128,0.25)"
 
 
 def rho_cdf(outcomes: Outcomes) -> Figure | None:
-    """Share of jobs up to a finish-time fairness, a line a policy; None if none finished."""
+    """Share of jobs up to a finish-time fairness, a line per policy; None if none finished."""
     pooled = {
         policy: np.sort(np.maximum(_finished(np.concatenate([o.per_job.ftf for o in each])), LEAST))
         for policy, each in outcomes.items()

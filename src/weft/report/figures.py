@@ -50,7 +50,7 @@ def cdf_line(index: int, policy: str, values: Floats, jobs: int, shown: str) -> 
 
 
 def jct_cdf(outcomes: Outcomes) -> Figure | None:
-    """Share of jobs that finished within a time, a line a policy; None if none finished."""
+    """Share of jobs that finished within a time, a line per policy; None if none finished."""
     pooled = {policy: _completion_times(each) for policy, each in outcomes.items()}
     done = [jct for jct, _ in pooled.values() if len(jct)]
     if not done:

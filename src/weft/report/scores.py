@@ -1,4 +1,4 @@
-"""The table of policies: a row a policy, a column a number, the best of each column marked."""
+"""The table of policies: a row per policy, a column per number, the best of each column marked."""
 
 from __future__ import annotations
 

@@ -312,7 +312,9 @@ def _charged(runs: Sequence[SimRun]) -> Finding:
     wrong, alike = bool(unlike), dict[str, list[str]]()
     most = max(inferred.restarts.values(), default=0.0)
     for name, cost in inferred.restarts.items():
-        claimed_cost = _mean_cost([(name, *change) for change in _said(runs, name)], name, RESTARTS)
+        claimed_cost = _mean_cost(
+            [(name, *change) for change in _claimed_changes(runs, name)], name, RESTARTS
+        )
         unpaid = claimed_cost is not None and claimed_cost > 1.5 * max(cost, 0.0) + SLACK_S
         wrong |= unpaid or (most > 10.0 * SLACK_S and cost < SLACK_S)
         claim = f", is said to cost {claimed_cost:.1f} s," if unpaid else ""
@@ -326,7 +328,7 @@ def _finished(run: SimRun) -> dict[str, Rows]:
     return {n: [(s.start, s.end, s.gpus) for s in held] for n, held in ended.items()}
 
 
-def _said(runs: Sequence[SimRun], name: str) -> Iterator[tuple[str, str, float]]:
+def _claimed_changes(runs: Sequence[SimRun], name: str) -> Iterator[tuple[str, str, float]]:
     """Changes of a run that says what each costs."""
     for run in runs:
         startups = [stretch.startup_s for job in run.jobs.values() for stretch in job.held]

@@ -31,7 +31,7 @@ class Check:
     """One part: whether it is well, what is wrong, and whether nothing goes without it."""
 
     ok: bool
-    said: str = ""
+    message: str = ""
     vital: bool = False
 
 
@@ -91,7 +91,9 @@ class Watchdog:
             if self.ready != was_ready:
                 was_ready = not was_ready
                 bad = [
-                    f"{name}: {check.said}" for name, check in self.checks().items() if not check.ok
+                    f"{name}: {check.message}"
+                    for name, check in self.checks().items()
+                    if not check.ok
                 ]
                 status = "; ".join(bad).replace("\n", " ")[:500] or "serving"
                 log.log(logging.INFO if was_ready else logging.WARNING, "status: %s", status)

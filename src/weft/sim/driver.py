@@ -82,7 +82,7 @@ class Driver:
         self._order = self._arrived = self._idle = 0
         self._left = len(physics.trace)
         scheduler.timed = self._time_decision
-        scheduler.rested = lambda nothing: self._count(idle=nothing and not self._attempt)
+        scheduler.rested = self._count
 
     def run(self, watch: Progress | None = None) -> None:
         """Until every job has left; `watch` hears how far it is, and may end it by raising."""
@@ -193,13 +193,13 @@ class Driver:
         loans, before = self.counts.loans, None
         if loans is not None and recalls(events):
             before = self._scheduler.view(now).held()
-        while events or (events := self._sleep_nodes(now)):
+        while events or (events := [] if self._sleeper is None else self._sleep_nodes(now)):
             self.counts.events += len(events)
             actions = self._scheduler.step(now, events)
             events = []
             for action in actions:
                 events += self._carry_out(now, action)
-            for seq, next_up in self._physics.unsettled(now):
+            for seq, next_up in self._physics.unsettled(now) if self._physics.coupled else ():
                 events += self._expect(next_up, seq)
             if loans is not None and not events:
                 events = self._take_back(now)
@@ -343,9 +343,8 @@ class Driver:
 
     def _sleep_nodes(self, now: float) -> list[facts.Event]:
         """Nodes that come back and nodes that go, where not all of them are needed."""
+        assert self._sleeper is not None
         self._now = now
-        if self._sleeper is None:
-            return []
         came: list[facts.Event] = [facts.NodeUp(node) for node in self._sleeper.take_booted(now)]
         if came:
             return came
@@ -381,11 +380,11 @@ class Driver:
         began = perf_counter()
         plan = decide(view)
         self.counts.decide_s.append(perf_counter() - began)
-        self._count(idle=not plan.changes and not self._attempt and not plan.rejected)
+        self._count(not plan.changes and not plan.rejected)
         return plan
 
-    def _count(self, *, idle: bool) -> None:
+    def _count(self, idle: bool) -> None:
         self.counts.decisions += 1
-        self._idle = self._idle + 1 if idle else 0
+        self._idle = self._idle + 1 if idle and not self._attempt else 0
         if self._idle > IDLE_DECISIONS:
             raise stall_error(self._scheduler)

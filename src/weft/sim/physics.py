@@ -119,6 +119,7 @@ class Physics:
         self._died = np.zeros(n, dtype=np.int64)
         self._on: dict[int, tuple[float, float, Allocation]] = {}
         self._neighbours = neighbours if coupling is None else Neighbours(coupling, places)
+        self.coupled = self._neighbours is not None  # whether jobs may slow each other
         self._first = first
         self._speed = np.ones(n)
         self.marks = Marks(trace)
@@ -282,8 +283,9 @@ class Physics:
     def _account(self, now: float, seq: int) -> None:
         """Close a stretch of a run on unchanged terms."""
         began, _, on = self._on[seq]
-        self.gpu_s[seq] += (now - began) * on.gpus * on.sharing.share
-        self.ran_s[seq] += now - began
+        ran = now - began
+        self.gpu_s[seq] += ran * on.gpus * on.sharing.share
+        self.ran_s[seq] += ran
         self.runs.append(Run(seq, began, now, on))
 
     def review(self, now: float, seq: int) -> Milestone:
@@ -307,7 +309,8 @@ class Physics:
         """A run is over: settle progress; a crash loses what was not checkpointed."""
         if seq not in self._on:
             return
-        self._count_beside(now, seq)
+        if self._beside:
+            self._count_beside(now, seq)
         self._account(now, seq)
         _, base, _ = self._on.pop(seq)
         if self._free_moves:

@@ -96,14 +96,14 @@ def totals(states: Counts) -> Counts:
 
 
 @frozen
-class Found:
+class Population:
     """States with their scores, and numbers that tell them apart."""
 
     states: Counts
     score: Floats
     mark: Floats
 
-    def better(self, new: Found, count: int) -> Found:
+    def better(self, new: Population, count: int) -> Population:
         """The best `count` of these and new ones, each once; best first."""
         states = np.concatenate([self.states, new.states], axis=1)
         score = np.concatenate([self.score, new.score])
@@ -111,7 +111,7 @@ class Found:
         first = np.unique(mark, return_index=True)[1]
         states, score, mark = states.take(first, axis=1), score[first], mark[first]
         best = np.argsort(-score, kind="stable")[:count]
-        return Found(states.take(best, axis=1), score[best], mark[best])
+        return Population(states.take(best, axis=1), score[best], mark[best])
 
 
 def evolve(
@@ -122,7 +122,7 @@ def evolve(
     population: int = 100,
     generations: int = 100,
     patience: int = 100,
-) -> Found:
+) -> Population:
     """The population that comes of `seeds`; the best survive and breed.
 
     The search ends early after `patience` generations without a higher score, and at once when
@@ -142,10 +142,10 @@ def evolve(
     return fittest
 
 
-def measure(matrix: Matrix, states: Counts) -> Found:
+def measure(matrix: Matrix, states: Counts) -> Population:
     """States with what they are worth."""
     worth, mark = matrix.rows(states)
-    return Found(states, worth.sum(axis=0), mark)
+    return Population(states, worth.sum(axis=0), mark)
 
 
 def cross(matrix: Matrix, states: Counts, count: int, rng: np.random.Generator) -> Counts:

@@ -43,9 +43,7 @@ def choose(
 ) -> list[int]:
     """The choices taken, at most one an owner, within the room.
 
-    `fixed` is how many jobs at most are fixed in at a time; with `budget` None every set that may
-    win is tried, and what is found is worth at least 1 - R / (fixed + 1) of the optimum. Always it
-    is worth no less than the greedy, the best single job, and so 1 / (R + 1) of the optimum.
+    It is the optimum of up to `SMALL` choices, else what `approximate` finds.
     """
     room = np.asarray(room, dtype=float)
     able = (offers.worth > 0.0) & (offers.need <= room + TINY).all(axis=1)
@@ -55,8 +53,8 @@ def choose(
     usable = offers.kept(able)
     # Decisions do not depend on the unit of worth, and solvers like numbers about 1.
     usable = Offers(usable.owner, usable.worth / usable.worth.max(), usable.need)
-    best = _search(_Problem(usable, room), fixed, budget)
-    if len(usable) <= SMALL and budget is not None:
+    best = approximate(usable, room, fixed, budget)
+    if len(usable) <= SMALL:
         best = max(best, _optimum(usable, room), key=lambda chosen: usable.worth[chosen].sum())
     return [int(names[i]) for i in sorted(best)]
 
@@ -146,8 +144,14 @@ class _Problem:
         return np.asarray(with_it >= incumbent - TINY)
 
 
-def _search(problem: _Problem, fixed: int, budget: int | None) -> list[int]:
-    offers, room = problem.offers, problem.room
+def approximate(offers: Offers, room: Floats, fixed: int, budget: int | None) -> list[int]:
+    """The best found by fixing up to `fixed` jobs in at a time; each choice must fit alone.
+
+    With `budget` None every set that may win is tried, and what is found is worth at least
+    1 - R / (fixed + 1) of the optimum. Always it is worth no less than the greedy, the best single
+    job, and so 1 / (R + 1) of the optimum.
+    """
+    problem = _Problem(offers, room)
     best = greedy(offers, room, _round_down(problem.root))
     for other in (greedy(offers, room), [int(offers.worth.argmax())]):
         other = greedy(offers, room, other)

@@ -56,7 +56,7 @@ def view_of(cluster: int | str | Cluster, *jobs: Waiting | Job, now: float = 0.0
         state.table,
         machines,
         state.free,
-        Knowledge(Told(left), LinearBeliefs(), Colocated(profile_of)),
+        Knowledge(FixedPredictor(left), LinearBeliefs(), Colocated(profile_of)),
     )
 
 
@@ -65,7 +65,7 @@ def with_knowledge(view: View, **parts: Any) -> View:
     return replace(view, knowledge=replace(view.knowledge, **parts))
 
 
-class Told(PointPredictor, NothingLearnt):
+class FixedPredictor(PointPredictor, NothingLearnt):
     """A predictor that repeats given numbers, by order of submission."""
 
     label = "told"

@@ -164,7 +164,7 @@ class _Play:
         It is wrong only if it lasts: policies with rounds grow no job between them.
         """
         policy, state = driver.scheduler.policy.about, driver.scheduler.state
-        if policy.idles or read_spec("policy", self._scenario.policy).wrappers:
+        if policy.idles:
             return ""
         running = [
             (job, on)

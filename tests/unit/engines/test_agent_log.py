@@ -13,7 +13,7 @@ from weft.core.events.event import Event, Saved
 from weft.core.model.job import JobId
 from weft.engines.attempts import rounds
 from weft.engines.attempts.agent_log import AgentLog, read_line
-from weft.engines.attempts.rounds import Rounds
+from weft.engines.attempts.rounds import BackgroundTasks
 from weft.engines.fleet.folders import ask_to_stop
 from weft.engines.fleet.port import Gang, Part
 from weft.wire.attempt import EVENTS, STOP
@@ -78,7 +78,7 @@ def test_a_round_that_fails_is_told_and_taken_again(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(rounds, "AGAIN_S", 0.0)
     turns, troubles = iter([True, False, False]), []
 
-    async def turn(tasks: Rounds, over: asyncio.Event) -> None:
+    async def turn(tasks: BackgroundTasks, over: asyncio.Event) -> None:
         await asyncio.sleep(0)
         troubles.append([*tasks.troubles.values()])
         if len(troubles) == 3:
@@ -87,7 +87,7 @@ def test_a_round_that_fails_is_told_and_taken_again(monkeypatch: pytest.MonkeyPa
             raise OSError("the disk is full")
 
     async def run() -> None:
-        tasks, over = Rounds(), asyncio.Event()
+        tasks, over = BackgroundTasks(), asyncio.Event()
         tasks.begin("listen", lambda: turn(tasks, over))
         await asyncio.wait_for(over.wait(), 60.0)
         await tasks.close()

@@ -22,7 +22,7 @@ from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.perf.linear import LinearBeliefs
 from weft.perf.plans.law import Coefficients, PlanLaw
-from weft.perf.plans.learnt import SHAPE, LearntPlans, Seen, fit_reports, step_ms
+from weft.perf.plans.learnt import SHAPE, LearntPlans, MeasuredStep, fit_reports, step_ms
 from weft.policies.rubick.policy import Rubick
 from weft.policies.weft.policy import Weft
 
@@ -200,7 +200,7 @@ def test_a_size_that_no_law_follows_does_not_spoil_the_others() -> None:
         Execution(offload=True): (1130.0, 921.2, 544.0, 365.0),
     }
     seen = [
-        Seen(whole, step)
+        MeasuredStep(whole, step)
         for plan, steps in times.items()
         for gpus, step in zip((1, 2, 4, 8), steps, strict=True)
         if (whole := plan.on(gpus)) is not None

@@ -25,6 +25,7 @@ from weft.pieces.order.gittins import (
 from weft.pieces.pack import pack
 from weft.pieces.parts import follow, run_order
 from weft.pieces.place.gangs import fewest_nodes
+from weft.policies.las import Las
 from weft.testing import cluster_of
 
 NOW = 1000.0
@@ -206,6 +207,15 @@ def test_a_young_job_takes_the_place_of_an_old_one() -> None:
 
     assert set(view.after(plan)) == {"new"}
     assert plan.wake_at == NOW + 100.0 / 8
+
+
+@pytest.mark.parametrize(("served", "runs"), [(60.0, "old"), (99.0, "old"), (100.0, "new")])
+def test_las_stops_a_job_that_has_attained_the_threshold(served: float, runs: str) -> None:
+    view = view_of_served(("old", 8, served, True), ("new", 8, 0.0, False))
+
+    plan = Las(thresholds=(800.0,)).decide(view)  # GPU-seconds
+
+    assert set(view.after(plan)) == {runs}
 
 
 def test_an_order_of_ones_own_may_be_given() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from weft.core.state.table import Floats
-from weft.solve.knapsack import Offers, choose, greedy
+from weft.solve.knapsack import BUDGET, Offers, approximate, choose, greedy
 from weft.solve.linear_program import Sparse, maximise
 
 
@@ -64,6 +64,35 @@ def test_small_knapsacks_are_filled_to_the_optimum(instance: tuple[Offers, Float
     assert offers.worth[choose(offers, room)].sum() == pytest.approx(optimum(offers, room))
 
 
+FOUND_BY_PAIRS = (
+    (7.0, 7.0, 6.0, 3.0, 9.5, 2.0),
+    ((1, 4), (5, 17), (3, 13), (4, 20), (1, 15), (3, 13)),
+    (9, 36),
+)
+FOUND_BY_NEITHER = (
+    (4.5, 3.0, 8.0, 6.5, 9.0, 5.5),
+    ((5, 5), (5, 9), (1, 11), (5, 19), (2, 8), (2, 4)),
+    (8, 43),
+)
+
+
+@pytest.mark.parametrize(
+    ("case", "by_one", "by_two"), [(FOUND_BY_PAIRS, 22.5, 23.5), (FOUND_BY_NEITHER, 22.5, 22.5)]
+)
+@pytest.mark.parametrize(("fixed", "budget"), [(1, BUDGET), (2, None)])
+def test_what_the_approximation_misses_is_found(
+    case: tuple[Any, ...], by_one: float, by_two: float, fixed: int, budget: int | None
+) -> None:
+    worth, need, room = (np.array(numbers, dtype=float) for numbers in case)
+    offers = Offers(np.arange(len(worth)), worth, need)
+
+    chosen = choose(offers, room, fixed=fixed, budget=budget)
+
+    alone = [worth[approximate(offers, room, *how)].sum() for how in ((1, BUDGET), (2, None))]
+    assert alone == [by_one, by_two]
+    assert worth[chosen].sum() == 23.5
+
+
 @examples(25)
 @given(instances(jobs=5, most_choices=2), st.integers(1, 4))
 def test_fixing_more_jobs_keeps_the_bound_of_frieze_and_clarke(
@@ -71,9 +100,11 @@ def test_fixing_more_jobs_keeps_the_bound_of_frieze_and_clarke(
 ) -> None:
     offers, room = instance
 
-    chosen = choose(offers, room, fixed=fixed, budget=None)
+    fits = np.asarray((offers.need <= room).all(axis=1))
+    offers = offers.kept(fits)
+    chosen = approximate(offers, room, fixed, None) if fits.any() else []
 
-    best = optimum(offers, room)
+    best = optimum(offers, room) if fits.any() else 0.0
     assert offers.worth[chosen].sum() >= (1.0 - len(room) / (fixed + 1)) * best - 1e-6
 
 

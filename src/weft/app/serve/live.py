@@ -76,10 +76,11 @@ class Settings:
 
     `engine` and `policy` are names with parameters. `state` is the folder of everything that
     survives; None keeps nothing, for tests. The log is in `database`, the address of a PostgreSQL
-    database, if one is named. `policy` None goes on with what decided last; where
-    no policy has decided yet, with `default`, if the engine can do all that it asks for. A policy
-    or a quota that was changed live lasts until `policy` or `lending` says something new.
-    `slots` is for the local engine: CPU slots where there are no GPUs, 0 for one a core. `pairs`
+    database, if one is named. `policy` None goes on with what decided last; where no policy has
+    decided yet, with `default`, if the engine can do all that it asks for: `fifo`, which every
+    engine can, and `weft` under `weft serve`. A policy or a quota that was changed live lasts
+    until `policy` or `lending` says something new.
+    `slots` is for the local engine: CPU slots where there are no GPUs, 0 for one per core. `pairs`
     is a file of speeds of jobs beside each other, as `weft profile` writes it. `pass_env` names
     variables of the service's environment that jobs get beside the usual ones. `users` is a file
     or table that says which users of this machine tenants' jobs run as. `tls_cert` and

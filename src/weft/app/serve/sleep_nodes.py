@@ -159,9 +159,9 @@ class SleepNodes(Repeated):
             log.warning("node=%s %r took longer than %g s", node.id, command, LIMIT_S)
             return
         if child.returncode:
-            words_said = output.decode(errors="replace").strip()[-500:]
+            output_text = output.decode(errors="replace").strip()[-500:]
             log.warning(
-                "node=%s %r exited with %s: %s", node.id, command, child.returncode, words_said
+                "node=%s %r exited with %s: %s", node.id, command, child.returncode, output_text
             )
 
     def _read(self) -> list[str]:

@@ -33,8 +33,9 @@ def simulate(
 
     `workload` is a built-in name, a file of any known format, or a Trace; `policy` a name with
     parameters (`"las:by=time"`, or `{"name": "las", "params": {"by": "time"}}`) or your own
-    object. `more` are the other fields of
-    `weft.app.simulate.setup.Setup`: predictor, jobs, load, restart_cost, faults, options, events.
+    object. The default is a published baseline; `weft serve` uses `weft`. `more` are the other
+    fields of `weft.app.simulate.setup.Setup`: predictor, jobs, load, restart_cost, faults,
+    options, events.
     """
     setup = Setup(_name_workload(workload), policy, cluster, seed, **more)
     return run_all([setup], processes=1, progress=progress)
@@ -56,7 +57,7 @@ def compare(
     `keep` is a folder for runs that have ended: what is there is read, not run again.
 
     `progress` gets the fraction done of each run; notebooks show a bar without it.
-    More `processes` (None: one a core) need a script whose own work is under
+    More `processes` (None: one per core) need a script whose own work is under
     `if __name__ == "__main__":`, as for any Python program that starts processes.
     """
     chosen = _several(policies)

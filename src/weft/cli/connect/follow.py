@@ -38,7 +38,7 @@ class Follower:
     _first: bool = True
     _last: bytes = b""
     _offset: int = 0
-    _told: str = ""
+    _shown: str = ""
     _noticed: float = 0.0
 
     def until_the_end(self) -> JobAnswer:
@@ -108,8 +108,8 @@ class Follower:
         return job
 
     def _say(self, text: str) -> None:
-        if text != self._told:
-            self._told = text
+        if text != self._shown:
+            self._shown = text
             self.note(text)
 
     def _patiently(self, ask: Callable[[], T]) -> T:

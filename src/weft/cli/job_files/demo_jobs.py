@@ -51,7 +51,7 @@ WORKLOAD = (
 )
 GROW = "gandiva:elastic=true,quantum=30"
 SHARE = "las"
-SAID = {
+CAPTIONS = {
     GROW: "few jobs: they grow into unused slots",
     SHARE: "many jobs: large ones make room, small ones share a slot by halves",
 }

@@ -16,7 +16,7 @@ AHEAD = {"avg_start_h": "mean start in", "avg_end_h": "mean end in"}
 
 
 def comparison_table(answer: Comparison, width: int) -> RenderableType:
-    """A column each, a row a metric; then a row a job where it looks ahead."""
+    """A column each, a row per metric; then a row per job where it looks ahead."""
     policies = answer.policies
     table = Table(header_style="bold")
     table.add_column("", no_wrap=True)

@@ -14,14 +14,14 @@ def welcome_newcomer(
 ) -> Plan | None:
     """What a policy that rests decides about at most one waiting job; None where it is asked."""
     table, free = state.table, state.free
-    if not table.waiting:
+    waiting = table.waiting
+    if not waiting:
         return NOTHING
-    if welcome is None or table.waiting > 1 or len(state.cluster.kinds) > 1:
+    if welcome is None or waiting > 1 or len(state.cluster.kinds) > 1:
         return None
     if table.conditional or table.suspended or state.asleep:
         return None
-    row = int(table.waiting_rows()[0])
-    job = table.jobs[row]
+    job = table.jobs[table.first_waiting()]
     if job.demand.gpus * job.demand.share > free.room():
         return None
     plan = welcome(job, free, now)

@@ -8,7 +8,7 @@ from weft.core.errors import PlanError
 from weft.core.model.cluster import Cluster
 from weft.core.model.execution import find_plan
 from weft.core.model.gang_nodes import describe_nodes, describe_parts, keeps_nodes
-from weft.core.model.job import Allocation, Discipline, Job, JobId, Tier
+from weft.core.model.job import EXCLUSIVE, Allocation, Demand, Discipline, Job, JobId, Tier
 from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
@@ -77,8 +77,20 @@ def check_allocation(
     job: Job, to: Allocation, cluster: Cluster, about: About, decision: int
 ) -> None:
     """Raise PlanError unless this is what the job asks for, set as the policy declared."""
+    if _is_plain(job.demand, to):
+        return
     if problem := _find_problem(job, to, cluster, about) or _undeclared(job, to, about.controls):
         raise _wrong(about, decision, problem, job.id)
+
+
+def _is_plain(demand: Demand, to: Allocation) -> bool:
+    """Whether these are whole devices of one node, as many as asked for, and nothing else."""
+    slices = to.slices
+    if len(slices) != 1 or len(slices[0].gpus) != demand.gpus or to.sharing is not EXCLUSIVE:
+        return False
+    if demand.share != 1.0 or demand.kinds or demand.nodes:
+        return False
+    return to.batch is None and to.time_shift is None and to.plan is None
 
 
 def _find_problem(job: Job, to: Allocation, cluster: Cluster, about: About) -> str:

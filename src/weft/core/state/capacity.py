@@ -379,7 +379,7 @@ class Capacity:
         self._hosted[node] = (cpus + more[0], mem_gb + more[1])
 
     def _shared_on(self, node: int) -> bool:
-        return any(n == node for n, _ in self._residents)
+        return bool(self._residents) and any(n == node for n, _ in self._residents)
 
 
 def _sound(sharing: Sharing) -> bool:

@@ -7,6 +7,7 @@ policies see) and what is not yet vacated (which holds back starts).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import assert_never
 
 from weft.core.asleep import fold as asleep
@@ -64,7 +65,6 @@ class State:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = self.whole = cluster
         self.table = Table()
-        self._free: Capacity | None = None
         self.submissions = self.decisions = 0
         self.wake_at: float | None = None
         self.recalled = 0  # loaned machines that are wanted back and still here
@@ -74,79 +74,76 @@ class State:
         self.live = LiveChanges(self.releasing)
         self.asleep, self.dependencies, self.story = Asleep(), Dependencies(), EventHistory()
 
-    def fold(self, now: float, event: Event) -> list[Action]:
+    def fold(self, now: float, event: Event) -> list[Action]:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one case an event
         """Take in one fact; return what follows from it without any decision.
 
         Raises StateError, with the story of the job, for one that cannot be.
         """
         self.story.events.append((now, event))
         try:
-            return self._fold(now, event)
+            match event:
+                case Started(job, attempt):
+                    self._started(now, job, attempt)
+                case Finished(job, attempt):
+                    return self._leave(now, job, attempt, How.COMPLETED)
+                case Submitted(job):
+                    self._submitted(now, job)
+                case Stopped(job, attempt):
+                    return self._stopped(now, job, attempt)
+                case Decided():
+                    return self._decided(now, event)
+                case Failed(job, attempt, _, retry):
+                    if not retry:
+                        return self._leave(
+                            now, job, attempt, How.LOST if event.lost else How.FAILED, event.code
+                        )
+                    return self._retry(now, job, attempt, alone=event.lost and event.out_of_memory)
+                case StartFailed(job, attempt):
+                    return self._retry(now, job, attempt)
+                case Cancelled(job):
+                    return self._cancelled(now, job)
+                case Suspended(job, _, rung):
+                    return self._suspended(job, rung)
+                case Slept() | SleepFailed() | Awoke() | StartedAhead():
+                    return asleep.fold(self, now, event)
+                case Saved(job):
+                    self.asleep.note_saved(job, self.table)
+                case Resumed(job):
+                    self.table.suspended.discard(job)
+                case PriorityChanged(job, priority, tier):
+                    if (row := self.table.find(job)) is not None:
+                        self.releasing.rename(self.table.set_priority(row, priority, tier))
+                case NodeDown(node):
+                    return nodes.take_down(self, now, node)
+                case NodeUp(node):
+                    return nodes.bring_up(self, now, node)
+                case LoanRecalled(count):
+                    self.recalled += count
+                case Reported():
+                    self._reported(event)
+                case Resizable(job, attempt, state_gb):
+                    if self.table.find_attempt(job, attempt) is not None:
+                        self.live.note(job, attempt, state_gb)
+                case Resized(job, attempt, epoch) | ResizeFailed(job, attempt, epoch):
+                    row = self.table.find_attempt(job, attempt)
+                    if row is None or not self.live.awaits(job, attempt, epoch):
+                        return []
+                    if isinstance(event, Resized):
+                        return self.live.finish(now, row, self.table)
+                    return self._restart(now, row)
+                case Woken():
+                    self.wake_at = None
+                case Noticed() | DeadlineMissed() | PolicyChanged() | Observed() | Refitted():
+                    pass  # nothing that decisions follow from
+                case _:
+                    assert_never(event)
         except Exception as error:
             raise self.story.error(now, event, error) from error
-
-    def _fold(self, now: float, event: Event) -> list[Action]:  # noqa: C901, PLR0911, PLR0912 - one case an event
-        match event:
-            case Started(job, attempt):
-                self._started(now, job, attempt)
-            case Finished(job, attempt):
-                return self._leave(now, job, attempt, How.COMPLETED)
-            case Submitted(job):
-                self._submitted(now, job)
-            case Stopped(job, attempt):
-                return self._stopped(now, job, attempt)
-            case Decided():
-                return self._decided(now, event)
-            case Failed(job, attempt, _, retry):
-                if not retry:
-                    return self._leave(
-                        now, job, attempt, How.LOST if event.lost else How.FAILED, event.code
-                    )
-                return self._retry(now, job, attempt, alone=event.lost and event.out_of_memory)
-            case StartFailed(job, attempt):
-                return self._retry(now, job, attempt)
-            case Cancelled(job):
-                return self._cancelled(now, job)
-            case Suspended(job, _, rung):
-                return self._suspended(job, rung)
-            case Slept() | SleepFailed() | Awoke() | StartedAhead():
-                return asleep.fold(self, now, event)
-            case Saved(job):
-                self.asleep.note_saved(job, self.table)
-            case Resumed(job):
-                self.table.suspended.discard(job)
-            case PriorityChanged(job, priority, tier):
-                if (row := self.table.find(job)) is not None:
-                    self.releasing.rename(self.table.set_priority(row, priority, tier))
-            case NodeDown(node):
-                return nodes.take_down(self, now, node)
-            case NodeUp(node):
-                return nodes.bring_up(self, now, node)
-            case LoanRecalled(count):
-                self.recalled += count
-            case Reported():
-                self._reported(event)
-            case Resizable(job, attempt, state_gb):
-                if self._current(job, attempt) is not None:
-                    self.live.note(job, attempt, state_gb)
-            case Resized(job, attempt, epoch) | ResizeFailed(job, attempt, epoch):
-                row = self._current(job, attempt)
-                if row is None or not self.live.awaits(job, attempt, epoch):
-                    return []
-                if isinstance(event, Resized):
-                    return self.live.finish(now, row, self.table)
-                return self._restart(now, row)
-            case Woken():
-                self.wake_at = None
-            case Noticed() | DeadlineMissed() | PolicyChanged() | Observed() | Refitted():
-                pass  # nothing that decisions follow from
-            case _:
-                assert_never(event)
         return []
 
     def expects(self, job: JobId, attempt: int) -> bool:
         """Whether news of this attempt matters: it is promised devices, leaves them, or sleeps."""
-        if self._current(job, attempt) is not None or (job, attempt) in self.releasing:
+        if self.table.find_attempt(job, attempt) is not None or (job, attempt) in self.releasing:
             return True
         return self.asleep.find(job, attempt) is not None
 
@@ -159,9 +156,7 @@ class State:
     def _submitted(self, now: float, job: Job) -> None:
         if job.id in self.table:
             raise WeftError(f"job {job.id!r} was submitted twice")
-        row = self.table.add(job, self.submissions)
-        self.table.set(row, Column.RAN_SINCE, now)
-        self.table.set(row, Column.SERVICE_SINCE, now)
+        self.table.add(job, self.submissions, now)
         self.submissions += 1
         if job.conditional:
             known = ((end.job.id, end.finished) for end in reversed(self.ended))
@@ -179,13 +174,14 @@ class State:
             table.set(row, Column.REPORTED, attempt)
 
     def _started(self, now: float, job: JobId, attempt: int) -> None:
-        row = self._current(job, attempt)
+        table = self.table
+        row = table.find_attempt(job, attempt)
         if row is None:
             return
-        on = self.table.allocations[row]
+        on = table.allocations[row]
         assert on is not None
-        self.table.set(row, Column.STAGE, Stage.RUNNING)
-        self.table.meters_on(row, now, on.gpus * on.sharing.share)
+        table.set(row, Column.STAGE, Stage.RUNNING)
+        table.meters_on(row, now, on.gpus * on.sharing.share)
 
     def _stopped(self, now: float, job: JobId, attempt: int) -> list[Action]:
         if (job, attempt) not in self.releasing:
@@ -198,7 +194,7 @@ class State:
         return [*self.releasing.left(job, attempt)]
 
     def _retry(self, now: float, job: JobId, attempt: int, *, alone: bool = False) -> list[Action]:
-        row = self._current(job, attempt)
+        row = self.table.find_attempt(job, attempt)
         slept = self.asleep.find(job, attempt) is not None
         if slept or row is not None:
             at = self.table.row(job)
@@ -214,7 +210,7 @@ class State:
         if job not in self.table:
             return []
         actions = self.end_attempts(job)
-        self._remove(now, job, How.CANCELLED)
+        self._remove(now, job, self.table.row(job), How.CANCELLED)
         return actions
 
     def _suspended(self, job: JobId, rung: Rung) -> list[Action]:
@@ -252,7 +248,7 @@ class State:
             actions += self.live.begin(now, grow, self.table, self.free)
         for job, reason in decided.rejected.items():
             actions += self._take_away(job)
-            self._remove(now, job, How.REJECTED)
+            self._remove(now, job, self.table.row(job), How.REJECTED)
             actions.append(Reject(job, reason))
         for job, to in begin:
             actions += self._promise(job, to)
@@ -265,20 +261,16 @@ class State:
         return [a for job, on in starts.items() if on for a in self._promise(job, on)]
 
     def _promise(self, job: JobId, to: Allocation) -> list[Action]:
-        row = self.table.row(job)
-        sleeping = self.asleep.find(job)
-        if sleeping is not None and sleeping.on.stays(to):
-            return asleep.go_on(self, row, to, sleeping)
-        actions = asleep.stop_sleeper(self, job)  # it sleeps elsewhere
+        row, actions = self.table.row(job), list[Action]()
+        if (sleeping := self.asleep.sleepers.get(job)) is not None:
+            if sleeping.on.stays(to):
+                return asleep.go_on(self, row, to, sleeping)
+            actions = asleep.stop_sleeper(self, job)  # it sleeps elsewhere
         self.free.take(to)
-        attempt = int(self.table.get(row, Column.ATTEMPT)) + 1
-        self.table.allocations[row] = to
-        self.table.set(row, Column.ATTEMPT, attempt)
-        self.table.set(row, Column.HELD, to.gpus)
-        self.table.set(row, Column.STAGE, Stage.STARTING)
-        start = Start(self.table.jobs[row], to, attempt)
-        held_back = self.releasing and self.releasing.hold(start)
-        return actions if held_back else [*actions, start]
+        start = Start(self.table.jobs[row], to, self.table.hold(row, to))
+        if not self.releasing or not self.releasing.hold(start):
+            actions.append(start)
+        return actions
 
     def _take_away(self, job: JobId, rung: Rung = Rung.RESTART) -> list[Action]:
         row = self.table.row(job)
@@ -328,25 +320,22 @@ class State:
 
     # ---- leaving
 
-    def _current(self, job: JobId, attempt: int) -> int | None:
-        """The row of a job whose promised attempt this is; None for news of an older one."""
-        table = self.table
-        row = table.find(job)
-        if row is None or table.allocations[row] is None:
-            return None
-        return row if table.get(row, Column.ATTEMPT) == attempt else None
-
     def _leave(
         self, now: float, job: JobId, attempt: int, how: How, code: int | None = None
     ) -> list[Action]:
-        row = self._current(job, attempt)
+        row = self.table.find_attempt(job, attempt)
+        if row is not None and job not in self.asleep.sleepers:
+            if (on := self.table.allocations[row]) is not None:
+                self.free.give(on)
+            self._remove(now, job, row, how, code)
+            return self.live.end(job)
         if row is not None:
             actions = self._vacate(now, row)
-            self._remove(now, job, how, code)
+            self._remove(now, job, row, how, code)
             return actions
         if (job, attempt) not in self.releasing:
             if self.asleep.find(job, attempt) is not None:
-                self._remove(now, job, how, code)
+                self._remove(now, job, self.table.row(job), how, code)
             return []
         # It ended before the stop that was asked of it took effect.
         if job in self.table:
@@ -354,7 +343,7 @@ class State:
             row = self.table.row(job)
             if (on := self.table.allocations[row]) is not None:
                 self.free.give(on)
-            self._remove(now, job, how, code)
+            self._remove(now, job, row, how, code)
         return [*self.releasing.left(job, attempt)]
 
     def _vacate(self, now: float, row: int) -> list[Action]:
@@ -373,11 +362,9 @@ class State:
                 actions += self.releasing.left(job, attempt)
         return actions
 
-    def _remove(self, now: float, job: JobId, how: How, code: int | None = None) -> None:
+    def _remove(self, now: float, job: JobId, row: int, how: How, code: int | None = None) -> None:
         table = self.table
-        row = table.row(job)
-        table.meters_off(row, now)
-        ran, service = table.get(row, Column.RAN_BASE), table.get(row, Column.SERVICE_BASE)
+        ran, service = table.meters(row, now)
         how = how.or_timeout(table.jobs[row], ran)
         finished = how is How.COMPLETED
         self.ended.append(Ended(table.jobs[row], ran, service, finished, how, code, now))
@@ -388,13 +375,13 @@ class State:
 
     def rebuild(self, cluster: Cluster) -> None:
         """There are other machines than before."""
-        self.cluster, self._free = cluster, None
+        self.cluster = cluster
+        vars(self).pop("free", None)
 
-    @property
+    @cached_property
     def free(self) -> Capacity:
         """Capacity not promised to any job; counted on demand, as machines come in hundreds."""
-        if self._free is None:
-            self._free = Capacity(self.cluster)
-            for on in filter(None, self.table.allocations):
-                self._free.take(on)
-        return self._free
+        free = Capacity(self.cluster)
+        for on in filter(None, self.table.allocations):
+            free.take(on)
+        return free

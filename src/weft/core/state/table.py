@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
+from math import inf
 from typing import NewType
 
 import numpy as np
@@ -116,15 +117,19 @@ class Table:
     @property
     def waiting(self) -> int:
         """How many rows hold nothing; costs nothing to ask."""
-        return len(self._waiting_seqs)
+        return len(self._waiting_seqs if self._waiting is None else self._waiting)
 
     def waiting_rows(self) -> Rows:
         """The rows that hold nothing, in order; where few do, it costs what those cost."""
         waiting = self._waiting_seqs
-        if len(waiting) > FEW_WAITING:
+        if len(waiting) > min(FEW_WAITING, 8 + self.size // 256):
             return np.flatnonzero(self.held == 0.0)
         rows = [bisect_left(self._row_of_seq, seq) for seq in sorted(waiting)]
         return np.array(rows, dtype=np.intp)
+
+    def first_waiting(self) -> int:
+        """The first row that holds nothing, where there is one."""
+        return bisect_left(self._row_of_seq, min(self._waiting_seqs))
 
     def column(self, which: ColumnNumber) -> Floats:
         """One column."""
@@ -184,24 +189,35 @@ class Table:
         seq = (self._seq_of if self._known is None else self._known).get(job)
         return None if seq is None else bisect_left(self._row_of_seq, seq)
 
-    def add(self, job: Job, seq: int) -> int:
-        """Append a job at the end and return its row."""
+    def find_attempt(self, job: JobId, attempt: int) -> int | None:
+        """The row of a job whose promised attempt this is; None for news of an older one."""
+        seq = (self._seq_of if self._known is None else self._known).get(job)
+        if seq is None:
+            return None
+        row = bisect_left(self._row_of_seq, seq)
+        if self.allocations[row] is None or self._cells.item(Column.ATTEMPT, row) != attempt:
+            return None
+        return row
+
+    def add(self, job: Job, seq: int, now: float = 0.0) -> int:
+        """Append a job that came at `now` at the end and return its row."""
         n = self.size
         if n == self._cells.shape[1]:
             grown = np.zeros((len(COLUMNS), max(2 * n, 64)))
             grown[:, :n] = self._cells
             self._cells = grown
-        self._write_demand(n, job, seq)
-        self._seq_of[job.id] = seq
+        self._write_demand(n, job, seq, now)
+        known, waiting = self._known, self._waiting
+        (self._seq_of if known is None else known)[job.id] = seq
         self._row_of_seq.append(seq)
-        self._waiting_seqs.add(seq)
+        (self._waiting_seqs if waiting is None else waiting).add(seq)
         self.conditional += job.conditional
         self.jobs.append(job)
         self.allocations.append(None)
         self.size = n + 1
         return n
 
-    def _write_demand(self, row: int, job: Job, seq: int) -> None:
+    def _write_demand(self, row: int, job: Job, seq: int, now: float) -> None:
         """What a new row holds; every other cell is 0."""
         cells, demand = self._cells[:, row], job.demand
         cells[:] = 0.0
@@ -214,7 +230,8 @@ class Table:
         cells[Column.PRIORITY] = job.priority
         cells[Column.TIER] = job.tier
         cells[Column.STAGE] = Stage.PENDING
-        cells[Column.STARTED] = np.inf
+        cells[Column.RAN_SINCE] = cells[Column.SERVICE_SINCE] = now
+        cells[Column.STARTED] = inf
         cells[Column.PREEMPTIBLE] = job.preemptible
 
     def remove(self, row: int) -> None:
@@ -230,7 +247,9 @@ class Table:
         self.promised.discard(job.id)
         if self.conditional:
             self.conditional -= job.conditional
-        self._waiting_seqs.discard(self._seq_of.pop(job.id))
+        known, waiting = self._known, self._waiting
+        seq = (self._seq_of if known is None else known).pop(job.id)
+        (self._waiting_seqs if waiting is None else waiting).discard(seq)
         del self._row_of_seq[row]
         del self.jobs[row]
         del self.allocations[row]
@@ -267,6 +286,18 @@ class Table:
             else:
                 self._waiting.add(self._row_of_seq[row])
 
+    def hold(self, row: int, to: Allocation) -> int:
+        """The row as it is once it is promised devices; the number of the attempt."""
+        cells = self._cells
+        attempt, gpus = int(cells.item(Column.ATTEMPT, row)) + 1, to.gpus
+        self.allocations[row] = to
+        cells[Column.ATTEMPT, row] = attempt
+        cells[Column.HELD, row] = gpus
+        cells[Column.STAGE, row] = Stage.STARTING
+        if self._waiting is not None and gpus:
+            self._waiting.discard(self._row_of_seq[row])
+        return attempt
+
     def set_priority(self, row: int, priority: float, tier: Tier) -> Job:
         """Give a job another priority; the job as it is then."""
         self.jobs[row] = job = replace(self.jobs[row], priority=priority, tier=tier)
@@ -286,21 +317,28 @@ class Table:
 
     def meters_on(self, row: int, now: float, gpus: float) -> None:
         """From `now` on the job executes on `gpus` devices."""
-        cells = self._cells[:, row]
-        cells[Column.RAN_RATE], cells[Column.RAN_SINCE] = 1.0, now
-        cells[Column.SERVICE_RATE], cells[Column.SERVICE_SINCE] = gpus, now
-        if cells[Column.STARTED] == np.inf:
-            cells[Column.STARTED] = now
+        cells = self._cells
+        cells[Column.RAN_RATE, row], cells[Column.RAN_SINCE, row] = 1.0, now
+        cells[Column.SERVICE_RATE, row], cells[Column.SERVICE_SINCE, row] = gpus, now
+        if cells.item(Column.STARTED, row) == inf:
+            cells[Column.STARTED, row] = now
 
     def meters_off(self, row: int, now: float) -> None:
         """The job stops executing at `now`."""
-        cells = self._cells[:, row]
-        if cells[Column.RAN_RATE]:
-            ran, served = now - cells[Column.RAN_SINCE], now - cells[Column.SERVICE_SINCE]
-            cells[Column.RAN_BASE] += cells[Column.RAN_RATE] * ran
-            cells[Column.SERVICE_BASE] += cells[Column.SERVICE_RATE] * served
-            cells[Column.RAN_RATE] = cells[Column.SERVICE_RATE] = 0.0
-        cells[Column.RAN_SINCE] = cells[Column.SERVICE_SINCE] = now
+        cells = self._cells
+        if cells.item(Column.RAN_RATE, row):
+            cells[Column.RAN_BASE, row], cells[Column.SERVICE_BASE, row] = self.meters(row, now)
+            cells[Column.RAN_RATE, row] = cells[Column.SERVICE_RATE, row] = 0.0
+        cells[Column.RAN_SINCE, row] = cells[Column.SERVICE_SINCE, row] = now
+
+    def meters(self, row: int, now: float) -> tuple[float, float]:
+        """Seconds that one job has executed, and GPU-seconds it has attained."""
+        at = self._cells.item
+        ran, served = at(Column.RAN_BASE, row), at(Column.SERVICE_BASE, row)
+        if rate := at(Column.RAN_RATE, row):
+            ran += rate * (now - at(Column.RAN_SINCE, row))
+            served += at(Column.SERVICE_RATE, row) * (now - at(Column.SERVICE_SINCE, row))
+        return ran, served
 
     def release(self, row: int, now: float) -> None:
         """The row as it is once its devices are taken away."""

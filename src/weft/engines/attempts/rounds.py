@@ -35,7 +35,7 @@ Turn = Callable[[], Awaitable[None]]
 
 
 @dataclass
-class Rounds:
+class BackgroundTasks:
     """Tasks that end with the engine; `troubles` are shown to people in its health."""
 
     troubles: dict[str, str] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class AttemptLoop(ABC, Generic[M]):
     left: Callable[[Key], None]
     watched: dict[Key, M] = field(init=False, default_factory=dict)
     board: HealthBoard = field(init=False, default_factory=HealthBoard)
-    _rounds: Rounds = field(init=False, default_factory=Rounds)
+    _rounds: BackgroundTasks = field(init=False, default_factory=BackgroundTasks)
     _poke: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:

@@ -123,7 +123,7 @@ def make_specs(
 def coordinator_of(on: Allocation, node: NodeId, site: Site) -> str:
     """Where the ranks of a job that takes turns find the coordinator of its node; empty for none.
 
-    There is one a node, so a gang over several nodes takes no turns.
+    There is one per node, so a gang over several nodes takes no turns.
     """
     discipline = on.sharing.discipline
     if discipline is Discipline.NONE or not site.abilities.tokens or len(on.slices) > 1:

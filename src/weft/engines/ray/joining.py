@@ -28,7 +28,7 @@ class Joined:
     """How it went: the exit code, and what Ray said last where it went wrong."""
 
     code: int
-    said: str
+    reason: str
 
 
 def check_address(text: str) -> str:

@@ -68,7 +68,7 @@ class SlurmJob:
 
 
 def read_nodes(text: str, slots: int) -> dict[NodeId, SlurmNode]:
-    """The answer to `NODES`; a node without GPUs has `slots` CPU slots, 0 for one a core."""
+    """The answer to `NODES`; a node without GPUs has `slots` CPU slots, 0 for one per core."""
     nodes: dict[NodeId, SlurmNode] = {}
     for line in text.splitlines():
         words = line.split("|", 6)

@@ -36,7 +36,7 @@ class SlurmEngine(FleetEngine):
     `partition`, `account`, `qos` and `reservation` are handed to sbatch; `accounts`, `qoses` and
     `partitions` say which a tenant has (`TENANT:NAME+NAME/TENANT:NAME`), the usual one first.
     `time_min` is the time limit in minutes of jobs that have none, or of pilots. `slots` is for
-    nodes without GPUs, 0 for one a core. `python` is an interpreter with Weft on the nodes, by
+    nodes without GPUs, 0 for one per core. `python` is an interpreter with Weft on the nodes, by
     default this one. With `users`, where the service is root, jobs run as their tenants' users: as
     batch jobs of these (`submit_as` person, which is native's default), or as ranks of agents that
     are root (service, a pilot's only way).

@@ -54,7 +54,7 @@ class Sleeper:
         self._journal = journal
         self._device = DeviceHelper(command)
         self._request = NOBODY
-        self._now = self._told = SleepState(0)
+        self._now = self._reported = SleepState(0)
         self._refused = -1  # the request that could not be met, and is not tried again
         self._since = self._asked = self._last_heard = time.monotonic()
         self._air_until = self._again_at = 0.0
@@ -115,7 +115,7 @@ class Sleeper:
             self._moved()
         target, state = self._target(now), self._now.state
         if state == target:
-            if self._now.number != self._request.number or self._now != self._told:
+            if self._now.number != self._request.number or self._now != self._reported:
                 self._answer(state)
         elif state == SUSPENDED:
             self._restore(now)
@@ -189,13 +189,13 @@ class Sleeper:
             if now < self._air_until:
                 reason = "let run for a moment, as its processes wait for each other"
             elif self._request.number == self._refused:
-                reason = self._told.reason
+                reason = self._reported.reason
         if state != self._now.state:
             self._since = now
         host_gb = self._now.host_gb if state == SUSPENDED else 0.0
         took_s = now - self._asked if self._now.number != self._request.number else 0.0
         self._now = SleepState(self._request.number, state, reason, took_s, host_gb)
-        self._told = self._now
+        self._reported = self._now
         write_state(self._folder, self._now)
         self._journal.poke()
 

@@ -113,7 +113,7 @@ def _fit_torchrun(words: list[str], place: Place) -> list[str]:
         "master-addr": place.address,
         "master-port": place.port,
     }
-    if "--standalone" in words or any("rdzv" in name for name in _said(words)):
+    if "--standalone" in words or any("rdzv" in name for name in _option_names(words)):
         options = {"nproc-per-node": place.gpus}  # it has a meeting point of its own
     return _add(words, options)
 
@@ -138,7 +138,7 @@ def _fit_deepspeed(words: list[str], place: Place) -> list[str]:
 
 
 def _fit_mpirun(words: list[str], place: Place) -> list[str]:
-    counted = _said(words) & {"np", "n", "c"}
+    counted = _option_names(words) & {"np", "n", "c"}
     return words if counted else ["-np", str(place.gpus), *words]
 
 
@@ -154,7 +154,7 @@ _FITTED: dict[str, Callable[[list[str], Place], list[str]]] = {
 
 def _add(words: list[str], options: Mapping[str, object]) -> list[str]:
     """These options in front, but for those that the person gave."""
-    present = _said(words)
+    present = _option_names(words)
     new = [
         f"--{name}={value}"
         for name, value in options.items()
@@ -163,7 +163,7 @@ def _add(words: list[str], options: Mapping[str, object]) -> list[str]:
     return [*new, *words]
 
 
-def _said(words: Sequence[str]) -> set[str]:
+def _option_names(words: Sequence[str]) -> set[str]:
     """The names of the launcher's own options: those before the program."""
     own = takewhile(lambda word: not _is_program(word), words)
     names = (word.lstrip("-").partition("=")[0] for word in own if word.startswith("-"))

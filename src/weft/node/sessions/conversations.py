@@ -27,7 +27,7 @@ class Conversations:
         self, spec: AttemptSpec, select: selectors.BaseSelector, said_by: Said, measurer: Measurer
     ) -> None:
         self._me, self._user = (spec.job, spec.attempt), spec.user
-        self._select, self._said, self._measurer = select, said_by, measurer
+        self._select, self._on_message, self._measurer = select, said_by, measurer
         self._lines: list[Line] = []
         self._budget, self._counts = Budget(), Budget()
 
@@ -74,13 +74,13 @@ class Conversations:
                 case Hello(job, attempt, rank) if (job, attempt) == self._me:
                     line.rank = rank
                     self._measurer.reports_itself = True
-                    self._said(line, message)
+                    self._on_message(line, message)
                 case _ if line.rank is None:
                     continue  # it has not said who it is, or it is of another attempt
                 case Report() | Saved() | Notice() if not self._budget.allows():
                     continue  # it says more than anybody could read
                 case _:
-                    self._said(line, message)
+                    self._on_message(line, message)
         if line.closed and line in self._lines:
             self._lines.remove(line)
             self._select.unregister(line.socket)

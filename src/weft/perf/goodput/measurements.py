@@ -27,7 +27,7 @@ class Measurements:
     version: int = 0
     _times: StepTime | None = None
     _stale: bool = True
-    _told: set[tuple[str, int]] = field(default_factory=set)
+    _reported: set[tuple[str, int]] = field(default_factory=set)
 
     def observe(self, row: Row) -> bool:
         """Take in a measurement; whether it was of a new configuration."""
@@ -35,12 +35,12 @@ class Measurements:
         if key in self.rows:
             return False
         self.rows[key] = row
-        several = SEVERAL in self._told or len({k[2] for k in self.rows}) > 1
+        several = SEVERAL in self._reported or len({k[2] for k in self.rows}) > 1
         news = {("regime", regime(row)), SEVERAL if several else ONE}
-        if not news <= self._told or not self._predicts(row):
+        if not news <= self._reported or not self._predicts(row):
             self._stale = True
             self.version += 1
-        self._told |= news
+        self._reported |= news
         return True
 
     def times(self) -> StepTime:
@@ -56,7 +56,7 @@ class Measurements:
             "version": self.version,
             "times": self._times and [float(seconds) for seconds in self._times],
             "stale": self._stale,
-            "told": sorted(map(list, self._told)),
+            "told": sorted(map(list, self._reported)),
         }
 
     def load(self, saved: Any) -> Measurements:
@@ -65,7 +65,7 @@ class Measurements:
         self.rows = {row[:3]: row for row in rows}
         self._times = saved["times"] and StepTime(*saved["times"])
         self.version, self._stale = saved["version"], saved["stale"]
-        self._told = {(what, number) for what, number in saved["told"]}
+        self._reported = {(what, number) for what, number in saved["told"]}
         return self
 
     def _predicts(self, row: Row) -> bool:

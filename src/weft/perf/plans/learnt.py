@@ -121,7 +121,7 @@ class LearntPlans:
         if not batch:
             return None
         seen = tuple(
-            Seen(whole, quantise(batch / rate))
+            MeasuredStep(whole, quantise(batch / rate))
             for each in dict.fromkeys(replace(each, data=0) for each in job.plans)
             for gpus, rate in sorted(self._rates.get(_key(job, config, each), {}).items())
             if (whole := each.on(int(gpus))) is not None
@@ -165,14 +165,14 @@ REACH = (1e-5, 1e5)  # of times, as parts of the shortest step
 BOUNDS = {"overlap": (1.0, 20.0), "backward": (1.0, 10.0)}
 
 
-class Seen(NamedTuple):
+class MeasuredStep(NamedTuple):
     """Milliseconds of a step under a plan with its replicas filled in."""
 
     plan: Execution
     step_ms: float
 
 
-def fit_reports(seen: tuple[Seen, ...], batch: int, plan: Execution) -> PlanLaw | None:
+def fit_reports(seen: tuple[MeasuredStep, ...], batch: int, plan: Execution) -> PlanLaw | None:
     """The law of plans like this one; None where reports do not tell it.
 
     There must be as many as the law has parameters for the plans that were reported, at three
@@ -210,7 +210,7 @@ def _traits(plan: Execution) -> set[str]:
     return {name for name, there in parts.items() if there}
 
 
-def _names(rows: tuple[Seen, ...]) -> tuple[str, ...]:
+def _names(rows: tuple[MeasuredStep, ...]) -> tuple[str, ...]:
     """Parameters of the law that these plans have."""
     plans = [row.plan for row in rows]
     parts = {
@@ -225,7 +225,7 @@ def _names(rows: tuple[Seen, ...]) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _fit(rows: tuple[Seen, ...], batch: int) -> PlanLaw:
+def _fit(rows: tuple[MeasuredStep, ...], batch: int) -> PlanLaw:
     """Least squares of logarithms, by Levenberg and Marquardt's steps."""
     names, shortest = _names(rows), min(row.step_ms for row in rows)
     most = max(row.plan.data * row.plan.unit for row in rows)

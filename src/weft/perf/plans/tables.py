@@ -131,7 +131,7 @@ class KnownPlans(NothingLearnt):
 
     def __init__(self, table: PlanTable) -> None:
         self._table = table
-        self._found: dict[tuple[str, tuple[Execution, ...], Config], Sequence[PlanChoice]] = {}
+        self._choices: dict[tuple[str, tuple[Execution, ...], Config], Sequence[PlanChoice]] = {}
 
     def knows(self, job: Job) -> bool:
         """Of every model that was measured."""
@@ -140,9 +140,9 @@ class KnownPlans(NothingLearnt):
     def choices(self, job: Job, config: Config) -> Sequence[PlanChoice]:
         """What was measured, the fastest first."""
         key = (job.model, job.plans, config)
-        if key not in self._found:
-            self._found[key] = tuple(self._table.choices(job, config))
-        return self._found[key]
+        if key not in self._choices:
+            self._choices[key] = tuple(self._table.choices(job, config))
+        return self._choices[key]
 
     def observe(self, job: Job, kind: str, report: Report, attempt: Attempt) -> None:
         """Nothing to learn."""

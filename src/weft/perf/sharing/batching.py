@@ -16,6 +16,7 @@ from dataclasses import replace
 from weft.core.knowledge.knowledge import TunableBatch
 from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Batch, Job
+from weft.formulas.sharing.degradation import degradation
 from weft.frozen import frozen
 
 
@@ -42,8 +43,9 @@ class Batching:
 
     def speed(self, batch: int) -> float:
         """Progress alone at a batch size, relative to the initial one."""
-        own, init = batch / self.step_s(batch), self.known.init / self.step_s(self.known.init)
-        return own / init * self.known.efficiency(batch)
+        init = self.known.init
+        stretch = self.step_s(batch) / self.step_s(init)
+        return 1.0 / degradation(stretch, batch / init, self.known.efficiency(batch))
 
 
 def _model(

@@ -14,6 +14,7 @@ from typing import Any
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import TunableBatch
 from weft.core.model.job import Job, JobId
+from weft.formulas.sharing.degradation import degradation
 
 PROPORTIONAL = 0.75  # of the memory at the first batch, until a larger one was seen
 
@@ -53,8 +54,8 @@ class Shown:
         known = self.known(init)
         if known is None:
             return None
-        now = self.batch / self.step_s * known.efficiency(self.batch)
-        return now * self.alone_s / init
+        stretch, growth = self.step_s / self.alone_s, self.batch / init
+        return 1.0 / degradation(stretch, growth, known.efficiency(self.batch))
 
 
 @dataclass(slots=True)

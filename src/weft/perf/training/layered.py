@@ -123,12 +123,12 @@ class Reduced:
 class Losing:
     """A job that also reports its loss at the end of every round and of every restart."""
 
-    __slots__ = ("_curve", "_gpus", "_inner", "_largest", "_length", "_seen", "_told")
+    __slots__ = ("_curve", "_gpus", "_inner", "_largest", "_length", "_reported", "_seen")
 
     def __init__(self, inner: SimulatedJob, curve: FallingLoss, length: float) -> None:
         self._inner, self._curve, self._length = inner, curve, length
         self._gpus = 0
-        self._seen = self._told = -1
+        self._seen = self._reported = -1
         self._largest = 0.0
 
     def begin(self, on: Allocation, kind: str) -> None:

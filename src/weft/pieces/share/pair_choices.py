@@ -84,7 +84,7 @@ class _Offers(NamedTuple):
         return tuple(Pair(*fields) for fields in zip(*rows, speeds, strict=True))
 
 
-class _Found(NamedTuple):
+class _PairAnswer(NamedTuple):
     answer: Answer
     pairs: _Offers
 
@@ -140,7 +140,7 @@ class _Search:
         best = max(shared, key=lambda candidate: candidate.answer.value)
         return Shared(best.answer, best.pairs.as_pairs())
 
-    def _solve(self, offers: _Offers, solve: Solve) -> _Found:
+    def _solve(self, offers: _Offers, solve: Solve) -> _PairAnswer:
         """The program with each of these pairs as one job, and waiting jobs attached."""
         value = self._alone.value.copy()
         value[offers.leader] = value[offers.follower] = -np.inf
@@ -173,7 +173,7 @@ class _Search:
 
     # ---- pairs after it
 
-    def _attach(self, answer: Answer, pairs: _Offers) -> _Found:
+    def _attach(self, answer: Answer, pairs: _Offers) -> _PairAnswer:
         """Waiting jobs join jobs with devices of their own, where both together do more.
 
         A job that runs alone and would be stopped does not join others: it would have to move.
@@ -199,7 +199,7 @@ class _Search:
         pick[chosen.follower] = chosen.size
         gained = answer.value + float(chosen.gain.sum())
         bound = max(answer.bound, gained)  # of sizes alone
-        return _Found(replace(answer, pick=pick, value=gained, bound=bound), pairs.add(chosen))
+        return _PairAnswer(replace(answer, pick=pick, value=gained, bound=bound), pairs.add(chosen))
 
     # ---- both
 

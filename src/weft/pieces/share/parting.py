@@ -15,7 +15,7 @@ Device = tuple[NodeId, int]
 def find_parted(
     view: View, programs: Programs, together: Mapping[Device, Sequence[int]]
 ) -> dict[JobId, str]:
-    """Jobs that have to leave, one a device, with why they wait."""
+    """Jobs that have to leave, one per device, with why they wait."""
     parted = {}
     for device, rows in together.items():
         kind = view.cluster.nodes[view.cluster.index[device[0]]].kind

@@ -70,7 +70,7 @@ def check_terms(name: str, slot: float, quantile: float, restarts: int) -> None:
         )
 
 
-class Book:
+class PromiseLedger:
     """Promises of one decision: earlier ones, looked at anew, and those to newer jobs."""
 
     def __init__(self, view: View, memory: PromiseMemory, terms: Terms) -> None:

@@ -23,7 +23,7 @@ from weft.core.plan.view import PromiseTerms, View
 from weft.core.state.table import Bools, Column
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
-from weft.pieces.size.promised import Book, PromiseMemory, Terms, check_terms
+from weft.pieces.size.promised import PromiseLedger, PromiseMemory, Terms, check_terms
 from weft.pieces.wrap.fits import devices_of
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
@@ -71,7 +71,9 @@ class KeepPromises(Wrapper):
         if not firm or view.knowledge.predictor is None:
             return ask(self.inner, inner)
         sized = Controls.COUNT in self.inner.about.controls
-        book = Book(view, memory, Terms(self.slot, self.quantile, self.restarts, sized=sized))
+        book = PromiseLedger(
+            view, memory, Terms(self.slot, self.quantile, self.restarts, sized=sized)
+        )
         jobs = view.table.jobs
         book.admit([row for row in book.newcomers() if jobs[row].deadline_or is not Or.UNSAID])
         mark = view.free.mark()
@@ -102,7 +104,7 @@ def keep_promises(policy: Policy, view: View) -> Policy:
     return KeepPromises(policy, terms.slot_s, terms.quantile, terms.restarts)
 
 
-def _alone(view: View, book: Book) -> View:
+def _alone(view: View, book: PromiseLedger) -> View:
     """The same with no job beside one that was promised something: it would be slower."""
     table = view.table.pick(np.ones(len(view.table), dtype=bool))
     for row in book.kept:
@@ -110,13 +112,13 @@ def _alone(view: View, book: Book) -> View:
     return replace(view, table=table)
 
 
-def _unpromised(rejected: Mapping[JobId, str], book: Book) -> dict[JobId, str]:
+def _unpromised(rejected: Mapping[JobId, str], book: PromiseLedger) -> dict[JobId, str]:
     """Without jobs that have a promise: a policy inside that is not shown all would decline it."""
     promised = {book.view.job(row).id for row in book.kept}
     return {job: why for job, why in rejected.items() if job not in promised}
 
 
-def _hold(view: View, book: Book) -> tuple[Changes, Bools]:
+def _hold(view: View, book: PromiseLedger) -> tuple[Changes, Bools]:
     """What changes so that who must run does, in the ledger as well; who is not to be asked about.
 
     Those with the earliest deadlines first.

@@ -34,8 +34,8 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
-from weft.policies.iadeep.degradation import interference
 from weft.policies.iadeep.devices import Device, Devices, of_types, shareable
+from weft.policies.iadeep.quantities import interference
 from weft.policies.iadeep.tuning import Session, Tuner
 
 EPS = 1e-6
@@ -100,7 +100,7 @@ class IADeep:
         """Take in what was measured, place newcomers, and see to groups that changed."""
         kept = recall(view, IADeepMemory)
         devices = Devices(view)
-        book = _Book(self, devices, kept)
+        book = _TuningState(self, devices, kept)
         book.measure()
         changes: dict[JobId, Allocation | None] = {}
         closed = {d for d in devices.on if self.tune and devices.key(d) in book.sessions}
@@ -119,7 +119,7 @@ class IADeep:
         return Plan(changes, wake_at=min(wakes, default=None), memory=memory, reasons=reasons)
 
 
-class _Book:
+class _TuningState:
     """Sessions, and what is on record, during one decision."""
 
     def __init__(self, policy: IADeep, devices: Devices, kept: IADeepMemory) -> None:

@@ -11,7 +11,7 @@ from weft.core.knowledge.knowledge import TunableBatch
 from weft.core.model.job import JobId
 from weft.core.state.table import Bools, Floats
 from weft.frozen import frozen
-from weft.policies.iadeep.degradation import axis
+from weft.policies.iadeep.quantities import axis
 from weft.solve.bayesian_search import Point, has_stalled, next_point
 
 

@@ -92,7 +92,7 @@ class Smd:
         return Plan(_place_offers(view, offered, chosen, left, room))
 
 
-def _widen(offered: Found, chosen: list[int], left: Floats) -> list[int]:
+def _widen(offered: JobOffers, chosen: list[int], left: Floats) -> list[int]:
     """The same jobs in faster sizes, worth no less, as far as there is unused room.
 
     Many sizes are worth nearly the same long before a job's target: the knapsack takes the
@@ -113,7 +113,7 @@ def _widen(offered: Found, chosen: list[int], left: Floats) -> list[int]:
 
 
 def _place_offers(
-    view: View, offered: Found, chosen: list[int], left: Floats, room: Room
+    view: View, offered: JobOffers, chosen: list[int], left: Floats, room: Room
 ) -> dict[JobId, Allocation | None]:
     """Places for the chosen, the most worth for its room first; then for jobs that still fit."""
     changes: dict[JobId, Allocation | None] = {}
@@ -138,7 +138,7 @@ def _place_offers(
 
 
 def _something(
-    view: View, offered: Found, density: Floats, room: Room
+    view: View, offered: JobOffers, density: Floats, room: Room
 ) -> dict[JobId, Allocation | None]:
     """On an idle cluster that holds no whole size of any job: what fits of the best."""
     for i in np.argsort(-density, kind="stable").tolist():
@@ -209,7 +209,7 @@ class Ladder:
     node_gbps: float
 
 
-class Found(NamedTuple):
+class JobOffers(NamedTuple):
     """Sizes, the offers they make, and how long each takes; each kind's resources are apart."""
 
     sizes: list[Size]
@@ -217,7 +217,7 @@ class Found(NamedTuple):
     seconds: Floats
 
 
-def offers_of(view: View, ladder: Ladder) -> Found:
+def offers_of(view: View, ladder: Ladder) -> JobOffers:
     """Everything that waiting jobs offer."""
     sizes: list[Size] = []
     seconds: list[float] = []
@@ -231,7 +231,7 @@ def offers_of(view: View, ladder: Ladder) -> Found:
     for i, size in enumerate(sizes):
         need[i, kinds[size.kind]] = _need(view, size)
     owner = np.array([size.row for size in sizes], dtype=np.intp)
-    return Found(
+    return JobOffers(
         sizes,
         Offers(owner, worth, need.reshape(len(sizes), len(kinds) * len(RESOURCES))),
         np.array(seconds),

@@ -192,7 +192,7 @@ class Synergy:
         wanted: dict[JobId, Allocation] = {}
         for kind, rows in _admit(view, self._rank(view)).items():
             if rows:
-                floor = _Floor(view, kind, rows, stay=self.stay)
+                floor = _ServerDevices(view, kind, rows, stay=self.stay)
                 MECHANISMS[self.mechanism](floor.allotment)
                 if self.fill:
                     fill(floor.allotment)
@@ -247,7 +247,7 @@ def _admit(view: View, order: Rows) -> dict[str, list[int]]:
     return admitted
 
 
-class _Floor:
+class _ServerDevices:
     """The servers of one kind, and which of their devices are whose."""
 
     def __init__(self, view: View, kind: str, rows: list[int], *, stay: bool) -> None:

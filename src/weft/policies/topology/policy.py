@@ -96,7 +96,7 @@ class _Draft:
         self.changes: dict[JobId, Allocation | None] = {}
         self._view, self._place, self._mapper = view, place, mapper
         self._full: set[Alike] = set()
-        self._judged: dict[Hashable, Found | None] = {}
+        self._judged: dict[Hashable, GpuChoice | None] = {}
         self._on: dict[int, list[tuple[Job, int]]] = {}
         for job, on in zip(view.table.jobs, view.table.allocations, strict=True):
             if on is not None:
@@ -156,7 +156,7 @@ class _Draft:
         empty = self._judge(job, Machine(topology, (1 << topology.gpus) - 1))
         return 0.0 if empty is None else wanted * empty.job
 
-    def _judge(self, job: Job, machine: Machine) -> Found | None:
+    def _judge(self, job: Job, machine: Machine) -> GpuChoice | None:
         """The best GPUs of a machine; those of another one alike are the same."""
         beside = tuple(
             (neighbour.model, neighbour.demand.gpus, at) for neighbour, at in machine.neighbours
@@ -214,7 +214,7 @@ class Machine:
 
 
 @frozen
-class Found:
+class GpuChoice:
     """GPUs of a machine, and what they are worth to the cluster and to the job."""
 
     mask: int
@@ -234,7 +234,7 @@ class Mapper:
     bus: BusSharing | None = None
     shipped: bool = False
 
-    def best_set(self, job: Job, machine: Machine) -> Found | None:
+    def best_set(self, job: Job, machine: Machine) -> GpuChoice | None:
         """The GPUs of one machine that gain the cluster most; None if too few are free."""
         topology, count = machine.topology, job.demand.gpus
         if machine.free.bit_count() < count or count > topology.gpus:
@@ -253,7 +253,7 @@ class Mapper:
         system = self.utility.of_system(communication, disturbed, broken)
         best = int(np.argmax(system))
         own = self.utility.of_job(communication[best : best + 1], suffered[best : best + 1])
-        return Found(int(masks[best]), float(system[best]), float(own[0]))
+        return GpuChoice(int(masks[best]), float(system[best]), float(own[0]))
 
     def _price_interference(self, job: Job, machine: Machine, sockets: int) -> tuple[float, float]:
         """What a job on these sockets suffers; and the mean of that and of what it causes."""
@@ -275,8 +275,8 @@ class Mapper:
 
 
 def bipartition(
-    machines: Sequence[int], free: Callable[[int], int], best: Callable[[int], Found | None]
-) -> tuple[int, Found] | None:
+    machines: Sequence[int], free: Callable[[int], int], best: Callable[[int], GpuChoice | None]
+) -> tuple[int, GpuChoice] | None:
     """The machine of a job, by halves; `free` counts GPUs of a machine, and `best` judges it."""
     if not machines:
         return None
@@ -295,6 +295,6 @@ def bipartition(
     return bipartition(halves[0 if first > second else 1], free, best)
 
 
-def _most(machines: Sequence[int], best: Callable[[int], Found | None]) -> float:
+def _most(machines: Sequence[int], best: Callable[[int], GpuChoice | None]) -> float:
     sets = map(best, machines)
     return max((chosen.system for chosen in sets if chosen is not None), default=0.0)

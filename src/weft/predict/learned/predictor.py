@@ -68,7 +68,7 @@ class Learned(Alike):
         self._due = False
         self._values: Any = None
         self._forest: Forest | None = None
-        self._told: dict[tuple[JobId, int], Floats] = {}
+        self._predicted: dict[tuple[JobId, int], Floats] = {}
 
     # ---- what is asked
 
@@ -111,13 +111,13 @@ class Learned(Alike):
         ran = table.ran(now)
         ages = [age_class(seconds) for seconds in ran.tolist()]
         wanted = [(job.id, age) for job, age in zip(table.jobs, ages, strict=True)]
-        new = [at for at, key in enumerate(wanted) if key not in self._told]
+        new = [at for at, key in enumerate(wanted) if key not in self._predicted]
         if new and self._forest is not None:
             rows = [(*self._row(table.jobs[at]), np.log1p(LANDMARKS_S[ages[at]])) for at in new]
             predicted = np.exp(self._forest.predict(np.array(rows)))
-            self._told.update(zip([wanted[at] for at in new], predicted, strict=True))
+            self._predicted.update(zip([wanted[at] for at in new], predicted, strict=True))
         since = ran - np.array(LANDMARKS_S)[ages]
-        left: Floats = np.array([self._told[key] for key in wanted]) - since[:, None]
+        left: Floats = np.array([self._predicted[key] for key in wanted]) - since[:, None]
         # What a job has outlived is as long again as it was beyond the last age it came to.
         least: Floats = np.maximum(since, LEAST_S)[:, None] * np.exp(SIGMAS)
         return np.maximum(left, least)
@@ -154,7 +154,7 @@ class Learned(Alike):
         """An end is a row for the next model, with what was known at the job's submission."""
         row = self._open.pop(ended.job.id, None)
         for age in range(len(LANDMARKS_S)):
-            self._told.pop((ended.job.id, age), None)
+            self._predicted.pop((ended.job.id, age), None)
         super().learn(ended)
         if ended.censored or (ended.ran <= 0.0 and not ended.failed):
             return
@@ -202,7 +202,7 @@ class Learned(Alike):
     def adopt(self, model: Any) -> None:
         """Go on with it; one that became due meanwhile still is."""
         self._values, self._forest = model, Forest.load(model)
-        self._told.clear()
+        self._predicted.clear()
         self._state += 1
         self._due = model["ends"] < self._fitted[0]
 

@@ -21,7 +21,7 @@ from weft.runtime.deciding.frames import (
     Begin,
     Decide,
     Failure,
-    Told,
+    TimedEvent,
     Wish,
     frame,
     pack,
@@ -118,7 +118,7 @@ class InWorker:
         self, seed: int = 0, *, limit_s: float = LIMIT_S, memory_gb: float = MEMORY_GB
     ) -> None:
         self._seed, self._limit_s, self._memory_gb = seed, limit_s, memory_gb
-        self._told: list[Told] = []
+        self._events: list[TimedEvent] = []
         self._worker: asyncio.subprocess.Process | None = None
         self._begun = False
         self._backlog = BACKLOG
@@ -132,13 +132,13 @@ class InWorker:
     def tell(self, at: float, event: Event) -> None:
         """Keep it for the next decision."""
         if self._begun:
-            self._told.append((at, event))
-            if len(self._told) > self._backlog:
+            self._events.append((at, event))
+            if len(self._events) > self._backlog:
                 self.begin_anew()
 
     def begin_anew(self) -> None:
         """The next decision brings the whole state along."""
-        self._told.clear()
+        self._events.clear()
         self._begun = False
 
     async def prepare(self, scheduler: Scheduler, policy: PartSpec) -> None:
@@ -237,7 +237,7 @@ class InWorker:
         return 0.0 if self.pid is None else cpu_seconds(self.pid)
 
     async def _ask(self, now: float) -> Wish | Failure:
-        events, self._told = self._told, []
+        events, self._events = self._events, []
         self._send(Decide(events, now))
         answer: Wish | Failure = await self._receive()
         return answer

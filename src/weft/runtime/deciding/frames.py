@@ -14,7 +14,7 @@ from weft.core.spec.part_spec import PartSpec
 from weft.frozen import frozen
 
 LENGTH = struct.Struct("<Q")
-Told = tuple[float, Event]
+TimedEvent = tuple[float, Event]
 
 
 @frozen
@@ -34,7 +34,7 @@ class Begin:
 class Decide:
     """What happened since, and the time of the decision that is wanted."""
 
-    told: Sequence[Told]
+    told: Sequence[TimedEvent]
     now: float
 
 

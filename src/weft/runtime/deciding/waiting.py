@@ -88,7 +88,7 @@ class Waits:
     table: Table | None = None
     windows: Sequence[Window] = ()
     idles: str = ""
-    _found: dict[tuple[Demand, str, tuple[str, ...]], Reason] = field(
+    _known_reasons: dict[tuple[Demand, str, tuple[str, ...]], Reason] = field(
         default_factory=dict, init=False, compare=False
     )
     _looked: dict[Demand, Reason] = field(default_factory=dict, init=False, compare=False)
@@ -104,9 +104,9 @@ class Waits:
             return self._without_devices(job)
         barred = [window for window in self.windows if not window.admits(job, self.now)]
         key = job.demand, job.tenant, tuple(window.name for window in barred)
-        if key not in self._found:  # many ask for the same; 500 nodes took 1 ms each
-            self._found[key] = self._beside(job.demand, job.tenant, barred)
-        why = self._found[key]
+        if key not in self._known_reasons:  # many ask for the same; 500 nodes took 1 ms each
+            self._known_reasons[key] = self._beside(job.demand, job.tenant, barred)
+        why = self._known_reasons[key]
         return Reason(why.blocker, why.values, f"{why.text}; {text}") if text else why
 
     def _beside(self, demand: Demand, tenant: str, barred: Sequence[Window]) -> Reason:

@@ -255,7 +255,7 @@ def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: 
         case facts.Saved(job, _, step):  # 0 says nothing of steps
             return step > 0 and ledger.jobs[job].saved == step
         case facts.Noticed(job):
-            return _said(event, ledger.jobs[job])
+            return _was_noticed(event, ledger.jobs[job])
         case facts.Resized(job, attempt, epoch) | facts.ResizeFailed(job, attempt, epoch):
             return not state.live.awaits(job, attempt, epoch)
         case facts.Resizable(job, attempt):
@@ -300,7 +300,7 @@ def _judge(
     return judge_failure(excuse(event, state, row), ledger.jobs[event.job])
 
 
-def _said(event: facts.Noticed, record: JobRecord) -> bool:
+def _was_noticed(event: facts.Noticed, record: JobRecord) -> bool:
     """Whether a job's notices have this one already."""
     return (event.level, event.text) in {(level, text) for _, level, text in record.notices}
 

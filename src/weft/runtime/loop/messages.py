@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 LEVELS = frozenset(("debug", "info", "warning", "error", "critical", "idle"))
 LONGEST_TEXT = 2_000
 MOST_STEP = 2**53
-SAID_KEPT = 10_000  # attempts
+WARNED_KEPT = 10_000  # attempts
 Said = Reported | Saved | Noticed
 SAID = (Reported, Saved, Noticed)
 
@@ -33,26 +33,26 @@ class Messages:
 
     def __init__(self) -> None:
         self.dropped = 0
-        self._said: dict[tuple[JobId, int], None] = {}
+        self._warned: dict[tuple[JobId, int], None] = {}
 
     def sift(self, events: Iterable[Event]) -> list[Event]:
         """The events as far as they can be right, and a notice of the first that is not."""
-        return [kept for event in events for kept in self._sifted(event)]
+        return [kept for event in events for kept in self._validated(event)]
 
     def leave_out(self, event: Said, why: str) -> list[Event]:
         """Count a message that is not used at all; what is to be said of it."""
         self.dropped += 1
         attempt = (event.job, event.attempt)
-        if attempt in self._said:
+        if attempt in self._warned:
             return []
         log.warning("job=%s attempt=%d message left out: %s", *attempt, why)
-        self._said[attempt] = None
-        while len(self._said) > SAID_KEPT:
-            del self._said[next(iter(self._said))]
+        self._warned[attempt] = None
+        while len(self._warned) > WARNED_KEPT:
+            del self._warned[next(iter(self._warned))]
         text = f"part of its message is invalid and was ignored: {why}"
         return [Noticed(*attempt, "warning", text[:LONGEST_TEXT], dropped=True)]
 
-    def _sifted(self, event: Event) -> Iterator[Event]:
+    def _validated(self, event: Event) -> Iterator[Event]:
         match event:
             case Reported(job, attempt, raw):
                 report, wrong = Report.sift(raw.values())

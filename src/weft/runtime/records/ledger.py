@@ -74,7 +74,7 @@ class Ledger:
             case facts.Started(job, attempt):
                 self._started(at, job, attempt)
             case facts.Reported() | facts.Saved() | facts.Noticed():
-                self._said(at, event)
+                self._note_message(at, event)
             case facts.Stopped(job, attempt):
                 self._stopped(at, job, attempt)
             case facts.Finished(job, attempt):
@@ -164,7 +164,7 @@ class Ledger:
 
     # ---- one method an event
 
-    def _said(self, at: float, event: facts.Reported | facts.Saved | facts.Noticed) -> None:
+    def _note_message(self, at: float, event: facts.Reported | facts.Saved | facts.Noticed) -> None:
         record = self.jobs.changing(event.job)
         if record is None:
             return

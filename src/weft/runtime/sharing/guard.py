@@ -46,7 +46,7 @@ Residents = dict[Device, dict[Attempt, tuple[Job, float]]]  # with their ages
 
 
 @dataclass(slots=True)
-class _Told:
+class _LastReport:
     """What was last said of an attempt."""
 
     peak_gb: float = 0.0
@@ -66,7 +66,7 @@ class SharingGuard(Repeated):
         self._driver, self._seconds = driver, seconds
         self._devices: dict[Device, DeviceControl] = {}
         self._frozen: set[Attempt] = set()
-        self._told: dict[Attempt, _Told] = {}
+        self._reports: dict[Attempt, _LastReport] = {}
         self._there: Residents = {}
         self._looks = 0
         self._saying: set[asyncio.Task[None]] = set()
@@ -210,7 +210,7 @@ class SharingGuard(Repeated):
 
     def _tell(self, now: float, control: DeviceControl, residents: dict[JobId, Resident]) -> None:
         for resident in residents.values():
-            last = self._told.setdefault((resident.job, resident.attempt), _Told())
+            last = self._reports.setdefault((resident.job, resident.attempt), _LastReport())
             peak_gb = resident.measured.peak_gb
             if peak_gb and peak_gb > last.peak_gb * GROWN and is_settled(now, resident):
                 last.peak_gb = peak_gb
@@ -225,15 +225,15 @@ class SharingGuard(Repeated):
                     resident.job, resident.attempt, None, round(pace, 4), beside, round(broken_s, 1)
                 )
                 self._say(self._driver.write_down(observed))
-        if len(self._told) > 10_000:
-            self._told.clear()
+        if len(self._reports) > 10_000:
+            self._reports.clear()
 
     def _say(self, writing: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(writing)
         self._saying.add(task)
-        task.add_done_callback(self._said)
+        task.add_done_callback(self._on_done)
 
-    def _said(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, task: asyncio.Task[None]) -> None:
         self._saying.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("observations are not recorded: %s", error)
@@ -247,7 +247,7 @@ def is_settled(now: float, resident: Resident) -> bool:
 
 
 def _is_news(
-    now: float, last: _Told, pace: float, beside: tuple[JobId, ...], broken_s: float
+    now: float, last: _LastReport, pace: float, beside: tuple[JobId, ...], broken_s: float
 ) -> bool:
     if last.pace is None or broken_s >= last.broken_s + BROKEN_S:
         return True

@@ -38,7 +38,7 @@ class Forecast:
     """The last simulation of the queue, as JSON by tenant."""
 
     aside: Aside
-    _told: Mapping[str, bytes] = field(default_factory=dict)
+    _answers: Mapping[str, bytes] = field(default_factory=dict)
     _until: float = 0.0
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -48,10 +48,10 @@ class Forecast:
             began = time.monotonic()
             if began >= self._until:
                 now = present()
-                self._told = await self.aside.do(lambda: partial(write_line, CPU_S, now))
+                self._answers = await self.aside.do(lambda: partial(write_line, CPU_S, now))
                 took = time.monotonic() - began
                 self._until = began + max(SOONEST_S, took / PART)
-            return self._told.get(whose, b"[]"), max(self._until - time.monotonic(), 1.0)
+            return self._answers.get(whose, b"[]"), max(self._until - time.monotonic(), 1.0)
 
 
 def write_line(cpu_s: float, present: Present, _report: Callable[[Any], None]) -> dict[str, bytes]:

@@ -80,10 +80,10 @@ def file_of(job: Job) -> Fields:
         "after": after,
         "preemptible": None if job.preemptible == implied else job.preemptible,
     }
-    return {**fields, **{key: value for key, value in more.items() if _told(key, value)}}
+    return {**fields, **{key: value for key, value in more.items() if _is_set(key, value)}}
 
 
-def _told(key: str, value: object) -> bool:
+def _is_set(key: str, value: object) -> bool:
     default = JobFile.model_fields[key].default
     return value not in (None, "", {}, []) and value != default
 
@@ -130,7 +130,7 @@ def _launch(launch: Launch) -> Fields:
     if launch.software is not None:
         volumes = {"volumes": [*launch.software.volumes]} if launch.software.volumes else {}
         fields["environment"] = {launch.software.kind.value: launch.software.name, **volumes}
-    return {key: value for key, value in fields.items() if _told(key, value)}
+    return {key: value for key, value in fields.items() if _is_set(key, value)}
 
 
 def _command(launch: Launch) -> Fields:

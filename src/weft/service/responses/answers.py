@@ -53,11 +53,12 @@ class Liveness:
 
 @frozen_by_name
 class HealthCheck:
-    """One part of the service, and what is wrong with it."""
+    """One part of the service, and what is wrong with it; `said` is the old name of that."""
 
     part: str
     ok: bool
     said: str
+    message: str = ""
 
 
 @frozen_by_name
@@ -389,8 +390,7 @@ class SharesOverTime:
 class Accounts:
     """GPU time by tenant and by job, up to `now`; `next` is what `after` continues from.
 
-    `jain` is Jain's index of what tenants received of what they were entitled to: 1 if all are
-    treated alike; null for callers that see only one tenant.
+    `jain` is Jain's index of the tenants' parts of their entitlement; null if only one is visible.
     """
 
     now: float

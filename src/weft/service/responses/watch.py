@@ -107,8 +107,9 @@ class JobText:
 class PolicyEntry:
     """One policy: its purpose, its origin, and its parameters with their defaults.
 
-    `refused` is why this service cannot use it; empty if it can. `said` holds the fields of its
-    page: Paper, Objective, Needs, Controls, Cost and Deviations.
+    `refused` is why this service cannot use it; empty if it can. `sections` are those of its
+    page: Paper, Objective, Needs, Controls, Cost and Deviations; `said` is the same by its old
+    name.
     """
 
     name: str
@@ -117,6 +118,7 @@ class PolicyEntry:
     parameters: dict[str, str]
     tags: list[str]
     refused: str = ""
+    sections: dict[str, str] = field(default_factory=dict)
 
 
 @frozen_by_name

@@ -92,7 +92,7 @@ class LiveUpdates:
         self._news = asyncio.Event()
         self._rows: dict[JobId, Row] = {}
         self._nodes: dict[str, NodeAnswer] = {}
-        self._told: dict[tuple[int, str], bytes] = {}
+        self._written: dict[tuple[int, str], bytes] = {}
         self._trouble = ""
         self._watchers = 0
         self._describing, self._writing = asyncio.Lock(), asyncio.Semaphore(SNAPSHOTS)
@@ -175,7 +175,7 @@ class LiveUpdates:
         if not (jobs or nodes or reasons or noted.policy or trouble != self._trouble):
             return
         self._number += 1
-        self._told.clear()
+        self._written.clear()
         self._looks.append(Delta(self._number, frozenset(jobs), nodes, reasons))
         self._tell()
 
@@ -283,9 +283,9 @@ class LiveUpdates:
         if len(looks) != 1:
             return self._write(kind, who, looks)
         key = (looks[0].number, "" if who.everywhere else f"={who.tenant}")
-        if key not in self._told:
-            self._told[key] = self._write(kind, who, looks)
-        return self._told[key]
+        if key not in self._written:
+            self._written[key] = self._write(kind, who, looks)
+        return self._written[key]
 
     def _write(self, kind: str, who: Caller, looks: list[Delta]) -> bytes:
         jobs = frozenset[JobId]().union(*(look.jobs for look in looks))

@@ -43,7 +43,7 @@ class Gate:
         self._gang, self._watch = gang, watch
         self._tokens = Tokens(env)
         self.beat = Alignment()
-        # Coordinators are one a node, so a gang over several nodes is not interleaved.
+        # There is one coordinator per node, so a gang over several nodes is not interleaved.
         self._alone = env.nodes > 1
         self.guarded = bool(env.coordinator) and not self._alone
         self.gpus = tuple(f"gpu:{number}" for number in env.gang_devices)

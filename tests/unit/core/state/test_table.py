@@ -215,3 +215,31 @@ def test_rows_stay_in_order_whoever_leaves(
         assert table.seq.tolist() == expected
         assert table.gpus.tolist() == [1 + seq % 7 for seq in expected]
         assert [table.row(JobId(f"j{seq}")) for seq in expected] == list(range(len(expected)))
+
+
+def test_a_promised_row_is_of_its_next_attempt_and_waits_no_more() -> None:
+    table = table_of("a", "b", "c")
+    on = Allocation((Slice(NodeId("n"), (0, 1)),))
+
+    attempt = table.hold(0, on)
+
+    assert (attempt, table.find_attempt(JobId("a"), 1), table.find_attempt(JobId("a"), 2)) == (
+        1,
+        0,
+        None,
+    )
+    assert (table.find_attempt(JobId("b"), 0), table.find_attempt(JobId("z"), 1)) == (None, None)
+    assert (table.held.tolist(), table.get(0, Column.STAGE)) == ([2.0, 0.0, 0.0], Stage.STARTING)
+    assert (table.first_waiting(), table.waiting) == (1, 2)
+
+
+def test_meters_of_one_row_are_those_of_its_columns() -> None:
+    table = Table()
+    row = table.add(job("a"), 0, now=7.0)
+    table.meters_on(row, 10.0, gpus=3.0)
+
+    during = table.meters(row, 15.0)
+    table.meters_off(row, 20.0)
+
+    assert during == (5.0, 15.0)
+    assert table.meters(row, 30.0) == (table.ran(30.0)[row], table.service(30.0)[row]) == (10, 30)

@@ -22,7 +22,7 @@ from weft.core.scheduler import Scheduler
 from weft.pieces.pack import backfill
 from weft.pieces.place.gangs import consolidate
 from weft.pieces.wrap.defrag import Defrag
-from weft.testing.build import Told
+from weft.testing.build import FixedPredictor
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Together:
 
 def fragmented(rule: Defrag, left: float = 36_000.0, **more: object) -> Scheduler:
     """Two nodes of 4 with two devices idle on each: half a node each for jobs of 1 and 1."""
-    known = Told([left] * 7)
+    known = FixedPredictor([left] * 7)
     scheduler = Scheduler(rule, parse_cluster("2x4:v100"), knowledge=Knowledge(known))
     jobs = [
         Job(JobId(name), demand=Demand(gpus), **(more if name in "abcd" else {}))  # type: ignore[arg-type]

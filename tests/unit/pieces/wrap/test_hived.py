@@ -250,6 +250,30 @@ def test_who_runs_when_virtual_clusters_are_introduced_goes_on() -> None:
     assert "kb" not in after
 
 
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1), (3, 3), (6,)])
+@pytest.mark.parametrize("pinned", [{}, {"b": "v100-0:0-3"}])
+def test_who_may_not_be_stopped_goes_on_outside_its_cells(
+    sizes: tuple[int, ...], pinned: dict[str, str]
+) -> None:
+    # When a and b get 4 GPUs each, a's jobs that may not be stopped hold 5 or 6, on b's as well.
+    scheduler = run(Fifo(), "1x8:v100")
+    stay = [job(f"s{i}", "a", gpus, preemptible=False) for i, gpus in enumerate(sizes)]
+    before = submit(scheduler, *stay)
+    cells = {"a@gpu": 4.0} if pinned else {"a@gpu": 4.0, "b@gpu": 4.0}
+
+    scheduler.use(hived(cells, pinned=pinned))
+    held = submit(scheduler, job("b", "b", 2), job("next", "a"), at=1.0)
+
+    assert {name: held[name] for name in before} == before
+    if not pinned:
+        assert "b" in held
+    after = submit(scheduler, job("late", "b", 2), at=2.0)
+    assert {name: after[name] for name in before} == before
+    for name in before:
+        scheduler.step(3.0, [Finished(name, 1)])
+    assert set(scheduler.view(3.0).held()) == {"b", "next", "late"}
+
+
 def test_idle_cells_are_divided_by_weights_where_a_quota_inside_has_some() -> None:
     """Weighted max-min fairness among opportunistic jobs, as published; in order without it."""
     loose = [

@@ -28,7 +28,7 @@ from weft.policies.elasticflow import ElasticFlow
 from weft.policies.fifo import Fifo
 from weft.policies.las import Las
 from weft.stack.wrapper import WrapperMemory
-from weft.testing.build import Told, cluster_of, view_of
+from weft.testing.build import FixedPredictor, cluster_of, view_of
 
 DUE, NOW = JobId("due"), 100.0
 
@@ -53,7 +53,7 @@ def beside(*running: tuple[str, int, float], due: Job, others: Sequence[Job] = (
     for job in (due, *others):
         state.fold(NOW, Submitted(job))
     left = [1e4] * len(running) + [job.hints["duration_s"] for job in (due, *others)]
-    knowledge = Knowledge(Told(left), LinearBeliefs())
+    knowledge = Knowledge(FixedPredictor(left), LinearBeliefs())
     return View(NOW, state.table, state.cluster, state.free, knowledge)
 
 
@@ -126,7 +126,7 @@ def test_who_runs_as_promised_keeps_what_it_holds() -> None:
     state.fold(0.0, Submitted(view.job(0)))
     state.fold(0.0, Decided(1, {DUE: on}))
     state.fold(0.0, Started(DUE, 1))
-    known = Knowledge(Told([840.0]), LinearBeliefs())
+    known = Knowledge(FixedPredictor([840.0]), LinearBeliefs())
     later = View(100.0, state.table, state.cluster, state.free, known, memory=first.memory)
 
     assert keeps.decide(later).changes == {}
@@ -143,7 +143,7 @@ def test_no_promise_counts_on_stopping_who_may_not_be_stopped(preemptible: bool)
     state.fold(0.0, Decided(1, {long: first.changes[long]}))
     state.fold(0.0, Started(long, 1))
     state.fold(NOW, Submitted(due_job(3000.0, 4000.0, Demand(8))))
-    known = Knowledge(Told([4900.0, 3000.0]), LinearBeliefs())
+    known = Knowledge(FixedPredictor([4900.0, 3000.0]), LinearBeliefs())
     later = View(NOW, state.table, state.cluster, state.free, known, memory=first.memory)
 
     plan = keeps.decide(later)
@@ -265,7 +265,11 @@ def test_a_quota_does_not_make_a_promise_forgotten() -> None:
     on = Allocation((state.free.slice_of(0, 0b1111),))
     state.fold(0.0, Submitted(due))
     view = View(
-        0.0, state.table, state.cluster, state.free, Knowledge(Told([1e4, 900.0]), LinearBeliefs())
+        0.0,
+        state.table,
+        state.cluster,
+        state.free,
+        Knowledge(FixedPredictor([1e4, 900.0]), LinearBeliefs()),
     )
     ruled = Quota(KeepPromises(Fifo(), restarts=0), limits={"red": 4.0})
     seen = Quota(KeepPromises(Fifo(), restarts=0), limits={"red": 8.0}).decide(view)
@@ -369,7 +373,7 @@ def test_opportunistic_jobs_leave_the_devices_of_who_must_run_now() -> None:
     state.fold(0.0, Decided(1, {loose.id: on}))
     state.fold(0.0, Started(loose.id, 1))
     state.fold(NOW, Submitted(due_job(940.0, 1100.0, Demand(8))))
-    known = Knowledge(Told([1e4, 940.0]), LinearBeliefs(), Colocated(profile_of))
+    known = Knowledge(FixedPredictor([1e4, 940.0]), LinearBeliefs(), Colocated(profile_of))
     view = View(NOW, state.table, state.cluster, state.free, known)
 
     plan = KeepPromises(Antman(), restarts=0).decide(view)

@@ -159,9 +159,9 @@ def test_a_firm_job_is_not_stopped_by_a_preemptive_policy() -> None:
     state.fold(0.0, Started(long.id, 1))
     state.fold(0.0, Submitted(Job(JobId("short"), demand=Demand(1))))
 
-    from weft.testing.build import Told
+    from weft.testing.build import FixedPredictor
 
-    view = View(9.0, state.table, state.cluster, state.free, Knowledge(Told([1e6, 1.0])))
+    view = View(9.0, state.table, state.cluster, state.free, Knowledge(FixedPredictor([1e6, 1.0])))
 
     mark = view.free.mark()
 

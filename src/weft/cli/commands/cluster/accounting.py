@@ -65,7 +65,7 @@ def _show_over_time(shares_over_time: SharesOverTime, as_json: bool) -> None:
 
 
 def build_shares_table(shares_over_time: SharesOverTime, width: int) -> Any:
-    """A row a window, a column a tenant: GPUs used, and of how many."""
+    """A row per window, a column per tenant: GPUs used, and of how many."""
     from weft.cli.view import words
     from weft.cli.view.tables import Column, fit_columns
 

@@ -93,11 +93,11 @@ class Show:
     """The workload, submitted bit by bit, and what is seen of it."""
 
     def __init__(self, client: Client, *, attended: bool, fixed: bool) -> None:
-        from weft.cli.job_files.demo_jobs import GROW, SAID, WORKLOAD, find_scripts
+        from weft.cli.job_files.demo_jobs import CAPTIONS, GROW, WORKLOAD, find_scripts
 
         self.client, self._attended = client, attended
         self._policy = "" if fixed else GROW
-        self._said = SAID.get(self._policy, "")
+        self._caption = CAPTIONS.get(self._policy, "")
         self._scripts = find_scripts()
         self._to_come = list(WORKLOAD)
         self._began = time.monotonic()
@@ -156,15 +156,15 @@ class Show:
 
     def _choose(self, coming: int = 0) -> None:
         """Another policy where the moment asks for one."""
-        from weft.cli.job_files.demo_jobs import SAID, choose_fitting
+        from weft.cli.job_files.demo_jobs import CAPTIONS, choose_fitting
         from weft.cli.view.words import ENDED
 
         wanted = choose_fitting(coming + sum(state not in ENDED for state in self._states.values()))
         if self._policy and wanted != self._policy:
             self.client.put(PolicyAnswer, "/policy", {"policy": wanted})
-            self._policy, self._said = wanted, SAID[wanted]
+            self._policy, self._caption = wanted, CAPTIONS[wanted]
             if not self._attended:
-                self._tell(f"policy {wanted}: {self._said}")
+                self._tell(f"policy {wanted}: {self._caption}")
 
     def _look(self, width: int) -> Any:
         from rich.console import Group
@@ -178,7 +178,7 @@ class Show:
         ended = sum(state == "succeeded" for state in self._states.values())
         foot = f"{ended} done, {len(self._to_come)} to come · {self.client.url} · Ctrl-C leaves"
         seen = board(cluster, nodes, jobs, cluster.now, width)
-        return Group(Text(self._said, style="italic"), seen, Text(), Text(foot, style="dim"))
+        return Group(Text(self._caption, style="italic"), seen, Text(), Text(foot, style="dim"))
 
     def _tell_changes(self, jobs: list[JobAnswer]) -> None:
         """A line for every job that changed, where there is no screen."""

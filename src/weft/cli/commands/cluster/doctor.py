@@ -31,7 +31,7 @@ class Finding:
 
     what: str
     verdict: Verdict
-    said: str
+    text: str
 
 
 def doctor(
@@ -57,7 +57,7 @@ def doctor(
         marks = {"ok": "ok  ", "note": "note", "bad": "BAD "}
         for finding in findings:
             console().print(
-                f"{marks[finding.verdict]}  {finding.what:<12} {finding.said}", soft_wrap=True
+                f"{marks[finding.verdict]}  {finding.what:<12} {finding.text}", soft_wrap=True
             )
     raise typer.Exit(1 if any(finding.verdict == "bad" for finding in findings) else 0)
 
@@ -79,7 +79,8 @@ def check_service(client: Client) -> Iterator[Finding]:
     try:
         ready = client.health(Readiness, "/health/ready")
         for check in ready.checks:
-            yield Finding(check.part, "ok" if check.ok else "bad", check.said or "well")
+            text = check.message or check.said or "well"  # an older service has `said` alone
+            yield Finding(check.part, "ok" if check.ok else "bad", text)
     except WeftError as error:
         yield Finding("readiness", "bad", error.what)
     try:

@@ -82,7 +82,7 @@ class Counter:
         self.own_s, self.own_steps = 0.0, 0
         self._replays, self._next, self._connect_at, self._memory_at = 0, 0.0, 0.0, 0.0
         self._held_gb = self._peak_gb = 0.0
-        self._told, self._total_known = -1, 0.0
+        self._sent, self._total_known = -1, 0.0
         self.quick[:] = 0, 1
 
     @property
@@ -145,7 +145,7 @@ class Counter:
         """The program is about to end: the last word."""
         if self.quick[0]:
             self.step()
-        if self.at and self.steps != self._told:
+        if self.at and self.steps != self._sent:
             self._tell(self.at)
 
     def _begin_unit(self, unit: str) -> None:
@@ -194,7 +194,7 @@ class Counter:
         except OSError:
             whole = False
         if whole:
-            self._told = self.steps
+            self._sent = self.steps
         else:
             line.close()
             self._socket = None

@@ -45,10 +45,10 @@ class Turn:
         self._policy, self._view, self._layout = policy, view, layout
         self.memory = dict(memory)
         self.asked = dict(asked)
-        self._told = explained
+        self._explained = explained
         self.reasons: dict[JobId, Reason] = {}
         self._changes: dict[JobId, Allocation | None] = {}
-        self._said: dict[JobId, str] = {}
+        self._texts: dict[JobId, str] = {}
         self._words: dict[JobId, Blocker] = {}
         self._rejected: dict[JobId, str] = {}
         self._promised: frozenset[JobId] = frozenset()
@@ -56,6 +56,7 @@ class Turn:
         self._tenants = layout.by_tenant
         self._held = Occupancy(view, layout)
         self._guests: dict[int, Allocation] = {}
+        self._stuck: list[int] = []  # rows outside their cells that may not be stopped
         self._bindings = Bindings(layout, self._held.free_cells())
 
     def is_guaranteed(self, job: Job) -> bool:
@@ -132,6 +133,7 @@ class Turn:
             for chain, device in self._held.rows[row]:
                 self._bindings.borrowed.setdefault(chain, []).append(device)
             return
+        self._stuck.append(row)
         self._held.block(on)
 
     def _spoil(self) -> None:
@@ -152,9 +154,9 @@ class Turn:
     def whole(self) -> Plan:
         """Every virtual cluster, then the jobs that take idle cells."""
         jobs = self._view.table.jobs
-        guests = np.zeros(len(jobs), dtype=bool)
-        guests[list(self._guests)] = True
-        firm = np.array([self.is_guaranteed(job) for job in jobs], dtype=bool) & ~guests
+        outside = np.zeros(len(jobs), dtype=bool)
+        outside[[*self._guests, *self._stuck]] = True
+        firm = np.array([self.is_guaranteed(job) for job in jobs], dtype=bool) & ~outside
         owner = np.array([job.tenant for job in jobs], dtype=object)
         for tenant in self._tenants:
             rows = firm & (owner == tenant)
@@ -169,7 +171,7 @@ class Turn:
         if others.any():
             self._lend(others)
         wake = None if self._wake == inf else self._wake
-        plan = Plan(self._changes, self._rejected, wake, self._said, None, self._words)
+        plan = Plan(self._changes, self._rejected, wake, self._texts, None, self._words)
         return replace(plan, promised=self._promised)
 
     def _may_borrow(self) -> Bools:
@@ -214,7 +216,7 @@ class Turn:
         self._wake = min(self._wake, inf if wake is None else wake)
         for row in np.flatnonzero(rows & self._view.waiting()).tolist():
             name = self._view.job(row).id
-            if (text := self._told.get(name)) is not None:
+            if (text := self._explained.get(name)) is not None:
                 self.reasons[name] = Reason(Blocker.CELLS, said=text)
         return False
 
@@ -249,6 +251,8 @@ class Turn:
             self._adopt_plan(plan)
         runs = self._runs_after(rows)
         self.asked[tenant] = self._digest(tenant, rows, runs), plan.wake_at
+        if self._held.blocked:  # when they leave, there is room that it did not know of
+            del self.asked[tenant]
         self._explain(tenant, rows, own)
 
     def _keep_nodes(
@@ -300,7 +304,7 @@ class Turn:
             self._wake = min(self._wake, plan.wake_at)
         self._rejected |= dict(plan.rejected)
         self._promised |= plan.promised
-        self._said |= dict(plan.reasons)
+        self._texts |= dict(plan.reasons)
         self._words |= dict(plan.blockers)
 
     def _explain(self, tenant: str, rows: Bools, own: VirtualCluster) -> None:
@@ -312,7 +316,7 @@ class Turn:
         away = f", {has - here} are on machines that are away" if here < has else ""
         for row in np.flatnonzero(rows & view.waiting()).tolist():
             job = view.job(row)
-            if job.id in self._changes or job.id in self._rejected or job.id in self._said:
+            if job.id in self._changes or job.id in self._rejected or job.id in self._texts:
                 continue
             asks = self._asks(job)
             numbers = {"asks": asks, "tenant": tenant, "held": held, "own": has, "away": away}
@@ -362,9 +366,9 @@ class Turn:
         for row, borrower in enumerate(table.jobs):
             starts = table.allocations[row] is None and plan.changes.get(borrower.id) is not None
             if view.promises and starts and borrower.deadline_or is not Or.UNSAID:
-                self._said[borrower.id] = self._no_promise(borrower)
+                self._texts[borrower.id] = self._no_promise(borrower)
             waits = table.allocations[row] is None and plan.changes.get(borrower.id) is None
-            if waits and borrower.id not in self._said:
+            if waits and borrower.id not in self._texts:
                 why = Reason(Blocker.IDLE_CELLS, {"asks": self._asks(borrower)})
                 self.reasons.setdefault(borrower.id, why)
 

@@ -122,7 +122,7 @@ class _Turn:
         self._changes, self._stopped = dict[JobId, Allocation | None](), dict[JobId, Allocation]()
         self._promised: set[tuple[str, int]] = set()
         self._wake, self._admitted = inf, frozenset[JobId]()
-        self._rejected, self._said = dict[JobId, str](), dict[JobId, str]()
+        self._rejected, self._texts = dict[JobId, str](), dict[JobId, str]()
         self._words = dict[JobId, Blocker]()
         self.memory: object = view.memory
         self.reasons: dict[JobId, Reason] = {}
@@ -148,7 +148,9 @@ class _Turn:
         if self._promised:
             self._tell_waiting(self._open() & ~self._entitled_at_all())
         wake = None if self._wake == inf else self._wake
-        plan = Plan(self._all_changes(), self._rejected, wake, self._said, self.memory, self._words)
+        plan = Plan(
+            self._all_changes(), self._rejected, wake, self._texts, self.memory, self._words
+        )
         return replace(plan, promised=self._admitted)
 
     def _all_changes(self) -> dict[JobId, Allocation | None]:
@@ -225,7 +227,7 @@ class _Turn:
         self._wake = min(self._wake, inf if plan.wake_at is None else plan.wake_at)
         self._admitted |= plan.promised
         self._rejected |= dict(plan.rejected)
-        self._said |= dict(plan.reasons)
+        self._texts |= dict(plan.reasons)
         self._words |= dict(plan.blockers)
 
     def _promise(self, rows: Bools, level: int) -> None:

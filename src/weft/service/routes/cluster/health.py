@@ -48,8 +48,9 @@ async def live(service: Service) -> Json:
 async def ready(service: Service) -> Json:
     """Whether engine, log, decisions and the service's loop work; if not, 503 and which do not."""
     checks = [
-        HealthCheck(part=name, ok=check.ok, said=_short(check.said))
+        HealthCheck(part=name, ok=check.ok, said=text, message=text)
         for name, check in service.watchdog.checks().items()
+        for text in (_short(check.message),)
     ]
     well = all(check.ok for check in checks)
     return Json(Readiness(ready=well, checks=checks), status_code=200 if well else 503)

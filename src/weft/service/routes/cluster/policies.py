@@ -36,7 +36,8 @@ def _entry(page: PolicyPage, supports: Controls) -> PolicyEntry:
     return PolicyEntry(
         name=page.name,
         summary=page.summary,
-        said=page.said,
+        said=page.sections,
+        sections=page.sections,
         parameters=page.settable,
         tags=list(page.tags),
         refused=f"it sets {names}, which this engine cannot honour" if names else "",
@@ -57,7 +58,7 @@ class PolicyPage:
 
     name: str
     summary: str
-    said: dict[str, str]
+    sections: dict[str, str]
     settable: dict[str, str]
     tags: tuple[str, ...]
     controls: Controls

@@ -16,7 +16,7 @@ export function PoliciesView({ route, me }) {
   const shown = useMemo(
     () =>
       (data?.policies || []).filter((one) =>
-        `${one.name} ${one.summary} ${one.tags.join(" ")} ${Object.values(one.said).join(" ")}`
+        `${one.name} ${one.summary} ${one.tags.join(" ")} ${Object.values(one.sections).join(" ")}`
           .toLowerCase()
           .includes(find),
       ),
@@ -66,10 +66,10 @@ function Card({ policy, active, admin }) {
     <div class="line"><h3><code>${policy.name}</code></h3>${active ? html`<span class="badge running">decides now</span>` : null}
       ${admin && !active && html`<button class="quiet" disabled=${Boolean(policy.refused)} title=${policy.refused} onClick=${() => use(policy.name)}>Use …</button>`}</div>
     <div>${ticks(policy.summary)}</div>
-    ${policy.said.Objective && html`<div class="small"><span class="dim">optimises</span> ${ticks(policy.said.Objective)}</div>`}
+    ${policy.sections.Objective && html`<div class="small"><span class="dim">optimises</span> ${ticks(policy.sections.Objective)}</div>`}
     ${policy.refused && html`<div class="small dim">Not here: ${policy.refused}</div>`}
     <details class="small"><summary class="dim">Paper, parameters, deviations</summary>
-      <dl class="facts">${["Paper", "Needs", "Controls", "Cost", "Deviations"].filter((key) => policy.said[key]).map((key) => html`<dt key=${key}>${key.toLowerCase()}</dt><dd>${ticks(policy.said[key])}</dd>`)}
+      <dl class="facts">${["Paper", "Needs", "Controls", "Cost", "Deviations"].filter((key) => policy.sections[key]).map((key) => html`<dt key=${key}>${key.toLowerCase()}</dt><dd>${ticks(policy.sections[key])}</dd>`)}
       ${settable.length > 0 && html`<dt>parameters</dt><dd>${settable.map(([key, value]) => html`<div key=${key}><code>${key}=${value}</code></div>`)}</dd>`}</dl></details></article>`;
 }
 

@@ -1,4 +1,4 @@
-"""The quantities of IADeep: gradient noise, degradation, interference, and its grids."""
+"""The quantities of IADeep: gradient noise, interference, and its grids."""
 
 from __future__ import annotations
 
@@ -14,15 +14,6 @@ def noise_scale(batch: int, small: float, large: float) -> float:
     signal = abs((double * large - batch * small) / (double - batch))
     noise = max((small - large) / (1.0 / batch - 1.0 / double), LEAST_NOISE)
     return noise / signal
-
-
-def degradation(stretch: float, growth: float, efficiency: float) -> float:
-    """Progress alone at the initial batch over progress now; 1 is no loss.
-
-    `stretch` is the step time now over the one alone at the initial batch, `growth` the batch
-    over the initial one, `efficiency` the progress of a sample.
-    """
-    return stretch / growth / efficiency
 
 
 def interference(stretches: Sequence[float]) -> float:

@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ def family_cpu_s(pid: int) -> float:
     with_it = [pid]
     for member in with_it:
         for thread in Path(f"/proc/{member}/task").iterdir():
-            with_it += [int(child) for child in (thread / "children").read_text().split()]
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended just now
+                with_it += [int(child) for child in (thread / "children").read_text().split()]
     return sum(cpu_s(child) for child in with_it)
 
 

@@ -12,10 +12,14 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
+from itertools import chain, islice
+
+import numpy as np
 
 from weft.app.serve.live import Live
 from weft.core.events.event import Decided, Event, OfJob, PolicyChanged, Reported, Saved, Submitted
-from weft.core.model.job import JobId
+from weft.core.model.job import JobId, Stage
+from weft.core.state.table import Column
 from weft.frozen import frozen
 from weft.runtime.records.status import JobStatus, status_of
 from weft.service.access.tokens import Caller
@@ -234,21 +238,27 @@ class LiveUpdates:
         if not self._nodes:
             self._renew_nodes()
         nodes: Iterable[NodeAnswer] = self._nodes.values()
-        first = [job for job in jobs.active if jobs.live[job].allocation is not None]
-        there = {*first}
-        left = [*first, *(job for job in jobs.active if job not in there)]
-        size, kind = max(PART, len(first)), "snapshot"
-        while len(left) > size:
-            some, left = left[:size], left[size:]
+        first = self._placed()
+        left = chain(first, (job for job in [*jobs.active] if job not in first))
+        some, kind = [*islice(left, max(PART, len(first)))], "snapshot"
+        while following := [*islice(left, PART)]:
             async with self._writing:
                 await self._describe_missing(some)
                 part = self._text(kind, who, some, nodes, frozenset(), None)
                 await asyncio.sleep(0.0)
             yield part
-            size, kind, nodes = PART, "update", ()
-        await self._describe_missing(left)
-        shown = [*await self._describe_ended(), *left]
+            some, kind, nodes = following, "update", ()
+        await self._describe_missing(some)
+        shown = [*await self._describe_ended(), *some]
         yield self._text(kind, who, shown, nodes, frozenset(), number)
+
+    def _placed(self) -> dict[JobId, None]:
+        """Active jobs that have devices, in order of submission; costs as much as they are."""
+        driver = self._live.driver
+        jobs, table = driver.ledger.jobs, driver.scheduler.state.table
+        rows = np.flatnonzero(table.column(Column.STAGE) != Stage.PENDING).tolist()
+        active = (job for row in rows if (job := table.jobs[row].id) in jobs.active)
+        return {job: None for job in active if jobs.live[job].allocation is not None}
 
     async def _describe_missing(self, jobs: Iterable[JobId]) -> None:
         """Rows of active jobs that have none yet."""
@@ -318,7 +328,9 @@ class LiveUpdates:
     def _pulse(self) -> ClusterPulse:
         driver = self._live.driver
         state = driver.scheduler.state
-        held = sum(on.counted_gpus for on in state.table.allocations if on is not None)
+        rows = np.flatnonzero(state.table.column(Column.HELD)).tolist()
+        placed = (state.table.allocations[row] for row in rows)
+        held = sum(on.counted_gpus for on in placed if on is not None)
         return ClusterPulse(
             now=driver.now,
             speed=driver.engine.speed,

@@ -110,7 +110,7 @@ export function WhatIfView({ me }) {
         <div class="fields">
           <${Field} label="Another policy"><select value=${form.policy} onChange=${set("policy")}><option value="">${store.cluster.policy}, as it is</option>
             ${(policies.data?.policies || []).map((one) => html`<option key=${one.name} value=${one.name} title=${one.summary}>${one.name}</option>`)}</select><//>
-          <${Field} label="with parameters"><input placeholder="wake=30,share=true" disabled=${!form.policy} value=${form.parameters} onInput=${set("parameters")} /><//>
+          <${Field} label="with parameters"><input placeholder="wake_s=30,share=true" disabled=${!form.policy} value=${form.parameters} onInput=${set("parameters")} /><//>
           <${Field} label="More machines"><input list="machines" placeholder="2x8:a100" value=${form.nodes} onInput=${set("nodes")} /><//>
           <${Field} label="Other limits of tenants"><input list="limits" placeholder="vision=8, nlp=4" value=${form.limits} onInput=${set("limits")} /><//>
           <${Field} label="Other weights of tenants"><input placeholder="vision=2" value=${form.weights} onInput=${set("weights")} /><//>

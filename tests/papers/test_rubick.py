@@ -19,7 +19,7 @@ from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.perf.plans.law import Coefficients, PlanLaw
 from weft.perf.plans.tables import KnownPlans, Measured, OwnPlans, PlanTable
-from weft.policies.rubick.policy import Rubick
+from weft.policies.rubick.policy import Rubick, climb
 from weft.testing.build import cluster_of, view_of, with_knowledge
 
 LLAMA = PlanLaw(
@@ -296,6 +296,13 @@ def test_who_runs_on_its_last_gpu_is_stopped_for_a_promise_alone(
 
     assert (plan.changes.get(first.id, held) is None) == stopped
     assert (second.id in plan.changes) == stopped
+
+
+def test_sizes_that_bring_no_more_speed_are_no_rungs_of_a_curve() -> None:
+    sizes = tuple(Config(KIND, 1, n) for n in (1, 2, 3, 4, 5))
+    rates = np.array([0.0, 10.0, 10.05, 9.0, 12.0])  # one that cannot run, and three of one speed
+
+    assert climb(sizes, rates, [0, 1, 2, 3, 4]) == ((sizes[1], sizes[4]), (10.0, 12.0))
 
 
 def test_speeds_never_fall_along_a_curve() -> None:

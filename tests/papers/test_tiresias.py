@@ -126,6 +126,20 @@ def test_the_gittins_index_beyond_all_samples_is_zero() -> None:
     assert best_gittins_index(SAMPLES, np.array([4000.0])) == 0.0
 
 
+def test_the_optimal_index_looks_beyond_the_next_step() -> None:
+    # Seven of eight jobs took 1,000 s and one 50: 0.0025 is the best index of a new one (1 / 8 by
+    # 50). With 450 s behind it a job counts as at 400: 1 / 600 is less. At 850 it is 1 / 200.
+    past = [(2000.0 * i, 50.0 if i == 0 else 1000.0) for i in range(8)]
+    seen = [(20_000.0, 1000.0), (20_450.0, 50.0), (20_900.0, 50.0)]
+    jobs = [(Job(JobId(f"j{i}"), at, Demand(1)), Truth(s)) for i, (at, s) in enumerate(past + seen)]
+    policy = "gittins:optimal=true,quantum=100,min_samples=8"
+
+    run = weft.simulate(Trace("index", tuple(jobs)), policy, "1x1:v100", restart_cost=0.0)
+
+    jct_s = run.outcomes[policy][0].per_job.jct_s
+    assert jct_s[8:] == pytest.approx([1050.0, 50.0, 200.0])
+
+
 def test_a_skewed_model_waits_for_one_node_and_others_fill_the_gaps() -> None:
     def gang(model: str) -> Trace:
         pairs = [

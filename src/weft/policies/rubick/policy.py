@@ -258,16 +258,17 @@ def _build(
     best = max(float(rates.max(initial=0.0)), 1e-12)
     by_kind = {}
     for kind, mine in order.items():
-        sizes, speeds = _climb(configs, rates, mine)
+        sizes, speeds = climb(configs, rates, mine)
         if sizes:
             least = _first(speeds, floor)
             by_kind[kind] = Ladder(sizes, tuple(speed / best for speed in speeds), least)
     return by_kind
 
 
-def _climb(
+def climb(
     configs: tuple[Config, ...], rates: Floats, order: list[int]
 ) -> tuple[tuple[Config, ...], tuple[float, ...]]:
+    """The sizes in order that are worth having, with their speeds, which only rise."""
     sizes: list[Config] = []
     speeds: list[float] = []
     for at in order:

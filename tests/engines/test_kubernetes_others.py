@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.clusters.kubernetes import KubernetesCluster, release
+from tests.engines.contract import engine_of_pods
 from weft.core.events.event import Failed, Finished, StartFailed
 from weft.core.model.job import Allocation, NodeId, Slice
 from weft.engines.kubernetes.api import ApiError, Object
@@ -33,14 +33,7 @@ def pod(name: str, labels: dict[str, str] | None = None, **spec: Any) -> Object:
 
 
 def engine(cluster: KubernetesCluster, state: Path) -> KubernetesEngine:
-    return KubernetesEngine(
-        state,
-        image="none",
-        kubeconfig=str(cluster.kubeconfig),
-        mounts="/",
-        python=sys.executable,
-        address="pod",
-    )
+    return engine_of_pods(cluster, state)
 
 
 @pytest.fixture

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.clusters.kubernetes import CLAIMS, KubernetesCluster, release, why_no_scheduler
+from tests.engines.contract import engine_of_pods
 from weft.core.errors import EngineError
 from weft.core.events.event import Started, Stopped
 from weft.engines.kubernetes.api import Object
@@ -58,16 +58,7 @@ def slice_of(node: str, count: int) -> Object:
 
 
 def engine(cluster: KubernetesCluster, state: Path, device: str) -> KubernetesEngine:
-    return KubernetesEngine(
-        state,
-        image="none",
-        kubeconfig=str(cluster.kubeconfig),
-        mounts="/",
-        python=sys.executable,
-        address="pod",
-        place="selector",
-        device=device,
-    )
+    return engine_of_pods(cluster, state, place="selector", device=device)
 
 
 def run_a_gang(cluster: KubernetesCluster, made: KubernetesEngine) -> tuple[list[Object], Given]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.clusters.kubernetes import DEPLOY, KubernetesCluster
+from tests.engines.contract import engine_of_pods
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.events.event import Finished, Started, StartFailed
 from weft.core.model.job import Job
@@ -42,15 +42,7 @@ def tenants(kubernetes: KubernetesCluster, tmp_path: Path) -> Iterator[Path]:
 
 
 def engine(cluster: KubernetesCluster, tenants: Path, state: Path) -> KubernetesEngine:
-    return KubernetesEngine(
-        state,
-        image="none",
-        kubeconfig=str(cluster.kubeconfig),
-        mounts="/",
-        python=sys.executable,
-        address="pod",
-        tenants=str(tenants),
-    )
+    return engine_of_pods(cluster, state, tenants=str(tenants))
 
 
 @pytest.fixture

@@ -14,15 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests.clusters.ray import ADDRESS, ThrowAwayRay, throw_away_ray, why_not
-from tests.engines.contract import every_check
+from tests.engines.contract import every_check, make_image
 from tests.engines.elastic_scenario import train_through_it_all
-from tests.tiny_image import make_tiny_image
 from weft.core.events.event import Event, Finished
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
 from weft.engines.ray.engine import RayEngine
 from weft.testing.engine_sessions import a_gang_runs_in_its_image
-from weft.testing.engine_subject import Check, Image, Subject, run_script, session, shell_subject
+from weft.testing.engine_subject import Check, Subject, run_script, session, shell_subject
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
@@ -81,11 +80,7 @@ def test_ray_keeps_the_contract(check: Check, cluster: ThrowAwayRay, tmp_path: P
 def test_a_gang_on_ray_runs_in_an_image_with_volumes_and_a_shell(
     cluster: ThrowAwayRay, tmp_path: Path
 ) -> None:
-    for folder in ("image", "volume"):
-        (tmp_path / folder).mkdir()
-    name, env = make_tiny_image(tmp_path / "image")
-    (tmp_path / "volume" / "file").write_text("read inside\n")
-    image = Image(name, str(tmp_path / "volume"), "read inside", env)
+    image = make_image(tmp_path)
 
     asyncio.run(
         a_gang_runs_in_its_image(replace(subject(tmp_path / "state", cluster), image=image))

@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.clusters.slurm import NODES, SlurmCluster
-from tests.engines.contract import every_check
+from tests.engines.contract import every_check, make_image
 from tests.engines.elastic_scenario import train_through_it_all
-from tests.tiny_image import make_tiny_image
 from weft.core.events.event import Failed, Started
 from weft.engines.slurm.engine import SlurmEngine
 from weft.testing.engine_sessions import a_gang_runs_in_its_image
-from weft.testing.engine_subject import Check, Image, Subject, session, shell_job, shell_subject
+from weft.testing.engine_subject import Check, Subject, session, shell_job, shell_subject
 from weft.wire.attempt import CLAIM, folder_of
 
 
@@ -48,11 +47,7 @@ def test_slurm_keeps_the_contract(
 def test_a_gang_on_slurm_runs_in_an_image_with_volumes_and_a_shell(
     mode: str, slurm: SlurmCluster, tmp_path: Path
 ) -> None:
-    for folder in ("image", "volume"):
-        (tmp_path / folder).mkdir()
-    name, env = make_tiny_image(tmp_path / "image")
-    (tmp_path / "volume" / "file").write_text("read inside\n")
-    image = Image(name, str(tmp_path / "volume"), "read inside", env)
+    image = make_image(tmp_path)
     it = replace(subject(slurm, tmp_path / "state", mode), image=image, patience_s=400.0)
 
     asyncio.run(a_gang_runs_in_its_image(it))

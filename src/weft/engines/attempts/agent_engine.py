@@ -10,6 +10,7 @@ from pathlib import Path
 from weft.core.events.event import Event
 from weft.core.knowledge.measured import Measured
 from weft.core.model.job import JobId
+from weft.core.plan.about import Controls
 from weft.engines.attempts.asleep import SleepsByAgent
 from weft.engines.attempts.job_folders import find_attempts, remove_jobs, stored_bytes
 from weft.engines.attempts.rounds import Key
@@ -18,6 +19,16 @@ from weft.engines.machine.measuring import join_measured, read_measured
 from weft.engines.machine.users import let_through
 from weft.wire.attempt import SPEC, AttemptSpec, folder_of
 from weft.wire.errors import WireError
+
+# What the agents of an attempt do by themselves, so that every manager can do at least this.
+AGENT_CONTROLS = (
+    Controls.BATCH
+    | Controls.HOST
+    | Controls.COUNT
+    | Controls.SHIFT
+    | Controls.PLAN
+    | Controls.RESIZE
+)
 
 
 class AgentEngine(SleepsByAgent):

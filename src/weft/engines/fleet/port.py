@@ -132,17 +132,6 @@ class Machine:
     tenant: str = ""
 
 
-# What the agents of an attempt do by themselves, so that every manager can do at least this.
-AGENT_CONTROLS = (
-    Controls.BATCH
-    | Controls.HOST
-    | Controls.COUNT
-    | Controls.SHIFT
-    | Controls.PLAN
-    | Controls.RESIZE
-)
-
-
 @frozen
 class Abilities:
     """What a manager can do; each is checked by `weft.testing.check_engine`.

@@ -17,19 +17,10 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import Job, JobId, NodeId
 from weft.core.plan.about import Wants
+from weft.engines.attempts.agent_engine import AGENT_CONTROLS
 from weft.engines.attempts.spawn import reap, spawn
 from weft.engines.fleet.engine import FleetEngine
-from weft.engines.fleet.port import (
-    AGENT_CONTROLS,
-    Abilities,
-    Away,
-    Gang,
-    Health,
-    Key,
-    Machine,
-    Observation,
-    Phase,
-)
+from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Observation, Phase
 from weft.engines.machine.job_environment import check_names, filter_environment
 from weft.wire.attempt import AGENT_LOG, TAG, job_folder, read_json, write_whole
 from weft.wire.processes import alive, descendants, find_tagged, kill_all, start_time

@@ -14,17 +14,8 @@ from typing import TypeVar
 
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
-from weft.engines.fleet.port import (
-    AGENT_CONTROLS,
-    Abilities,
-    Away,
-    Gang,
-    Health,
-    Key,
-    Machine,
-    Observation,
-    Phase,
-)
+from weft.engines.attempts.agent_engine import AGENT_CONTROLS
+from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Observation, Phase
 from weft.engines.kubernetes.api import FORBIDDEN, MISSING, Api, ApiError, Object, Unreachable
 from weft.engines.kubernetes.claims import SLICES, class_of, with_slices
 from weft.engines.kubernetes.namespaces import Namespace

@@ -10,8 +10,8 @@ from pathlib import Path
 from weft.core.errors import InvalidConfig
 from weft.core.paths import expand
 from weft.core.plan.about import Wants
+from weft.engines.attempts.agent_engine import AGENT_CONTROLS
 from weft.engines.fleet.engine import FleetEngine
-from weft.engines.fleet.port import AGENT_CONTROLS
 from weft.engines.kubernetes.access import find_access
 from weft.engines.kubernetes.api import Api
 from weft.engines.kubernetes.claims import class_of

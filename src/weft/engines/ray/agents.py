@@ -16,17 +16,8 @@ from uuid import uuid4
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.cluster import Node
 from weft.core.model.job import Job, JobId, NodeId
-from weft.engines.fleet.port import (
-    AGENT_CONTROLS,
-    Abilities,
-    Away,
-    Gang,
-    Health,
-    Key,
-    Machine,
-    Observation,
-    Phase,
-)
+from weft.engines.attempts.agent_engine import AGENT_CONTROLS
+from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Observation, Phase
 from weft.engines.ray.client import BridgeClient
 from weft.engines.ray.head import Head, need_head
 from weft.engines.ray.labels import name_nodes, read_machine

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from weft.core.errors import InvalidConfig
 from weft.core.plan.about import Wants
+from weft.engines.attempts.agent_engine import AGENT_CONTROLS
 from weft.engines.fleet.engine import FleetEngine
-from weft.engines.fleet.port import AGENT_CONTROLS, Manager
+from weft.engines.fleet.port import Manager
 from weft.engines.machine.job_environment import check_names
 from weft.engines.machine.users import check_users
 from weft.engines.slurm.accounts import Charges, read_lists

@@ -11,16 +11,8 @@ from math import inf
 
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
-from weft.engines.fleet.port import (
-    AGENT_CONTROLS,
-    Abilities,
-    Away,
-    Gang,
-    Key,
-    Machine,
-    Observation,
-    Phase,
-)
+from weft.engines.attempts.agent_engine import AGENT_CONTROLS
+from weft.engines.fleet.port import Abilities, Away, Gang, Key, Machine, Observation, Phase
 from weft.engines.slurm.accounts import Charges
 from weft.engines.slurm.answers import (
     JOBS,

@@ -20,17 +20,9 @@ from pathlib import Path
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, JobId, NodeId
 from weft.core.plan.about import Controls
+from weft.engines.attempts.agent_engine import AGENT_CONTROLS
 from weft.engines.attempts.spawn import reap, spawn_command
-from weft.engines.fleet.port import (
-    AGENT_CONTROLS,
-    Abilities,
-    Gang,
-    Health,
-    Key,
-    Machine,
-    Observation,
-    Phase,
-)
+from weft.engines.fleet.port import Abilities, Gang, Health, Key, Machine, Observation, Phase
 from weft.engines.slurm.accounts import Charges
 from weft.engines.slurm.answers import (
     JOBS,

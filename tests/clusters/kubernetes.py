@@ -133,6 +133,19 @@ class KubernetesCluster:
         if self._api is not None:
             self._api.close()
 
+    def clear(self) -> None:
+        """No pod is left in our namespace, and nothing runs there."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+        def is_clear() -> bool:
+            pods = self.api.get(path)["items"]
+            for pod in pods:
+                if "deletionTimestamp" not in pod["metadata"]:
+                    self.api.delete(f"{path}/{pod['metadata']['name']}", grace_s=1)
+            return not pods
+
+        wait_until(is_clear, "no pod is left")
+
     def kubectl(self, *words: str) -> str:
         """What an administrator's kubectl prints."""
         command = ["kubectl", "--kubeconfig", str(self.admin_kubeconfig), *words]

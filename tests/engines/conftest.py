@@ -18,8 +18,14 @@ from tests.clusters.slurm import SlurmCluster, missing
 from tests.integration.users import open_folder
 
 
+@pytest.fixture
+def kubernetes(kubernetes_cluster: KubernetesCluster) -> Iterator[KubernetesCluster]:
+    yield kubernetes_cluster
+    kubernetes_cluster.clear()
+
+
 @pytest.fixture(scope="session")
-def kubernetes() -> Iterator[KubernetesCluster]:
+def kubernetes_cluster() -> Iterator[KubernetesCluster]:
     if missing := what_is_missing():
         pytest.skip(missing)
     folder = Path(tempfile.mkdtemp(prefix="weft-k8s-"))  # short: sockets live below it

@@ -65,7 +65,8 @@ def test_a_drain_waits_until_jobs_have_saved_and_left(
         assert drained not in running_where(service.job(job))
         assert service.job(job).attempt == 2
         service.client.delete(f"/jobs/{job}")
-        wait_until(lambda: service.job(job).state == "cancelled", "it is cancelled")
+        nodes = kubernetes.nodes
+        wait_until(lambda: not any(running_pods(kubernetes, node) for node in nodes), "it left")
     finally:
         service.end()
         if drained:

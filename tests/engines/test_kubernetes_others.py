@@ -65,7 +65,8 @@ def test_weft_runs_its_own_pods_and_touches_no_others(
         subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
         async with session(subject) as it:
             await it.engine.start(shell_job("own", 2, "true"), await it.over(1, 1), 1)
-            await it.told(Finished)
+            end = await it.told((Failed, Finished, StartFailed))
+            assert isinstance(end, Finished), end
             listed: list[Object] = kubernetes.api.get(PODS)["items"]
             return listed
 

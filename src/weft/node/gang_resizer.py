@@ -49,16 +49,9 @@ class GangResizer(Members):
 
     changing = False  # ranks of a part come or go, but never both
 
-    def __init__(
-        self,
-        folder: Path,
-        spec: AttemptSpec,
-        journal: Journal,
-        ranks: Mapping[int, Rank],
-        hands: AgentPort,
-    ) -> None:
-        super().__init__(folder, spec, journal, ranks, hands)
+    def _prepare(self) -> None:
         self._own: list[int] = []
+        spec = self._spec
         self._joining = bool(spec.join)
         self.members = [] if spec.join else [*range(max(spec.world_size, 1))]
         self._form: Form | None = None

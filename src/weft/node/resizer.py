@@ -87,6 +87,10 @@ class Members:
         self.members: list[int] = []
         self._able = False
         self.stopping = False
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Begin with what a kind of resizer knows besides."""
 
     def rank_of(self, number: int) -> int:
         """What rank a process is now; its number if it is none."""
@@ -96,15 +100,7 @@ class Members:
 class Resizer(Members):
     """The ranks of an attempt that has one agent, and their next epoch."""
 
-    def __init__(
-        self,
-        folder: Path,
-        spec: AttemptSpec,
-        journal: Journal,
-        ranks: Mapping[int, Rank],
-        hands: AgentPort,
-    ) -> None:
-        super().__init__(folder, spec, journal, ranks, hands)
+    def _prepare(self) -> None:
         self._device_of: dict[int, int] = {}
         self._next_number = 0
         self._several = False

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from tests.drawn_jobs import draw_work
 
 from weft.app.serve.live import Live, Settings
 from weft.app.serve.rules import Quotas
@@ -23,22 +24,16 @@ from weft.testing.live_scenarios import run_virtually
 
 POLICIES = ("fifo:backfill=true", "srtf", "weft", "las", "elasticflow", "gfs|weft", "gfs|fifo")
 CLUSTERS = ("1x4:v100", "2x4:v100", "3x2:v100", "1x4:v100+1x4:a100")
-LEVELS = {"normal": 0.0, "guaranteed": 1.0, "spot": -0.5, "opportunistic": -1.0}
 END_S, SETTLED_S = 2 * 86_400.0, 1.1
 
 
 def draw_job(rng: np.random.Generator, name: str, now: float) -> Job:
-    level = str(rng.choice([*LEVELS], p=[0.5, 0.15, 0.2, 0.15]))
-    low = LEVELS[level] < 0.0
-    length = float(rng.choice([120.0, 900.0, 2400.0, 7200.0]))
-    gpus = int(rng.choice([1, 1, 2, 2, 4]))
-    elastic = rng.random() < 0.3
-    due = None if low or rng.random() < 0.3 else now + length * float(rng.uniform(0.8, 4.0))
+    priority, low, length, gpus, elastic, due = draw_work(rng, now, 0.3)
     return Job(
         JobId(name),
         demand=Demand(gpus, 1, 2 * gpus) if elastic else Demand(gpus),
         tenant=str(rng.choice(["red", "blue"])),
-        priority=LEVELS[level],
+        priority=priority,
         tier=Tier.OPPORTUNISTIC if low else Tier.GUARANTEED,
         preemptible=bool(low or elastic or rng.random() < 0.7),
         hints={"duration_s": length},

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.cheap import every_policy
+from tests.drawn_jobs import LEVELS, draw_work
 
 from weft.app.serve.live import Live, Settings
 from weft.app.serve.rules import Quotas
@@ -29,18 +30,12 @@ from weft.testing.live_scenarios import run_virtually
 HIVED = "hived:cells=red@v100.gpu=2/blue@v100.gpu=2"
 WRAPPED = ("gfs|weft", "gfs|fifo", "gfs|rubick", f"{HIVED}|weft", f"{HIVED}|fifo")
 CLUSTERS = ("2x4:v100", "3x4:v100", "1x4:v100+1x4:a100")
-LEVELS = {"normal": 0.0, "guaranteed": 1.0, "spot": -0.5, "opportunistic": -1.0}
 PLANS = ("dp", "zero2", "tp2", "tp4", "pp2-ga4", "tp2-pp2-ga4", "ga4-gc")
 SETTLED_S, END_S = 1.1, 3 * 86_400.0
 
 
 def draw_job(rng: np.random.Generator, name: str, now: float) -> Job:
-    level = str(rng.choice([*LEVELS], p=[0.5, 0.15, 0.2, 0.15]))
-    low = LEVELS[level] < 0.0
-    length = float(rng.choice([120.0, 900.0, 2400.0, 7200.0]))
-    gpus = int(rng.choice([1, 1, 2, 2, 4]))
-    elastic = rng.random() < 0.4
-    due = None if low or rng.random() < 0.3 else now + length * float(rng.uniform(0.8, 4.0))
+    priority, low, length, gpus, elastic, due = draw_work(rng, now, 0.4)
     plans = rng.choice(PLANS, 3, replace=False).tolist() if rng.random() < 0.4 else []
     demand = Demand(gpus, 1, 2 * gpus) if elastic else Demand(gpus)
     able = [plan for plan in map(read_execution, plans) if plan.on(demand.gpus) is not None]
@@ -48,7 +43,7 @@ def draw_job(rng: np.random.Generator, name: str, now: float) -> Job:
         JobId(name),
         demand=demand,
         tenant=str(rng.choice(["red", "blue"])),
-        priority=LEVELS[level],
+        priority=priority,
         tier=Tier.OPPORTUNISTIC if low else Tier.GUARANTEED,
         preemptible=bool(low or elastic or rng.random() < 0.7),
         hints={"duration_s": length},

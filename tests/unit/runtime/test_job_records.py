@@ -11,29 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.events.event import (
-    Awoke,
-    Cancelled,
-    DeadlineMissed,
-    Decided,
-    Event,
-    Failed,
-    Finished,
-    NodeDown,
-    Noticed,
-    PolicyChanged,
-    PriorityChanged,
-    Reported,
-    Resized,
-    ResizeFailed,
-    Saved,
-    Slept,
-    Started,
-    StartFailed,
-    Stopped,
-    Submitted,
-    Suspended,
-)
+from weft.core.events import event as facts
 from weft.core.events.report import Report
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice, Tier
 from weft.core.model.launch import Launch
@@ -183,7 +161,7 @@ def test_what_is_asked_of_ended_jobs_is_answered_by_an_index(tmp_path: Path) -> 
     db.close()
 
 
-def fold(ledger: Ledger, *events: Event) -> None:
+def fold(ledger: Ledger, *events: facts.Event) -> None:
     for at, event in enumerate(events):
         ledger.fold(float(at), event)
 
@@ -193,12 +171,12 @@ A, ON = JobId("a"), Allocation((Slice(NodeId("n"), (0,)),))
 
 def test_a_job_that_was_cancelled_and_still_runs_is_kept_in_memory() -> None:
     ledger = Ledger()
-    fold(ledger, Submitted(Job(A)), Decided(1, {A: ON}), Started(A, 1))
-    ledger.fold(5.0, Cancelled(A))
+    fold(ledger, facts.Submitted(Job(A)), facts.Decided(1, {A: ON}), facts.Started(A, 1))
+    ledger.fold(5.0, facts.Cancelled(A))
     ledger.settle(lambda _: True)
     assert (A in ledger.jobs.leaving, ledger.jobs.forget([A])) == (True, [])
 
-    ledger.fold(6.0, Stopped(A, 1))
+    ledger.fold(6.0, facts.Stopped(A, 1))
     ledger.settle(lambda _: False)
 
     assert [*ledger.jobs.done] == [A]
@@ -210,7 +188,7 @@ def test_a_job_that_was_cancelled_and_still_runs_is_kept_in_memory() -> None:
 def test_a_start_that_was_never_asked_for_keeps_nobody_in_memory() -> None:
     """Promised while its devices were busy, then cancelled: no engine ever answers that start."""
     ledger = Ledger()
-    fold(ledger, Submitted(Job(A)), Decided(1, {A: ON}), Cancelled(A))
+    fold(ledger, facts.Submitted(Job(A)), facts.Decided(1, {A: ON}), facts.Cancelled(A))
     assert ledger.promised() == {(A, 1): ON}
 
     ledger.settle(lambda _: False)
@@ -219,36 +197,45 @@ def test_a_start_that_was_never_asked_for_keeps_nobody_in_memory() -> None:
     assert [*ledger.jobs.done] == [A]
 
 
-LATE: tuple[Event, ...] = (
-    Started(A, 1),
-    Reported(A, 1, Report(steps=3)),
-    Saved(A, 1, 7),
-    Noticed(A, 1, "info", "well"),
-    Stopped(A, 1),
-    Finished(A, 1),
-    Failed(A, 1, "lost", retry=True, agent_died=True),
-    StartFailed(A, 1, "late"),
-    Cancelled(A),
-    DeadlineMissed(A),
-    Suspended(A, "me", Rung.RESTART),
-    PriorityChanged(A, 3.0, Tier.GUARANTEED),
-    Decided(2, {}, reasons={A: "waits"}),
-    PolicyChanged(PartSpec("srsf")),
-    NodeDown(NodeId("n")),
-    Slept(A, 1, Rung.FREEZE),
-    Awoke(A, 1),
-    Resized(A, 1, 1),
-    ResizeFailed(A, 1, 1, "no"),
+LATE: tuple[facts.Event, ...] = (
+    facts.Started(A, 1),
+    facts.Reported(A, 1, Report(steps=3)),
+    facts.Saved(A, 1, 7),
+    facts.Noticed(A, 1, "info", "well"),
+    facts.Stopped(A, 1),
+    facts.Finished(A, 1),
+    facts.Failed(A, 1, "lost", retry=True, agent_died=True),
+    facts.StartFailed(A, 1, "late"),
+    facts.Cancelled(A),
+    facts.DeadlineMissed(A),
+    facts.Suspended(A, "me", Rung.RESTART),
+    facts.PriorityChanged(A, 3.0, Tier.GUARANTEED),
+    facts.Decided(2, {}, reasons={A: "waits"}),
+    facts.PolicyChanged(PartSpec("srsf")),
+    facts.NodeDown(NodeId("n")),
+    facts.Slept(A, 1, Rung.FREEZE),
+    facts.Awoke(A, 1),
+    facts.Resized(A, 1, 1),
+    facts.ResizeFailed(A, 1, 1, "no"),
 )
 
 
 @pytest.mark.parametrize("late", LATE, ids=lambda event: type(event).__name__)
-@pytest.mark.parametrize("end", [Cancelled(A), Finished(A, 1)], ids=lambda e: type(e).__name__)
-def test_late_news_changes_no_record_that_the_store_may_have(end: Event, late: Event) -> None:
+@pytest.mark.parametrize(
+    "end", [facts.Cancelled(A), facts.Finished(A, 1)], ids=lambda e: type(e).__name__
+)
+def test_late_news_changes_no_record_that_the_store_may_have(
+    end: facts.Event, late: facts.Event
+) -> None:
     """Whether the store has it yet is chance, so what the log says must not depend on that."""
     ledger = Ledger()
-    fold(ledger, Submitted(Job(A)), Decided(1, {}, reasons={A: "no room"}), Decided(2, {A: ON}))
-    ledger.fold(5.0, Decided(3, {}, reasons={A: "close to its end"}))
+    fold(
+        ledger,
+        facts.Submitted(Job(A)),
+        facts.Decided(1, {}, reasons={A: "no room"}),
+        facts.Decided(2, {A: ON}),
+    )
+    ledger.fold(5.0, facts.Decided(3, {}, reasons={A: "close to its end"}))
     ledger.fold(9.0, end)
     ledger.settle(lambda _: False)
     before, used = ledger.jobs[A], ledger.used(20.0)
@@ -261,15 +248,15 @@ def test_late_news_changes_no_record_that_the_store_may_have(end: Event, late: E
 
 def test_news_of_a_job_that_has_left_changes_nothing() -> None:
     ledger = Ledger()
-    fold(ledger, Submitted(Job(A)), Decided(1, {A: ON}), Started(A, 1))
-    ledger.fold(9.0, Finished(A, 1))
+    fold(ledger, facts.Submitted(Job(A)), facts.Decided(1, {A: ON}), facts.Started(A, 1))
+    ledger.fold(9.0, facts.Finished(A, 1))
     ledger.settle(lambda _: False)
     rows = [row_of(ledger.jobs.live[A])]
     ledger.jobs.ended.put(rows)
     ledger.jobs.shelve(rows)
 
-    ledger.fold(10.0, Stopped(A, 1))
-    ledger.fold(11.0, Cancelled(A))
+    ledger.fold(10.0, facts.Stopped(A, 1))
+    ledger.fold(11.0, facts.Cancelled(A))
 
     assert ledger.jobs[A].outcome == "succeeded"
     assert ledger.used(20.0)[""].gpu_s == pytest.approx(7.0)

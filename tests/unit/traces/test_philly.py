@@ -26,14 +26,12 @@ def entry(name: str, status: str, submitted: str, *attempts: object) -> dict[str
     }
 
 
+TWO_GPUS = (
+    attempt("2017-10-07 01:12:09", "2017-10-07 01:13:23", 2),
+    attempt("2017-10-07 01:13:30", "2017-10-07 02:13:30", 2),
+)
 LOG = [
-    entry(
-        "a1",
-        "Pass",
-        "2017-10-07 01:11:39",
-        attempt("2017-10-07 01:12:09", "2017-10-07 01:13:23", 2),
-        attempt("2017-10-07 01:13:30", "2017-10-07 02:13:30", 2),
-    ),
+    entry("a1", "Pass", "2017-10-07 01:11:39", *TWO_GPUS),
     entry(
         "a2",
         "Killed",

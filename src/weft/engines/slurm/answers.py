@@ -43,6 +43,11 @@ TAG = "weft"
 ALL = 1_000  # more GPUs than any node has
 
 
+def in_partition(name: str) -> tuple[str, ...]:
+    """What has Slurm show a partition alone; nothing where all are meant."""
+    return ("-p", name) if name else ()
+
+
 @frozen
 class SlurmNode:
     """A node as Slurm names things: `gres` is how its GPUs are asked for, less their number."""

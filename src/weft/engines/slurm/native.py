@@ -22,6 +22,7 @@ from weft.engines.slurm.answers import (
     SlurmJob,
     SlurmNode,
     expand_hosts,
+    in_partition,
     read_config,
     read_exit_code,
     read_jobs,
@@ -97,7 +98,7 @@ class NativeSlurm:
             )
         self._enforced = are_enforced(config)
         await self._read_associations()
-        wishes = replace(self._wishes, owner=owner, counts_memory=memory)
+        wishes = replace(self._charges.others, owner=owner, counts_memory=memory)
         self._charges = replace(self._charges, others=wishes)
         for tenant, options in self._charges.combinations():
             await self._try(tenant, options)
@@ -123,20 +124,16 @@ class NativeSlurm:
         except EngineError as error:
             raise EngineError(f"tenant {tenant!r}: {error.what}", hint=error.hint) from error
 
-    @property
-    def _wishes(self) -> SbatchOptions:
-        return self._charges.others
-
     async def close(self) -> None:
         """Jobs go on."""
 
     async def nodes(self) -> Sequence[Machine]:
         """Those of the partition, or of all that may be seen."""
-        only = ("-p", self._wishes.partition) if self._wishes.partition else ()
+        only = in_partition(self._charges.others.partition)
         self._nodes = read_nodes(await self._clients.ask(*NODES, *only), self._slots)
         if not self._nodes:
             raise EngineError(
-                f"Slurm shows no node in partition {self._wishes.partition!r}"
+                f"Slurm shows no node in partition {self._charges.others.partition!r}"
                 if only
                 else "Slurm shows no nodes",
                 hint="`sinfo -s` lists partitions: --engine slurm:partition=NAME",
@@ -208,7 +205,7 @@ class NativeSlurm:
         text = await self._clients.ask(*JOBS, *whose)
         jobs: dict[Key, list[SlurmJob]] = {}
         for comment, job in read_jobs(text):
-            key = read_tag(self._wishes.owner, comment)
+            key = read_tag(self._charges.others.owner, comment)
             if key is not None and self._submitters.submitted(key[0], job):
                 jobs.setdefault(key, []).append(job)
         self._jobs = jobs

@@ -32,6 +32,7 @@ from weft.engines.slurm.answers import (
     STEPS,
     SlurmJob,
     SlurmNode,
+    in_partition,
     read_jobs,
     read_nodes,
     read_steps,
@@ -41,7 +42,7 @@ from weft.engines.slurm.answers import (
 from weft.engines.slurm.clients import Clients
 from weft.engines.slurm.pools import Pools
 from weft.engines.slurm.reservations import Reservations
-from weft.engines.slurm.script import LOG, SbatchOptions, pilot_script, step_command
+from weft.engines.slurm.script import LOG, pilot_script, step_command
 from weft.wire.attempt import job_folder, read_json, write_whole
 from weft.wire.processes import alive, start_time
 
@@ -76,7 +77,7 @@ class PilotSlurm:
         """Find the pilots of before, and ask for those that are missing."""
         self._clients.check()
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._charges = replace(self._charges, others=replace(self._wishes, owner=owner))
+        self._charges = replace(self._charges, others=replace(self._charges.others, owner=owner))
         await self.look()
         machines = await self.nodes()
         until = time.monotonic() + AGAIN_S
@@ -86,10 +87,6 @@ class PilotSlurm:
             await asyncio.sleep(0.2)  # idle nodes are held in a second or two
             machines = await self.nodes()
 
-    @property
-    def _wishes(self) -> SbatchOptions:
-        return self._charges.others
-
     async def close(self) -> None:
         """Allocations and steps stay."""
 
@@ -97,7 +94,7 @@ class PilotSlurm:
 
     async def nodes(self) -> Sequence[Machine]:
         """Nodes are up while they are held; those that could be and are not are asked for."""
-        only = ("-p", self._wishes.partition) if self._wishes.partition else ()
+        only = in_partition(self._charges.others.partition)
         nodes = read_nodes(await self._clients.ask(*NODES, *only), self._slots)
         if unknown := self._pools.tenants.keys() - nodes.keys():
             raise InvalidConfig(
@@ -137,7 +134,9 @@ class PilotSlurm:
     async def _find_pilots(self) -> None:
         text = await self._clients.ask(*JOBS, "-u", getpass.getuser())
         self._pilots = {}
-        tags = {write_tag(self._wishes.owner, _pilot_key(name)): name for name in self._nodes}
+        tags = {
+            write_tag(self._charges.others.owner, _pilot_key(name)): name for name in self._nodes
+        }
         for comment, job in read_jobs(text):
             if comment in tags and job.state in RUNNING | PENDING and job.state != "COMPLETING":
                 self._pilots[tags[comment]] = job
@@ -147,7 +146,7 @@ class PilotSlurm:
         if now - self._asked.get(name, -AGAIN_S) < AGAIN_S:
             return
         self._asked[name] = now
-        tag = write_tag(self._wishes.owner, _pilot_key(name))
+        tag = write_tag(self._charges.others.owner, _pilot_key(name))
         log_file = str(self._folder / f"{name}.log")
         left = self._reservations.minutes_left([name], time.time())
         wishes = replace(self._charges.options(self._tenant(name), {}), most_min=left)
@@ -175,7 +174,9 @@ class PilotSlurm:
             if self._tenant(part.node) not in ("", gang.tenant):
                 _kill_all(started.values())
                 raise EngineError(f"node {part.node!r} is held for another tenant")
-            command = step_command(gang, part, self._nodes[part.node], pilot.id, self._wishes)
+            command = step_command(
+                gang, part, self._nodes[part.node], pilot.id, self._charges.others
+            )
             pid = spawn_command(command, part.folder / LOG, self._clients.job_env)
             self._children.add(pid)
             started[part.node] = (pid, start_time(pid))
@@ -194,7 +195,7 @@ class PilotSlurm:
         text = await self._clients.ask(*STEPS, "-u", getpass.getuser())
         self._steps = {}
         for name, step in read_steps(text):
-            if (key := read_tag(self._wishes.owner, name)) is not None:
+            if (key := read_tag(self._charges.others.owner, name)) is not None:
                 self._steps.setdefault(key, []).append(step)
         self._children = {pid for pid in self._children if not reap(pid)}
         seen = {key: Observation(Phase.RUNNING) for key in self._steps}

@@ -16,8 +16,7 @@ from tests.drawn_jobs import draw_work
 
 from weft.app.serve.live import Live, Settings
 from weft.app.serve.rules import Quotas
-from weft.core.model.job import Demand, Job, JobId, NodeId, Or, Tier
-from weft.core.model.launch import Launch
+from weft.core.model.job import Job, NodeId, Or
 from weft.core.plan.reasons import Blocker
 from weft.runtime.records.job_records import JobRecord
 from weft.testing.live_scenarios import run_virtually
@@ -28,19 +27,7 @@ END_S, SETTLED_S = 2 * 86_400.0, 1.1
 
 
 def draw_job(rng: np.random.Generator, name: str, now: float) -> Job:
-    priority, low, length, gpus, elastic, due = draw_work(rng, now, 0.3)
-    return Job(
-        JobId(name),
-        demand=Demand(gpus, 1, 2 * gpus) if elastic else Demand(gpus),
-        tenant=str(rng.choice(["red", "blue"])),
-        priority=priority,
-        tier=Tier.OPPORTUNISTIC if low else Tier.GUARANTEED,
-        preemptible=bool(low or elastic or rng.random() < 0.7),
-        hints={"duration_s": length},
-        deadline=due,
-        deadline_or=Or.UNSAID if due is None else Or.DECLINE if rng.random() < 0.8 else Or.WARN,
-        launch=Launch(("true",)),
-    )
+    return draw_work(rng, now, 0.3).draw_rest(rng, name)
 
 
 def draw_rules(rng: np.random.Generator) -> Quotas:

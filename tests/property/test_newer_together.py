@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,24 +36,11 @@ SETTLED_S, END_S = 1.1, 3 * 86_400.0
 
 
 def draw_job(rng: np.random.Generator, name: str, now: float) -> Job:
-    priority, low, length, gpus, elastic, due = draw_work(rng, now, 0.4)
+    work = draw_work(rng, now, 0.4)
     plans = rng.choice(PLANS, 3, replace=False).tolist() if rng.random() < 0.4 else []
-    demand = Demand(gpus, 1, 2 * gpus) if elastic else Demand(gpus)
-    able = [plan for plan in map(read_execution, plans) if plan.on(demand.gpus) is not None]
-    return Job(
-        JobId(name),
-        demand=demand,
-        tenant=str(rng.choice(["red", "blue"])),
-        priority=priority,
-        tier=Tier.OPPORTUNISTIC if low else Tier.GUARANTEED,
-        preemptible=bool(low or elastic or rng.random() < 0.7),
-        hints={"duration_s": length},
-        deadline=due,
-        deadline_or=Or.UNSAID if due is None else Or.DECLINE if rng.random() < 0.8 else Or.WARN,
-        plans=tuple(able),
-        model=str(rng.choice(["small", "large"])),
-        launch=Launch(("true",)),
-    )
+    able = [plan for plan in map(read_execution, plans) if plan.on(work.demand.gpus) is not None]
+    job = work.draw_rest(rng, name)
+    return replace(job, plans=tuple(able), model=str(rng.choice(["small", "large"])))
 
 
 def draw_rules(rng: np.random.Generator) -> Quotas:

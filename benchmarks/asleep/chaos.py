@@ -38,6 +38,7 @@ WAYS = (
     *("suspend", "resume") * 2,
     *("kill service", "kill service", "kill agent", "kill job", "cancel"),
 )
+MOST_KILLS = 2  # of a job itself: one that fails early three times is not tried again
 LIMIT_S = 240.0  # for an answer, and for everybody to end
 
 TRAINING = """
@@ -70,7 +71,7 @@ class Chaos:
         self._service: subprocess.Popen[str] | None = None
         self._number = 0
         self.cancelled: set[str] = set()
-        self.done = Counter[str]()
+        self.done, self._killed = Counter[str](), Counter[str]()
         (room / "devices").mkdir(parents=True)
         (room / "out").mkdir()
 
@@ -158,6 +159,10 @@ class Chaos:
         claims = [folder / "claim.json" for folder in folders if (folder / "claim.json").exists()]
         if not claims:
             return
+        if not agent:
+            self._killed[job] += 1
+            if self._killed[job] > MOST_KILLS:
+                return
         pid = int(json.loads(claims[-1].read_text())["pid"])
         victims = [pid] if agent else descendants(pid)[:1]
         for victim in victims:

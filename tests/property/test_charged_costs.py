@@ -60,7 +60,7 @@ def test_costs_that_are_charged_to_all_alike_are_found(seed: int) -> None:
         ({"starts": {"srtf": 0.0}}, "a start costs -30.0 s under srtf, against fifo"),
         ({"starts": {"fifo": 90.0}}, "a start costs -60.0 s under srtf, against fifo"),
         (
-            {"said": COST_S, "restarts": dict.fromkeys(RUNS, 0.0)},
+            {"startup_s": COST_S, "restarts": dict.fromkeys(RUNS, 0.0)},
             "a restart costs 0.0 s, is said to cost 30.0 s, under srtf, las",
         ),
     ],

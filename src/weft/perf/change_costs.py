@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.core.knowledge.costs import ChangeCosts, Costs
+from weft.core.knowledge.costs import Attempt, Costs
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.model.job import Job
 from weft.core.protocols import PerfModel
@@ -22,7 +22,7 @@ def as_published(job: Job) -> None:
 
 
 @frozen
-class StatedCosts(NothingLearnt, ChangeCosts):
+class StatedCosts(NothingLearnt):
     """The costs of a truth about speeds.
 
     With `live` jobs change their devices as they train, if they are `able`: data-parallel ones.
@@ -53,3 +53,20 @@ class StatedCosts(NothingLearnt, ChangeCosts):
         ready_s = again_s if self.prepare_s is None else self.prepare_s
         size = state_gb(job.model)
         return Costs(first_s, again_s, True, ready_s, self.pause_s, self.pause_gb_s, size)
+
+    def observe_report(self, job: Job, kind: str, attempt: Attempt) -> None:
+        """It is known already."""
+
+    def observe_able(self, job: Job, state_gb: float) -> None:
+        """It is known already."""
+
+    def observe_unable(self, job: Job) -> None:
+        """It is known already."""
+
+    def observe_pause(
+        self, job: Job, kind: str, pause_s: float, state_gb: float, prepare_s: float = 0.0
+    ) -> None:
+        """It is known already."""
+
+    def forget(self, job: Job) -> None:
+        """It is known already."""

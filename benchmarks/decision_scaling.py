@@ -68,14 +68,15 @@ def step_us(policy: str, jobs: int, gpus: int) -> float:
     took = []
     for i in range(STEPS):
         now = 10.0 * (i + 1)
-        events: list[Event] = [_an_end(scheduler), Submitted(queue[jobs + i])]
+        events: list[Event] = [an_end(scheduler), Submitted(queue[jobs + i])]
         began = time.process_time_ns()
         _settle(scheduler, now, events)
         took.append(time.process_time_ns() - began)
     return statistics.median(took) / 1e3
 
 
-def _an_end(scheduler: Scheduler) -> Event:
+def an_end(scheduler: Scheduler) -> Event:
+    """The end of the first job that runs."""
     table = scheduler.state.table
     row = next(r for r, on in enumerate(table.allocations) if on is not None)
     return Finished(table.jobs[row].id, int(table.get(row, Column.ATTEMPT)))

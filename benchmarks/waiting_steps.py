@@ -11,15 +11,15 @@ import time
 
 import numpy as np
 
+from benchmarks.decision_scaling import an_end
 from weft.core.events.actions import Start
-from weft.core.events.event import Event, Finished, Started, Submitted
+from weft.core.events.event import Event, Started, Submitted
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
-from weft.core.state.table import Column
 from weft.perf.linear import LinearBeliefs
 
 STEPS, ENDED = 12, 2_000
@@ -45,17 +45,11 @@ def main(policy: str, predictor_name: str, count: int) -> float:
     _settle(scheduler, 0.0, [Submitted(job) for job in jobs[:count]])
     took = []
     for i in range(STEPS):
-        events = [_an_end(scheduler), Submitted(jobs[count + i])]
+        events = [an_end(scheduler), Submitted(jobs[count + i])]
         began = time.process_time()
         _settle(scheduler, 10.0 * (i + 1), events)
         took.append(time.process_time() - began)
     return 1e3 * statistics.median(took)
-
-
-def _an_end(scheduler: Scheduler) -> Event:
-    table = scheduler.state.table
-    row = next(row for row, on in enumerate(table.allocations) if on is not None)
-    return Finished(table.jobs[row].id, int(table.get(row, Column.ATTEMPT)))
 
 
 def _settle(scheduler: Scheduler, now: float, events: list[Event]) -> None:

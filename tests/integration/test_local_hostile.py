@@ -85,6 +85,13 @@ class Site:
         assert isinstance(await self.end_of(name), Finished)
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that gives agents half a second to leave and to obey."""
+    monkeypatch.setattr(listening, "LINGER_S", 0.5)
+    monkeypatch.setattr(watch, "OVERDUE_S", 0.5)
+
+
 @contextlib.asynccontextmanager
 async def listening_at(
     state: Path, expecting: tuple[str, ...] = (), **more: object
@@ -308,11 +315,8 @@ def test_a_rank_that_was_stopped_goes_on_and_a_person_is_told(tmp_path: Path) ->
     asyncio.run(go())
 
 
-def test_an_agent_that_stays_after_its_last_word_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listening, "LINGER_S", 0.5)
-
+@pytest.mark.usefixtures("impatient")
+def test_an_agent_that_stays_after_its_last_word_is_ended(tmp_path: Path) -> None:
     async def go() -> None:
         async with listening_at(tmp_path) as site:
             folder, agent = await site.run(job("over", "sleep", "1000"))
@@ -330,11 +334,8 @@ def test_an_agent_that_stays_after_its_last_word_is_ended(
     asyncio.run(go())
 
 
-def test_an_agent_that_does_not_obey_a_stop_in_time_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch, "OVERDUE_S", 0.5)
-
+@pytest.mark.usefixtures("impatient")
+def test_an_agent_that_does_not_obey_a_stop_in_time_is_ended(tmp_path: Path) -> None:
     async def go() -> None:
         async with listening_at(tmp_path) as site:
             _, agent = await site.run(job("deaf", "sleep", "1000"))

@@ -8,11 +8,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from weft.app.serve.device_history import MOST_POINTS, WINDOW_S, DeviceHistory
+import pytest
+
+from weft.app.serve import device_history
+from weft.app.serve.device_history import WINDOW_S, DeviceHistory
 from weft.core.model.job import NodeId
 from weft.core.protocols import DeviceHealth, Engine, EngineHealth
 
 NODE = NodeId("rack/1")
+FEW_POINTS = 20
 
 
 class Watched:
@@ -68,16 +72,19 @@ def test_only_what_is_asked_for_is_read_and_a_line_that_was_cut_off_is_passed_ov
     assert watched.read(since=1e9 + 5.0).at == [20.0]
 
 
-def test_a_long_past_is_thinned_to_means_and_errors_to_the_most(tmp_path: Path) -> None:
+def test_a_long_past_is_thinned_to_means_and_errors_to_the_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_history, "MOST_POINTS", FEW_POINTS)
     watched = Watched(tmp_path)
-    for number in range(2 * MOST_POINTS):
+    for number in range(2 * FEW_POINTS):
         watched.look(15.0 * number, sm=float(number % 2), errors=float(number // 2))
 
     history = watched.read()
 
-    assert len(history.at) == MOST_POINTS
+    assert len(history.at) == FEW_POINTS
     assert set(history.gpus[0]["sm"]) == {0.5}
-    assert history.gpus[0]["errors"][-1] == MOST_POINTS - 1
+    assert history.gpus[0]["errors"][-1] == FEW_POINTS - 1
 
 
 def test_a_pause_is_a_gap_of_the_line(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def named_bars(*, quiet: bool) -> Iterator[Callable[[str, float], None]]:
 
 @contextmanager
 def _bars(*, quiet: bool, by_thread: bool = True) -> Iterator[Progress | None]:
-    """Bars that a thread shows; without it those who change them do."""
+    """Progress bars, redrawn by a thread, or without one by calls of `refresh`."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

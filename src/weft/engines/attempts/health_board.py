@@ -82,7 +82,7 @@ class HealthBoard:
     """
 
     _heard: dict[NodeId, dict[int, float]] = field(default_factory=dict)
-    _told: dict[NodeId, dict[int, DeviceHealth]] = field(default_factory=dict)
+    _devices: dict[NodeId, dict[int, DeviceHealth]] = field(default_factory=dict)
     _whole: set[NodeId] = field(default_factory=set)
     _slow: dict[int | None, SlowDevices] = field(default_factory=dict)  # by witness
     _claims: dict[tuple[NodeId, int], dict[int, str]] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class HealthBoard:
         """What agents of an attempt told."""
         for health in lines:
             if health.devices:
-                devices = self._told.setdefault(health.node, {})
+                devices = self._devices.setdefault(health.node, {})
                 devices |= {device.gpu: self._weigh(health, device) for device in health.devices}
                 heard = self._heard.setdefault(health.node, {})
                 heard |= dict.fromkeys((device.gpu for device in health.devices), time.monotonic())
@@ -109,7 +109,7 @@ class HealthBoard:
         if health.witness is None:
             return device
         self._claims.setdefault((health.node, device.gpu), {})[health.witness] = device.fault
-        before = self._told.get(health.node, {}).get(device.gpu)
+        before = self._devices.get(health.node, {}).get(device.gpu)
         return replace(device, fault=before.fault if before else "")
 
     def devices(self, node: Node, known: Sequence[DeviceHealth] = ()) -> tuple[DeviceHealth, ...]:
@@ -123,13 +123,13 @@ class HealthBoard:
             if where == node.id:
                 by_gpu[gpu] = _add_fault(by_gpu.get(gpu, DeviceHealth(gpu)), why)
         for gpu in range(node.gpus):
-            if claims := self._said(node.id, gpu):
+            if claims := self._claimed(node.id, gpu):
                 by_gpu[gpu] = _judge(by_gpu.get(gpu, DeviceHealth(gpu)), claims)
         if node.id in self._whole:
             by_gpu = dict(enumerate(_joined(node, by_gpu)))
         return tuple(by_gpu[gpu] for gpu in sorted(by_gpu) if gpu < node.gpus)
 
-    def _said(self, node: NodeId, gpu: int) -> dict[int, str]:
+    def _claimed(self, node: NodeId, gpu: int) -> dict[int, str]:
         """The faults that users say a device has, by user."""
         claims = self._claims.get((node, gpu), {})
         faults = {witness: fault for witness, fault in claims.items() if fault}
@@ -142,7 +142,7 @@ class HealthBoard:
         heard, now = self._heard.get(node, {}), time.monotonic()
         return {
             gpu: device if now - heard[gpu] < FRESH_S else replace(device, counters={})
-            for gpu, device in self._told.get(node, {}).items()
+            for gpu, device in self._devices.get(node, {}).items()
         }
 
 

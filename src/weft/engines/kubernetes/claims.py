@@ -1,7 +1,7 @@
 """GPUs that drivers publish and pods claim (dynamic resource allocation, DRA): pure.
 
-A device `claim/CLASS` stands for the devices of a driver that is called as its device class, as
-those of GPU makers are: `claim/gpu.nvidia.com`.
+A device `claim/CLASS` stands for the devices of a driver that has the same name as its device
+class, as those of GPU makers do: `claim/gpu.nvidia.com`.
 """
 
 from __future__ import annotations

@@ -183,14 +183,16 @@ def dual_prices(problem: Problem) -> Floats:
 
 def _newton(problem: Problem, belongs: Floats, prices: Floats, t: float) -> Floats:
     """One damped step towards demand = capacity under the soft maximum."""
-    net = (problem.value - (belongs @ prices)[None, :]) / t
-    top = np.maximum(net.max(axis=1, keepdims=True), 0.0)
+    net = problem.value - belongs @ prices
+    net /= t
+    top = np.maximum(np.maximum.reduce(net, axis=1, keepdims=True), 0.0)
     weight = np.exp(net - top)
-    weight /= weight.sum(axis=1, keepdims=True) + np.exp(-top)
+    weight /= np.add.reduce(weight, axis=1, keepdims=True) + np.exp(-top)
     each = weight @ belongs
-    slope = problem.capacity - each.sum(axis=0)
-    curve = (belongs.T @ (weight.sum(axis=0)[:, None] * belongs) - each.T @ each) / t
-    curve += (1e-9 + 1e-6 * float(curve.trace())) * np.eye(len(curve))
+    slope = problem.capacity - np.add.reduce(each, axis=0)
+    spread = np.add.reduce(weight, axis=0)[:, None] * belongs
+    curve = (belongs.T @ spread - each.T @ each) / t
+    curve.flat[:: len(curve) + 1] += 1e-9 + 1e-6 * float(curve.trace())
     step = np.linalg.solve(curve, -slope)
     limit = 0.5 * prices + t
     return np.maximum(prices + np.minimum(np.maximum(step, -limit), limit), 0.0)

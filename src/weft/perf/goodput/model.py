@@ -76,6 +76,8 @@ class Noise(NamedTuple):
         """How many initial-size iterations one iteration of `batch` samples is worth."""
         scale = batch / self.init
         below = self.var / scale + self.sqr
+        if isinstance(below, float):
+            return (self.var + self.sqr) / below if below > 0.0 else 1.0
         return np.where(below > 0.0, (self.var + self.sqr) / np.where(below > 0, below, 1.0), 1.0)
 
     def efficiency(self, batch: Any) -> Any:

@@ -18,7 +18,7 @@ from weft.core.state.table import Floats
 from weft.frozen import frozen
 from weft.solve.cutting_planes import find_lowest
 from weft.solve.exact import by_dynamic_programming, by_highs
-from weft.solve.few_jobs import FEW, NONE, Plain
+from weft.solve.few_jobs import FEW, Plain
 
 Ints = NDArray[np.intp]
 TEMPERATURES = (0.2, 0.05, 0.015, 0.005)
@@ -28,6 +28,7 @@ PASSES = 12
 NEARLY = 0.01  # a gap from which a small problem is closed at once
 GOLDEN = (5**0.5 - 1) / 2  # multiples of it spread evenly
 CORE = 80  # jobs in an exact core at most
+NONE = -1
 
 
 @frozen

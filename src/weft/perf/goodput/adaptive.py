@@ -91,7 +91,6 @@ class Tuner:
     tuned_for: tuple[object, ...] = ()
     trials: Trials | None = None
     tried_for: tuple[object, ...] = ()
-    known_times: dict[Shape, tuple[float, float]] = field(default_factory=dict)
     measuring: Shape = ("", (), 0)
     measured_times: tuple[float, float] = (0.0, 0.0)
     most_local: int = 0
@@ -184,10 +183,8 @@ class Tuner:
 
     def _measure(self, at: Shape) -> None:
         """A shape other than the last: its times, which are a measurement where they are new."""
-        if at not in self.known_times:
-            self.known_times[at] = self.table.kinds[self.kind].times(self.placement, self.local)
-        self.measuring, self.measured_times = at, self.known_times[at]
-        step, sync = self.measured_times
+        step, sync = self.table.kinds[self.kind].times(self.placement, self.local)
+        self.measuring, self.measured_times = at, (step, sync)
         name = "" if self.blind else self.kind
         own = self.measured.get(name)
         if own is None:

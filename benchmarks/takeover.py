@@ -350,6 +350,8 @@ def outlive(cluster: Cluster, leader: Service, fault: str) -> None:
     if fault == "cut":
         name = f"refused-{leader.process.pid}"
         assert not leader.accepts(cluster.job(name)), f"two services take jobs: {leader.address}"
+        ready = leader.address.replace("/api/v1", "/health/ready")
+        assert cluster.client.get(ready, timeout=5.0).status_code == 503, "it says that it is ready"
         leader.mend()
     else:
         leader.process.send_signal(signal.SIGCONT)

@@ -51,7 +51,7 @@ from weft.runtime.records.ledger import Ledger
 from weft.runtime.records.status import JobStatus, find_record, status_of
 from weft.runtime.recovery.follow import Row, Tail, follow
 from weft.runtime.recovery.recover import FIFO, reconcile, recover, refuse_strangers
-from weft.runtime.recovery.snapshot import Saver
+from weft.runtime.recovery.snapshot_pace import Saver
 
 log = logging.getLogger(__name__)
 

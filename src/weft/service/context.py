@@ -35,7 +35,7 @@ from weft.service.watchdog import Watchdog
 T = TypeVar("T")
 
 READERS = 4
-OUR_SITE = ("", "none", "same-origin")  # what a browser says of who asks; others say nothing
+OUR_SITE = ("", "none", "same-origin")  # what a browser says about who asks; others say nothing
 _PROBLEM = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 # FastAPI builds a validator for each `model` of each route at the start; one is enough for a name.
 PROBLEMS: dict[int | str, dict[str, object]] = {

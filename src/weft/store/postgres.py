@@ -151,7 +151,7 @@ class Readers:
             self._idle.put(None)
 
     def ask(self, words: str, values: Any = ()) -> list[Any]:
-        """All rows of the answer; a session that broke meanwhile is opened anew."""
+        """All rows of the answer; a session that broke meanwhile is opened again."""
         session = self._idle.get()
         try:
             if session is not None:

@@ -228,7 +228,7 @@ class Live:
             raise
 
     def _knowledge(self) -> Knowledge:
-        """What is known of jobs before the first event."""
+        """What is known about jobs before the first event."""
         knowledge = Knowledge(
             _predictor(self.settings.predictor),
             FittedBeliefs(),
@@ -342,7 +342,7 @@ class Live:
 
 
 def _first_policy(described: Described | tuple[Described, ...], engine: Engine) -> PartSpec | None:
-    """What is decided by before anybody says; None where the engine cannot do that.
+    """The policy before anyone chooses one; None if the engine cannot support it.
 
     Sharing needs an engine that sees the memory of devices, and can freeze the jobs on them.
     """

@@ -76,7 +76,7 @@ def _lines(service: Context) -> Iterator[str]:
     single: Mapping[str, tuple[str, str, float]] = {
         "goodput_samples_per_second": (
             "gauge",
-            "Useful samples a second of all running jobs that report.",
+            "Useful samples per second of all running jobs that report.",
             sum(
                 goodput_of(record) or 0.0
                 for record in driver.ledger.jobs.live.values()

@@ -218,7 +218,7 @@ def _until(true: Callable[[], object], what: str) -> None:
     until = time.monotonic() + MEET_S
     while not true():
         if time.monotonic() > until:
-            raise WireError(f"waited {MEET_S:g} s in vain for {what}")
+            raise WireError(f"gave up after {MEET_S:g} s waiting for {what}")
         time.sleep(PAUSE_S)
 
 

@@ -189,7 +189,7 @@ def _check_local(host: str, origin: str, site: str, bound: str) -> None:
     if not is_loopback(_name(host)) or foreign:
         raise Refused(
             403,
-            "without tokens only this machine is answered, by its own name",
+            "without tokens the service answers only this machine, by its own name",
             "use http://127.0.0.1 or http://localhost, or make a token",
         )
 

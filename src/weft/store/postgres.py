@@ -210,7 +210,7 @@ class PostgresStore(SqlLog):
             if time.monotonic() > until:
                 raise InvalidConfig(
                     f"{self.where} is in use by another service",
-                    hint="one service a database; `--standby` waits for the other",
+                    hint="one service per database; `--standby` waits for the other",
                 )
             time.sleep(AGAIN_S)
 

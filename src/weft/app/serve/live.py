@@ -370,7 +370,7 @@ def _open_store(settings: Settings) -> Store:
 def _decider(settings: Settings) -> Decider:
     if not settings.decide_limit_s > 0.0:
         limit = f"{settings.decide_limit_s:g} s"
-        raise InvalidConfig(f"no decision takes {limit}", hint="--decide-limit is above 0")
+        raise InvalidConfig(f"--decide-limit is {limit}", hint="give seconds above 0")
     if settings.decide_in == "service":
         return InProcess()
     return InWorker(limit_s=settings.decide_limit_s)

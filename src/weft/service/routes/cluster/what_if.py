@@ -123,7 +123,9 @@ def _prepare(service: Context, who: Caller, body: WhatIf) -> Prepare:
         present = Present.of(service.driver.scheduler, service.driver.now)
         return lambda: partial(compare_ahead, body.cpu_s, present, change, named, rules, who)
     if not who.everywhere:
-        raise Refused(403, "the past contains the jobs of all tenants", "ask an admin, or start from now")
+        raise Refused(
+            403, "the past contains the jobs of all tenants", "ask an admin, or start from now"
+        )
     return _back(service, change, body.hours, body.cpu_s)
 
 

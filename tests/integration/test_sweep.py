@@ -208,3 +208,30 @@ def runs(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+COMPARE = [sys.executable, "-m", "weft", "compare", "philly", "--jobs", "120"]
+CHOSEN = ["-p", "fifo", "-p", "srtf", "-p", "las", "-p", "tiresias", "--seeds", "6"]
+
+
+def test_a_comparison_that_was_killed_goes_on_to_the_very_same_bytes(tmp_path: Path) -> None:
+    """Its processes are ended in the middle of their runs; the next comparison makes the rest."""
+    command = [*COMPARE, *CHOSEN, "--processes", "2", "--json", "--per-job"]
+    whole = subprocess.run(command, check=True, capture_output=True)
+    command += ["--keep", str(tmp_path)]
+    stopped = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    wait_until(lambda: len(kept_in(tmp_path)) >= 3)
+    stopped.kill()
+    stopped.wait()
+    before = kept_in(tmp_path)
+
+    resumed = subprocess.run(command, check=True, capture_output=True)
+
+    assert len(before) < len(kept_in(tmp_path)) == 24
+    assert before.items() <= kept_in(tmp_path).items()  # none of them was made again
+    assert resumed.stdout == whole.stdout
+
+
+def kept_in(folder: Path) -> dict[str, int]:
+    """The runs that are kept, with when they were written."""
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("*.json.gz")}

@@ -323,7 +323,7 @@ def test_one_count_is_enough_with_very_many_jobs_ahead() -> None:
 
     assert many is not None and few is not None
     assert (len(many.after), len(few.after)) == (1, 2)
-    assert many.quantile(0.5) == pytest.approx(600.0 * MANY, rel=0.01)
+    assert many.after[0] == pytest.approx(few.after[-1], rel=0.05)
 
 
 def test_what_may_be_left_is_drawn_from_a_hint_and_else_from_jobs_alike() -> None:
@@ -334,7 +334,9 @@ def test_what_may_be_left_is_drawn_from_a_hint_and_else_from_jobs_alike() -> Non
 
     drawn = predictor.draw(table, NOW, np.random.default_rng(0))
 
-    assert drawn[1::2].tolist() == [600.0 + number for number in range(1, 40, 2)]
+    hinted = Hinted().draw(table, NOW, np.random.default_rng(0))
+    assert drawn[1::2].tolist() == hinted[1::2].tolist()
+    assert np.isfinite(drawn).all()
     assert len(set(drawn[::2].tolist())) > 5
 
 

@@ -42,12 +42,12 @@ def job(number: int) -> dict[str, Any]:
 
 def processes(pid: int) -> list[int]:
     """A process and those it started."""
-    found = [pid]
-    for member in found:
+    family = [pid]
+    for member in family:
         for thread in Path(f"/proc/{member}/task").iterdir():
             with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended just now
-                found += [int(child) for child in (thread / "children").read_text().split()]
-    return found
+                family += [int(child) for child in (thread / "children").read_text().split()]
+    return family
 
 
 def ask_all(asker: Asker, pids: list[int], jobs: list[str], path: str) -> list[float]:

@@ -30,12 +30,14 @@ from weft.perf.sharing.device_models import Unordered
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.policies.fifo import Fifo
 from weft.policies.iadeep.policy import IADeep, IADeepMemory
-from weft.policies.iadeep.quantities import (
+from weft.policies.iadeep.tuning import (
+    Session,
+    Tuner,
     axis,
+    fits,
     interference,
     noise_scale,
 )
-from weft.policies.iadeep.tuning import Session, Tuner, fits
 from weft.testing import view_of, with_knowledge
 
 KIND = "rtx3090"

@@ -8,7 +8,7 @@ from html import escape
 from statistics import fmean
 
 from weft.formulas.metrics import METRICS, Metric
-from weft.report.paired import differs, interval
+from weft.formulas.statistics import differs, interval
 from weft.report.units import human
 from weft.sim.result import Outcome, Outcomes
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.formulas.metrics import METRICS, Columns, Metric, Unit
-from weft.report.paired import differs
+from weft.formulas.statistics import differs
 from weft.report.units import duration, number, percent
 
 MOST_POLICY = 34

@@ -27,7 +27,7 @@ from weft.service.jobs.forecast import Forecast
 from weft.service.jobs.job_names import JobNames
 from weft.service.notify.webhooks import Hooks
 from weft.service.responses.answers import Problem
-from weft.service.streams.event_text import Rendered
+from weft.service.streams.event_json import Rendered
 from weft.service.streams.live_updates import LiveUpdates
 from weft.service.streams.timeline import TimelineReader
 from weft.service.watchdog import Watchdog

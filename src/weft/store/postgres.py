@@ -19,9 +19,8 @@ from typing import Any
 from weft.core.errors import InvalidConfig, StoreError, Superseded
 from weft.store import lease
 from weft.store.ended_jobs import TABLE, EndedTable
-from weft.store.job_events import Search
 from weft.store.lease import Lease
-from weft.store.sql_log import SqlLog
+from weft.store.sql_log import Search, SqlLog
 
 try:
     import psycopg

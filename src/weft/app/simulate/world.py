@@ -29,8 +29,7 @@ from weft.perf.goodput.shipped import load_shipped_models
 from weft.perf.goodput.tables import ModelTable, read_tables
 from weft.perf.learnt_costs import assume_by_name
 from weft.perf.linear import LinearBeliefs
-from weft.perf.links.bus import COLOCATED, MeasuredBus, read_bus
-from weft.perf.links.joined import Joined, OutOfStep
+from weft.perf.links.joined import COLOCATED, Joined, MeasuredBus, OutOfStep, read_bus
 from weft.perf.network.in_phase import InPhase
 from weft.perf.replay import Replay
 from weft.perf.sharing.batching import find_batching, untuned

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
 from weft.cli.job_files.flag_values import is_whole
-from weft.cli.job_files.sweep_flags import read_array
+from weft.cli.job_files.job_options import read_array
 from weft.core.errors import InvalidConfig
 
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")

@@ -19,8 +19,7 @@ from weft.formulas.training.regimes import Regimes, regimes_of
 from weft.formulas.training.tasks import Tasks, tasks_of
 from weft.perf.goodput.belief import row_of
 from weft.perf.training.layers import Network, apart, even, network_of, ratio_form, speed
-from weft.perf.training.loss import LEAST_POINTS, epochs_left
-from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
+from weft.perf.training.loss_laws import LEAST_POINTS, Linear, Sublinear, epochs_left, fit_law
 from weft.perf.training.servers import (
     Asynchronous,
     Point,

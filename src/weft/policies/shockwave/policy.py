@@ -51,8 +51,7 @@ from weft.formulas.training.regimes import (
 )
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
-from weft.policies.shockwave.packing import Packed, plan_rounds
-from weft.policies.shockwave.rounds import fill
+from weft.policies.shockwave.packing import Packed, fill, plan_rounds
 from weft.policies.shockwave.welfare import HEAVIEST, Window
 
 WHERE = classify(

@@ -26,7 +26,7 @@ from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
 from weft.predict.hinted import Hinted
-from weft.runtime.deciding.second_look import SecondLook
+from weft.runtime.deciding.decision import SecondLook
 from weft.testing.rules.model import Moment, Running
 
 PROMISED_S = 60.0

@@ -42,7 +42,7 @@ def jobs(
     from weft.cli.connect.pages import complete_sweeps
     from weft.cli.view.live import repeat
     from weft.cli.view.screen import console, print_json
-    from weft.cli.view.sweeps import fold_sweeps
+    from weft.cli.view.status import fold_sweeps
 
     with user_errors():
         client = Client()

@@ -14,9 +14,9 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 from pydantic import Field
 
-from weft.app.insight.shares import summarize_shares
 from weft.core.model.job import name_of
 from weft.runtime.loop.driver import Driver
+from weft.runtime.records.entitlement import summarize_shares
 from weft.runtime.records.job_records import ALL, JobRecord
 from weft.runtime.records.usage import DayUsage
 from weft.service.access.tokens import Caller

@@ -36,21 +36,21 @@ function changed(soon = false) {
   );
 }
 
-function heard(kind, told) {
+function heard(kind, update) {
   if (kind !== "snapshot" && kind !== "update") return;
   if (kind === "snapshot") {
     store.jobs = new Map();
     store.nodes = new Map();
     store.reasons = new Map();
   }
-  store.cluster = told.cluster;
+  store.cluster = update.cluster;
   store.heardAt = performance.now();
-  for (const node of told.nodes) store.nodes.set(node.id, node);
-  for (const [number, text] of Object.entries(told.reasons))
+  for (const node of update.nodes) store.nodes.set(node.id, node);
+  for (const [number, text] of Object.entries(update.reasons))
     store.reasons.set(Number(number), text);
-  for (const job of told.jobs) store.jobs.set(job.id, job);
-  if (told.jobs.length || kind === "snapshot") store.jobsVersion += 1;
-  if (told.nodes.length || kind === "snapshot") store.nodesVersion += 1;
+  for (const job of update.jobs) store.jobs.set(job.id, job);
+  if (update.jobs.length || kind === "snapshot") store.jobsVersion += 1;
+  if (update.nodes.length || kind === "snapshot") store.nodesVersion += 1;
   const first = !store.ready;
   store.ready = true;
   changed(first);

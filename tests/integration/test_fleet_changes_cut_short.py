@@ -30,7 +30,7 @@ class Killed(BaseException):
 
 
 class Death:
-    """Lets so many writes through, and none after them."""
+    """Lets that many writes through, and none after them."""
 
     def __init__(self, writes: int) -> None:
         self._left, self.came = writes, threading.Event()

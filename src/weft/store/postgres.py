@@ -33,7 +33,7 @@ FORMAT = 1
 LEADS, WAITS = 0x77656674, 0x77656675  # advisory locks: of the leader, and of the first in line
 READERS = 4
 CONNECT_S = 10
-LOST_MS = 10_000  # a server that takes nothing in for so long is out of reach
+LOST_MS = 10_000  # a server that takes nothing in for that long is out of reach
 BUSY_MS = 500
 AGAIN_S = 0.2
 ENDING_S = 5.0
@@ -153,7 +153,7 @@ class Readers:
             self._idle.put(None)
 
     def ask(self, words: str, values: Any = ()) -> list[Any]:
-        """All rows of the answer; a session that broke meanwhile is opened anew."""
+        """All rows of the answer; a session that broke meanwhile is opened again."""
         session = self._idle.get()
         try:
             if session is not None:
@@ -212,7 +212,7 @@ class PostgresStore(SqlLog):
             if time.monotonic() > until:
                 raise InvalidConfig(
                     f"{self.where} is in use by another service",
-                    hint="one service a database; `--standby` waits for the other",
+                    hint="one service per database; `--standby` waits for the other",
                 )
             time.sleep(AGAIN_S)
 

@@ -73,7 +73,7 @@ class PlanTable:
         return known[min(wider)] if wider else inf
 
     def own(self, job: Job, gpus: int) -> Execution | None:
-        """What a job runs by itself on so many GPUs."""
+        """What a job runs by itself on that many GPUs."""
         return job.plans[0].on(gpus) if job.plans else None
 
     def choices(self, job: Job, config: Config) -> list[PlanChoice]:

@@ -127,7 +127,7 @@ def describe_batch(batch: Batch) -> dict[str, float]:
 
 
 def describe_noise(noise: GradientNoise, batch: Batch) -> dict[str, float]:
-    """What is known of the gradients, and what a step of this batch is worth."""
+    """What is known about the gradients, and what a step of this batch is worth."""
     values = {"gain": noise.gain(float(batch.total))}
     if noise.known:
         values |= {"noise": noise.scale, "grad_var": noise.var, "grad_sqr": noise.sqr}

@@ -170,7 +170,7 @@ def test_a_file_that_is_no_job_file_is_refused_not_run(
     monkeypatch.chdir(tmp_path)
     written(tmp_path, "print(1)\n", name)
 
-    with pytest.raises(InvalidConfig, match="is no job file") as caught:
+    with pytest.raises(InvalidConfig, match="is neither a job file nor") as caught:
         from_command([name, "--lr", "1"], Flags())
 
     assert caught.value.hint is not None

@@ -13,10 +13,10 @@ from weft.wire.errors import WireError
 Out = list[tuple[Key, wire.FromCoordinator]]
 
 LEASE_S = 1.0  # how long a lease without end may be used before it is asked for again
-FIRST_S = 60.0  # patience with a member whose stages have not been seen yet, and with anybody
+FIRST_S = 60.0  # patience with a member whose stages have not been seen yet, and with anyone
 LEAST_S = 2.0
 LIGHTEST, HEAVIEST = 1e-3, 1e3  # weights
-TIMES = 4.0  # patience with the others: so many times their longest stage
+TIMES = 4.0  # patience with the others: that many times their longest stage
 
 
 class Coordinator:

@@ -1,4 +1,4 @@
-"""Bodies come in here: counted as they arrive, whole before anybody's turn is taken for them."""
+"""Bodies come in here: counted as they arrive, whole before anyone's turn is taken for them."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Intake:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Tell of a body that was read, and then of the client's going."""
+    """Report a body that was read, and then that the client has gone."""
     sent = False
 
     async def replayed() -> Message:

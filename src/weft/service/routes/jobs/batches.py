@@ -44,7 +44,7 @@ async def submit_batch(body: JobBatch, request: Request, service: Service, who: 
     single.check_user_known(service)
     for number, asked in enumerate(body.jobs):
         if asked.sweep is not None:
-            raise Refused(422, "a sweep in a batch", "submit it by itself", f"jobs.{number}.sweep")
+            raise Refused(422, "a sweep in a batch", "submit it on its own", f"jobs.{number}.sweep")
     jobs: list[Job] = []
     fresh: list[Job] = []
     for number, asked in enumerate(body.jobs):

@@ -167,7 +167,9 @@ def read_jobs(body: JobFile, service: Context, who: Caller) -> Iterator[Job]:
     """The jobs that a body describes, as the caller may submit them: one, or those of a sweep."""
     tenant = body.tenant or (DEFAULT_TENANT if who.everywhere else who.tenant)
     if not who.admin and tenant != who.tenant:
-        raise Refused(403, f"this token is not of tenant {tenant!r}", "leave it out", "tenant")
+        raise Refused(
+            403, f"this token does not belong to tenant {tenant!r}", "leave it out", "tenant"
+        )
     body = body.model_copy(update={"id": own_id(body.id, tenant, who)})
     after, now = find_after(body, service, who), service.driver.now
     for single, values in expand(body, body.id or new_id(name_of(body))):

@@ -132,7 +132,7 @@ def _part(path: Path, offset: int) -> bytes:
     try:
         facts = os.fstat(handle)
         if not stat.S_ISREG(facts.st_mode) or not _is_folders_own(path, facts.st_uid):
-            return b""  # a pipe, a folder or somebody else's file that a job put there
+            return b""  # a pipe, a folder or someone else's file that a job put there
         return os.pread(handle, CHUNK, offset)
     finally:
         os.close(handle)

@@ -12,7 +12,7 @@ import { JobView } from "./views/job.js";
 import { JobsView } from "./views/jobs.js";
 import { SignIn } from "./views/sign_in.js";
 
-// Views that are not looked at first are loaded when somebody does.
+// Views that are not looked at first are loaded when someone opens them.
 const later = (file, name) => () => import(file).then((module) => module[name]);
 const VIEWS = {
   __proto__: null, // the address names a view, and could name what every object has

@@ -272,6 +272,10 @@ class Scheduler:
         self._decided_at = now
         if by is None:
             self.memory = plan.memory
+            if self._journal is None and plan.does_nothing and not state.asleep:
+                state.decisions, state.wake_at = state.decisions + 1, self._next_wake(now, plan)
+                state.free.commit()
+                return []
         decided = facts.Decided(
             state.decisions + 1,
             plan.changes,

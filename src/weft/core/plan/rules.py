@@ -37,19 +37,19 @@ class _Check:
 
     def all_of(self, plan: Plan) -> None:
         free, table = self.view.free, self.view.table
-        self._check_names(plan)
+        rows = self._check_names(plan)
         if both := plan.changes.keys() & plan.rejected.keys():
             raise self._wrong(f"both changes and rejects {', '.join(map(repr, sorted(both)))}")
         if plan.wake_at is not None and not plan.wake_at > self.view.now:
             raise self._wrong(f"asked at {self.view.now} to be woken at {plan.wake_at}")
-        for job in plan.changes:
-            if (was := table.allocations[table.row(job)]) is not None:
+        for row in rows:
+            if (was := table.allocations[row]) is not None:
                 free.give(was)
-        last = len(plan.changes)
+        last = len(rows)
         for number, (job, to) in enumerate(plan.changes.items(), start=1):
             if to is not None:
                 check_allocation(
-                    table.jobs[table.row(job)],
+                    table.jobs[rows[number - 1]],
                     to,
                     self.view.cluster,
                     self.about,
@@ -61,13 +61,17 @@ class _Check:
                 if number < last:
                     free.take(to)
 
-    def _check_names(self, plan: Plan) -> None:
-        table = self.view.table
+    def _check_names(self, plan: Plan) -> list[int]:
+        """The rows of the jobs that change."""
+        table, rows = self.view.table, list[int]()
         for job in (*plan.changes, *plan.rejected):
-            if job not in table:
+            row = table.find(job)
+            if row is None:
                 raise self._wrong(f"names {job!r}, which is not an active job", job)
             if job in table.suspended:
                 raise self._wrong(f"names {job!r}, which is suspended", job)
+            rows.append(row)
+        return rows[: len(plan.changes)]
 
     def _wrong(self, what: str, job: JobId | None = None) -> PlanError:
         return _wrong(self.about, self.view.decision, what, job)

@@ -240,8 +240,8 @@ class Scheduler:
             decide = partial(decide_beside_sleepers, asked) if view.asleep else asked.decide
             plan = decide(view) if self.timed is None else self.timed(decide, view)
         finally:
-            view.free.rollback(mark)
-        check_plan(view, plan, about)
+            tried = view.free.rollback(mark)
+        check_plan(view, plan, about, tried)
         return plan
 
     def view(self, now: float) -> View:

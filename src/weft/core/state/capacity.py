@@ -214,12 +214,12 @@ class Capacity:
         """A point to return to."""
         return len(self._undo)
 
-    def rollback(self, mark: int) -> None:
-        """Undo everything since `mark`."""
-        undo = self._undo
-        while len(undo) > mark:
-            taken, allocation = undo.pop()
+    def rollback(self, mark: int) -> list[tuple[bool, Allocation]]:
+        """Undo everything since `mark`; what was taken (True) and given, in order."""
+        undone, self._undo[mark:] = self._undo[mark:], []
+        for taken, allocation in reversed(undone):
             self._move(allocation, taking=not taken)
+        return undone
 
     def commit(self) -> None:
         """Forget how to undo what was done so far."""

@@ -22,7 +22,7 @@ from weft.service.access.page_sessions import PageSessions
 from weft.service.access.rate_limit import Buckets, Streams
 from weft.service.access.tokens import ANYBODY, Caller, Tokens, is_loopback
 from weft.service.budget.aside import Work
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.jobs.forecast import Forecast
 from weft.service.jobs.job_names import JobNames
 from weft.service.notify.webhooks import Hooks

@@ -21,8 +21,7 @@ from weft.core.model.job import Job
 from weft.plural import say_gpus
 from weft.service.access.tokens import Caller
 from weft.service.budget.asker import Asks, asker_of, find_asker
-from weft.service.http.problems import problem
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused, problem
 
 LONGEST_WAIT_S = 1.0
 WAITING = 256  # answers that are held back at once, of one tenant

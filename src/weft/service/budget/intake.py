@@ -11,8 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from weft.app.serve.limits import Limits
 from weft.frozen import frozen
 from weft.service.budget.asker import Asker, asker_of
-from weft.service.http.problems import problem
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused, problem
 
 # A session's body goes on for as long as the session; its streams are counted instead.
 ENDLESS = re.compile(r".*/jobs/[^/]+/(terminal|shell|ports/\d+)")

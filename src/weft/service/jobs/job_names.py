@@ -15,7 +15,7 @@ from weft.core.errors import did_you_mean
 from weft.core.model.job import JobId, name_of
 from weft.runtime.records.job_records import ALL, JobRecords
 from weft.service.access.tokens import Caller
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 
 LAST = "@last"
 SHOWN = 5

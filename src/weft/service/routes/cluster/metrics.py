@@ -13,7 +13,7 @@ from fastapi.responses import PlainTextResponse
 from weft.core.latency import Histogram
 from weft.runtime.records.status import count_words, words_but_pending
 from weft.service.context import PROBLEMS, Anyone, Context, Service
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.jobs.job_view import JobView, goodput_of
 from weft.service.routes.cluster.cluster import count_held_by_kind, count_nodes
 

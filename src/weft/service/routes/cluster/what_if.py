@@ -20,7 +20,7 @@ from weft.core.errors import WeftError
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Service
 from weft.service.http.json_body import Json, write_json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.jobs.forecast import ALL_TENANTS
 from weft.service.jobs.what_if_work import Report, Written, compare_ahead, compare_past
 from weft.service.responses.answers import Comparison, Problem

@@ -17,7 +17,7 @@ from weft.service.access.rate_limit import check_jobs
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Context, Service, Writer
 from weft.service.http.json_body import Json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.requests.job_file import GUARANTEED, JobFile
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import MadeAll

@@ -12,7 +12,7 @@ from weft.runtime.records.sleep_records import describe_sleep
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Context, Service, Writer, find_job
 from weft.service.http.json_body import Json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.requests.job_file import with_priority
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import Done

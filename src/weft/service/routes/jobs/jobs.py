@@ -25,7 +25,7 @@ from weft.service.access.tokens import Caller
 from weft.service.budget.sizes import check_sweep
 from weft.service.context import PROBLEMS, Anyone, Context, Service, Writer, find_job
 from weft.service.http.json_body import Json, write_json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.jobs.job_names import own_id
 from weft.service.jobs.job_view import JobView
 from weft.service.requests.job_file import (

@@ -19,7 +19,7 @@ from weft.runtime.records.status import JobStatus
 from weft.service.access.rate_limit import Streams
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Context, Service, Writer, find_job
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 
 # ---- A request and its answer at the same time: bytes both ways over one HTTP request
 #

@@ -24,7 +24,7 @@ class Estimates:
         return pack_floats(self._known)
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self._known = unpack_floats(saved)
 
     def remaining(self, table: Table, now: float, executed: Floats | None = None) -> Floats:

@@ -23,7 +23,7 @@ def _hint(job: Job) -> float:
 
 @frozen
 class Hinted(PointPredictor, NothingLearnt):
-    """Trusts the submitter; a job without a hint may take for ever."""
+    """Trusts the submitter; a job without a hint may take forever."""
 
     _estimates: Estimates = field(
         default_factory=lambda: Estimates(_hint), init=False, repr=False, compare=False

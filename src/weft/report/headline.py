@@ -50,7 +50,7 @@ def headline(outcomes: Outcomes) -> str:
 
 
 def against_first(outcomes: Outcomes) -> str:
-    """A row a policy: differences from the first, seed by seed; a star for what holds."""
+    """One row per policy: differences from the first, seed by seed; a star for what holds."""
     policies = list(outcomes)
     if len(policies) < 2:
         return ""

@@ -151,7 +151,7 @@ class Readers:
             self._idle.put(None)
 
     def ask(self, words: str, values: Any = ()) -> list[Any]:
-        """All rows of the answer; a session that broke meanwhile is opened anew."""
+        """All rows of the answer; a session that broke meanwhile is opened again."""
         session = self._idle.get()
         try:
             if session is not None:
@@ -210,7 +210,7 @@ class PostgresStore(SqlLog):
             if time.monotonic() > until:
                 raise InvalidConfig(
                     f"{self.where} is in use by another service",
-                    hint="one service a database; `--standby` waits for the other",
+                    hint="one service per database; `--standby` waits for the other",
                 )
             time.sleep(AGAIN_S)
 

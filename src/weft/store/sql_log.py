@@ -106,7 +106,7 @@ class SqlLog(ABC):
             return self._insert(lines)
 
     def since(self, seq: int, limit: int | None = None) -> list[Row]:
-        """Events after number `seq`; those that cannot be read are set aside and passed over."""
+        """Events after number `seq`; those that cannot be read are set aside and skipped."""
         with self._lock:
             rows = self._db.execute(
                 "SELECT seq, json FROM events WHERE seq > ? ORDER BY seq LIMIT ?",

@@ -86,7 +86,7 @@ def _when_free(present: Present, remaining: Floats) -> dict[str, list[float]]:
 
 
 def predict_goodput(knowledge: Knowledge, job: Job, on: Allocation, kind: str) -> float | None:
-    """Useful samples a second on what it holds, alone there; None where unknown."""
+    """Useful samples per second on what it holds, alone there; None where unknown."""
     if knowledge.beliefs is None:
         return None
     table = Table()

@@ -104,7 +104,7 @@ class HintedOrAlike:
         return self._alike.save()
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self._alike.load(saved)
 
 

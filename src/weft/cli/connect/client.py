@@ -109,7 +109,7 @@ class Client:
             raise Unreachable(f"no service answers at {self.url} ({error})") from error
 
     def health(self, kind: type[T], path: str) -> T:
-        """What the service says of itself; also while it is not well."""
+        """What the service says about itself; also while it is not well."""
         return read_as(kind, json.loads(self._send("GET", path, None, {}, api=False)))
 
     def healthy(self) -> bool:
@@ -270,7 +270,7 @@ def refusal(status: int, answer: bytes, method: str, path: str) -> WeftError:
 
 
 def is_starting(url: str) -> bool:
-    """Whether somebody typed `weft serve` here a moment ago, for this address as far as is known.
+    """Whether someone typed `weft serve` here a moment ago, for this address as far as is known.
 
     False where the system does not say what runs.
     """

@@ -73,7 +73,7 @@ def is_sbatch(path: Path) -> bool:
 
 
 def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, Any], list[str]]:
-    """The fields of a job file, and what was passed over. The script runs in the present folder."""
+    """The fields of a job file, and what was skipped. The script runs in the present folder."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:

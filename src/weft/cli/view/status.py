@@ -38,7 +38,7 @@ FIRST: tuple[StateWord, ...] = (
 
 
 def jobs_table(jobs: Sequence[JobAnswer], now: float, width: int) -> Table:
-    """A row a job."""
+    """One row per job."""
     columns: list[Column[JobAnswer]] = [
         Column("id", lambda job: job.id),
         Column("name", name_column(jobs), drop=5, most=MOST_NAME),
@@ -148,7 +148,7 @@ def nodes_table(nodes: Iterable[NodeAnswer], jobs: Sequence[JobAnswer], width: i
 
 
 def health_table(nodes: Iterable[NodeAnswer], width: int) -> Table:
-    """A row a GPU that its driver tells something of."""
+    """One row per GPU about which its driver reports anything."""
     columns: list[Column[tuple[str, GpuHealth]]] = [
         Column("node", lambda row: row[0], most=32),
         Column("gpu", lambda row: str(row[1].gpu), right=True),

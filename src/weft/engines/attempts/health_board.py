@@ -1,4 +1,4 @@
-"""What agents tell of the devices of all nodes, joined: faults by their driver, and slow ranks."""
+"""What agents report about the devices of all nodes: faults by their driver, and slow ranks."""
 
 from __future__ import annotations
 

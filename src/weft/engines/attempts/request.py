@@ -24,7 +24,7 @@ from weft.wire.identity import Identity
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
 NO_MEANS = Means()
-ESTIMATE_MARGIN = 2.0  # times what a table says of a model: optimizers and allocators differ
+ESTIMATE_MARGIN = 2.0  # times what a table says about a model: optimizers and allocators differ
 PROCESS_GB = 2.0  # of a device for a context, and what libraries work in
 REQUIREMENTS = (".txt", ".in")
 MISSING = "{ echo %s >&2; exit 1; }"

@@ -71,7 +71,7 @@ def this_machine(
     count = len(gpus) or slots or len(cores)
     kind = kinds.pop() if kinds else CPU
     cpus, mem_gb = float(len(cores)), _memory_gb()
-    # What is known of a kind holds; others were not in logs with a memory of their own before.
+    # What is known about a kind holds; others were not in logs with a memory of their own before.
     own_gb = 0.0 if kind in GPU_MEM_GB else min((gpu.mem_gb for gpu in gpus), default=slot_gb)
     node = Node(
         NodeId(name), kind, count, cpus=cpus, mem_gb=mem_gb, gpu_mem_gb=own_gb, topology=links

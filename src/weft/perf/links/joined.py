@@ -38,7 +38,7 @@ class OutOfStep:
     that do so at the same time get equal parts.
     """
 
-    def gb_s(self, resident: Resident, crossing: Mapping[Uplink, Sequence[Resident]]) -> float:  # noqa: ARG002 - the same for everybody
+    def gb_s(self, resident: Resident, crossing: Mapping[Uplink, Sequence[Resident]]) -> float:  # noqa: ARG002 - the same for everyone
         """The least of its parts of the links."""
         return min(
             (link.gbps / 8.0 / (1.0 + _busy(others)) for link, others in crossing.items()),

@@ -132,7 +132,7 @@ class Learner:
         return {"heard": heard, "smoothed": smoothed, "epochs": epochs}
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         for job, values in saved["smoothed"].items():
             self._smoothed[JobId(job)] = Smoothed(*values)
         for job, (over, begun, batch, slower) in saved.get("epochs", {}).items():
@@ -332,7 +332,7 @@ CALIBRATE = 0.4
 
 
 def follow_epochs(job: Job, seen: EpochsSoFar | None, report: Report) -> EpochsSoFar | None:
-    """What is seen of a job's epochs after one more report; None where there is nothing to see.
+    """A job's epochs as observed after one more report; None if there is nothing to observe.
 
     Epochs that passed since the last report are taken for ones at the batch size known then. A job
     that went back to a checkpoint is not told twice.

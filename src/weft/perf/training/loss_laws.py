@@ -179,7 +179,7 @@ class LossCurve(NamedTuple):
     b2: float
 
     def at(self, epoch: float) -> float:
-        """The loss after so many epochs."""
+        """The loss after that many epochs."""
         return 1.0 / (self.b0 * epoch + self.b1) + self.b2
 
     def converged(self, drop: float = 0.05, over: int = 10, most: int = 100) -> int:

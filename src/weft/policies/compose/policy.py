@@ -69,7 +69,7 @@ class Compose:
 
     @property
     def about(self) -> About:
-        """All that the parts say of themselves together."""
+        """All that the parts say about themselves together."""
         about = self._joined().about
         return about if self.every is None else replace(about, every=self.every)
 
@@ -155,7 +155,7 @@ def _running(view: View, changes: dict[int, Allocation | None]) -> Bools:
 
 @frozen
 class Joined:
-    """Parts that go together, and what they say of themselves together."""
+    """Parts that go together, and what they say about themselves together."""
 
     order: Order
     size: Size
@@ -249,7 +249,7 @@ def _about(order: Order, size: Size, place: Place, admit: Admit, share: Share) -
 
 
 def _starves(order: Order, size: Size, place: Place, admit: Admit) -> str:
-    """The first reason why a job may wait for ever; with turns, none does."""
+    """The first reason why a job may wait forever; with turns, none does."""
     if not admit.overtakes:
         return ""
     reasons = (order.about.starves, admit.about.starves, place.about.starves, size.about.starves)

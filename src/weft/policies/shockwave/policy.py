@@ -265,7 +265,7 @@ def _place(
 # ---- What a plan is made of: how far each job is, what it has left, how long its epochs take
 
 
-UNKNOWN_S = 3600.0  # what a job is taken to have left that nothing is known of
+UNKNOWN_S = 3600.0  # what a job is taken to have left that nothing is known about
 NOTHING_SEEN = EpochsSoFar()
 
 

@@ -224,7 +224,7 @@ def facts_of(state: State, policy: str, actions: Sequence[Action]) -> dict[str, 
     }
 
 
-# ---- Decisions as spans of OpenTelemetry, where somebody collects them
+# ---- Decisions as spans of OpenTelemetry, where someone collects them
 #
 # Only its API is used: `opentelemetry-instrument weft serve`, or any program that configures an
 # SDK, says where spans go. Without one of its variables in the environment nothing is imported.

@@ -21,7 +21,7 @@ class Entitlement:
     """GPUs that each tenant is entitled to now, and since when.
 
     `weights` and `limits` are those of tenants, as they are set now. Rates are worked out
-    when time goes on or somebody asks: thousands of jobs may come at once.
+    when time goes on or someone asks: thousands of jobs may come at once.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Entitlement:
             _ = self.rates
 
     def renew(self, at: float, usage: Usage, wanted: ByTenant, room: float) -> None:
-        """Count what was due until `at`; from there on tenants want so much of so many GPUs.
+        """Count what was due until `at`; from there on tenants want so much of that many GPUs.
 
         `wanted` may change at `at`, and later after `pass_to`.
         """

@@ -110,7 +110,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen 
             self.asking = None
 
 
-# ---- Headers that are too long are refused before anybody reads what is in them
+# ---- Headers that are too long are refused before anyone reads what is in them
 #
 # Cookies of others are left out of those that are not: the framework parses every cookie there
 # is, for every route, and takes a second for 16 KB of backslashes.

@@ -23,8 +23,7 @@ from weft.plural import say_gpus
 from weft.runtime.loop.background import Repeated
 from weft.service.access.tokens import Caller
 from weft.service.context import Context
-from weft.service.http.problems import describe_invalid
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused, describe_invalid
 from weft.service.jobs.job_view import JobView
 from weft.service.requests.job_file import JobFile
 from weft.service.responses.answers import JobAnswer, Problem

@@ -76,7 +76,7 @@ def _visible(driver: Driver, who: Caller, job: JobId) -> bool:
 
 
 def _part(driver: Driver, who: Caller, event: facts.Decided) -> facts.Decided:
-    """A decision with what it says of the caller's own jobs."""
+    """A decision with what it says about the caller's own jobs."""
 
     def own(held: Mapping[JobId, Any]) -> dict[JobId, Any]:
         return {job: value for job, value in held.items() if _visible(driver, who, job)}

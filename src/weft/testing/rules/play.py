@@ -181,7 +181,7 @@ Value = TypeVar("Value")
 
 @frozen
 class Step:
-    """After so many seconds a job is submitted, or one of those that run ends.
+    """After that many seconds per job is submitted, or one of those that run ends.
 
     `turn` chooses which; `rules` are others from then on.
     """

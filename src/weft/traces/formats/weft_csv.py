@@ -1,4 +1,4 @@
-"""Our own CSV: one job a line; `id, submit_s, num_gpus, duration_s` are enough."""
+"""Our own CSV: one job per line; `id, submit_s, num_gpus, duration_s` are enough."""
 
 from __future__ import annotations
 

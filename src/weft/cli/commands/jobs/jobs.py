@@ -1,4 +1,4 @@
-"""`weft jobs`: what runs, what waits, and what became of the others."""
+"""`weft jobs`: what runs, what waits, and what happened to the others."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from weft.core.errors import WeftError
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Service
 from weft.service.http.json_body import Json, write_json
-from weft.service.http.refusals import Refused
-from weft.service.jobs.forecast import EVERYBODY
+from weft.service.http.problems import Refused
+from weft.service.jobs.forecast import ALL_TENANTS
 from weft.service.jobs.what_if_work import Report, Written, compare_ahead, compare_past
 from weft.service.responses.answers import Comparison, Problem
 from weft.service.responses.watch import Queue
@@ -123,7 +123,9 @@ def _prepare(service: Context, who: Caller, body: WhatIf) -> Prepare:
         present = Present.of(service.driver.scheduler, service.driver.now)
         return lambda: partial(compare_ahead, body.cpu_s, present, change, named, rules, who)
     if not who.everywhere:
-        raise Refused(403, "the past holds all tenants' jobs", "ask an admin, or start from now")
+        raise Refused(
+            403, "the past contains the jobs of all tenants", "ask an admin, or start from now"
+        )
     return _back(service, change, body.hours, body.cpu_s)
 
 
@@ -150,7 +152,7 @@ async def queue(service: Service, who: Anyone) -> Response:
     Simulated from the present state under the policy that decides; places count all tenants' jobs.
     """
     driver = service.driver
-    whose = EVERYBODY if who.everywhere else who.tenant
+    whose = ALL_TENANTS if who.everywhere else who.tenant
     try:
         jobs, again_s = await service.forecast.ask(
             whose, lambda: Present.of(driver.scheduler, driver.now)

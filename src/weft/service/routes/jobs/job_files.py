@@ -17,7 +17,7 @@ from weft.core.model.priorities import priority_word
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Anyone, Service, Writer, find_job
 from weft.service.http.json_body import Json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.requests.field_groups import share_of
 from weft.service.requests.job_file import HIDDEN, SHELL, JobFile
 from weft.service.requests.request_base import RequestBody

@@ -25,7 +25,7 @@ from weft.service.access.tokens import Caller
 from weft.service.budget.sizes import check_machines, check_sweep
 from weft.service.context import PROBLEMS, Anyone, Context, Service, Writer, find_job
 from weft.service.http.json_body import Json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.jobs.job_view import JobView, state_word
 from weft.service.jobs.what_if_work import start_of
 from weft.service.requests.field_types import Word

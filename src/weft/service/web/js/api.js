@@ -104,7 +104,7 @@ const SILENT_MS = 45_000; // the service says something every 15 s
 const SLOWEST_MS = 10_000;
 
 /**
- * Follow server-sent events for ever, from where the connection broke.
+ * Follow server-sent events forever, from where the connection broke.
  * `heard(kind, data)` gets each message, `state(word)` "connecting", "live" or "lost".
  * Returns what ends it.
  */

@@ -66,7 +66,7 @@ export function watch() {
   });
 }
 
-/** Stop, and forget everything: somebody else may sign in. */
+/** Stop, and forget everything: someone else may sign in. */
 export function unwatch() {
   end?.();
   end = null;
@@ -87,7 +87,7 @@ export function useStore() {
   useEffect(() => {
     const listener = () => again((n) => n + 1);
     listeners.add(listener);
-    if (store.version !== drawn) listener(); // a slow browser paints first: somebody may have spoken meanwhile
+    if (store.version !== drawn) listener(); // a slow browser paints first: someone may have spoken meanwhile
     return () => listeners.delete(listener);
   }, []);
   return store;

@@ -82,7 +82,7 @@ export const Choice = ({
 }) => html`<div class="group" role="group" aria-label=${label}>
   ${options.map(([key, text]) => html`<button type="button" key=${key} aria-pressed=${String(key === value)} onClick=${() => choose(key)}>${text}</button>`)}</div>`;
 
-/** What a question to the service came to: `{data, error, loading, again}`; asked anew when `key` changes. */
+/** What a question to the service came to: `{data, error, loading, again}`; asked again when `key` changes. */
 export function useAsk(ask, key, { every = 0 } = {}) {
   const [reply, setReply] = useState({ loading: true });
   const [round, setRound] = useState(0);

@@ -147,7 +147,7 @@ function Tip({ cell, jobs, plan, width }) {
     ${jobs.length ? jobs.map((job) => html`<${JobFacts} key=${job.id} job=${job} />`) : html`<div>${cell.node.held_gpus.includes(cell.gpu) ? "another tenant's job" : out ? "not to be used" : "idle"}</div>`}</div>`;
 }
 
-/** What the service predicts of a job, asked once somebody has looked at it for a moment. */
+/** What the service predicts for a job, requested once someone has looked at it for a moment. */
 function usePredicted(job) {
   const [numbers, setNumbers] = useState({});
   useEffect(() => {

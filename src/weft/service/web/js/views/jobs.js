@@ -182,7 +182,7 @@ export function foldSweeps(jobs) {
 const SAVED = "weft-filters";
 const readSaved = () => JSON.parse(localStorage.getItem(SAVED) || "{}");
 
-/** Filters that somebody gave a name, kept by the browser. */
+/** Filters that someone gave a name, kept by the browser. */
 function Saved({ query }) {
   const [saved, setSaved] = useState(readSaved);
   const keep = (next) => {

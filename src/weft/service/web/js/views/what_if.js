@@ -196,7 +196,7 @@ function Result({ result }) {
     ${result.outlook.length > 0 && html`<${Outlook} outlook=${result.outlook} />`}`;
 }
 
-/** Jobs that a side leaves waiting for ever, by reason. */
+/** Jobs that a side leaves waiting forever, by reason. */
 function Never({ label, never }) {
   const count = never.reduce((sum, group) => sum + group.count, 0);
   return html`<${Panel} title=${`${label}: never starts (${count})`}><ul>${never.map(

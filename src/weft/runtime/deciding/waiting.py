@@ -147,13 +147,13 @@ class Waits:
 
     def _holders(self) -> dict[str, Holders]:
         if not self._held and self.table is not None:
-            pairs = zip(self.table.jobs, self.table.allocations, strict=True)
             kinds = {node.id: node.kind for node in self.nodes}  # those that drain as well
-            for job, on in pairs:
+            for row in self.table.held.nonzero()[0].tolist():  # few, where very many wait
+                on = self.table.allocations[row]
                 if on is not None and on.gpus:
                     kind = kinds.get(on.slices[0].node, "")
                     held = self._held.setdefault(kind, Holders())
-                    held.add(job, on.counted_gpus)
+                    held.add(self.table.jobs[row], on.counted_gpus)
         return self._held
 
     def _look(self, demand: Demand) -> Reason:

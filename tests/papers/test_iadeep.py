@@ -383,7 +383,7 @@ def test_settings_that_measure_nothing_are_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_every_job_ends_as_in_an_independent_simulation(seed: int) -> None:
+def test_every_job_of_iadeep_ends_as_in_an_independent_simulation(seed: int) -> None:
     rng = np.random.default_rng(seed)
     weight = {name: float(rng.uniform(0.05, 0.9)) for name in "abcd"}
     at = np.cumsum(rng.integers(1, 200, size=30)).astype(float)

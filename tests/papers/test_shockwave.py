@@ -518,7 +518,7 @@ def test_shorter_jobs_are_favoured_where_that_is_asked_for() -> None:
         {"shorter": -1.0},
     ],
 )
-def test_parameters_that_mean_nothing_are_refused(parameters: dict[str, float]) -> None:
+def test_shockwave_refuses_parameters_that_mean_nothing(parameters: dict[str, float]) -> None:
     with pytest.raises(InvalidConfig, match="shockwave"):
         Shockwave(**parameters)  # type: ignore[arg-type]
 

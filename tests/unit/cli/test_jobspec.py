@@ -73,7 +73,7 @@ def test_a_file_that_is_none_is_answered_with_its_name(text: str, tmp_path: Path
     from_file(written(tmp_path, text), Flags())
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_job_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"cannot read .*no\.yaml: No such file"):
         from_file(tmp_path / "no.yaml", Flags())
 

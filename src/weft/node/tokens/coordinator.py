@@ -33,7 +33,7 @@ class Coordinator:
     def handle(self, now: float, key: Key, message: wire.FromMember) -> Out:
         """A member said something."""
         self._began = now if self._began is None else self._began
-        if isinstance(message, wire.Look):
+        if isinstance(message, wire.Inspect):
             return self._seen(now, key)
         if isinstance(message, wire.Join):
             self._join(now, key, message)
@@ -165,7 +165,7 @@ class Coordinator:
             }
             values |= {f"used_s.{token}": s for token, s in member.used_s.items()}
             values |= {f"held_s.{token}": s for token, s in member.held_s.items()}
-            out.append((key, wire.Seen(member.job, member.rank, values)))
+            out.append((key, wire.Inspected(member.job, member.rank, values)))
         up_s = now - (self._began if self._began is not None else now)
         end = {"members": float(len(self.book.members)), "up_s": up_s}
-        return [*out, (key, wire.Seen("", 0, end))]
+        return [*out, (key, wire.Inspected("", 0, end))]

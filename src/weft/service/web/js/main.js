@@ -81,7 +81,7 @@ function Frame({ me, leave }) {
       </div>
     </header>
     ${store.ready && lost && html`<div class="banner" role="status">The service does not answer. What is shown is ${count(Math.round((performance.now() - store.heardAt) / 1000), "second")} old; the page comes back by itself.</div>`}
-    ${cluster && cluster.speed !== 1 && html`<div class="banner" role="note">Virtual time: this is a simulated cluster, ${cluster.speed > 1 ? `${number(cluster.speed)} times as fast as the clock` : `${number(1 / cluster.speed)} times as slow as the clock`}. Times and durations are its own.</div>`}
+    ${cluster && cluster.speed !== 1 && html`<div class="banner" role="note">Virtual time: this is a simulated cluster, ${cluster.speed > 1 ? `${number(cluster.speed)} times as fast as the clock` : `${number(1 / cluster.speed)} times as slow as the clock`}. All times shown are simulated.</div>`}
     ${cluster?.trouble && html`<div class="banner bad" role="alert">${cluster.trouble}</div>`}
     <main id="main" tabindex="-1" ref=${main}>
       ${

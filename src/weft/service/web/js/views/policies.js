@@ -54,8 +54,8 @@ function Switch({ active, known }) {
     event.preventDefault();
     use(text.trim());
   }}>
-    <div class="row"><${Field} label="Decides now"><input readonly value=${active} /><//>
-      <${Field} label="Another, with parameters"><input list="policy-names" placeholder="las:by=time" value=${text} onInput=${(event) => setText(event.target.value)} /><//>
+    <div class="row"><${Field} label="Active policy"><input readonly value=${active} /><//>
+      <${Field} label="Switch to, with parameters"><input list="policy-names" placeholder="las:by=time" value=${text} onInput=${(event) => setText(event.target.value)} /><//>
       <datalist id="policy-names">${known.map((policy) => html`<option key=${policy.name} value=${policy.name}></option>`)}</datalist>
       <button disabled=${!text.trim()}>Switch …</button></div></form>`;
 }

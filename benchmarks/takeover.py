@@ -225,6 +225,7 @@ class Cluster:
             self.services.remove(gone)
             if gone.wire is not None:
                 gone.wire.close()
+        assert self.services, f"every service has ended; see {self.folder}"
         for service in self.services:
             if is_leader(self.state, self.database, service.process.pid) and self.answers(service):
                 return service
@@ -274,8 +275,9 @@ class Submitter(threading.Thread):
         turn = 0
         with httpx.Client(timeout=5.0, trust_env=False) as client:
             while not self.over.wait(0.5):
-                services = [*self._cluster.services]
-                turn += 1
+                services, turn = [*self._cluster.services], turn + 1
+                if not services:
+                    continue
                 name = f"j{len(self.accepted)}"
                 at = services[turn % len(services)].address  # as from a person who does not know
                 try:

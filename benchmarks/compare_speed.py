@@ -2,9 +2,9 @@
 
     python -m benchmarks.compare_speed [--seeds 10] [--jobs 1500]
 
-On a machine with two idle cores wall tells how much faster two are. On a busy one CPU does: both
-do half of the runs, so two are at best `2 x one / two` times faster. How long the second process
-waits between two runs, and before its first, is told as well.
+On a machine with two idle cores wall tells how much faster two are. On a busy one CPU does: two
+processes are at best `2 x one / two` times faster, and `2 x one / (two + idle)` if they are idle as
+long as here; a process that waits for a processor is not idle.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from weft.app.simulate.run import run_all, run_one
 from weft.app.simulate.setup import Setup
 from weft.sim.result import Outcome
 
+SCHEDULED = Path("/proc/self/schedstat")
 POLICIES = ("fifo", "fifo:backfill=true", "sjf", "srtf", "srsf", "las", "tiresias", "gittins")
 
 
@@ -33,31 +34,59 @@ class TimedRun:
 
     def __call__(self, setup: Setup, report: Callable[[float], None] | None = None) -> Outcome:
         """The outcome of a run."""
-        began = time.monotonic()
+        began = _now()
         outcome = run_one(setup, report)
         with (self.folder / str(os.getpid())).open("a") as file:
-            file.write(f"{began} {time.monotonic()}\n")
+            file.write(" ".join(map(str, (*began, *_now()))) + "\n")
         return outcome
 
 
-def measure(setups: list[Setup], processes: int) -> tuple[float, float, float, float]:
-    """CPU seconds with those of all processes, wall seconds, and those of waiting.
+def _now() -> tuple[float, float, float]:
+    """By the clock, CPU seconds of this process, and those it waited for a processor."""
+    waited = int(SCHEDULED.read_text().split()[1]) / 1e9 if SCHEDULED.exists() else 0.0
+    return time.monotonic(), time.process_time(), waited
 
-    Of the second process: before its first run, and between runs.
+
+@dataclass(frozen=True)
+class Part:
+    """What one process did: its runs, and its seconds idle before, between and after them.
+
+    It is idle while it neither has a processor nor waits for one. Before and after its runs, when
+    it waits for others, these seconds are as many as it would have had of a processor.
     """
+
+    runs: int
+    before: float
+    between: float
+    after: float
+
+    @classmethod
+    def read(cls, path: Path, began: float, ended: float) -> Part:
+        """From what a process wrote down."""
+        runs = [[float(at) for at in line.split()] for line in path.read_text().splitlines()]
+        between = sum(
+            (start - end) - (cpu_start - cpu_end) - (waited_start - waited_end)
+            for (*_, end, cpu_end, waited_end), (start, cpu_start, waited_start, *_) in pairwise(
+                runs
+            )
+        )
+        share = sum(run[4] - run[1] for run in runs) / sum(run[3] - run[0] for run in runs)
+        return cls(len(runs), share * (runs[0][0] - began), between, share * (ended - runs[-1][3]))
+
+    @property
+    def idle_s(self) -> float:
+        """All of it."""
+        return self.before + self.between + self.after
+
+
+def measure(setups: list[Setup], processes: int) -> tuple[float, float, list[Part]]:
+    """CPU seconds of all processes, wall seconds, and what each did."""
     with tempfile.TemporaryDirectory() as folder:
         before, began = os.times(), time.monotonic()
         run_all(setups, processes=processes, run=TimedRun(Path(folder)))
-        after, took = os.times(), time.monotonic() - began
-        first = between = 0.0
-        for path in Path(folder).iterdir():
-            if path.name != str(os.getpid()):
-                runs = [
-                    [float(at) for at in line.split()] for line in path.read_text().splitlines()
-                ]
-                first += runs[0][0] - began
-                between += sum(start - end for (_, end), (start, _) in pairwise(runs))
-    return sum(after[:4]) - sum(before[:4]), took, first, between
+        after, ended = os.times(), time.monotonic()
+        parts = [Part.read(path, began, ended) for path in Path(folder).iterdir()]
+    return sum(after[:4]) - sum(before[:4]), ended - began, parts
 
 
 def main() -> None:
@@ -71,12 +100,18 @@ def main() -> None:
         for seed in range(asked.seeds)
     ]
     run_all(setups[:1])  # what is loaded late is loaded
-    single, one_wall, *_ = measure(setups, 1)
-    two, two_wall, first, between = measure(setups, 2)
+    single, one_wall, _ = measure(setups, 1)
+    two, two_wall, parts = measure(setups, 2)
     print(f"{len(setups)} runs: one process {single:.1f} CPU s, {one_wall:.1f} s;")
     print(f"  two {two:.1f} CPU s, {two_wall:.1f} s")
-    print(f"  the second began after {first:.2f} s, and waited {between:.2f} s between its runs")
-    print(f"  {one_wall / two_wall:.2f}x as fast by wall, {2 * single / two:.2f}x by CPU")
+    for part in parts:
+        print(
+            f"  {part.runs} runs; idle {part.before:.2f} s before, {part.between:.2f} between, "
+            f"{part.after:.2f} after"
+        )
+    idle = sum(part.idle_s for part in parts)
+    print(f"  {one_wall / two_wall:.2f}x as fast by wall; load {os.getloadavg()[0]:.1f}")
+    print(f"  {2 * single / two:.2f}x by CPU, {2 * single / (two + idle):.2f}x with what was idle")
 
 
 if __name__ == "__main__":

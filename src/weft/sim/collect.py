@@ -70,35 +70,35 @@ def collect(
     held = _held(physics)
     run = _run(physics, counts, cluster, submit, need, held, weights or {})
     per_job = PerJob(
-        tuple(str(job.id) for job in jobs),
-        submit,
-        physics.first_start,
-        physics.ended_at,
-        np.maximum(physics.starts - 1, 0).astype(float),
-        physics.gpu_s,
-        need,
-        _with_gaps(run.fairness, run.done),
-        _with_gaps(run.static_fairness, run.done),
-        tuple(job.user for job in jobs),
-        tuple(job.model for job in jobs),
-        tuple("/".join(job.demand.kinds) for job in jobs),
-        replace(held, gpus=held.gpus * _firm(physics)),
+        id=tuple(str(job.id) for job in jobs),
+        submit_s=submit,
+        start_s=physics.first_start,
+        end_s=physics.ended_at,
+        restarts=np.maximum(physics.starts - 1, 0).astype(float),
+        gpu_s=physics.gpu_s,
+        gpus=need,
+        ftf=_with_gaps(run.fairness, run.done),
+        static_ftf=_with_gaps(run.static_fairness, run.done),
+        users=tuple(job.user for job in jobs),
+        models=tuple(job.model for job in jobs),
+        kinds=tuple("/".join(job.demand.kinds) for job in jobs),
+        held=replace(held, gpus=held.gpus * _firm(physics)),
     )
     milliseconds = 1e3 * np.array(counts.decide_s)
     return Outcome(
-        policy,
-        predictor,
-        measure(run),
-        {
+        policy=policy,
+        predictor=predictor,
+        metrics=measure(run),
+        decide_ms={
             "p50": round(percentile(milliseconds, 0.50), 4),
             "p95": round(percentile(milliseconds, 0.95), 4),
             "max": round(float(milliseconds.max(initial=0.0)), 4),
         },
-        round(wall_s, 3),
-        per_job,
-        _series(physics, submit, held),
-        draw_timeline(physics, cluster),
-        _user_shares(run),
+        wall_s=round(wall_s, 3),
+        per_job=per_job,
+        series=_series(physics, submit, held),
+        timeline=draw_timeline(physics, cluster),
+        shares=_user_shares(run),
     )
 
 
@@ -123,25 +123,25 @@ def _run(
 ) -> Run:
     utility, admitted = worth(physics.trace, physics.first_start, physics.ended_at)
     return Run(
-        submit,
-        physics.ended_at,
-        physics.ran_s,
-        physics.length,
-        need,
-        physics.gpu_s,
-        physics.starts,
-        cluster.gpus,
-        [job.owner for job, _ in physics.trace],
-        [job.tenant for job, _ in physics.trace],
-        held,
-        weights,
-        counts.preemptions - physics.resizes,
-        counts.decisions,
-        utility,
-        admitted,
-        physics.marks.reached(),
-        None if counts.loans is None else _loaned(counts.loans, physics),
-        _idle(physics, cluster, submit, held),
+        submitted=submit,
+        ended=physics.ended_at,
+        ran_s=physics.ran_s,
+        length=physics.length,
+        need=need,
+        gpu_s=physics.gpu_s,
+        starts=physics.starts,
+        gpus=cluster.gpus,
+        owners=[job.owner for job, _ in physics.trace],
+        tenants=[job.tenant for job, _ in physics.trace],
+        held=held,
+        weights=weights,
+        preemptions=counts.preemptions - physics.resizes,
+        decisions=counts.decisions,
+        utility=utility,
+        admitted=admitted,
+        reached=physics.marks.reached(),
+        loaned=None if counts.loans is None else _loaned(counts.loans, physics),
+        idle=_idle(physics, cluster, submit, held),
         nodes_slept=counts.nodes_slept,
         deadline=np.array([job.deadline for job, _ in physics.trace], dtype=float),
         spot=np.array([job.spot for job, _ in physics.trace], dtype=bool),
@@ -186,7 +186,7 @@ def _idle(physics: Physics, cluster: Cluster, submit: Floats, held: Stretches) -
 
 
 def _loaned(counts: LoanCounts, physics: Physics) -> Loaned:
-    """What became of loans; loaned nodes are those that loans name."""
+    """What happened to loans; loaned nodes are those that loans name."""
     used = sum(
         (run.end - run.start) * len(part.gpus) * run.on.sharing.share
         for run in physics.runs

@@ -1,7 +1,7 @@
 """The multiple-choice knapsack of a few jobs, in plain floats.
 
-What `multiple_choice` does with arrays, with the same answers: of so few numbers the calls would
-cost more than the arithmetic. Sums are left to it, for their last digits depend on the order.
+What `multiple_choice` does with arrays, with the same answers: for so few numbers the calls
+would cost more than the arithmetic. Sums are left to it, for their last digits depend on the order.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Plain:
         return [there - taken for there, taken in zip(self.capacity, used, strict=True)]
 
     def repair(self, pick: list[int], passes: int) -> list[int]:
-        """Shed what does not fit at the least loss a GPU; what is left goes to the best gain."""
+        """Shed what does not fit at the least loss per GPU; what is left goes to the best gain."""
         pick, room = [*pick], self.room(pick)
         while (least := min(room)) < -EPS:
             self._shed(pick, room, room.index(least))
@@ -82,7 +82,7 @@ class Plain:
             if room[k] >= -EPS:
                 return
             if to >= 0 and kind[to] != k and count[to] > room[kind[to]]:
-                return  # another kind has filled up meanwhile: choose anew
+                return  # another kind has filled up meanwhile: choose again
             self._move(pick, room, row, to)
 
     def _fill(self, pick: list[int], room: list[float]) -> bool:
@@ -119,7 +119,7 @@ class Plain:
             room[self.kind[size]] -= self.count[size]
 
     def settle(self, tops: list[float], slack: float) -> tuple[list[int], list[list[int]]]:
-        """The size that a bound with so much slack leaves each job, and where it leaves several.
+        """The size that a bound with this slack leaves each job, and where it leaves several.
 
         Those are without a size, and have a list of what is left to them.
         """

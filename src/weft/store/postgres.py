@@ -19,9 +19,8 @@ from typing import Any
 from weft.core.errors import InvalidConfig, StoreError, Superseded
 from weft.store import lease
 from weft.store.ended_jobs import TABLE, EndedTable
-from weft.store.job_events import Search
 from weft.store.lease import Lease
-from weft.store.sql_log import SqlLog
+from weft.store.sql_log import Search, SqlLog
 
 try:
     import psycopg
@@ -34,6 +33,7 @@ FORMAT = 1
 LEADS, WAITS = 0x77656674, 0x77656675  # advisory locks: of the leader, and of the first in line
 READERS = 4
 CONNECT_S = 10
+LOST_MS = 10_000  # a server that takes nothing in for that long is out of reach
 BUSY_MS = 500
 AGAIN_S = 0.2
 ENDING_S = 5.0
@@ -86,6 +86,7 @@ class Session:
                 keepalives_idle=5,
                 keepalives_interval=2,
                 keepalives_count=3,
+                tcp_user_timeout=LOST_MS,
             )
             if not durable:
                 self._db.execute("SET synchronous_commit = off")
@@ -152,7 +153,7 @@ class Readers:
             self._idle.put(None)
 
     def ask(self, words: str, values: Any = ()) -> list[Any]:
-        """All rows of the answer; a session that broke meanwhile is opened anew."""
+        """All rows of the answer; a session that broke meanwhile is opened again."""
         session = self._idle.get()
         try:
             if session is not None:
@@ -211,7 +212,7 @@ class PostgresStore(SqlLog):
             if time.monotonic() > until:
                 raise InvalidConfig(
                     f"{self.where} is in use by another service",
-                    hint="one service a database; `--standby` waits for the other",
+                    hint="one service per database; `--standby` waits for the other",
                 )
             time.sleep(AGAIN_S)
 

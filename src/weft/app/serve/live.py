@@ -165,7 +165,7 @@ class Live:
             end_unknown=settings.end_unknown,
             decider=_decider(settings),
         )
-        self._leading = Leading(self.store, self.driver.broken)
+        self.leading = Leading(self.store, self.driver.broken)
         self._refits = Refits(self.driver)
         self.retention = Retention(self.driver, settings.keep)
         self.bad_nodes = BadNodes(self._owner_of)
@@ -195,7 +195,7 @@ class Live:
     async def open(self) -> None:
         """Replay, reconcile, begin; nothing stays open if that fails."""
         raise_file_limit()
-        self._leading.open()
+        self.leading.open()
         try:
             if self.settings.state is not None and not self.store.last():
                 refuse_beside_jobs(self.settings.state, "the log has no events")
@@ -223,12 +223,12 @@ class Live:
             self.device_faults.open()
             self.device_history.open()
         except BaseException:
-            await self._leading.close()
+            await self.leading.close()
             self.store.close()
             raise
 
     def _knowledge(self) -> Knowledge:
-        """What is known of jobs before the first event."""
+        """What is known about jobs before the first event."""
         knowledge = Knowledge(
             _predictor(self.settings.predictor),
             FittedBeliefs(),
@@ -267,7 +267,7 @@ class Live:
         await self.sharing.close()
         await self.retention.close()
         await self.driver.close()
-        await self._leading.close()
+        await self.leading.close()
         self.store.close()
 
     def check(self, job: Job) -> None:
@@ -342,7 +342,7 @@ class Live:
 
 
 def _first_policy(described: Described | tuple[Described, ...], engine: Engine) -> PartSpec | None:
-    """What is decided by before anybody says; None where the engine cannot do that.
+    """The policy before anyone chooses one; None if the engine cannot support it.
 
     Sharing needs an engine that sees the memory of devices, and can freeze the jobs on them.
     """
@@ -370,7 +370,7 @@ def _open_store(settings: Settings) -> Store:
 def _decider(settings: Settings) -> Decider:
     if not settings.decide_limit_s > 0.0:
         limit = f"{settings.decide_limit_s:g} s"
-        raise InvalidConfig(f"no decision takes {limit}", hint="--decide-limit is above 0")
+        raise InvalidConfig(f"--decide-limit is {limit}", hint="give seconds above 0")
     if settings.decide_in == "service":
         return InProcess()
     return InWorker(limit_s=settings.decide_limit_s)

@@ -1,4 +1,4 @@
-"""One change of an attempt's ranks as they train: what is known of it, and what follows. Pure.
+"""One change of an attempt's ranks as they train: what is known about it, and what follows. Pure.
 
 The engine brings it on and the ranks decide. Until they are asked to form the groups of the next
 epoch the engine may give up; from then on it asks, and waits for what the old ranks say.
@@ -29,14 +29,15 @@ class Move(StrEnum):
 class Changing:
     """A change under way; times are of this machine's own clock.
 
-    `refused` says that the manager will not have those that join. `store` is where ranks can meet,
-    `asked` when they were asked to. `failed` is why it cannot be, `superseded` that it is not
-    wanted any more.
+    `resumed` says that a service before us began it, `refused` that the manager will not have those
+    that join. `store` is where ranks can meet, `asked` when they were asked to. `failed` is why it
+    cannot be, `superseded` that it is not wanted any more.
     """
 
     change: Change
     limit_s: float
     began: float
+    resumed: bool = False
     refused: bool = False
     store: str = ""
     asked: float = 0.0

@@ -20,7 +20,6 @@ from weft.service.routes.jobs import (
     job_files,
     jobs,
     logs,
-    queue,
     sessions,
     why,
 )
@@ -34,7 +33,6 @@ API: tuple[APIRouter, ...] = (
     job_files.router,
     why.router,
     what_if.router,
-    queue.router,
     logs.router,
     sessions.router,
     cluster.router,

@@ -18,7 +18,7 @@ from weft.service.access.redaction import longest, mask_bytes, secrets_of
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Service, find_job
 from weft.service.http.json_body import Json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.responses.watch import LogRanks
 
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)
@@ -132,7 +132,7 @@ def _part(path: Path, offset: int) -> bytes:
     try:
         facts = os.fstat(handle)
         if not stat.S_ISREG(facts.st_mode) or not _is_folders_own(path, facts.st_uid):
-            return b""  # a pipe, a folder or somebody else's file that a job put there
+            return b""  # a pipe, a folder or someone else's file that a job put there
         return os.pread(handle, CHUNK, offset)
     finally:
         os.close(handle)

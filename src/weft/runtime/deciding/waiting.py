@@ -295,21 +295,21 @@ def waits_of(driver: Driver) -> Waits:
         about = live_policy(stand_in(driver.policy)).about
     nodes = driver.nodes()
     return Waits(
-        state.free,
-        [node for node, _ in nodes],
-        about,
-        scheduler.policy.about.name,
-        driver.now,
-        driver.now if decisions.asking else state.wake_at,
-        decisions.undecided,
-        frozenset(table.jobs[row].id for row in kept_back),
-        failing,
-        {node.id: word for node, word in nodes if word != "up"},
-        decisions.doubted,
-        _find_first(table, kept_back),
-        table,
-        [window for window in find_windows(driver.policy) if driver.now < window.end],
-        policy_of(replace(driver.policy, wrappers=())).about.idles,
+        free=state.free,
+        nodes=[node for node, _ in nodes],
+        about=about,
+        policy=scheduler.policy.about.name,
+        now=driver.now,
+        wake_at=driver.now if decisions.asking else state.wake_at,
+        trouble=decisions.undecided,
+        kept_back=frozenset(table.jobs[row].id for row in kept_back),
+        failing=failing,
+        words={node.id: word for node, word in nodes if word != "up"},
+        doubted=decisions.doubted,
+        first=_find_first(table, kept_back),
+        table=table,
+        windows=[window for window in find_windows(driver.policy) if driver.now < window.end],
+        idles=policy_of(replace(driver.policy, wrappers=())).about.idles,
     )
 
 

@@ -21,7 +21,7 @@ def walk_bits(bits: int) -> Iterator[int]:
 
 @lru_cache(maxsize=1 << 16)
 def lowest_bits(bits: int, without: int) -> int:
-    """The same set without that many of its largest numbers."""
+    """The same set less that many of its largest numbers."""
     for _ in range(without):
         bits &= ~(1 << (bits.bit_length() - 1))
     return bits

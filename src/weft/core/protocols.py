@@ -16,6 +16,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from weft.core.batch_work import BatchWorks
 from weft.core.events.event import Event
 from weft.core.events.report import Report
 from weft.core.job_objects import JobObjects
@@ -309,6 +310,11 @@ class Engine(Protocol):
     @property
     def job_objects(self) -> JobObjects | None:
         """Jobs that people apply to its cluster; None where there are none."""
+        ...
+
+    @property
+    def batch_works(self) -> BatchWorks | None:
+        """Batch jobs that persons' own clients submit; None where none do."""
         ...
 
     @property

@@ -40,6 +40,7 @@ WORDS = {
 PREPARES, PREPARED = "CONFIGURING", "its nodes are being switched on or made ready"
 TAKEN_AWAY = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL")  # by no doing of the job
 TAG = "weft"
+ATTEMPT = re.compile("[0-9]{1,9}")  # anybody can write a tag with more digits than are read
 ALL = 1_000  # more GPUs than any node has
 
 
@@ -128,7 +129,7 @@ def write_tag(owner: str, key: Key) -> str:
 def read_tag(owner: str, text: str) -> Key | None:
     """The attempt of a comment; None for one that is not this owner's."""
     words = text.strip().split(":")
-    if len(words) != 4 or words[:2] != [TAG, owner] or not words[3].isdigit():
+    if len(words) != 4 or words[:2] != [TAG, owner] or not ATTEMPT.fullmatch(words[3]):
         return None
     return JobId(unquote(words[2])), int(words[3])
 

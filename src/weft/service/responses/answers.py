@@ -73,12 +73,14 @@ class Readiness:
 class Made:
     """The id of a job that is on disk; for a sweep also the ids of its `jobs`.
 
-    `warning` says that it will probably fail because similar jobs did; it is submitted.
+    `warning` says that it will probably fail because similar jobs did; it is submitted. With
+    `by_client` its batch jobs are submitted by `weft slurm-client` of whoever submitted it.
     """
 
     id: str
     jobs: list[str] = field(default_factory=list)
     warning: str = ""
+    by_client: bool = False
 
 
 @frozen_by_name

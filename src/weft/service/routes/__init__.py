@@ -15,6 +15,7 @@ from weft.service.routes.cluster import (
     what_if,
 )
 from weft.service.routes.jobs import (
+    batch_jobs,
     batches,
     job_commands,
     job_files,
@@ -37,6 +38,7 @@ API: tuple[APIRouter, ...] = (
     queue.router,
     logs.router,
     sessions.router,
+    batch_jobs.router,
     cluster.router,
     policies.router,
     events.router,

@@ -1,0 +1,64 @@
+"""Folders in which one other user may write, by access control lists that the kernel checks.
+
+A service that is not root cannot give a folder away, but it can let one more user into a folder of
+its own (POSIX ACLs, `getfacl` shows them). Whoever is let in cannot change who else is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from pathlib import Path
+
+from weft.wire.errors import WireError
+
+ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+VERSION = 2
+OWNER, USER, GROUP, MASK, OTHER = 0x01, 0x02, 0x04, 0x10, 0x20
+NOBODY = 0xFFFFFFFF
+ALL, WALK = 7, 1
+ENTRY = struct.Struct("<HHI")
+HEAD = struct.Struct("<I")
+PRIVATE, SHARED = 0o600, 0o660
+
+
+def let_walk(folder: Path, uid: int) -> None:
+    """Let a user walk through a folder of ours, and nobody else."""
+    _set(folder, ACCESS, _entries(uid, WALK))
+
+
+def share_folder(folder: Path, uid: int) -> None:
+    """Let a user read and write in a folder of ours, and in what either of us makes there."""
+    _set(folder, ACCESS, _entries(uid, ALL))
+    _set(folder, DEFAULT, _entries(uid, ALL))
+
+
+def shared_with(folder: Path) -> int | None:
+    """The user who was let in by `share_folder`; None for a folder of one user alone."""
+    try:
+        acl = os.getxattr(folder, DEFAULT)
+    except OSError:
+        return None
+    rows = (ENTRY.unpack_from(acl, at) for at in range(HEAD.size, len(acl), ENTRY.size))
+    return next((int(who) for tag, _, who in rows if tag == USER), None)
+
+
+def private_mode(folder: Path) -> int:
+    """The mode of a new file in a folder: for its owner, and for who shares the folder."""
+    return PRIVATE if shared_with(folder) is None else SHARED
+
+
+def _entries(uid: int, rights: int) -> bytes:
+    rows = ((OWNER, ALL, NOBODY), (USER, rights, uid), (GROUP, 0, NOBODY))
+    rest = ((MASK, rights, NOBODY), (OTHER, 0, NOBODY))
+    return HEAD.pack(VERSION) + b"".join(ENTRY.pack(*row) for row in (*rows, *rest))
+
+
+def _set(folder: Path, which: str, acl: bytes) -> None:
+    try:
+        os.setxattr(folder, which, acl)
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:
+            raise
+        raise WireError(f"the file system of {folder} keeps no access control lists") from error

@@ -114,7 +114,7 @@ class Offers:
         self._ends = {}
         for key, job in sorted(jobs, key=lambda pair: int(root_of(pair[1]) or 0)):
             offer = self._offers.get(key)
-            if offer is None or not offer.is_for(job, ours.get(key, ())):
+            if offer is None or offer.refused or not offer.is_for(job, ours.get(key, ())):
                 self._end(job)
                 continue
             ours.setdefault(key, []).append(job)
@@ -209,7 +209,7 @@ class Offers:
 
 
 def root_of(job: SlurmJob) -> str:
-    """The number that a job was submitted as; empty for a member of an array, which none of ours is.
+    """The number that a job was submitted as; empty for a member of an array, as ours never are.
 
     Components of a heterogeneous job have a plus sign behind it.
     """

@@ -25,13 +25,13 @@ PRIVATE, SHARED = 0o600, 0o660
 
 def let_walk(folder: Path, uid: int) -> None:
     """Let a user walk through a folder of ours, and nobody else."""
-    _set(folder, ACCESS, _entries(uid, WALK))
+    _set(folder, ACCESS, _entries(WALK, uid))
 
 
 def share_folder(folder: Path, uid: int) -> None:
     """Let a user read and write in a folder of ours, and in what either of us makes there."""
-    _set(folder, ACCESS, _entries(uid, ALL))
-    _set(folder, DEFAULT, _entries(uid, ALL))
+    _set(folder, ACCESS, _entries(ALL, uid))
+    _set(folder, DEFAULT, _entries(ALL, uid, os.geteuid()))  # files are either's, for both
 
 
 def shared_with(folder: Path) -> int | None:
@@ -40,8 +40,9 @@ def shared_with(folder: Path) -> int | None:
         acl = os.getxattr(folder, DEFAULT)
     except OSError:
         return None
-    rows = (ENTRY.unpack_from(acl, at) for at in range(HEAD.size, len(acl), ENTRY.size))
-    return next((int(who) for tag, _, who in rows if tag == USER), None)
+    rows = [ENTRY.unpack_from(acl, at) for at in range(HEAD.size, len(acl), ENTRY.size)]
+    owner = folder.stat().st_uid
+    return next((int(who) for tag, _, who in rows if tag == USER and who != owner), None)
 
 
 def private_mode(folder: Path) -> int:
@@ -49,10 +50,11 @@ def private_mode(folder: Path) -> int:
     return PRIVATE if shared_with(folder) is None else SHARED
 
 
-def _entries(uid: int, rights: int) -> bytes:
-    rows = ((OWNER, ALL, NOBODY), (USER, rights, uid), (GROUP, 0, NOBODY))
-    rest = ((MASK, rights, NOBODY), (OTHER, 0, NOBODY))
-    return HEAD.pack(VERSION) + b"".join(ENTRY.pack(*row) for row in (*rows, *rest))
+def _entries(rights: int, *uids: int) -> bytes:
+    named = ((USER, rights, uid) for uid in sorted(uids))
+    rest = ((GROUP, 0, NOBODY), (MASK, rights, NOBODY), (OTHER, 0, NOBODY))
+    rows = ((OWNER, ALL, NOBODY), *named, *rest)
+    return HEAD.pack(VERSION) + b"".join(ENTRY.pack(*row) for row in rows)
 
 
 def _set(folder: Path, which: str, acl: bytes) -> None:

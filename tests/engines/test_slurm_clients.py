@@ -349,7 +349,7 @@ def test_a_person_alone_sets_no_gpu_aside_and_reads_no_files_of_others(site: Sit
         lambda: [
             device
             for node in site.ask("root", "GET", "/nodes")["nodes"]
-            for device in node.get("devices", ())
+            for device in node["health"]
             if "Xid 79" in str(device)
         ],
         "that the claim is shown",

@@ -205,6 +205,39 @@ def test_a_person_cannot_have_a_node_set_aside(site: Path, python: str) -> None:
     asyncio.run(life())
 
 
+@pytest.mark.parametrize("mode", ["native", "pilot"])
+def test_a_job_under_an_agent_of_root_says_nothing_of_gpus(
+    mode: str, site: Path, python: str
+) -> None:
+    """It writes where its agent does, or would: it may not."""
+    home = own_folder(site, system_user("nobody").uid)
+    forged = {"event": "health", "at": 1.0, "node": "a1", "alone": False, "world": 1}
+    line = json.dumps({**forged, "devices": [[0, "Xid 79", []]], "paces": []})
+    script = (
+        f"echo '{line}' >>$WEFT_ATTEMPT_DIR/{EVENTS} || echo denied > told; "
+        f"mv $WEFT_ATTEMPT_DIR $WEFT_ATTEMPT_DIR-2 || echo denied >> told"
+    )
+    job = of("nobody", shell_job(f"hostile-{mode}", 1, script), home)
+    options = {"held": "a1"} if mode == "pilot" else {"submit_as": "service"}
+    users = {"nobody": system_user("nobody")}
+
+    async def life() -> None:
+        subject = shell_subject(
+            lambda: SlurmEngine(site / "state", mode, python=python, users=users, **options),
+            patience_s=120.0,
+        )
+        async with session(subject) as it:
+            await it.start(job)
+            assert await it.next() == Started(job.id, 1)
+            assert isinstance(await it.told(Finished), Finished)
+            devices = [one for some in it.engine.health.devices.values() for one in some]
+            assert not any("Xid" in str(device) for device in devices)
+
+    asyncio.run(life())
+
+    assert (home / "told").read_text().split() == ["denied", "denied"]
+
+
 def test_a_user_that_slurm_does_not_know_is_refused_at_the_start(site: Path, python: str) -> None:
     unknown = SlurmEngine(site / "state", python=python, users={"a": Identity(61001, 61001)})
 

@@ -1,6 +1,6 @@
 """Batch jobs that persons submit under their own names: what an engine has for their clients.
 
-Some clusters let nobody but the owner submit a job. Where the service may not become other users, a
+On some clusters only its owner submits a job. Where the service may not become other users, a
 process of each person (`weft slurm-client`) asks for what is to be submitted and ended, does it,
 and reports. What it reports is checked with the cluster before it counts.
 """
@@ -34,7 +34,7 @@ class BatchWorks(Protocol):
     """The work for each person's client; `account` is a tenant's name, or an account's."""
 
     def take(self, account: str) -> BatchWork:
-        """What is to be done now, each offer for one client; InvalidConfig if nobody is meant."""
+        """What is to be done now, each offer for one client; InvalidConfig if there is no such person."""
         ...
 
     async def report(self, account: str, secret: str, number: str, refusal: str) -> str:

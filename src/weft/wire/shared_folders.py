@@ -1,7 +1,7 @@
 """Folders in which one other user may write, by access control lists that the kernel checks.
 
 A service that is not root cannot give a folder away, but it can let one more user into a folder of
-its own (POSIX ACLs, `getfacl` shows them). Whoever is let in cannot change who else is.
+its own (POSIX ACLs, `getfacl` shows them). A user who is let in cannot change who else is.
 """
 
 from __future__ import annotations

@@ -167,8 +167,8 @@ def test_offers_outlive_the_service(offers: Offers, tmp_path: Path, clock: Clock
 def test_any_comment_can_be_read(word: str, digits: str) -> None:
     """Comments are anybody's: a number that Python does not read must not end the round."""
     for text in (word, f"weft:own:{word}:{digits}", f"weft:own:job:{digits}"):
-        found = read_tag("own", text)
-        assert found is None or found[1] >= 0
+        key = read_tag("own", text)
+        assert key is None or key[1] >= 0
 
 
 def test_a_tag_with_more_digits_than_python_reads_is_none() -> None:

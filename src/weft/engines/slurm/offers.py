@@ -129,7 +129,7 @@ class Offers:
         return ours
 
     def waiting(self) -> dict[Key, Observation]:
-        """Offers that no batch job was seen of; one that nobody takes is given up."""
+        """Offers that no batch job was seen of; one that no client takes is given up."""
         now, seen = time.monotonic(), {}
         for offer in [*self._offers.values()]:
             if offer.number:
@@ -158,7 +158,8 @@ class Offers:
     def take(self, account: str) -> BatchWork:
         """What this person's client is to do; each offer goes to one client."""
         uid, now = self._uid(account), time.monotonic()
-        chosen = [one for one in self._offers.values() if one.uid == uid and one.is_open(now)]
+        mine = (offer for offer in self._offers.values() if offer.uid == uid)
+        chosen = [offer for offer in mine if offer.is_open(now)]
         for offer in chosen:
             offer.taken = now
         made = tuple(BatchOffer(offer.secret, offer.script) for offer in chosen)
@@ -167,8 +168,8 @@ class Offers:
     def find(self, account: str, secret: str) -> Offer | None:
         """The person's own offer of that name."""
         uid = self._uid(account)
-        mine = (offer for offer in self._offers.values() if offer.uid == uid)
-        return next((one for one in mine if secrets.compare_digest(one.secret, secret)), None)
+        mine = {offer.secret: offer for offer in self._offers.values() if offer.uid == uid}
+        return mine.get(secret)
 
     def refuse(self, offer: Offer, why: str) -> None:
         """It comes to nothing."""
@@ -213,5 +214,5 @@ def root_of(job: SlurmJob) -> str:
 
     Components of a heterogeneous job have a plus sign behind it.
     """
-    found = NUMBER.fullmatch(job.id)
-    return found[1] if found else ""
+    number = NUMBER.fullmatch(job.id)
+    return number[1] if number else ""

@@ -73,8 +73,7 @@ class Readiness:
 class Made:
     """The id of a job that is on disk; for a sweep also the ids of its `jobs`.
 
-    `warning` says that it will probably fail because similar jobs did; it is submitted. With
-    `by_client` its batch jobs are submitted by `weft slurm-client` of whoever submitted it.
+    `warning`: it will probably fail, as similar jobs did; `by_client`: its user's client submits it.
     """
 
     id: str
@@ -223,9 +222,8 @@ class Explanation:
 class NodeAnswer:
     """One machine; `held_gpus` are in use by any job, and `drained_gpus` may not be used.
 
-    `links` names how its GPUs are connected; empty if unknown. `reason` is why the cluster places
-    no jobs on it, as written by the person who drained it; empty if it places jobs there. `health`
-    is what the GPU driver reports.
+    `links` names how its GPUs are connected; empty if unknown. `reason` is why no jobs are placed
+    on it, as written by the person who drained it. `health` is what the GPU driver reports.
     """
 
     id: str

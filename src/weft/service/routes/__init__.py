@@ -15,7 +15,6 @@ from weft.service.routes.cluster import (
     what_if,
 )
 from weft.service.routes.jobs import (
-    batch_jobs,
     batches,
     job_commands,
     job_files,
@@ -23,6 +22,7 @@ from weft.service.routes.jobs import (
     logs,
     queue,
     sessions,
+    slurm_client,
     why,
 )
 from weft.service.routes.people import accounting, admin, audit, pages, reservations, sign_in
@@ -38,7 +38,7 @@ API: tuple[APIRouter, ...] = (
     queue.router,
     logs.router,
     sessions.router,
-    batch_jobs.router,
+    slurm_client.router,
     cluster.router,
     policies.router,
     events.router,

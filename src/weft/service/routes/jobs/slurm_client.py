@@ -39,7 +39,7 @@ async def take_batch_jobs(service: Service, who: Writer) -> Json:
         work = works.take(account)
     except WeftError as error:
         raise Refused(403, error.what, error.hint) from error
-    offers = [BatchJobToSubmit(secret=one.secret, script=one.script) for one in work.submit]
+    offers = [BatchJobToSubmit(secret=offer.secret, script=offer.script) for offer in work.submit]
     left = service.driver.ledger.jobs.active_of[who.tenant]
     return Json(BatchJobs(submit=offers, cancel=list(work.cancel), left=left))
 
@@ -69,7 +69,7 @@ def find_works(service: Context, who: Caller) -> tuple[str, BatchWorks]:
     if works is None:
         raise Refused(
             404,
-            "nobody's client submits batch jobs here",
+            "no client submits batch jobs here",
             "see --engine slurm:submit_as=client of `weft serve`",
         )
     return who.account or who.tenant, works

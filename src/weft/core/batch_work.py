@@ -34,7 +34,7 @@ class BatchWorks(Protocol):
     """The work for each person's client; `account` is a tenant's name, or an account's."""
 
     def take(self, account: str) -> BatchWork:
-        """What is to be done now, each offer for one client; InvalidConfig if there is no such person."""
+        """What is to be done now, each offer for one client; InvalidConfig for an unknown one."""
         ...
 
     async def report(self, account: str, secret: str, number: str, refusal: str) -> str:

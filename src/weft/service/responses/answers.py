@@ -73,7 +73,7 @@ class Readiness:
 class Made:
     """The id of a job that is on disk; for a sweep also the ids of its `jobs`.
 
-    `warning`: it will probably fail, as similar jobs did; `by_client`: its user's client submits it.
+    `warning`: it will probably fail, as similar jobs did; `by_client`: its user's client starts it.
     """
 
     id: str

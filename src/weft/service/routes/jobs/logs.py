@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,8 @@ from weft.service.context import PROBLEMS, Anyone, Context, Service, find_job
 from weft.service.http.json_body import Json
 from weft.service.http.refusals import Refused
 from weft.service.responses.watch import LogRanks
+from weft.wire.errors import WireError
+from weft.wire.regular_files import open_regular
 
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)
 
@@ -126,18 +127,10 @@ def _size(path: Path) -> int:
 
 def _part(path: Path, offset: int) -> bytes:
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:  # not there yet, or a link that a job put in the place of its log
+        handle = open_regular(path)
+    except (OSError, WireError):  # not there yet, or what a job put in the place of its log
         return b""
     try:
-        facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode) or not _is_folders_own(path, facts.st_uid):
-            return b""  # a pipe, a folder or somebody else's file that a job put there
         return os.pread(handle, CHUNK, offset)
     finally:
         os.close(handle)
-
-
-def _is_folders_own(path: Path, uid: int) -> bool:
-    """Whether a file is that user's to whom root gave its folder; true for all other folders."""
-    return os.geteuid() != 0 or path.parent.stat().st_uid in (0, uid)

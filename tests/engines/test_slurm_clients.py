@@ -78,9 +78,15 @@ class Site:
     def _weft(self, user: str, log: str, *words: str) -> subprocess.Popen[bytes]:
         with (self.folder / log).open("ab") as out:
             command = [self.python, "-m", "weft", *words]
-            options: Line = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
             return subprocess.Popen(
-                command, env=self.env(user), cwd="/", stdout=out, stderr=out, **options
+                command,
+                env=self.env(user),
+                cwd="/",
+                stdout=out,
+                stderr=out,
+                user=user,
+                group=pwd.getpwnam(user).pw_gid,
+                extra_groups=[],
             )
 
     def env(self, user: str) -> dict[str, str]:
@@ -121,6 +127,10 @@ class Site:
         client = self.clients.pop(who)
         client.kill()
         client.wait()
+
+    def end_clients(self) -> None:
+        for name in [*self.clients]:
+            self.end_client(name)
 
     def job(self, job: str) -> Line:
         answer: Line = self.ask("root", "GET", f"/jobs/{job}")
@@ -200,13 +210,13 @@ def served(slurm: SlurmCluster, python: str) -> Iterator[Site]:
         site.state.mkdir(mode=0o755)
         os.chown(site.state, pwd.getpwnam(SERVICE).pw_uid, pwd.getpwnam(SERVICE).pw_gid)
         with ExitStack() as stack:
-            stack.callback(lambda: [site.end_client(name) for name in [*site.clients]])
             site.begin()
             stack.callback(site.kill)
+            stack.callback(site.end_clients)
             site.make_tokens()
             yield site
         for name in PERSONS:  # those that `weft submit` started
-            kill_all(find_tagged("XDG_STATE_HOME", str(folder / f"home-{name}")))
+            kill_all([*find_tagged("XDG_STATE_HOME", str(folder / f"home-{name}"))])
         slurm.clear()
 
 

@@ -218,14 +218,15 @@ def test_a_job_under_an_agent_of_root_says_nothing_of_gpus(
         f"mv $WEFT_ATTEMPT_DIR $WEFT_ATTEMPT_DIR-2 || echo denied >> told"
     )
     job = of("nobody", shell_job(f"hostile-{mode}", 1, script), home)
-    options = {"held": "a1"} if mode == "pilot" else {"submit_as": "service"}
+    held, submit_as = ("a1", "") if mode == "pilot" else ("", "service")
     users = {"nobody": system_user("nobody")}
 
+    def make() -> SlurmEngine:
+        state = site / "state"
+        return SlurmEngine(state, mode, held=held, submit_as=submit_as, python=python, users=users)
+
     async def life() -> None:
-        subject = shell_subject(
-            lambda: SlurmEngine(site / "state", mode, python=python, users=users, **options),
-            patience_s=120.0,
-        )
+        subject = shell_subject(make, patience_s=120.0)
         async with session(subject) as it:
             await it.start(job)
             assert await it.next() == Started(job.id, 1)

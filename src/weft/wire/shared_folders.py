@@ -24,7 +24,7 @@ PRIVATE, SHARED = 0o600, 0o660
 
 
 def let_walk(folder: Path, uid: int) -> None:
-    """Let a user walk through a folder of ours, and nobody else."""
+    """Let one more user walk through a folder of ours."""
     _set(folder, ACCESS, _entries(WALK, uid))
 
 
@@ -46,7 +46,7 @@ def shared_with(folder: Path) -> int | None:
 
 
 def private_mode(folder: Path) -> int:
-    """The mode of a new file in a folder: for its owner, and for who shares the folder."""
+    """The mode of a new file in a folder: for its owner, and for the user who shares the folder."""
     return PRIVATE if shared_with(folder) is None else SHARED
 
 

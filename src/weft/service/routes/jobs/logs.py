@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
+from weft.app.job_files import open_output
 from weft.core.model.job import JobId
 from weft.service.access.redaction import longest, mask_bytes, secrets_of
 from weft.service.access.tokens import Caller
@@ -19,8 +20,6 @@ from weft.service.context import PROBLEMS, Anyone, Context, Service, find_job
 from weft.service.http.json_body import Json
 from weft.service.http.refusals import Refused
 from weft.service.responses.watch import LogRanks
-from weft.wire.errors import WireError
-from weft.wire.regular_files import open_regular
 
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)
 
@@ -126,9 +125,8 @@ def _size(path: Path) -> int:
 
 
 def _part(path: Path, offset: int) -> bytes:
-    try:
-        handle = open_regular(path)
-    except (OSError, WireError):  # not there yet, or what a job put in the place of its log
+    handle = open_output(path)
+    if handle is None:
         return b""
     try:
         return os.pread(handle, CHUNK, offset)

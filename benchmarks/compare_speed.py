@@ -2,9 +2,9 @@
 
     python -m benchmarks.compare_speed [--seeds 10] [--jobs 1500]
 
-On a machine with two idle cores wall tells how much faster two are. On a busy one CPU does: both
-do half of the runs, so two are at best `2 x one / two` times faster. How long the second process
-waits between two runs, and before its first, is told as well.
+On a machine with two idle cores wall tells how much faster two are. On a busy one CPU does: two
+processes are at best `2 x one / two` times faster, and `2 x one / (two + idle)` if they are idle as
+long as here. On a busy machine a process that gets no turn between two runs counts as idle too.
 """
 
 from __future__ import annotations
@@ -33,31 +33,51 @@ class TimedRun:
 
     def __call__(self, setup: Setup, report: Callable[[float], None] | None = None) -> Outcome:
         """The outcome of a run."""
-        began = time.monotonic()
+        began = _now()
         outcome = run_one(setup, report)
         with (self.folder / str(os.getpid())).open("a") as file:
-            file.write(f"{began} {time.monotonic()}\n")
+            file.write(" ".join(map(str, (*began, *_now()))) + "\n")
         return outcome
 
 
-def measure(setups: list[Setup], processes: int) -> tuple[float, float, float, float]:
-    """CPU seconds with those of all processes, wall seconds, and those of waiting.
+def _now() -> tuple[float, float]:
+    """By the clock, and CPU seconds of this process."""
+    return time.monotonic(), time.process_time()
 
-    Of the second process: before its first run, and between runs.
-    """
+
+@dataclass(frozen=True)
+class Part:
+    """What one process did: its runs, and its seconds without CPU before, between and after."""
+
+    runs: int
+    before: float
+    between: float
+    after: float
+
+    @classmethod
+    def read(cls, path: Path, began: float, ended: float) -> Part:
+        """From what a process wrote down."""
+        runs = [[float(at) for at in line.split()] for line in path.read_text().splitlines()]
+        between = sum(
+            (start - end) - (cpu_start - cpu_end)
+            for (_, _, end, cpu_end), (start, cpu_start, _, _) in pairwise(runs)
+        )
+        return cls(len(runs), runs[0][0] - began, between, ended - runs[-1][2])
+
+    @property
+    def idle_s(self) -> float:
+        """All of it."""
+        return self.before + self.between + self.after
+
+
+def measure(setups: list[Setup], processes: int) -> tuple[float, float, list[Part]]:
+    """CPU seconds of all processes, wall seconds, and what each did."""
     with tempfile.TemporaryDirectory() as folder:
         before, began = os.times(), time.monotonic()
         run_all(setups, processes=processes, run=TimedRun(Path(folder)))
-        after, took = os.times(), time.monotonic() - began
-        first = between = 0.0
-        for path in Path(folder).iterdir():
-            if path.name != str(os.getpid()):
-                runs = [
-                    [float(at) for at in line.split()] for line in path.read_text().splitlines()
-                ]
-                first += runs[0][0] - began
-                between += sum(start - end for (_, end), (start, _) in pairwise(runs))
-    return sum(after[:4]) - sum(before[:4]), took, first, between
+        after, ended = os.times(), time.monotonic()
+        parts = [Part.read(path, began, ended) for path in Path(folder).iterdir()]
+    return sum(after[:4]) - sum(before[:4]), ended - began, parts
 
 
 def main() -> None:
@@ -71,12 +91,18 @@ def main() -> None:
         for seed in range(asked.seeds)
     ]
     run_all(setups[:1])  # what is loaded late is loaded
-    single, one_wall, *_ = measure(setups, 1)
-    two, two_wall, first, between = measure(setups, 2)
+    single, one_wall, _ = measure(setups, 1)
+    two, two_wall, parts = measure(setups, 2)
     print(f"{len(setups)} runs: one process {single:.1f} CPU s, {one_wall:.1f} s;")
     print(f"  two {two:.1f} CPU s, {two_wall:.1f} s")
-    print(f"  the second began after {first:.2f} s, and waited {between:.2f} s between its runs")
-    print(f"  {one_wall / two_wall:.2f}x as fast by wall, {2 * single / two:.2f}x by CPU")
+    for part in parts:
+        print(
+            f"  {part.runs} runs; idle {part.before:.2f} s before, {part.between:.2f} between, "
+            f"{part.after:.2f} after"
+        )
+    idle = sum(part.idle_s for part in parts)
+    print(f"  {one_wall / two_wall:.2f}x as fast by wall; load {os.getloadavg()[0]:.1f}")
+    print(f"  {2 * single / two:.2f}x by CPU, {2 * single / (two + idle):.2f}x with what was idle")
 
 
 if __name__ == "__main__":

@@ -4,13 +4,15 @@
 
 Starts a service as people do, on 96 simulated GPUs of two kinds under the default policy, with
 jobs of every sort: some elastic, some gangs, half with an estimate. Then asks about jobs all over
-the queue, one after the other. CPU time is that of the service and all its processes, so that a
-busy machine does not spoil the figures; one job's listing is the baseline of the same run.
+the queue, one after the other. CPU time is that of the service and of the process that answers, so
+that a busy machine does not spoil the figures; decisions that another process of the service makes
+meanwhile are told apart. One job's listing is the baseline of the same run.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -38,23 +40,23 @@ def job(number: int) -> dict[str, Any]:
     return body
 
 
-def family_cpu_s(pid: int) -> float:
-    """CPU seconds of a process and those it started."""
-    with_it = [pid]
-    for member in with_it:
+def processes(pid: int) -> list[int]:
+    """A process and those it started."""
+    family = [pid]
+    for member in family:
         for thread in Path(f"/proc/{member}/task").iterdir():
             with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended just now
-                with_it += [int(child) for child in (thread / "children").read_text().split()]
-    return sum(cpu_s(child) for child in with_it)
+                family += [int(child) for child in (thread / "children").read_text().split()]
+    return family
 
 
-def ask_all(asker: Asker, pid: int, jobs: list[str], path: str) -> list[float]:
-    """CPU seconds for each."""
+def ask_all(asker: Asker, pids: list[int], jobs: list[str], path: str) -> list[float]:
+    """CPU seconds of these processes for each."""
     took = []
     for job in jobs:
-        before = family_cpu_s(pid)
+        before = sum(map(cpu_s, pids))
         asker.ask("GET", path.format(job))
-        took.append(family_cpu_s(pid) - before)
+        took.append(sum(map(cpu_s, pids)) - before)
     return took
 
 
@@ -76,10 +78,14 @@ def main() -> None:
             while asker.ask("GET", "/cluster")["waiting"] < asked.waiting:
                 sent += asker.ask("POST", "/jobs/batch", batch)["jobs"]
             waiting = sent[-asked.waiting :]  # few of them have started
-            jobs = waiting[:: max(len(waiting) // asked.asked, 1)]
+            jobs = waiting[:: len(waiting) // asked.asked + 1]  # of every sort
+            others = set(processes(server.pid)) - {server.pid}
             asker.ask("GET", f"/jobs/{jobs[0]}/explain")  # the process that answers is started
-            plain = ask_all(asker, server.pid, jobs, "/jobs/{}")
-            times = ask_all(asker, server.pid, jobs, "/jobs/{}/explain")
+            pids = [pid for pid in processes(server.pid) if pid not in others]
+            before = sum(map(cpu_s, others))
+            plain = ask_all(asker, pids, jobs, "/jobs/{}")
+            times = ask_all(asker, pids, jobs, "/jobs/{}/explain")
+            beside = sum(map(cpu_s, others)) - before
         finally:
             server.terminate()
             server.wait(60)
@@ -88,6 +94,8 @@ def main() -> None:
     print(f"  a job       {statistics.median(plain):6.3f} s CPU p50")
     print(f"  explain     {cuts[49]:6.3f} s CPU p50, {cuts[98]:.3f} s p99")
     print(f"  of {PROMISED_S:g} s      {cuts[98] / PROMISED_S:6.2f} at p99")
+    print(f"  meanwhile   {beside:6.3f} s CPU of the processes that do not answer, for decisions")
+    print(f"  load        {os.getloadavg()[0]:6.1f}")
 
 
 if __name__ == "__main__":

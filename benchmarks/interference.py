@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.interference_data import Measured, h200, lucid, model_of
+from benchmarks.interference_fit import CANDIDATES, Group, Penalty, fit
 from benchmarks.measure import data_folder
 from weft.perf.sharing.interference import load_shipped
-from weft.perf.sharing.interference_fit import CANDIDATES, Group, Penalty, fit
 
 HALVES = range(100, 120)  # seeds; penalties were chosen on halves by others
 LUCID_HALVES = range(100, 105)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.perf.sharing.interference_fit import Group
+from benchmarks.interference_fit import Group
 from weft.perf.sharing.interference_law import Features
 
 HERE = Path(__file__).parent

@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks.interference import HALVES, errors, fittings, halves, without
 from benchmarks.interference_data import Measured, h200, model_of
+from benchmarks.interference_fit import fit
 from benchmarks.measure import data_folder
 from weft.perf.sharing.interference import dump
-from weft.perf.sharing.interference_fit import fit
 
 OUT = Path("src/weft/perf/data/interference.json")
 

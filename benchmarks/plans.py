@@ -19,12 +19,12 @@ from time import process_time
 
 from benchmarks.measure import data_folder
 from benchmarks.papers.plans import arena_data, rubick_data
+from benchmarks.papers.plans.plan_tables import KnownPlans, OwnPlans, PlanTable
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import World
 from weft.core.model.cluster import Cluster
 from weft.core.model.trace import Trace
 from weft.core.spec.registry import build
-from weft.perf.plans.tables import KnownPlans, OwnPlans, PlanTable
 from weft.report.verify import JobRun, Level, SimRun, Stretch, verify
 from weft.sim.result import Outcome
 

@@ -144,7 +144,7 @@ def which_policy_html() -> str:
 
 
 def _tags_by_question(entries: list[Entry]) -> dict[str, list[str]]:
-    """The words that somebody has, under the question that they answer."""
+    """The words that someone uses, under the question that they answer."""
     tags: dict[str, set[str]] = {question: set() for question in (*QUESTIONS, "starvation")}
     for entry in entries:
         for question, answer in entry.place.answers().items():

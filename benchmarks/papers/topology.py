@@ -22,7 +22,7 @@ import weft
 from benchmarks.measure import need_data
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.trace import Trace
-from weft.perf.links.bus import read_bus
+from weft.perf.links.joined import read_bus
 from weft.sim.result import Outcome
 from weft.traces.read import load
 
@@ -44,7 +44,9 @@ def main() -> int:
     if quick:
         trace = Trace(trace.name, trace.jobs[:300])
     kept = len(bus.speeds)
-    print(f"{len(trace)} jobs; {kept} measured pairs, {bus.refused} refused: see perf/links/bus.py")
+    print(
+        f"{len(trace)} jobs; {kept} measured pairs, {bus.refused} refused: see perf/links/joined.py"
+    )
     gains = [show(trace, folder, machines // (3 if quick else 1)) for machines in MACHINES]
     print(f"paper: up to {PAPER:.2f} over its baselines. {process_time():.0f} s of CPU time")
     return 0 if max(gains) > 1.0 else 1

@@ -118,7 +118,7 @@ def test_a_comparison_over_the_cluster_is_the_same_to_the_byte(cluster: ThrowAwa
 
 
 @pytest.mark.slow
-def test_training_goes_on_through_resizes_a_killed_service_and_a_killed_node(
+def test_training_on_ray_goes_on_through_resizes_a_killed_service_and_a_killed_node(
     cluster: ThrowAwayRay, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"

@@ -15,7 +15,7 @@ import pytest
 
 from tests.integration.serving import get, serving, submit
 from tests.waiting import wait_until
-from weft.engines.attempts import slow_ranks
+from weft.engines.attempts import health_board
 
 # NVIDIA's library as far as it is asked. A file N.xid in its folder is an event of device N, told
 # once; N.ecc has its memory errors.
@@ -168,7 +168,7 @@ def test_a_device_with_an_xid_is_set_aside_and_its_job_moves(
 def test_the_device_of_a_rank_that_is_always_last_is_set_aside(
     mode: str, agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slow_ranks, "ROUNDS", 3)
+    monkeypatch.setattr(health_board, "ROUNDS", 3)
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
     with service(mode, agent, tmp_path / "state") as client:

@@ -15,7 +15,7 @@ from weft.node.tokens.disciplines import DISCIPLINES, discipline
 from weft.node.tokens.groups import within_groups
 from weft.node.tokens.members import MOST_TOKENS, MOST_WAITING, Key
 from weft.wire.errors import WireError
-from weft.wire.tokens import Ask, Free, FromCoordinator, Granted, Join, Look
+from weft.wire.tokens import Ask, Free, FromCoordinator, Granted, Inspect, Join
 
 HONEST, STRANGER = Key(1), Key(2)
 GPU = ("gpu:0",)
@@ -40,7 +40,7 @@ MESSAGES = st.one_of(
     st.builds(Ask, NUMBERS, TOKENS.map(tuple)),
     st.builds(Ask, NUMBERS, st.just(GPU)),
     st.builds(Free, NUMBERS, ODD, NUMBERS),
-    st.just(Look()),
+    st.just(Inspect()),
 )
 STEPS = st.lists(st.tuples(st.sampled_from([0.0, 0.01, 5.0, 100.0]), MESSAGES), max_size=25)
 

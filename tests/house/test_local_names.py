@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 import pytest
+from tests.house.scripts import names
 from tests.house.sources import SRC
 
 ROOT = SRC.parents[1]
@@ -40,6 +41,62 @@ def test_locals_say_what_they_hold(folder: str) -> None:
     ]
 
     assert not vague, "name them after what they hold: job, reply, reasons, matches"
+
+
+def vague_in_script(script: str) -> Iterator[tuple[int, str]]:
+    for at, name in names(script):
+        if name in VAGUE:
+            yield script.count("\n", 0, at) + 1, name
+
+
+def test_variables_of_scripts_say_what_they_hold() -> None:
+    scripts = [
+        path
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*.js"))
+        if "vendor" not in path.parts
+    ]
+
+    vague = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in scripts
+        for line, name in vague_in_script(path.read_text())
+    ]
+
+    assert len(scripts) > 20
+    assert not vague, "name them after what they hold: job, reply, reasons, matches"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "const found = read();",
+        "jobs.map((one) => one.id)",
+        "let all = [...told];",
+        "x = html`<b>one ${jobs.map((one) => `${one.id}`)} found</b>`",
+        "const { ranks: said } = await get();",
+        'const a = b / c; const one = /"/.test(a);',
+    ],
+)
+def test_a_vague_name_of_a_script_is_found(script: str) -> None:
+    assert list(vague_in_script(script))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "reply.found;",
+        'say("one");',
+        "// no one is told",
+        "/* found\n one */",
+        "x = `one row ${count} found`",
+        "y = `one ${`told ${name}`} said`",
+        r"text.split(/one'/)",
+        "const someone = 1;",
+    ],
+)
+def test_texts_and_fields_of_scripts_may_have_the_words(script: str) -> None:
+    assert not list(vague_in_script(script))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from collections import Counter
 from pathlib import Path
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "weft"
@@ -34,3 +36,18 @@ def test_no_two_test_files_have_the_same_name() -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
 
     assert not twice, "pytest imports test files by their names"
+
+
+def test_no_two_tests_have_the_same_name() -> None:
+    """Pages name tests by their names alone, such as the table of formulas."""
+    names = [
+        node.name
+        for path in Path(__file__).resolve().parents[1].rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+    ]
+
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
+
+    assert not twice, "say in the name of each what it is about"

@@ -27,6 +27,14 @@ AVOID = {
     r"\bnobody told\b": "not declared, unknown",
     r"\bunique beginnings?\b": "unique prefix",
     r"\bsift(s|ed)?\b": "validate",
+    r"\banew\b": "again, from scratch",
+    r"\bfor ever\b": "forever",
+    r"\bpassed over\b": "skip",
+    r"\bwhat became of\b": "what happened to",
+    r"\b(known|believed) of\b": "known about",
+    r"\b(samples|requests|steps|messages|jobs) a second\b": "per second",
+    r"\b(one|a) (row|line|file|module|column) an? "
+    r"(GPU|job|node|tenant|policy|command|engine)\b": "per",
 }
 # In our own modules, where the subjects of sentences are jobs, nodes, ranks and services.
 ACTS = (
@@ -38,7 +46,9 @@ AVOID_IN_MODULES = AVOID | {
     r"\bnobody[.;:,)]": "no job, no node, no one, unknown, never",
     rf"(?<!users )(?<!user )(?<!people )(?<!person )(?<!those )\bwhom? {ACTS}\b": "the job that, "
     "jobs that, which jobs",
-    r"\b(everybody|somebody|anybody) (who|that) (waits?|runs?|shares|starts)\b": "every job that",
+    r"\b(everybody|somebody|anybody)\b": "every job, everyone, someone, any user",
+    r"\btake up what `save` gave\b": "restore what `save` returned",
+    r"(?<!every )\bso many (?!that)": "that many",
 }
 PAGES = [
     *ROOT.glob("*.md"),
@@ -103,6 +113,13 @@ def test_a_riddle_is_found() -> None:
     assert problems("does everybody who waits without a place", AVOID_IN_MODULES)
     assert not problems("A user who waits for an answer", AVOID_IN_MODULES)
     assert not problems("Show who did what", AVOID_IN_MODULES)
+    assert problems("A row a GPU") == ["say 'per'"]
+    assert problems("useful samples a second") == ["say 'per second'"]
+    assert problems("a gang that does not fit is passed over") == ["say 'skip'"]
+    assert not problems("A pass over the data")
+    assert problems("All that is known of jobs")
+    assert problems("The job asking for so many GPUs", AVOID_IN_MODULES)
+    assert not problems("a model is fitted every so many days", AVOID_IN_MODULES)
 
 
 def test_numbers_of_gpus_take_the_right_plural() -> None:

@@ -34,7 +34,7 @@ from weft.service.access.trust import trust_warnings
 from weft.service.jobs import job_names
 from weft.service.main import create_app
 from weft.service.routes.jobs.jobs import PART
-from weft.service.streams.event_text import Rendered
+from weft.service.streams.event_json import Rendered
 from weft.store.sqlite import Reading, SqliteStore
 
 HALF_OPEN, FILES = 1_100, 1_024

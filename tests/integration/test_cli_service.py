@@ -288,7 +288,7 @@ def test_a_followed_job_survives_the_service(
 def test_tokens_are_made_used_and_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with own_service(tmp_path / "state", free_port(), *ENGINE) as client:
         monkeypatch.setenv("WEFT_URL", client.url)
-        assert "everybody on this machine is an admin" in weft("token", "list").stdout
+        assert "everyone on this machine is an admin" in weft("token", "list").stdout
         admin = weft("token", "create", "--role", "admin", "-q").stdout.strip()
 
         assert "a token is needed" in weft("jobs", code=2).stderr

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import wait_until
-from weft.core.errors import InvalidConfig
+from weft.core.errors import EngineError, InvalidConfig
 from weft.sim.sweep import Report, sweep
 
 
@@ -44,7 +44,7 @@ def test_the_first_error_is_raised_here_with_its_hint() -> None:
         sweep(picky, [1, -1, 2, -2], processes=1)
 
 
-def test_an_error_in_another_process_is_the_same_error() -> None:
+def test_an_error_of_one_of_two_processes_is_the_same_error() -> None:
     with pytest.raises(InvalidConfig, match="-1 is negative\n  hint: use another"):
         sweep(picky, [1, -1], processes=2)
 
@@ -57,9 +57,30 @@ def test_progress_of_each_is_told_as_it_goes() -> None:
     assert progress == [[0.5, 0.0], [1.0, 0.0], [1.0, 0.5], [1.0, 1.0]]
 
 
-def where(_: int, report: Report) -> int:
-    report(0.5)
+def where(notes: Path, report: Report) -> int:
+    """The process, once two have begun a run."""
+    (notes / str(os.getpid())).touch()
+    wait_until(lambda: len(list(notes.iterdir())) == 2)
     return os.getpid()
+
+
+def die_elsewhere(parent: int, report: Report) -> None:
+    if os.getpid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while True:
+        report(0.5)
+
+
+class Unsendable(Exception):  # noqa: N818
+    def __init__(self, what: str, *, also: str) -> None:
+        super().__init__(what)
+
+
+def fail_unsendably(parent: int, report: Report) -> None:
+    if os.getpid() != parent:
+        raise Unsendable("not here", also="it takes two to make one")
+    while True:
+        report(0.5)
 
 
 def fail_elsewhere(parent: int, report: Report) -> None:
@@ -69,11 +90,35 @@ def fail_elsewhere(parent: int, report: Report) -> None:
         report(0.5)
 
 
-def test_this_process_takes_its_part_from_the_back() -> None:
-    pids = sweep(where, [1, 2, 3, 4], processes=2)
+def test_this_process_takes_its_part_from_the_back(tmp_path: Path) -> None:
+    pids = sweep(where, [tmp_path] * 4, processes=2)
 
     assert pids[-1] == os.getpid()
     assert pids[0] != os.getpid()
+
+
+def test_every_run_is_made_once_whoever_takes_it(tmp_path: Path) -> None:
+    notes = sweep(note_each, [(tmp_path, number) for number in range(300)], processes=4)
+
+    assert notes == list(range(300))
+    assert sorted(path.read_text() for path in tmp_path.iterdir()) == ["once"] * 300
+
+
+def note_each(spec: tuple[Path, int], report: Report) -> int:
+    folder, number = spec
+    with (folder / str(number)).open("a") as file:
+        file.write("once")
+    return number
+
+
+def test_a_process_that_is_killed_ends_the_sweep() -> None:
+    with pytest.raises(EngineError, match="ended with -9"):
+        sweep(die_elsewhere, [os.getpid()] * 3, processes=2)
+
+
+def test_an_error_that_cannot_be_sent_is_told_by_its_text() -> None:
+    with pytest.raises(RuntimeError, match="Unsendable: not here"):
+        sweep(fail_unsendably, [os.getpid()] * 3, processes=2)
 
 
 def test_an_error_of_another_process_ends_a_run_of_this_one() -> None:
@@ -86,12 +131,15 @@ def test_nothing_to_run_is_no_result() -> None:
 
 
 LOADED = """
-import sys, threading
+import os, pathlib, sys, threading, time
 from weft.sim.sweep import sweep
 
 loaded = []
 
-def look(number, report):
+def look(folder, report):
+    pathlib.Path(folder, str(os.getpid())).touch()
+    while len(os.listdir(folder)) < 2:
+        time.sleep(0.01)
     return [*loaded]
 
 if __name__ == "__main__":
@@ -100,7 +148,7 @@ if __name__ == "__main__":
         threading.Thread(target=threading.Event().wait, daemon=True).start()
     if "library" in sys.argv:
         sys.modules["torch"] = sys
-    print(sweep(look, [1, 2], processes=2)[0])
+    print(sweep(look, [sys.argv[2]] * 2, processes=2)[0])
 """
 
 
@@ -111,9 +159,11 @@ def test_another_process_has_what_this_one_loaded_unless_threads_run(
     has: str, loaded: str, tmp_path: Path
 ) -> None:
     """A copy of a process lacks its threads, so one that has any begins another from nothing."""
-    script = tmp_path / "loaded.py"
+    script, notes = tmp_path / "loaded.py", tmp_path / "notes"
     script.write_text(LOADED)
-    ran = subprocess.run([sys.executable, str(script), has], capture_output=True, check=True)
+    notes.mkdir()
+    command = [sys.executable, str(script), has, str(notes)]
+    ran = subprocess.run(command, capture_output=True, check=True, timeout=60)
     assert ran.stdout.decode().strip() == loaded
 
 
@@ -131,11 +181,16 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_sweep_that_is_ended_leaves_no_process_behind(signal_number: int, tmp_path: Path) -> None:
+def test_a_sweep_that_is_ended_leaves_no_process_and_no_file_behind(
+    signal_number: int, tmp_path: Path
+) -> None:
     script, notes = tmp_path / "endless.py", tmp_path / "workers"
     script.write_text(ENDLESS)
     notes.mkdir()
-    sweeping = subprocess.Popen([sys.executable, str(script), str(notes)], stderr=subprocess.PIPE)
+    files = tmp_path / "files"
+    files.mkdir()
+    command, env = [sys.executable, str(script), str(notes)], {**os.environ, "TMPDIR": str(files)}
+    sweeping = subprocess.Popen(command, stderr=subprocess.PIPE, env=env)
     wait_until(lambda: len(list(notes.iterdir())) == 2)
     workers = [int(path.name) for path in notes.iterdir()]
 
@@ -143,6 +198,7 @@ def test_a_sweep_that_is_ended_leaves_no_process_behind(signal_number: int, tmp_
 
     _, errors = sweeping.communicate(timeout=60)
     wait_until(lambda: not any(runs(worker) for worker in workers))
+    assert not list(files.iterdir())
     assert (b"KeyboardInterrupt" in errors) == (signal_number == signal.SIGINT)
 
 
@@ -152,3 +208,30 @@ def runs(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+COMPARE = [sys.executable, "-m", "weft", "compare", "philly", "--jobs", "120"]
+CHOSEN = ["-p", "fifo", "-p", "srtf", "-p", "las", "-p", "tiresias", "--seeds", "6"]
+
+
+def test_a_comparison_that_was_killed_goes_on_to_the_very_same_bytes(tmp_path: Path) -> None:
+    """Its processes are ended in the middle of their runs; the next comparison makes the rest."""
+    command = [*COMPARE, *CHOSEN, "--processes", "2", "--json", "--per-job"]
+    whole = subprocess.run(command, check=True, capture_output=True)
+    command += ["--keep", str(tmp_path)]
+    stopped = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    wait_until(lambda: len(kept_in(tmp_path)) >= 3)
+    stopped.kill()
+    stopped.wait()
+    before = kept_in(tmp_path)
+
+    resumed = subprocess.run(command, check=True, capture_output=True)
+
+    assert len(before) < len(kept_in(tmp_path)) == 24
+    assert before.items() <= kept_in(tmp_path).items()  # none of them was made again
+    assert resumed.stdout == whole.stdout
+
+
+def kept_in(folder: Path) -> dict[str, int]:
+    """The runs that are kept, with when they were written."""
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("*.json.gz")}

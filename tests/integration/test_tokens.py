@@ -22,7 +22,7 @@ from tests.integration import ranks
 from weft.node.tokens.coordinator import LEASE_S, LEAST_S
 from weft.wire.environment import Environment
 from weft.wire.messages import Turns
-from weft.wire.tokens import FROM_MEMBER, Look, Seen, from_coordinator
+from weft.wire.tokens import FROM_MEMBER, Inspect, Inspected, from_coordinator
 
 Start = Any
 
@@ -49,23 +49,23 @@ class Node:
         self.process.kill()
         self.process.wait()
 
-    def looks(self) -> list[Seen]:
+    def looks(self) -> list[Inspected]:
         return look(str(self.path))
 
 
-def look(path: str) -> list[Seen]:
+def look(path: str) -> list[Inspected]:
     """What a coordinator shows; nothing while it is away."""
-    words, seen = from_coordinator(), list[Seen]()
+    words, seen = from_coordinator(), list[Inspected]()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(5)
         try:
             line.connect(path)
-            line.sendall(FROM_MEMBER.encode(Look()))
+            line.sendall(FROM_MEMBER.encode(Inspect()))
             while not seen or seen[-1].job:
                 chunk = line.recv(65_536)
                 if not chunk:
                     return []
-                seen += [m for m in words.feed(chunk) if isinstance(m, Seen)]
+                seen += [m for m in words.feed(chunk) if isinstance(m, Inspected)]
         except OSError:
             return []
     return seen

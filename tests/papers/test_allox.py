@@ -147,7 +147,7 @@ def test_a_job_that_can_run_nowhere_else_is_not_lined_up_there() -> None:
 
 
 @pytest.mark.parametrize("policy", [Allox(alpha=0.3), Allox(preempt=True), Allox(cap=3)])
-def test_it_keeps_the_contract_of_policies(policy: Allox) -> None:
+def test_allox_keeps_the_contract_of_policies(policy: Allox) -> None:
     check_contract(policy)
 
 

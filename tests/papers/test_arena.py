@@ -12,12 +12,12 @@ from benchmarks.papers.plans.arena_data import (
     read_table,
     read_trace,
 )
+from benchmarks.papers.plans.plan_tables import KnownPlans, Measured, OwnPlans, PlanTable
 
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.execution import Execution
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
-from weft.perf.plans.tables import KnownPlans, Measured, OwnPlans, PlanTable
 from weft.policies.arena.policy import Arena, Standing, climb, find_room
 from weft.testing.build import view_of, with_knowledge
 

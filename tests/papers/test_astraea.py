@@ -112,7 +112,7 @@ AUTHORS = (10160.4, 13518.75, 10501.1, 10719.4833, 10766.0, 9303.9667)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_every_job_ends_as_in_an_independent_simulation(seed: int) -> None:
+def test_every_job_of_astraea_ends_as_in_an_independent_simulation(seed: int) -> None:
     rows = drawn(seed)
 
     result = simulated(rows, 32)
@@ -290,7 +290,7 @@ def test_used_gpu_time_is_what_was_busy_and_tenants_get_their_quota(seed: int) -
     assert outcome.per_job.gpu_s.sum() == pytest.approx(work)
 
 
-def test_it_keeps_the_contract_of_policies() -> None:
+def test_astraea_keeps_the_contract_of_policies() -> None:
     check_contract(Astraea(order="reward", block=False))
 
 

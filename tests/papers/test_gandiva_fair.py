@@ -200,11 +200,11 @@ def test_three_generations_trade_the_outermost_first() -> None:
 
 
 @pytest.mark.parametrize("policy", [GandivaFair(trading=False, balance=False)])
-def test_it_keeps_the_contract_of_policies(policy: GandivaFair) -> None:
+def test_gandiva_fair_keeps_the_contract_of_policies(policy: GandivaFair) -> None:
     check_contract(policy)
 
 
-def test_a_weight_of_nothing_is_refused() -> None:
+def test_tickets_of_nothing_are_refused() -> None:
     with pytest.raises(InvalidConfig, match="weights"):
         GandivaFair(weights={"a": 0.0})
 

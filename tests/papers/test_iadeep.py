@@ -30,12 +30,14 @@ from weft.perf.sharing.device_models import Unordered
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.policies.fifo import Fifo
 from weft.policies.iadeep.policy import IADeep, IADeepMemory
-from weft.policies.iadeep.quantities import (
+from weft.policies.iadeep.tuning import (
+    Session,
+    Tuner,
     axis,
+    fits,
     interference,
     noise_scale,
 )
-from weft.policies.iadeep.tuning import Session, Tuner, fits
 from weft.testing import view_of, with_knowledge
 
 KIND = "rtx3090"
@@ -381,7 +383,7 @@ def test_settings_that_measure_nothing_are_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_every_job_ends_as_in_an_independent_simulation(seed: int) -> None:
+def test_every_job_of_iadeep_ends_as_in_an_independent_simulation(seed: int) -> None:
     rng = np.random.default_rng(seed)
     weight = {name: float(rng.uniform(0.05, 0.9)) for name in "abcd"}
     at = np.cumsum(rng.integers(1, 200, size=30)).astype(float)

@@ -28,7 +28,7 @@ from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.training.learner import Learner
-from weft.perf.training.loss import LossCurve, epochs_left, fit_loss, normalise
+from weft.perf.training.loss_laws import LossCurve, epochs_left, fit_loss, normalise
 from weft.perf.training.servers import (
     Asynchronous,
     Measured,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.papers.plans.plan_tables import KnownPlans, Measured, OwnPlans, PlanTable
 from benchmarks.papers.plans.rubick_data import KIND, read_laws, read_models
 from benchmarks.papers.plans.rubick_fits import PRINTED, fit_errors
 
@@ -18,7 +19,6 @@ from weft.core.model.job import Allocation, Config, Demand, Job, JobId, Tier
 from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.perf.plans.law import Coefficients, PlanLaw
-from weft.perf.plans.tables import KnownPlans, Measured, OwnPlans, PlanTable
 from weft.policies.rubick.policy import Rubick, climb
 from weft.testing.build import cluster_of, view_of, with_knowledge
 

@@ -22,7 +22,14 @@ from weft.core.plan.plan import Plan
 from weft.core.state.table import Bools, Floats
 from weft.formulas.training.regimes import Regimes, past_seconds, predict_remaining
 from weft.perf.training.learner import Learner
-from weft.policies.shockwave.packing import _gains, plan_rounds
+from weft.policies.shockwave.packing import (
+    _gains,
+    fill,
+    mean_rounds,
+    order_early,
+    place_rounds,
+    plan_rounds,
+)
 from weft.policies.shockwave.policy import (
     Series,
     Shockwave,
@@ -31,7 +38,6 @@ from weft.policies.shockwave.policy import (
     share,
     target,
 )
-from weft.policies.shockwave.rounds import fill, mean_rounds, order_early, place_rounds
 from weft.policies.shockwave.welfare import (
     Counts,
     Window,
@@ -512,7 +518,7 @@ def test_shorter_jobs_are_favoured_where_that_is_asked_for() -> None:
         {"shorter": -1.0},
     ],
 )
-def test_parameters_that_mean_nothing_are_refused(parameters: dict[str, float]) -> None:
+def test_shockwave_refuses_parameters_that_mean_nothing(parameters: dict[str, float]) -> None:
     with pytest.raises(InvalidConfig, match="shockwave"):
         Shockwave(**parameters)  # type: ignore[arg-type]
 

@@ -167,7 +167,7 @@ def test_gpus_of_an_app_go_to_its_longest_jobs_whole_gangs_first() -> None:
     assert search.split(3) == {"long": 3}
 
 
-def test_it_keeps_the_contract_of_policies() -> None:
+def test_themis_keeps_the_contract_of_policies() -> None:
     check_contract(Themis(f=0.0))
 
 

@@ -210,7 +210,7 @@ def test_choices_are_told_in_words_and_in_figures_only_to_who_asks() -> None:
     assert plan.numbers["price v100"] > 0.0
 
 
-def test_who_gives_way_is_told_to_whom() -> None:
+def test_a_job_that_gives_way_names_the_job_that_got_its_gpus() -> None:
     made = scheduler(job("old", least=8), job("new", least=1, most=8))
     run(made, "old", 0, (0, 1, 2, 3))
     view = made.view(100.0)
@@ -338,7 +338,7 @@ def test_parameters_of_old_logs_and_files_are_read() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["shape=1", "wake_s=0", "rise_s=-1", "wake=0"])
-def test_parameters_that_mean_nothing_are_refused(wrong: str) -> None:
+def test_weft_refuses_parameters_that_mean_nothing(wrong: str) -> None:
     with pytest.raises(InvalidConfig, match=wrong.partition("=")[0]):
         weft.simulate("tiny-20", f"weft:{wrong}")
 

@@ -262,6 +262,6 @@ def test_groups_that_nobody_touches_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"ring": 1}, {"half": 0.0}, {"shrink": -1.0}, {"groups": 1}])
-def test_numbers_that_mean_nothing_are_refused(bad: dict[str, float]) -> None:
+def test_alike_refuses_numbers_that_mean_nothing(bad: dict[str, float]) -> None:
     with pytest.raises(InvalidConfig, match="alike"):
         Alike(**bad)  # type: ignore[arg-type]

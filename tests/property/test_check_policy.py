@@ -338,7 +338,7 @@ class Fails:
         (KeepsWhatCannotBeSaved({1, 2}), "memory does not survive JSON"),
         (KeepsWhatCannotBeSaved(Plain()), "memory does not survive JSON"),
         (KeepsWhatCannotBeSaved({1: 2}), "memory does not survive JSON"),
-        (StarvesGangs(), r"leaves \d+ jobs waiting for ever"),
+        (StarvesGangs(), r"leaves \d+ jobs waiting forever"),
         (StarvesGangs(sleepless=True), r"starves j\d+ and does not say why"),
         (RejectsGangs(), "starves jobs and does not say why"),
         (StretchesJobs(), r"gives '\w+' \d+ GPUs; it takes (\d+) to \1"),

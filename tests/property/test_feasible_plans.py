@@ -9,6 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from benchmarks.papers.plans.plan_tables import KnownPlans, Measured, OwnPlans, PlanTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,6 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.spec.registry import build
-from weft.perf.plans.tables import KnownPlans, Measured, OwnPlans, PlanTable
 
 ENOUGH = 150
 CLUSTER = parse_cluster("2x4:small+1x8:large")

@@ -419,9 +419,9 @@ def test_an_idle_lease_goes_back_while_the_member_waits_for_another_token(tmp_pa
 def test_looking_shows_every_member() -> None:
     world = World("work-conserving", io_heavy(), gpu_heavy()).run(5.0)
 
-    answers = [message for _, message in world.coordinator.handle(5.0, Key(77), wire.Look())]
+    answers = [message for _, message in world.coordinator.handle(5.0, Key(77), wire.Inspect())]
 
-    seen = [answer for answer in answers if isinstance(answer, wire.Seen)]
+    seen = [answer for answer in answers if isinstance(answer, wire.Inspected)]
     assert [answer.rank for answer in seen] == [1, 2, 0]
     assert seen[0].values["used_s.io"] > 3.0
     assert seen[1].values["held_s.gpu:0"] > 3.0

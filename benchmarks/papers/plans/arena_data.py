@@ -10,10 +10,10 @@ from functools import cache
 from math import log2
 from pathlib import Path
 
+from benchmarks.papers.plans.plan_tables import Measured, PlanTable
 from weft.core.model.cluster import Cluster, parse_cluster
 from weft.core.model.job import Config, Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
-from weft.perf.plans.tables import Measured, PlanTable
 
 PER_NODE = {"a100": 4, "v100": 16, "a40": 2, "a10": 2}
 GPU_GB = {"a40": 48.0, "a10": 24.0, "a100": 40.0, "v100": 32.0}

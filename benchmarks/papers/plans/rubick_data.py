@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.papers.plans.plan_tables import Measured, PlanTable
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.execution import Execution
 from weft.core.model.job import Demand, Job, JobId, NodeId, Tier
 from weft.core.model.trace import Trace, Truth
 from weft.perf.plans.law import Coefficients, PlanLaw
-from weft.perf.plans.tables import Measured, PlanTable
 
 KIND = "a800"
 RESTART_S = 260.0

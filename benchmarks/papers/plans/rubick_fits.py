@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import need_data
+from benchmarks.papers.plans.plan_fit import START, PlanRun, fit_plans
 from benchmarks.papers.plans.rubick_data import read_models
 from weft.core.model.execution import Execution
-from weft.perf.plans.fit import START, PlanRun, fit_plans
 from weft.perf.plans.law import Coefficients, PlanLaw, overlap
 
 HALVES = (1.0, 2.0, 4.0, 8.0)

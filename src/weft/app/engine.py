@@ -71,7 +71,7 @@ def build_real_engine(spec: str, state: Path) -> Engine:
 
 
 def colocate_on(engine: Engine, cluster: Cluster, pairs: str) -> Colocated:
-    """What is believed of jobs on the same devices; of simulated ones it is the truth."""
+    """What is believed about jobs on the same devices; of simulated ones it is the truth."""
     if not engine.real:
         return couple_jobs(cluster, engine.sharing)
     return Colocated(profile_of, unordered(engine.sharing, pairs))

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from weft.app.yaml_file import SUFFIXES, load_yaml
-from weft.core.errors import InvalidConfig, UnknownName, WeftError
+from weft.core.errors import InvalidConfig, MakesNoSense, UnknownName, WeftError
 from weft.core.model.cluster import Cluster
 from weft.core.paths import expand
 from weft.core.plan.policy import Policy
 from weft.core.spec.parameters import parameters, read_word, settings
-from weft.core.spec.part_spec import PartSpec, parse
+from weft.core.spec.part_spec import PartSpec, Word, parse
 from weft.core.spec.registry import Described, build, find, read_spec
 
 PYTHON = ".py:"
+MOST_IN_A_SET = 500
 
 
 def read_policy(text: str) -> str | PartSpec:
@@ -137,3 +139,68 @@ def _classes(path: Path) -> dict[str, type[Any]]:
         for name, value in vars(module).items()
         if isinstance(value, type) and is_dataclass(value) and value.__module__ == module_name
     }
+
+
+# ---- Sets of policies in one text: `compose:order={fifo,las},place={packed,spread}` are four
+
+
+def expand_sets(text: str) -> list[str]:
+    """Every choice of one from each `{...}`, in order; a text without braces is itself."""
+    if "{" not in text or text.lstrip()[:2] == '{"' or text.lstrip() == "{":
+        return [text]
+    pieces = list(_pieces(text))
+    count = 1
+    for piece in pieces:
+        count *= len(piece)
+    if count > MOST_IN_A_SET:
+        raise InvalidConfig(
+            f"{text!r:.80} are {count:,} policies", hint=f"at most {MOST_IN_A_SET} at once"
+        )
+    return ["".join(chosen) for chosen in product(*pieces)]
+
+
+def choose_sensible(texts: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Those of a set that make sense, and why the others do not; one alone is not looked at."""
+    if len(texts) == 1:
+        return list(texts), {}
+    kept: list[str] = []
+    left_out: dict[str, str] = {}
+    for text in texts:
+        try:
+            build_policy(text)
+        except MakesNoSense as error:
+            left_out[text] = error.what
+        else:
+            kept.append(text)
+    if not kept:
+        raise InvalidConfig(f"no policy of the set makes sense; {next(iter(left_out.values()))}")
+    return kept, left_out
+
+
+def _pieces(text: str) -> Iterator[list[str]]:
+    """Plain stretches as sets of one, braces as what stands between their commas."""
+    at = 0
+    while (begin := _find(text, "{", at)) is not None:
+        end = _find(text, "}", begin)
+        nested = _find(text, "{", begin + 1)
+        if end is None or (nested is not None and nested < end):
+            word = Word(text, begin, begin + 1)
+            raise word.point("this brace is not closed", "sets are written {this,that}")
+        yield [text[at:begin]]
+        words = [word.text for word in Word(text, begin + 1, end).split(",")]
+        if not all(words):
+            raise Word(text, begin, end + 1).point("a choice is empty", "write {this,that}")
+        yield words
+        at = end + 1
+    yield [text[at:]]
+
+
+def _find(text: str, mark: str, start: int) -> int | None:
+    """Where a mark stands next, outside quotes."""
+    quoted = False
+    for at, char in enumerate(text):
+        if char == '"':
+            quoted = not quoted
+        elif char == mark and not quoted and at >= start:
+            return at
+    return None

@@ -14,7 +14,7 @@ FILE_VALUES = 1_000_000  # of a file on this machine, such as a cluster of many 
 
 
 def parse_aside(text: str, _report: Callable[[Any], None]) -> Any:
-    """What somebody's job file holds, as work that is done aside."""
+    """What someone's job file holds, as work that is done aside."""
     return parse_yaml(text, "the job file")
 
 

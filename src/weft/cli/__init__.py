@@ -1,1 +1,1 @@
-"""The command line: one file a command; parse, call the library, show."""
+"""The command line: one file per command; parse, call the library, show."""

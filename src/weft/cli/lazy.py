@@ -1,6 +1,6 @@
 """Commands that are imported when they are run or asked for their own help.
 
-`weft --help` shows what the table says of each; only plug-ins are imported for it, as theirs is
+`weft --help` shows what the table says about each; only plug-ins are imported for it, as theirs is
 not in the table.
 """
 

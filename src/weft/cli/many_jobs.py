@@ -73,7 +73,7 @@ def agrees(what: str) -> bool:
 
 
 def find_meant(client: Client, text: str, verb: str, *, yes: bool) -> list[str]:
-    """Ids of the jobs that a text means; those of a pattern after somebody has agreed."""
+    """Ids of the jobs that a text means; those of a pattern after someone has agreed."""
     from weft.cli.connect.client import Refused, at
     from weft.core.errors import InvalidConfig
     from weft.service.responses.answers import JobAnswer
@@ -115,7 +115,7 @@ def find_matching(client: Client, pattern: str) -> list[str]:
 
 
 def confirm(pattern: str, jobs: list[str], verb: str) -> bool:
-    """Whether somebody at the terminal agrees; without one, an error that says what to do."""
+    """Whether someone at the terminal agrees; without one, an error that says what to do."""
     from weft.cli.view.screen import interactive
     from weft.core.errors import InvalidConfig
 

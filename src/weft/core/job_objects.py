@@ -1,4 +1,4 @@
-"""Jobs that people write down as objects of a cluster: what an engine reads, and tells of them."""
+"""Jobs that people write as objects of a cluster: what an engine reads and reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.frozen import frozen
 
 @frozen
 class JobObject:
-    """A job as somebody applied it: `spec` is a job file, and `uid` names the object for ever.
+    """A job as someone applied it: `spec` is a job file, and `uid` names the object forever.
 
     `generation` counts changes of its spec; `claimed` says that it is not gone before we release
     it. Jobs without a `workdir` have this one. `status` is what was last written.

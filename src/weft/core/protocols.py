@@ -165,7 +165,7 @@ class Sessions(Protocol):
 
 
 class Engine(Protocol):
-    """Turns actions into processes, and reports what became of them.
+    """Turns actions into processes, and reports what happened to them.
 
     Calls return as soon as the request is accepted; the outcome arrives as an event. Every
     call is idempotent for the same `attempt`, so the service may repeat it after a crash. A
@@ -263,7 +263,7 @@ class Engine(Protocol):
         ...
 
     async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
-        """Take back what was asked for `by` somebody; an attempt that no one wants asleep runs.
+        """Take back what was asked for `by` someone; an attempt that no one wants asleep runs.
 
         EngineError while it cannot, such as when its devices have no room: it is tried again.
         """
@@ -291,7 +291,7 @@ class Engine(Protocol):
         ...
 
     def measured(self, job: JobId, attempt: int) -> Measured:
-        """What was seen of an attempt in its last minutes; NOT_MEASURED of an unknown one.
+        """What was observed about an attempt in its last minutes; NOT_MEASURED of an unknown one.
 
         From any thread; fresh to about half a second.
         """
@@ -344,7 +344,7 @@ class Store(Protocol):
     def since(self, seq: int, limit: int | None = None) -> list[tuple[int, float, Event]]:
         """Events after number `seq`, oldest first, as `(seq, at, event)`; 0 is before all.
 
-        A row that cannot be read is set aside and passed over. Empty only at the end.
+        A row that cannot be read is set aside and skipped. Empty only at the end.
         """
         ...
 

@@ -156,7 +156,7 @@ class Scheduler:
     ) -> None:
         """Take up where `save` was called, with active `jobs` by name; nothing was taken in yet.
 
-        If `lenient`, parts of the knowledge that cannot be taken up begin anew.
+        If `lenient`, parts of the knowledge that cannot be taken up start over.
         """
         story = self.state.story
         self.state = load_state(saved.state, jobs)

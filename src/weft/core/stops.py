@@ -20,5 +20,5 @@ class Rung(StrEnum):
 
 
 SLEEPS = (Rung.FREEZE, Rung.SUSPEND)
-# On whose behalf an engine is asked: the plan's, or of somebody who looks for a second or two.
+# On whose behalf an engine is asked: the plan's, or of someone who looks for a second or two.
 PLAN, PROBE = "plan", "probe"

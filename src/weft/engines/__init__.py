@@ -1,1 +1,1 @@
-"""What runs jobs: one module an engine."""
+"""What runs jobs: one module per engine."""

@@ -40,7 +40,7 @@ from weft.engines.attempts.request import (
     group_of,
     means_of,
 )
-from weft.engines.attempts.rounds import EVERYBODYS, Key
+from weft.engines.attempts.rounds import MACHINE_WIDE, Key
 from weft.engines.attempts.sessions import LocalSessions
 from weft.engines.attempts.spawn import spawn
 from weft.engines.attempts.warm_server import WarmServer
@@ -248,7 +248,7 @@ class LocalEngine(AgentEngine):
         try:
             over = await self._loop.run(lambda: watched.ask_to_stop(grace_s))
         except (OSError, WireError) as error:
-            if isinstance(error, OSError) and error.errno in EVERYBODYS:
+            if isinstance(error, OSError) and error.errno in MACHINE_WIDE:
                 raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
             if watched.ending is None:
                 self._loop.quarantine(watched, str(error))
@@ -276,7 +276,7 @@ class LocalEngine(AgentEngine):
         try:
             await self._loop.run(write)
         except OSError as error:
-            if error.errno in EVERYBODYS:
+            if error.errno in MACHINE_WIDE:
                 raise EngineError(f"cannot write in {watched.folder}: {error.strerror}") from error
             log.warning("attempt=%s did not get its new settings: %s", watched.folder, error)
 

@@ -108,7 +108,7 @@ class NodeSleeper:
         return idle, len(rows), max(ceil(gpus / max(size, 1)), 1)
 
     def _wake(self, now: float, count: int) -> tuple[Node, ...]:
-        """So many, those that slept for longest first."""
+        """That many, those that slept for longest first."""
         nodes = sorted(self.asleep.values(), key=lambda slept: slept[1])[:count]
         for node, since in nodes:
             del self.asleep[node.id]

@@ -42,7 +42,7 @@ class NodesSlept:
 
 @frozen
 class Loaned:
-    """What became of machines that came and went.
+    """What happened to machines that came and went.
 
     GPU-seconds that were lent and that jobs held of them; machines that were given back, and jobs
     that were stopped or lost a part of their GPUs by that.

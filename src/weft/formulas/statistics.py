@@ -109,3 +109,20 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     freedom = len(values) - 1
     quantile = STUDENT[freedom - 1] if freedom <= len(STUDENT) else NORMAL
     return fmean(values), quantile * stdev(values) / sqrt(len(values))
+
+
+# ---- Differences of two policies seed by seed: what the same draws of chance leave to tell apart
+
+
+def interval(own: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    """The mean difference and half its 95 % interval, from differences seed by seed.
+
+    Of a single seed the half is 0: what is simulated once is what it is.
+    """
+    return mean_interval([a - b for a, b in zip(own, other, strict=False)])
+
+
+def differs(own: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether the interval leaves out 0."""
+    middle, half = interval(own, other)
+    return abs(middle) > half

@@ -59,7 +59,7 @@ class Journal:
         self._bell.close()
 
     def is_heard(self) -> bool | None:
-        """Whether anybody listens; None if that cannot be known, on another machine."""
+        """Whether anyone listens; None if that cannot be known, on another machine."""
         return is_heard(self._notify) if self._notify else None
 
     def _append(self, line: bytes) -> bool:
@@ -79,7 +79,7 @@ class Journal:
 
 
 class Room:
-    """So many bytes at once, and `rate` more each second: a job cannot fill the disk with words."""
+    """Allow some bytes at once, and `rate` more each second: no job can fill the disk with text."""
 
     def __init__(self, burst: int, rate: float) -> None:
         self._burst, self._rate = burst, rate
@@ -97,7 +97,7 @@ class Room:
 
 
 def is_heard(notify: str) -> bool:
-    """Whether anybody listens there."""
+    """Whether anyone listens there."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
         bell.setblocking(False)
         try:

@@ -31,7 +31,7 @@ MEET_S = 300.0  # for all nodes to be there
 LEAVE_S = 10.0
 PAUSE_S = 0.5
 LOST = 5  # the exit code of a node that was left without its own part of Ray
-# No workers before anybody asks for them: a busy machine has Ray's own processes to start first.
+# No workers before anyone asks for them: a busy machine has Ray's own processes to start first.
 QUIET = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
 # A cluster around this job, if there is one, is not the job's.
 OF_OTHERS = ("RAY_ADDRESS", "RAY_JOB_ID", "RAY_NODE_ID", "RAY_RAYLET_PID", "RAY_AUTH_TOKEN")
@@ -218,7 +218,7 @@ def _until(true: Callable[[], object], what: str) -> None:
     until = time.monotonic() + MEET_S
     while not true():
         if time.monotonic() > until:
-            raise WireError(f"waited {MEET_S:g} s in vain for {what}")
+            raise WireError(f"gave up after {MEET_S:g} s waiting for {what}")
         time.sleep(PAUSE_S)
 
 

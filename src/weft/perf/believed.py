@@ -1,6 +1,6 @@
 """Speeds as running jobs reported them: what is believed, made true for a simulation.
 
-A job that nothing is believed of runs at a speed in proportion to its GPUs, as in a plain replay.
+A job about which nothing is believed runs in proportion to its GPUs, as in a plain replay.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_KINDS: Mapping[JobId, str] = MappingProxyType({})
 class Believed:
     """Speed on a kind and size over that on what the job asked for, as far as is known.
 
-    `kinds` says of which kind that was: where a job's length was measured. Any kind is as good
+    `kinds` gives the kind of that time: where a job's length was measured. Any kind is as good
     for a job that is not in it.
     """
 

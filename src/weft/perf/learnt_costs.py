@@ -119,7 +119,7 @@ class LearntCosts:
         ]
 
     def _fit_pause(self, kind: str) -> tuple[float, float]:
-        """Seconds, and seconds a GB, by least squares; as measured elsewhere before there are."""
+        """Seconds, and seconds per GB, by least squares; as measured elsewhere before there are."""
         seen = self._pauses.get(kind)
         if not seen:
             return PAUSE_S, PAUSE_GB_S
@@ -145,7 +145,7 @@ class LearntCosts:
         }
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self._firsts, self._again = _copy(saved["firsts"]), _copy(saved["again"])
         self._ready = {name: list(seen) for name, seen in saved["ready"].items()}
         self._pauses = {

@@ -1,4 +1,4 @@
-"""Which jobs fit, by counting GPUs alone: a scan in order that passes over what does not fit."""
+"""Which jobs fit, by counting GPUs alone: a scan in order that skips what does not fit."""
 
 from __future__ import annotations
 

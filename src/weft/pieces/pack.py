@@ -170,7 +170,7 @@ def welcome(job: Job, free: Capacity, place: Placer = fewest_nodes) -> Plan | No
 def start_all(view: View, place: Placer = fewest_nodes, key: Floats | None = None) -> Plan | None:
     """Start every waiting job beside those that run; None if one would have to wait.
 
-    In order of `key`, looked at only for waiting jobs; else as they came.
+    In order of `key`, looked at only for waiting jobs; else in order of submission.
     """
     if not view.table.waiting:
         return Plan()

@@ -1,8 +1,9 @@
 """Which machines to give back so that few jobs are stopped (Lyra, EuroSys 2023).
 
 A job with workers that it cannot do without on several machines is stopped by the loss of any, and
-then all of them are empty. To stop as few as possible is a smallest union of so many sets, which is
-NP-hard: here are the paper's greedy, an exact search for few machines, and two simple rules.
+then all of them are empty. Stopping as few as possible is a smallest union of a given
+number of sets, which is NP-hard: here are the paper's greedy, an exact search for few machines, and
+two simple rules.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BUDGET = 20_000  # branches of the exact search, after which the greedy choice i
 def choose_servers(
     rule: Rule, hosts: Hosts, used: Mapping[int, int], count: int, rng: np.random.Generator
 ) -> list[int]:
-    """So many machines by a rule; `used` are GPUs in use on each."""
+    """That many machines by a rule; `used` are GPUs in use on each."""
     if rule == "random":
         return [int(server) for server in rng.permutation(sorted(hosts))[:count]]
     if rule == "fewest":

@@ -1,1 +1,1 @@
-"""Published schedulers, one paper a file."""
+"""Published schedulers, one paper per file."""

@@ -43,7 +43,7 @@ from weft.pieces.parts import Ranking
 from weft.pieces.place.gangs import Placer, fewest_nodes
 from weft.solve.assignment import line_up
 
-UNKNOWN_S = 3600.0  # length of a job that nothing is known of
+UNKNOWN_S = 3600.0  # length of a job that nothing is known about
 EPS = 1e-9
 WHERE = tax.classify(
     tax.Objective.COMPLETION_TIME,
@@ -79,7 +79,7 @@ class Allox:
         if not 0.0 < self.alpha <= 1.0:
             raise InvalidConfig(
                 f"allox: alpha={self.alpha:g} is not a part of the users",
-                hint="above 0 (one user at a time) and at most 1 (everybody)",
+                hint="above 0 (one user at a time) and at most 1 (all users)",
             )
         if self.cap < 1:
             raise InvalidConfig(f"allox: cap={self.cap} must be at least 1 job")

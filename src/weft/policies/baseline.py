@@ -82,7 +82,7 @@ def find_place(who: str, name: str) -> Place:
 
 @cache
 def add_place(about: About, name: str, *, overtaking: bool = True) -> About:
-    """The same with jobs placed so; a job that may be overtaken may wait for its place for ever."""
+    """The same with jobs placed so; a job that may be overtaken may wait for its place forever."""
     if name == "packed":
         return about
     part: Place = get_part("place", name)

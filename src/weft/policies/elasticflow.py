@@ -57,7 +57,7 @@ ABOUT = About(
         Topology.CONSOLIDATED,
     ),
 )
-NO_WORK = 1.0  # of a job that nothing is known of
+NO_WORK = 1.0  # of a job that nothing is known about
 
 
 @frozen

@@ -48,7 +48,7 @@ class Fifo:
 
     @property
     def about(self) -> About:
-        """Strict FIFO starves no job; with backfill large jobs may be overtaken for ever."""
+        """Strict FIFO starves no job; with backfill large jobs may be overtaken forever."""
         return _about(self.place, backfill=self.backfill)
 
     def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time

@@ -40,7 +40,7 @@ class Mapa:
 
     @property
     def about(self) -> About:
-        """Strict order starves no job; with backfill large jobs may be overtaken for ever."""
+        """Strict order starves no job; with backfill large jobs may be overtaken forever."""
         starves = "overtaking" if self.backfill else ""
         return About(
             "mapa",

@@ -12,7 +12,7 @@ Deviations  GPUs stand in for cores, and a job begins with its least size, which
             An iteration is assumed to speed up linearly. Jobs beyond what the cluster holds are
             chosen by the reduction of their least size for each GPU, those without reports
             first. A job keeps the GPUs it has when it grows or shrinks; where a change of size
-            restarts a job, the policy does not count that cost, unless `pause` sets it. A
+            restarts per job, the policy does not count that cost, unless `pause` sets it. A
             job's worst kind of GPU counts as its best.
 """
 

@@ -7,7 +7,7 @@ Needs       an estimate of each job's remaining time.
 Controls    which jobs run, and with `place` where. Sizes are left to the defaults.
 Cost        O(n log n) for n active jobs, then O(log nodes) for each job that starts.
 Deviations  remaining time is the configured predictor's, not the trace's truth; a gang that
-            does not fit is passed over and smaller jobs behind it may start.
+            does not fit is skipped and smaller jobs behind it may start.
 """
 
 from __future__ import annotations

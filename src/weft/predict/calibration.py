@@ -132,7 +132,7 @@ class Scoreboard:
         }
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self._alphas, self._drifting = dict(saved["alphas"]), dict(saved["drifting"])
         self._classes = {name: _read(rows, WINDOW) for name, rows in saved["classes"].items()}
         self._all = _read(saved["all"], WINDOW)

@@ -24,11 +24,11 @@ class Estimates:
         return pack_floats(self._known)
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self._known = unpack_floats(saved)
 
-    def remaining(self, table: Table, now: float) -> Floats:
-        """Estimated length less time executed, never below zero."""
+    def remaining(self, table: Table, now: float, executed: Floats | None = None) -> Floats:
+        """Estimated length less `executed`, or else less the time it ran; never below zero."""
         seq = table.seq.astype(np.intp)
         if len(seq) and seq[-1] >= len(self._known):
             grown = np.full(max(2 * len(self._known), int(seq[-1]) + 1), np.nan)
@@ -40,4 +40,4 @@ class Estimates:
             made = np.array([self._estimate(table.jobs[row]) for row in unknown.tolist()])
             total[unknown] = made  # what is unknown now may be known later
             self._known[seq[unknown]] = np.where(np.isfinite(made), made, np.nan)
-        return np.maximum(total - table.ran(now), 0.0)
+        return np.maximum(total - (table.ran(now) if executed is None else executed), 0.0)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import field
 
+import numpy as np
+
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import Asks
 from weft.core.model.job import Job
-from weft.core.state.table import Floats, Table
+from weft.core.state.table import Column, Floats, Table
 from weft.frozen import frozen
 from weft.predict.estimates import Estimates
 
@@ -21,7 +23,7 @@ def _hint(job: Job) -> float:
 
 @frozen
 class Hinted(PointPredictor, NothingLearnt):
-    """Trusts the submitter; a job without a hint may take for ever."""
+    """Trusts the submitter; a job without a hint may take forever."""
 
     _estimates: Estimates = field(
         default_factory=lambda: Estimates(_hint), init=False, repr=False, compare=False
@@ -31,8 +33,22 @@ class Hinted(PointPredictor, NothingLearnt):
     asks = Asks(hint="duration_s")
 
     def remaining(self, table: Table, now: float) -> Floats:
-        """Hinted length, less time executed."""
-        return self._estimates.remaining(table, now)
+        """Hinted length, less what was executed of it."""
+        return self._estimates.remaining(table, now, _executed(table, now))
 
     def learn(self, ended: Ended) -> None:
         """Nothing to learn."""
+
+
+def _executed(table: Table, now: float) -> Floats:
+    """Seconds of the hinted length that are done, which is for the size that the job asked for.
+
+    A second on fewer GPUs than that counts as the part of them that it had; a second on more
+    counts as a second, since nothing says that more GPUs made the job faster.
+    """
+    ran = table.ran(now)
+    resized = table.column(Column.MIN) != table.column(Column.MAX)
+    if not resized.any():
+        return ran
+    asked = np.maximum(table.column(Column.NEED), 1e-9)
+    return np.where(resized, np.minimum(ran, table.service(now) / asked), ran)

@@ -54,7 +54,7 @@ class History(PointPredictor):
         return self._estimates.remaining(table, now)
 
     def learn(self, ended: Ended) -> None:
-        """Remember what a job took that finished; failed and cancelled ones are passed over."""
+        """Remember what a job took that finished; failed and cancelled ones are skipped."""
         if not ended.finished:
             return
         ran = ended.ran
@@ -68,7 +68,7 @@ class History(PointPredictor):
         return {"sums": sums, "estimates": self._estimates and self._estimates.save()}
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self._sums = {tuple(key): (count, total) for key, count, total in saved["sums"]}
         if saved["estimates"] is not None:
             self._estimates = Estimates(self._estimate)

@@ -14,7 +14,7 @@ from weft.frozen import frozen
 
 @frozen
 class NoPredictor(PointPredictor, NothingLearnt):
-    """Knows nothing: every job may take for ever."""
+    """Knows nothing: every job may take forever."""
 
     label = "none"
     asks = Asks()

@@ -129,7 +129,7 @@ def _digest(launch: Launch, shorten: Generalise, most: int | None) -> str:
 
 
 def _cut(words: Sequence[str], most: int) -> Iterator[str]:
-    """The first of the words, with so many characters together."""
+    """The first of the words, with that many characters together."""
     for word in words:
         yield word[:most]
         most -= len(word) + 1

@@ -8,7 +8,7 @@ from html import escape
 from statistics import fmean
 
 from weft.formulas.metrics import METRICS, Metric
-from weft.report.paired import differs, interval
+from weft.formulas.statistics import differs, interval
 from weft.report.units import human
 from weft.sim.result import Outcome, Outcomes
 
@@ -50,7 +50,7 @@ def headline(outcomes: Outcomes) -> str:
 
 
 def against_first(outcomes: Outcomes) -> str:
-    """A row a policy: differences from the first, seed by seed; a star for what holds."""
+    """One row per policy: differences from the first, seed by seed; a star for what holds."""
     policies = list(outcomes)
     if len(policies) < 2:
         return ""

@@ -9,8 +9,8 @@ from html import escape
 from statistics import fmean, median, stdev
 
 from weft.formulas.metrics import METRICS, Better, Columns, Metric, Unit
+from weft.formulas.statistics import differs
 from weft.report.figures import line_of
-from weft.report.paired import differs
 from weft.report.units import HOUR, fix_digits, unit_for
 from weft.sim.result import Outcome, Outcomes
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.formulas.metrics import METRICS, Columns, Metric, Unit
-from weft.report.paired import differs
+from weft.formulas.statistics import differs
 from weft.report.units import duration, number, percent
 
 MOST_POLICY = 34
@@ -48,7 +48,7 @@ def write_metric(metric: Metric, value: float) -> str:
 def result_tables(
     outcomes: Mapping[str, Sequence[Scored]], width: int, which: Columns = "main"
 ) -> list[Table]:
-    """One row a policy; what `width` has no room for follows below in tables of the same rows.
+    """One row per policy; what `width` has no room for follows below in tables of the same rows.
 
     The best of each metric is in bold green with a star, if it holds over the seeds.
     """

@@ -43,7 +43,7 @@ class Finding:
 
 @frozen
 class Stretch:
-    """A job on so many GPUs for a while, and what starting took of it; None: it is not said."""
+    """A job on that many GPUs for a while, and what starting took of it; None: it is not said."""
 
     start: float
     end: float
@@ -62,7 +62,7 @@ class JobRun:
 
 @frozen
 class SimRun:
-    """One run: its jobs, and what its author says of it; None where nothing is said.
+    """One run: its jobs, and what its author says about it; None where nothing is said.
 
     `total` is how many jobs the author counts, `torn` are jobs whose rows contradict each other.
     """

@@ -22,12 +22,12 @@ from weft.service.access.page_sessions import PageSessions
 from weft.service.access.rate_limit import Buckets, Streams
 from weft.service.access.tokens import ANYBODY, Caller, Tokens, is_loopback
 from weft.service.budget.aside import Work
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.jobs.forecast import Forecast
 from weft.service.jobs.job_names import JobNames
 from weft.service.notify.webhooks import Hooks
 from weft.service.responses.answers import Problem
-from weft.service.streams.event_text import Rendered
+from weft.service.streams.event_json import Rendered
 from weft.service.streams.live_updates import LiveUpdates
 from weft.service.streams.timeline import TimelineReader
 from weft.service.watchdog import Watchdog
@@ -35,7 +35,7 @@ from weft.service.watchdog import Watchdog
 T = TypeVar("T")
 
 READERS = 4
-OUR_SITE = ("", "none", "same-origin")  # what a browser says of who asks; others say nothing
+OUR_SITE = ("", "none", "same-origin")  # what a browser says about who asks; others say nothing
 _PROBLEM = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 # FastAPI builds a validator for each `model` of each route at the start; one is enough for a name.
 PROBLEMS: dict[int | str, dict[str, object]] = {
@@ -189,7 +189,7 @@ def _check_local(host: str, origin: str, site: str, bound: str) -> None:
     if not is_loopback(_name(host)) or foreign:
         raise Refused(
             403,
-            "without tokens only this machine is answered, by its own name",
+            "without tokens the service answers only this machine, by its own name",
             "use http://127.0.0.1 or http://localhost, or make a token",
         )
 

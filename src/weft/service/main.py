@@ -29,11 +29,10 @@ from weft.service.access.rate_limit import Buckets, LimitRate, Turns
 from weft.service.access.tokens import Tokens, check_host
 from weft.service.access.trust import trust_warnings
 from weft.service.budget.asker import Asks
-from weft.service.budget.header import LimitHeader
 from weft.service.budget.intake import Budget, Intake
 from weft.service.context import Context
 from weft.service.http import problems
-from weft.service.http.connections import protocol_of
+from weft.service.http.connections import LimitHeader, protocol_of
 from weft.service.http.json_body import prepare_writers
 from weft.service.jobs.applied_jobs import AppliedJobs
 from weft.service.notify.mail import MailServer

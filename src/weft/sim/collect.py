@@ -186,7 +186,7 @@ def _idle(physics: Physics, cluster: Cluster, submit: Floats, held: Stretches) -
 
 
 def _loaned(counts: LoanCounts, physics: Physics) -> Loaned:
-    """What became of loans; loaned nodes are those that loans name."""
+    """What happened to loans; loaned nodes are those that loans name."""
     used = sum(
         (run.end - run.start) * len(part.gpus) * run.on.sharing.share
         for run in physics.runs

@@ -352,7 +352,7 @@ class Driver:
         return [facts.NodeDown(node.id, drained=True) for node in turn.sleep]
 
     def _lend(self, now: float, lent: int) -> list[facts.Event]:
-        """So many machines are lent from now on."""
+        """That many machines are lent from now on."""
         assert self.counts.loans is not None
         here = self._scheduler.state.cluster.index
         more = lent - sum(node.id in here for node in self._loans.nodes)

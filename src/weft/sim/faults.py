@@ -50,7 +50,7 @@ class Faults:
         return replace(trace, jobs=tuple(jobs))
 
     def outages(self, cluster: Cluster, seed: int) -> Iterator[tuple[float, bool, Node]]:
-        """For ever: (time, whether it comes up, node), in order of time."""
+        """Without end: (time, whether it comes up, node), in order of time."""
         if not self.node_mtbf_h or not cluster.nodes:
             return
         rng = np.random.default_rng([seed, 2])

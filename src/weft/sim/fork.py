@@ -112,7 +112,7 @@ class Fork(Driver):
         """Bring scheduler and physics to where the table is."""
         scheduler, now = self._scheduler, self._began
         for job, seq in zip(table.jobs, table.seq, strict=True):
-            scheduler.state.submissions = int(seq)  # what is known of jobs is kept by number
+            scheduler.state.submissions = int(seq)  # what is known about jobs is kept by number
             scheduler.recall(now, Submitted(job))
             if job.id in table.suspended:
                 scheduler.recall(now, Suspended(job.id))

@@ -35,7 +35,7 @@ class Needed(Protocol):
 
 @frozen
 class Recorded:
-    """As a trace tells: `points` of (from when on, how many); the last holds for ever."""
+    """As a trace tells: `points` of (from when on, how many); the last holds forever."""
 
     points: tuple[tuple[float, int], ...]
 
@@ -77,7 +77,7 @@ class Diurnal:
             raise bad_values("loan", self, "period_s interval_s", "both are above 0")
 
     def over_time(self, machines: int, seed: int) -> Iterator[tuple[float, int]]:
-        """For ever, interval by interval."""
+        """Without end, interval by interval."""
         rng = np.random.default_rng([seed, 3])
         middle, swing = (self.low + self.high) / 2.0, (self.high - self.low) / 2.0
         for step in count():
@@ -113,14 +113,14 @@ class Loans:
         for at, needed in self.needed.over_time(machines, seed) if machines else ():
             spare = max(machines - needed - kept, 0)
             same = same + 1 if spare == last else 0
-            if same % MOST_SAME == 0:  # a rhythm that never changes is no reason to wait for ever
+            if same % MOST_SAME == 0:  # a rhythm that never changes is no reason to wait forever
                 last = spare
                 yield at, spare
 
 
 @dataclass(slots=True)
 class LoanCounts:
-    """What became of loans: servers that went back, and what that did to jobs.
+    """What happened to loans: servers that went back, and what that did to jobs.
 
     `gpu_s` is what was lent, `nodes` are all that ever were. A job was `stopped` by a recall if it
     then held nothing, or only other devices; it was `scaled_in` if it kept a part.

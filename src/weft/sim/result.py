@@ -24,7 +24,7 @@ NOTEBOOK = tuple(m.name for m in METRICS if m.heading and m.brief and "main" in 
 
 @frozen
 class PerJob:
-    """One row a job, in order of submission; times in seconds, NaN where it never happened.
+    """One row per job, in order of submission; times in seconds, NaN where it never happened.
 
     `gpus` are those that it asked for, `kinds` the GPU models that it takes, empty for any. `ftf`
     and `static_ftf` are its finish-time fairness in two definitions. `held` is what jobs held
@@ -148,7 +148,7 @@ Outcomes = Mapping[str, tuple[Outcome, ...]]  # by policy, one a seed
 class Result(Mapping[str, Any]):
     """Outcomes of policies on one workload and cluster; reads like the JSON object it prints.
 
-    `outcomes[policy]` holds one outcome a seed.
+    `outcomes[policy]` holds one outcome per seed.
     """
 
     weft: str

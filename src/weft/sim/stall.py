@@ -15,6 +15,6 @@ def stall_error(scheduler: Scheduler) -> Stalled:
     waiting = [job.id for job in scheduler.state.table.jobs[:3]]
     return Stalled(
         f"policy {scheduler.policy.about.name!r} leaves {len(scheduler.state.table)} jobs waiting "
-        f"for ever, first {', '.join(waiting)}: nothing runs and no event is to come",
+        f"forever, first {', '.join(waiting)}: nothing runs and no event is to come",
         hint="the policy must start a job that fits, or ask to be woken",
     )

@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import multiprocessing as mp
 import os
+import pickle
+import shutil
 import signal
 import sys
 import threading
 import time
-from collections import deque
+import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
-from multiprocessing.sharedctypes import SynchronizedArray
-from typing import Generic, TypeVar
+from contextlib import ExitStack
+from ctypes import Array, c_byte, c_double, c_int
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Lock
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Generic, TypeVar
+
+from weft.core.errors import EngineError
+from weft.frozen import frozen
 
 Spec = TypeVar("Spec")
 Out = TypeVar("Out")
@@ -25,9 +35,8 @@ Progress = Callable[[Sequence[float]], None]
 
 ORPHAN_CHECK_S = 0.5
 SHOW_S = 0.1
-MANY = 4  # runs left for each process: then another is given to it before it has ended one
 WITH_THREADS = ("grpc", "jax", "numba", "ray", "scipy", "sklearn", "tensorflow", "torch")
-_done: SynchronizedArray[float] | None = None
+ENDED, FAILED, READ = 1, 2, 3
 
 
 def sweep(
@@ -41,21 +50,32 @@ def sweep(
 
     The first error, or Ctrl-C, ends the sweep with its processes and is raised here.
     """
-    workers = min(processes or os.cpu_count() or 1, len(specs)) - 1
-    if workers < 1:
+    others = min(processes or os.cpu_count() or 1, len(specs)) - 1
+    if others < 1:
         return _one_by_one(run, specs, progress)
-    context = mp.get_context("fork" if can_copy() else "spawn")
-    done = context.Array("d", len(specs))
-    with ProcessPoolExecutor(workers, context, _begin, (done, os.getpid())) as pool:
-        show = (lambda: progress(done[:])) if progress else (lambda: None)
-        shared = _Shared(run, specs, pool, workers, show)
+    context: Any = mp.get_context("fork" if can_copy() else "spawn")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="weft-sweep-")))
+        board = _Board(
+            context.Lock(),
+            context.RawArray("i", [0, len(specs)]),
+            context.RawArray("d", len(specs)),
+            context.RawArray("b", len(specs)),
+            folder,
+        )
+        workers = [
+            context.Process(target=_work, args=(run, specs, board, os.getpid()))
+            for _ in range(others)
+        ]
         try:
-            shared.submit()
-            return shared.finish(done)
-        except BaseException:
-            for worker in list(pool._processes.values()):  # a run may take hours
-                worker.terminate()
-            raise
+            for worker in workers:
+                worker.start()
+            return _Sweep(run, specs, board, workers, progress).finish()
+        finally:
+            for worker in workers:  # after an error: a run may take hours
+                if worker.pid is not None:
+                    worker.terminate()
+                    worker.join()
 
 
 def can_copy() -> bool:
@@ -67,7 +87,43 @@ def can_copy() -> bool:
     return sys.platform == "linux" and not threaded
 
 
-class _Shared(Generic[Spec, Out]):
+@frozen
+class _Board:
+    """What all processes of a sweep see: which runs are left, and how far the others are.
+
+    A process takes its next run by itself, so none waits for another. Results are files: through
+    a pipe they would wait until the process that compares, busy with a run, has read them.
+    """
+
+    lock: Lock
+    left: Array[c_int]  # the first run that nobody has taken, and the end of those
+    done: Array[c_double]
+    state: Array[c_byte]
+    folder: Path
+
+    def take(self, *, last: bool = False) -> int | None:
+        """The first run that is left, or the last; None if there is none."""
+        with self.lock:
+            first, end = self.left
+            if first >= end:
+                return None
+            self.left[:] = [first, end - 1] if last else [first + 1, end]
+            return end - 1 if last else first
+
+    def write(self, i: int, content: object, state: int) -> None:
+        """How run `i` ended."""
+        (self.folder / str(i)).write_bytes(pickle.dumps(content, pickle.HIGHEST_PROTOCOL))
+        self.state[i] = state
+
+    def read(self, i: int) -> Any:
+        """What was written."""
+        path = self.folder / str(i)
+        content = pickle.loads(path.read_bytes())  # noqa: S301 - in a folder of ours alone
+        path.unlink()
+        return content
+
+
+class _Sweep(Generic[Spec, Out]):
     """Runs that other processes take from the front and this one from the back.
 
     It has all that it needs already, and its results need not travel. Apart as they are, they
@@ -78,77 +134,58 @@ class _Shared(Generic[Spec, Out]):
         self,
         run: Callable[[Spec, Report], Out],
         specs: Sequence[Spec],
-        pool: ProcessPoolExecutor,
-        workers: int,
-        show_progress: Callable[[], None],
+        board: _Board,
+        workers: Sequence[BaseProcess],
+        progress: Progress | None,
     ) -> None:
-        self._run, self._specs, self._pool, self._show = run, specs, pool, show_progress
-        self._workers, self._flying = workers, 0
-        self._left = deque(range(len(specs)))
-        self._elsewhere: dict[int, Future[Out]] = {}
-        self._lock = threading.Lock()  # the thread that takes a run records it
-        self._failed = False
+        self._run, self._specs, self._board, self._workers = run, specs, board, workers
+        self._progress = progress
+        self._results: dict[int, Out] = {}
         self._shown = -SHOW_S
 
-    def submit(self) -> None:
-        """Have as many done elsewhere as there are processes, and those that follow.
-
-        While many are left, each process has its next one at hand: until this one has taken a
-        result, given out the next run and gone on, it would be idle.
-        """
-        new = []
-        with self._lock:
-            while self._left:
-                ahead = self._workers if len(self._left) > MANY * self._workers else 0
-                if self._flying >= self._workers + ahead:
-                    break
-                i = self._left.popleft()
-                self._elsewhere[i] = self._pool.submit(_run, self._run, self._specs[i], i)
-                self._flying += 1
-                new.append(self._elsewhere[i])
-        for future in new:
-            future.add_done_callback(self._go_on)
-
-    def _go_on(self, ended: Future[Out]) -> None:
-        """In a thread of the pool."""
-        if ended.cancelled() or ended.exception() is not None:
-            self._failed = True
-            return
-        with self._lock:
-            self._flying -= 1
-        self.submit()
-
-    def finish(self, done: SynchronizedArray[float]) -> list[Out]:
+    def finish(self) -> list[Out]:
         """All results, in order; the first error is raised."""
-        here: dict[int, Out] = {}
-        while (i := self._take()) is not None:
+        while (i := self._board.take(last=True)) is not None:
 
             def report(fraction: float, i: int = i) -> None:
-                done[i] = fraction
+                self._board.done[i] = fraction
                 self._look()
 
-            here[i] = self._run(self._specs[i], report)
+            self._results[i] = self._run(self._specs[i], report)
             report(1.0)
-        while any(not future.done() for future in self._elsewhere.values()):
-            wait(self._elsewhere.values(), timeout=SHOW_S, return_when=FIRST_EXCEPTION)
+            self._collect()
+        while running := [worker.sentinel for worker in self._workers if worker.is_alive()]:
+            wait(running, SHOW_S)
             self._look()
-        self._show()
-        results = here | {i: future.result() for i, future in self._elsewhere.items()}
-        return [results[i] for i in range(len(self._specs))]
+            self._collect()
+        self._look(now=True)
+        self._collect()
+        return [self._results[i] for i in range(len(self._specs))]
 
-    def _take(self) -> int | None:
-        with self._lock:
-            return self._left.pop() if self._left else None
+    def _collect(self) -> None:
+        """Read what other processes have written."""
+        for i, state in enumerate(self._board.state):
+            if state == ENDED:
+                self._results[i] = self._board.read(i)
+                self._board.state[i] = READ
 
-    def _look(self) -> None:
+    def _look(self, *, now: bool = False) -> None:
         """Raise what another process has, and tell from time to time how far all are."""
-        if self._failed:
-            for i in sorted(self._elsewhere):  # so that the same error is raised every time
-                if self._elsewhere[i].done():
-                    self._elsewhere[i].result()
-        if time.monotonic() >= self._shown + SHOW_S:
-            self._shown = time.monotonic()
-            self._show()
+        if not now and time.monotonic() < self._shown + SHOW_S:
+            return
+        self._shown = time.monotonic()
+        for i, state in enumerate(self._board.state):
+            if state == FAILED:
+                error, where = self._board.read(i)
+                raise error from RuntimeError(where)
+        for worker in self._workers:
+            if worker.exitcode:
+                raise EngineError(
+                    f"a process of this comparison ended with {worker.exitcode}",
+                    hint="-9 is mostly too little memory: use fewer --processes",
+                )
+        if self._progress is not None:
+            self._progress(self._board.done[:])
 
 
 def _one_by_one(
@@ -168,27 +205,37 @@ def _one_by_one(
     return results
 
 
-def _begin(done: SynchronizedArray[float], parent: int) -> None:
-    """In a worker: Ctrl-C is its parent's to handle, and it does not outlive its parent."""
-    global _done
-    _done = done
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+def _work(
+    run: Callable[[Spec, Report], Out], specs: Sequence[Spec], board: _Board, parent: int
+) -> None:
+    """What another process does: run after run, until none is left or one fails."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is its parent's to handle
+    threading.Thread(target=_end_with, args=(parent, board.folder), daemon=True).start()
+    while (i := board.take()) is not None:
+
+        def report(fraction: float, i: int = i) -> None:
+            board.done[i] = fraction
+
+        try:
+            board.write(i, run(specs[i], report), ENDED)
+        except Exception as error:
+            board.write(i, (_sendable(error), traceback.format_exc()), FAILED)
+            return
+        report(1.0)
 
 
-def _end_with(parent: int) -> None:
+def _sendable(error: Exception) -> Exception:
+    """The error, or one with its text where it cannot be sent."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+def _end_with(parent: int, folder: Path) -> None:
+    """In a worker: it does not outlive its parent, and leaves nothing behind."""
     while os.getppid() == parent:
         time.sleep(ORPHAN_CHECK_S)
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
-
-
-def _run(run: Callable[[Spec, Report], Out], spec: Spec, i: int) -> Out:
-    shared = _done
-    assert shared is not None
-
-    def report(fraction: float) -> None:
-        shared[i] = fraction
-
-    result = run(spec, report)
-    report(1.0)
-    return result

@@ -1,7 +1,7 @@
 """Jobs that change their devices as they train: "make before break", as `weft.train` does it.
 
 New processes start beside those that train; then there is one pause, in which they are sent the
-state and the group is formed anew. A job that only gives devices up prepares nothing and sends
+state and the group is formed again. A job that only gives devices up prepares nothing and sends
 nothing. A job that is not training yet is stopped and started like any other.
 """
 

@@ -49,7 +49,7 @@ def line_up(lengths: Floats, ready: Floats, waits: Floats | None = None) -> Line
         place = columns // machines + 1
         if deep == jobs or int(place.max()) < deep:
             break
-        deep = min(jobs, 2 * deep)  # somebody stands where the lines were cut off
+        deep = min(jobs, 2 * deep)  # a job stands where the lines were cut off
     machine = columns % machines
     total = float((place * finite[rows, machine] + ready[machine]).sum())
     return Lines(machine, place, total + (0.0 if waits is None else float(waits.sum())))

@@ -49,7 +49,7 @@ class Belief:
 
 
 def posterior(seen: Floats, values: Floats, grid: Floats) -> Belief:
-    """What measurements say of the grid; coordinates in units of its sides.
+    """What measurements say about the grid; coordinates in units of its sides.
 
     Values are centred on their mean and scaled by their spread; the kernel is squared
     exponential.

@@ -15,7 +15,7 @@ from weft.core.state.table import Floats
 from weft.frozen import frozen
 
 CLOSE = 1e-6  # of the value: as near to the lowest as this
-EVALUATIONS = 60, 20  # at most so many, and so many more for each variable
+EVALUATIONS = 60, 20  # at most that many, and that many more for each variable
 PIVOTS = 60
 LEAST_PIVOT = 1e-11
 

@@ -190,7 +190,7 @@ def _grow(
     node: Rows,
     rng: np.random.Generator,
 ) -> None:
-    """Draw entries anew between what they are and all of the node."""
+    """Draw entries again between what they are and all of the node."""
     now = states[job, state, node]
     room = matrix.capacity[node] - now + 1
     states[job, state, node] = now + np.floor(rng.random(len(now), dtype=np.float32) * room)
@@ -252,7 +252,7 @@ def _fit_nodes(matrix: Matrix, states: Counts) -> None:
 
 
 def _first_come(wants: Counts, limit: Counts) -> Counts:
-    """What each gets, from first to last, of `limit` in all."""
+    """What each gets, from first to last, of `limit` in total."""
     got: Counts = np.minimum(wants.cumsum(axis=0), limit)
     got[1:] -= got[:-1].copy()
     return got

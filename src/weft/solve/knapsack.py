@@ -89,7 +89,7 @@ def greedy(offers: Offers, room: Floats, taken: list[int] | None = None) -> list
 
 
 class _Problem:
-    """The choices that fit, with what the first linear program says of them."""
+    """The choices that fit, with what the first linear program says about them."""
 
     def __init__(self, offers: Offers, room: Floats) -> None:
         self.offers, self.room = offers, room

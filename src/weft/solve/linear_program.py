@@ -93,7 +93,7 @@ def maximise(
     Where several are best, the answer is a corner of their set; `interior` asks for a point in
     the middle, as solvers without a simplex method give. `whole` lets x, or those of it that are
     named, take whole numbers only; then the answer may miss the best by a part `gap` of it, and is
-    the best known after so many `nodes` of the search.
+    the best known after that many `nodes` of the search.
     """
     import highspy  # 0.13 s that only optimisers should pay
 

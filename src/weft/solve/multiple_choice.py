@@ -1,4 +1,4 @@
-"""Multiple-choice knapsack with several capacities: one size a job, so many GPUs of each kind.
+"""Multiple-choice knapsack with several capacities: one size per job, that many GPUs of each kind.
 
 Prices first: the Lagrangian dual in as many prices as there are kinds, solved by Newton steps on
 a soft maximum of falling temperature. Each job then takes its best size at those prices; what
@@ -215,7 +215,7 @@ def repair(problem: Problem, pick: Ints, prices: Floats) -> Ints:
 
 
 def _shed(problem: Problem, pick: Ints, room: Floats, k: int, prices: Floats) -> None:
-    """One pass over the jobs on kind `k`, those that lose least for a freed GPU first."""
+    """One skip the jobs on kind `k`, those that lose least for a freed GPU first."""
     rows = np.flatnonzero((pick >= 0) & (problem.kind[pick] == k))
     now = pick[rows]
     net = problem.value[rows] - (prices[problem.kind] * problem.count)[None, :]
@@ -233,12 +233,12 @@ def _shed(problem: Problem, pick: Ints, room: Floats, k: int, prices: Floats) ->
             return
         to = int(size[at]) if size[at] < len(problem.count) else NONE
         if to >= 0 and problem.kind[to] != k and problem.count[to] > room[problem.kind[to]]:
-            return  # another kind has filled up meanwhile: choose anew
+            return  # another kind has filled up meanwhile: choose again
         _move(problem, pick, room, int(rows[at]), to)
 
 
 def _fill(problem: Problem, pick: Ints, room: Floats) -> bool:
-    """One pass over the jobs, those that gain most for a GPU first; whether any moved."""
+    """One skip the jobs, those that gain most for a GPU first; whether any moved."""
     held = np.where(pick >= 0, problem.count[pick], 0.0)
     own = np.where(pick >= 0, problem.kind[pick], -1)
     worth = np.where(pick >= 0, problem.value[np.arange(len(pick)), pick], 0.0)

@@ -44,7 +44,7 @@ class Inner:
         return np.asarray(fixed + over_w / w + (w_over_p * w + over_p) / p)
 
     def room(self, w: Floats) -> Floats:
-        """Rows x points: the most servers, not rounded, beside so many workers."""
+        """Rows x points: the most servers, not rounded, beside that many workers."""
         left = self.caps[:, None, :] - w[:, :, None] * self.worker[:, None, :]
         fits = np.full(left.shape, np.inf)
         taken = np.broadcast_to(self.server[:, None, :], left.shape)

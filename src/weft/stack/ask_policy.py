@@ -1,7 +1,7 @@
 """A policy is asked, and gangs that ask for a number of nodes are put right in its plan.
 
 Policies whose placers look at `Demand.nodes` are never overruled. Others count devices alone: where
-such a plan puts a gang on other nodes than it asked for, it is placed anew beside the rest of the
+such a plan puts a gang on other nodes than it asked for, it is placed again beside the rest of the
 plan. A job without a place is hidden while the policy decides again, so that another
 else gets what it would have held.
 """

@@ -51,7 +51,7 @@ def place_on_host(free: Capacity, job: Job) -> Allocation | None:
 
 
 def _place(view: View, alone: Bools) -> Mapping[JobId, Allocation]:
-    """Where those that wait start, by priority and then as they came."""
+    """Where those that wait start, by priority and then in order of submission."""
     table, placed = view.table, dict[JobId, Allocation]()
     for row in view.ranked(-table.column(Column.PRIORITY), among=alone & _waiting(view)):
         on = place_on_host(view.free, table.jobs[row])

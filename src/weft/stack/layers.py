@@ -6,7 +6,7 @@
     eligible_jobs   hides jobs that wait for other jobs, their turn or a person
     backoff         hides a failed job until its pause is over
     cpu_jobs        places jobs without GPUs itself
-    spare           leaves out jobs that the policy fails with
+    spare           leaves out jobs that make the policy fail
     reserve         keeps reserved devices for the jobs they are reserved for
     lend            lends a tenant's idle GPUs, and takes them back when needed
     quota           keeps tenants within their limits and shares
@@ -59,7 +59,7 @@ LAYERS = (
     ),
     Layer("backoff", "hides a failed job until its pause is over", (Blocker.FAILED,), Backoff),
     Layer("cpu_jobs", "places jobs without GPUs itself", (Blocker.CPU_JOBS,), CpuJobs),
-    Layer("spare", "leaves out jobs that the policy fails with", (Blocker.SPARED,)),
+    Layer("spare", "leaves out jobs that make the policy fail", (Blocker.SPARED,)),
     Layer(
         "reserve", "keeps reserved devices for the jobs they are reserved for", (Blocker.RESERVED,)
     ),

@@ -147,6 +147,6 @@ def read_gpus(name: str, text: str) -> tuple[int, ...]:
     for part in text.split(","):
         low, dash, high = part.partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()):
-            raise InvalidConfig(f"{name}: {text!r} are no GPUs", hint="such as 0 or 0,2-3")
+            raise InvalidConfig(f"{name}: {text!r} are not GPU numbers", hint="such as 0 or 0,2-3")
         gpus |= set(range(int(low), int(high or low) + 1))
     return tuple(sorted(gpus))

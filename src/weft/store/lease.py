@@ -26,7 +26,7 @@ BUSY_S = 0.5
 
 
 class Lease(NamedTuple):
-    """The row as it was read; `holder` is what its process says of itself."""
+    """The row as it was read; `holder` is what its process says about itself."""
 
     token: int = 0
     beat: int = 0

@@ -49,7 +49,7 @@ class MemoryStore:
         self._aside[seq] = why
 
     def aside(self) -> dict[int, str]:
-        """Rows that are passed over, and why."""
+        """Rows that are skipped, and why."""
         return dict(self._aside)
 
     def about_job(

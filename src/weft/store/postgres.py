@@ -19,9 +19,8 @@ from typing import Any
 from weft.core.errors import InvalidConfig, StoreError, Superseded
 from weft.store import lease
 from weft.store.ended_jobs import TABLE, EndedTable
-from weft.store.job_events import Search
 from weft.store.lease import Lease
-from weft.store.sql_log import SqlLog
+from weft.store.sql_log import Search, SqlLog
 
 try:
     import psycopg
@@ -152,7 +151,7 @@ class Readers:
             self._idle.put(None)
 
     def ask(self, words: str, values: Any = ()) -> list[Any]:
-        """All rows of the answer; a session that broke meanwhile is opened anew."""
+        """All rows of the answer; a session that broke meanwhile is opened again."""
         session = self._idle.get()
         try:
             if session is not None:
@@ -211,7 +210,7 @@ class PostgresStore(SqlLog):
             if time.monotonic() > until:
                 raise InvalidConfig(
                     f"{self.where} is in use by another service",
-                    hint="one service a database; `--standby` waits for the other",
+                    hint="one service per database; `--standby` waits for the other",
                 )
             time.sleep(AGAIN_S)
 

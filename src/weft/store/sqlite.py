@@ -17,8 +17,7 @@ from typing import Any
 from weft.core.errors import InvalidConfig, StoreError
 from weft.store import lease
 from weft.store.ended_jobs import TABLE, EndedTable
-from weft.store.job_events import IN_SQLITE, INDEXES
-from weft.store.sql_log import SqlLog
+from weft.store.sql_log import IN_SQLITE, INDEXES, SqlLog
 
 VERSION = 4
 HELP = "`weft state check` says what is left; `weft state restore` brings a backup back"

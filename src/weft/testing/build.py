@@ -27,7 +27,7 @@ Waiting = tuple[str, int, float]
 
 
 def cluster_of(gpus: int | str, node: int = 8, kind: str = "v100") -> Cluster:
-    """A cluster of so many GPUs in nodes of at most `node`, or of a cluster string."""
+    """A cluster of that many GPUs in nodes of at most `node`, or of a cluster string."""
     if isinstance(gpus, str):
         return parse_cluster(gpus)
     whole, rest = divmod(gpus, node)

@@ -374,7 +374,7 @@ def draw_on_nodes(rng: np.random.Generator, cluster: Cluster, kinds: tuple[str, 
 
 
 def _hints(rng: np.random.Generator) -> dict[str, float]:
-    """What a job says of itself: stages of an iteration, or how it uses a GPU, or nothing."""
+    """What a job says about itself: stages of an iteration, or how it uses a GPU, or nothing."""
     dice, memory = rng.random(), {"gmem_mib": float(rng.choice([1000.0, 8000.0, 14000.0]))}
     if dice < 0.4:
         stages = rng.choice([0.01, 0.1, 0.5], 3)

@@ -7,7 +7,7 @@ parameters::
     def test_it_keeps_the_contract(check, tmp_path):
         asyncio.run(check(Subject(make=lambda: MyEngine(tmp_path), ...)))
 
-What a subject has no jobs or no hooks for is passed over: give it all that the engine can do.
+What a subject has no jobs or no hooks for is skipped: give it all that the engine can do.
 """
 
 from __future__ import annotations

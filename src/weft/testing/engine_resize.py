@@ -1,7 +1,7 @@
 """Live resize, for engines that declare it: a real training that grows, shrinks, and is let down.
 
 The training is one of `weft.train` (PyTorch is needed); engines without `Controls.RESIZE` are
-passed over.
+skipped.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ async def a_training_moves_to_another_node(subject: Subject, script: Script) -> 
 
 @by_script
 async def a_change_survives_the_service(subject: Subject, script: Script) -> None:
-    """A service that dies as ranks get ready is followed by one that hears what became of them."""
+    """A service that dies as ranks get ready is followed by one that learns their outcome."""
     async with session(subject) as it:
         if Controls.RESIZE not in it.engine.supports:
             return
@@ -118,7 +118,7 @@ async def a_node_lost_in_a_change_is_no_loss(subject: Subject, script: Script) -
 
 
 async def _has_nodes(it: Session, count: int) -> bool:
-    """Whether changes are made live here, and there are so many nodes of the last kind."""
+    """Whether changes are made live here, and there are that many nodes of the last kind."""
     nodes = await it.engine.nodes()
     same = [node for node in nodes if node.kind == nodes[-1].kind]
     return Controls.RESIZE in it.engine.supports and len(same) >= count
@@ -142,7 +142,7 @@ async def _stop(it: Session, job: Job) -> None:
 
 
 async def _change(it: Session, job: Job, gpus: int, epoch: int) -> None:
-    """To so many devices, as it trains."""
+    """To that many devices, as it trains."""
     before = it.engine.pids(job.id, 1)
     answer = await _ask(it, job, await it.on(gpus), epoch)
     assert isinstance(answer, Resized), f"a change to {gpus} devices was answered by {answer}"
@@ -151,7 +151,7 @@ async def _change(it: Session, job: Job, gpus: int, epoch: int) -> None:
         return  # their numbers mean nothing here; which rank printed a step is checked at the end
     assert len(after) == gpus, f"Resized was reported, and there are {len(after)} ranks on {gpus}"
     stayed = {*before.values()} & {*after.values()}
-    assert len(stayed) == min(len(before), gpus), "ranks that could stay were started anew"
+    assert len(stayed) == min(len(before), gpus), "ranks that could stay were restarted"
 
 
 async def _fail(it: Session, job: Job) -> None:
@@ -177,14 +177,14 @@ async def _answer(it: Session, job: Job, epoch: int) -> object:
 
 
 async def _trains_on(it: Session, job: Job, size: int) -> None:
-    """A few more steps are done, by so many ranks."""
+    """A few more steps are done, by that many ranks."""
     goal = _last_step(it, job) + 3
     what = f"step {goal} with {size} ranks"
     await it.becomes(lambda: _last_step(it, job, size) >= goal, what)
 
 
 def _last_step(it: Session, job: Job, size: int | None = None) -> int:
-    """The last step of a gang of so many ranks, or of any; 0 if there is none."""
+    """The last step of a gang of that many ranks, or of any; 0 if there is none."""
     printed = "".join(read_all(it.engine, job.id).values())
     steps = (int(step) for step, of in LINE.findall(printed) if size in (None, int(of)))
     return max(steps, default=0)

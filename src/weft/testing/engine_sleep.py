@@ -1,6 +1,6 @@
 """Freezing, for engines that declare it: all ranks stand still, and nothing is left frozen.
 
-Engines without `Rung.FREEZE` among their `stops` are passed over.
+Engines without `Rung.FREEZE` among their `stops` are skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def a_gang_is_frozen_whole(subject: Subject, script: Script) -> None:
             await it.engine.freeze(job.id, 1, by=PROBE)
             assert await _stands_still(it, job), "a frozen rank goes on"
             await it.engine.thaw(job.id, 1, by=PROBE)
-            assert await _stands_still(it, job), "it was woken though somebody wants it frozen"
+            assert await _stands_still(it, job), "it was woken though someone wants it frozen"
             await it.engine.thaw(job.id, 1, by=PLAN)
             await _goes_on(it, job)
 

@@ -133,7 +133,7 @@ class Session:
         return Allocation((Slice(node.id, tuple(range(gpus))),))
 
     async def over(self, *counts: int) -> Allocation:
-        """So many devices of the last nodes of one kind, in their order."""
+        """That many devices of the last nodes of one kind, in their order."""
         until = time.monotonic() + self._patience_s  # one may be on its way back
         while True:
             nodes = await self.engine.nodes()
@@ -253,7 +253,7 @@ Check = Callable[[Subject], Coroutine[Any, Any, None]]
 
 
 def by_script(check: Callable[[Subject, Script], Coroutine[Any, Any, None]]) -> Check:
-    """A check of an engine that runs scripts, passed over where a subject has none."""
+    """A check of an engine that runs scripts, skipped where a subject has none."""
 
     @wraps(check)
     async def checked(subject: Subject) -> None:

@@ -359,7 +359,7 @@ class _NoWaiting(selectors.DefaultSelector):
             if timeout is not None:
                 self._waited(max(timeout, 0.0))
             elif not (ready := super().select(THREAD_S)):  # the loop ends its executor in a thread
-                raise RuntimeError("everybody waits for ever")
+                raise RuntimeError("all jobs wait forever")
         return ready
 
 

@@ -25,7 +25,7 @@ class Draft:
     """Jobs as read. A length or time that the file lacks is `nan`; a job without GPU has 0.
 
     `published` is how many rows the complete public file has, 0 when that is not known; `detail` is
-    what its jobs say of how they train.
+    what its jobs say about how they train.
     """
 
     pairs: list[Pair] = field(default_factory=list)
@@ -62,7 +62,7 @@ TracePart = Format | Workload  # what the entry points of `weft.traces` name
 
 
 def recorded(table: Table, row: list[str]) -> Truth:
-    """What a file says of a job that ran for its `duration`."""
+    """What a file says about a job that ran for its `duration`."""
     return Truth(table.number(row, table.index("duration")))
 
 

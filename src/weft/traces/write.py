@@ -9,8 +9,7 @@ from typing import TextIO
 
 from weft.core.model.job import Job, Tier
 from weft.core.model.trace import Trace, Truth
-from weft.traces.formats.traffic_columns import TRAFFIC, write_traffic
-from weft.traces.formats.weft_csv import COLUMNS, NODES
+from weft.traces.formats.weft_csv import COLUMNS, NODES, TRAFFIC, write_traffic
 
 
 def write(trace: Trace, path: Path) -> None:

@@ -88,7 +88,7 @@ class Control:
         self._tuned = (self._steps, time.monotonic())
 
     def note_saved(self, took_s: float) -> None:
-        """A checkpoint was taken now, in so many seconds."""
+        """A checkpoint was taken now, in that many seconds."""
         self.unsaved = False
         self._saves.note_saved(took_s)
 
@@ -120,7 +120,7 @@ class Control:
     def settle(self, gradients: Gradients, watch: Stopwatch) -> None:
         """Finish the exchange that is under way and do what was agreed, but for the ranks.
 
-        What it says of these is of an epoch that is decided already.
+        What it says about these is of an epoch that is decided already.
         """
         agreed, before, self._sizes = self._gang.read_sum(), self._sizes, None
         self._saves.ask_again()
@@ -208,7 +208,7 @@ class Control:
 
     @property
     def _new(self) -> bool:
-        """Whether these are the first steps, and too little is known of the gradients."""
+        """Whether these are the first steps, and too little is known about the gradients."""
         return self._steps < FIRST and self._noise is not None and not self._noise.known
 
     def _propose_batch(self, watch: Stopwatch) -> Batch:

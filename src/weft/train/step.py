@@ -172,7 +172,7 @@ class Step:
             (some @ some).sum().backward()  # type: ignore[no-untyped-call]
 
     def resize(self, steps: int) -> None:
-        """Other ranks from here on, after so many steps of the job."""
+        """Other ranks from here on, after that many steps of the job."""
         self.steps, self._last_end = steps, None
 
     def measure_sync_s(self) -> float:

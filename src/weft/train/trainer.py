@@ -12,7 +12,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler
 
-from weft.train import values
+from weft.train import reports
 from weft.train.batch.gradients import Gradients
 from weft.train.batch.noise import GradientNoise
 from weft.train.batch.schedule import Schedule, advance_all
@@ -310,8 +310,8 @@ class Job:
     def _describe(self, *, done: bool = False) -> dict[str, float]:
         place = (self.epoch, self.position, self._epochs)
         report = {
-            **values.describe_steps(self._watch, self._step, self.batch, self._noise),
-            **values.count_progress(*place, self._loader, done=done),
+            **reports.describe_steps(self._watch, self._step, self.batch, self._noise),
+            **reports.count_progress(*place, self._loader, done=done),
             "nodes": float(self._gang.nodes),
             "lr_factor": self.lr_factor,
             "samples": float(self.samples),

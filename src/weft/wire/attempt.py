@@ -198,7 +198,7 @@ def short_path(path: Path) -> str:
     folder = Path(f"/tmp/weft-{os.getuid()}")  # noqa: S108 - must be short; its sockets are closed themselves
     folder.mkdir(mode=0o711, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise WireError(f"{folder} belongs to somebody else")
+        raise WireError(f"{folder} belongs to someone else")
     return str(folder / f"{name}.sock")
 
 

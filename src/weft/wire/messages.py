@@ -65,10 +65,10 @@ class Report:
 
 @frozen
 class Counted:
-    """Watcher to agent, a few times a second at most: how far the training in a process has come.
+    """Watcher to agent, a few times per second at most: how far the training in a process has come.
 
     at         Unix time at which the last step was done
-    steps      so many were done since the process began
+    steps      that many were done since the process began
     unit       what a step is: step, graph, batch or bar (`weft.core.knowledge.measured`)
     total      steps of the whole training, 0 where nothing tells
     data_s     seconds waited for data since the process began; less than 0 where nothing tells
@@ -105,7 +105,7 @@ class Saved:
 class Notice:
     """Rank to agent: a notice for people. `level` is info, warning or error.
 
-    For instance a corrupted checkpoint that was passed over, or a disk that is full.
+    For instance a corrupted checkpoint that was skipped, or a disk that is full.
     """
 
     level: str

@@ -2,7 +2,7 @@
 
 The service writes what it wants (`sleep.json`), the agent what is (`asleep.json`). Neither waits
 for the disk: both mean something only while the machine runs, and a request comes up to several
-times a second.
+times per second.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def read_window(payload: bytes) -> tuple[int, int]:
     try:
         rows, columns = (min(max(int(word), 0), MOST_ROWS) for word in words)
     except ValueError as error:
-        raise WireError(f"{payload[:40]!r} is no size of a window") from error
+        raise WireError(f"{payload[:40]!r} is not a window size") from error
     return rows, columns
 
 
@@ -54,7 +54,7 @@ class Frames:
         while len(self._rest) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._rest)
             if kind not in KINDS or length > MOST:
-                raise WireError(f"{bytes(self._rest[:5])!r} is no frame of a terminal")
+                raise WireError(f"{bytes(self._rest[:5])!r} is not a terminal frame")
             if len(self._rest) < _HEAD.size + length:
                 return
             payload = bytes(self._rest[_HEAD.size : _HEAD.size + length])

@@ -1,7 +1,7 @@
 """The conversation of a rank with its node's coordinator of stage tokens.
 
-    rank → coordinator    join, ask, free, look
-    coordinator → rank    granted, recall, expired, alive, seen
+    rank → coordinator    join, ask, free, inspect
+    coordinator → rank    granted, recall, expired, alive, inspected
 
 Tokens are `io`, `cpu`, `net` and `gpu:<device>`. A rank joins, then for every stage asks for the
 stage's tokens, waits for `granted`, works, and frees them. A connection that ends gives back
@@ -63,8 +63,8 @@ class Free:
 
 
 @frozen
-class Look:
-    """Anyone to coordinator: answer with one `seen` for each member and one without a job."""
+class Inspect:
+    """Anyone to coordinator: answer with one `inspected` for each member and one without a job."""
 
 
 @frozen
@@ -101,8 +101,8 @@ class Alive:
 
 
 @frozen
-class Seen:
-    """Coordinator to a client that looked: a member's counts.
+class Inspected:
+    """Coordinator to a client that asked with `inspect`: a member's counts.
 
     waited_s, grants and expired are of the member; `used_s.TOKEN` and `held_s.TOKEN` are the
     seconds it worked with and held a token. The last one has an empty job and, in `values`,
@@ -114,11 +114,13 @@ class Seen:
     values: Mapping[str, float]
 
 
-FromMember = Join | Ask | Free | Look
-FromCoordinator = Granted | Recall | Expired | Alive | Seen
+FromMember = Join | Ask | Free | Inspect
+FromCoordinator = Granted | Recall | Expired | Alive | Inspected
 
-FROM_MEMBER: Vocabulary[FromMember] = Vocabulary(Join, Ask, Free, Look)
-FROM_COORDINATOR: Vocabulary[FromCoordinator] = Vocabulary(Granted, Recall, Expired, Alive, Seen)
+FROM_MEMBER: Vocabulary[FromMember] = Vocabulary(Join, Ask, Free, Inspect)
+FROM_COORDINATOR: Vocabulary[FromCoordinator] = Vocabulary(
+    Granted, Recall, Expired, Alive, Inspected
+)
 
 
 def from_member() -> Splitter[FromMember]:

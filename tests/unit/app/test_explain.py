@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+import numpy as np
 import pytest
 
-from weft.app.insight.explain import Advice, cheapest_change, explain, in_front, plan
+from weft.app.insight.counted_start import MANY, count_start
+from weft.app.insight.explain import PROBES, Advice, cheapest_change, explain, in_front, plan
 from weft.app.insight.present import Estimate, Present
 from weft.app.insight.purse import Purse
+from weft.app.serve.hinted_or_alike import HintedOrAlike
 from weft.core.events.actions import Start
 from weft.core.events.event import Started, Submitted
 from weft.core.knowledge.knowledge import Knowledge
@@ -21,6 +24,7 @@ from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
+from weft.core.state.table import Table
 from weft.policies.fifo import Fifo
 from weft.predict.hinted import Hinted
 from weft.testing.build import cluster_of
@@ -279,6 +283,61 @@ def test_a_decision_that_is_not_paid_for_is_not_asked_of_the_policy() -> None:
     assert why.start is not None
     assert why.start.counted
     assert len(why.left_out) == 3
+
+
+@dataclass(slots=True)
+class Asked:
+    """First in, first out; keeps of how many jobs it is asked."""
+
+    about = Fifo().about
+    jobs: list[int] = field(default_factory=list)
+
+    def decide(self, view: View) -> Plan:
+        self.jobs.append(len(view.table))
+        return Fifo().decide(view)
+
+
+@pytest.mark.parametrize(("step_s", "probed"), [(1.0, True), (40.0, False)])
+def test_what_an_order_costs_is_not_tried_where_it_cannot_be_paid_for_anyway(
+    step_s: float, probed: bool
+) -> None:
+    """Decisions about fewer jobs tell what one about all of them costs; they cost as well."""
+    present, asked = live("fifo", "1x4:a100", job("runs", 4)), Asked()
+    for number in range(2 * max(PROBES)):
+        present.table.add(job(f"ahead{number}", 2), 1 + number, NOW)
+    present = replace(present, policy=asked).with_job(job("mine", 2))
+
+    explain(present, JobId("mine"), purse=Purse(60.0, step_s=step_s))
+
+    assert (set(PROBES) <= set(asked.jobs)) == probed
+
+
+def test_one_count_is_enough_with_very_many_jobs_ahead() -> None:
+    present = live("fifo", "1x4:a100", job("runs", 4))
+    for number in range(MANY):
+        present.table.add(job(f"ahead{number}", 4), 1 + number, NOW)
+    names = [JobId(f"ahead{number}") for number in range(MANY)]
+
+    many = count_start(present, names, Purse(0.0))
+    few = count_start(present, names[: MANY - 1], Purse(0.0))
+
+    assert many is not None and few is not None
+    assert (len(many.after), len(few.after)) == (1, 2)
+    assert many.after[0] == pytest.approx(few.after[-1], rel=0.05)
+
+
+def test_what_may_be_left_is_drawn_from_a_hint_and_else_from_jobs_alike() -> None:
+    table, predictor = Table(), HintedOrAlike()
+    for number in range(40):
+        hints = {"duration_s": 600.0 + number} if number % 2 else {}
+        table.add(Job(JobId(f"job{number}"), NOW, Demand(1), hints=hints), number, NOW)
+
+    drawn = predictor.draw(table, NOW, np.random.default_rng(0))
+
+    hinted = Hinted().draw(table, NOW, np.random.default_rng(0))
+    assert drawn[1::2].tolist() == hinted[1::2].tolist()
+    assert np.isfinite(drawn).all()
+    assert len(set(drawn[::2].tolist())) > 5
 
 
 def test_a_part_of_a_purse_pays_for_a_decision_where_the_whole_does() -> None:

@@ -44,7 +44,7 @@ def test_what_ended_is_read_and_equal_to_the_last_digit(tmp_path: Path, runs: li
     assert runs == ["las", "las"]
     for policy in ("fifo", "srtf"):
         for ours, theirs in zip(again.outcomes[policy], first.outcomes[policy], strict=True):
-            assert ours.as_dict(per_job=True) == theirs.as_dict(per_job=True)
+            assert repr(ours.as_dict(per_job=True)) == repr(theirs.as_dict(per_job=True))
             assert (ours.per_job.ftf == theirs.per_job.ftf).all()
             assert (ours.series.used == theirs.series.used).all()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.app.catalogue import catalogue
-from weft.app.policy_sets import choose_sensible, expand_sets
+from weft.app.policy_file import choose_sensible, expand_sets
 from weft.core.errors import WeftError
 
 

@@ -109,6 +109,6 @@ def test_a_mistake_ends_the_command_before_anything_starts(tmp_path: Path) -> No
         assert "weft.toml" in ran.stderr
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_configuration_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"cannot read .*none\.toml"):
         ConfigFile.read(tmp_path / "none.toml")

@@ -73,7 +73,7 @@ def test_a_file_that_is_none_is_answered_with_its_name(text: str, tmp_path: Path
     from_file(written(tmp_path, text), Flags())
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_job_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"cannot read .*no\.yaml: No such file"):
         from_file(tmp_path / "no.yaml", Flags())
 
@@ -170,7 +170,7 @@ def test_a_file_that_is_no_job_file_is_refused_not_run(
     monkeypatch.chdir(tmp_path)
     written(tmp_path, "print(1)\n", name)
 
-    with pytest.raises(InvalidConfig, match="is no job file") as caught:
+    with pytest.raises(InvalidConfig, match="is neither a job file nor") as caught:
         from_command([name, "--lr", "1"], Flags())
 
     assert caught.value.hint is not None

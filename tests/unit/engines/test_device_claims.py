@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from weft.core.model.cluster import Node
 from weft.core.model.job import JobId, NodeId
-from weft.engines.attempts.health_board import AgentHealth, HealthBoard, read_health
-from weft.engines.attempts.slow_ranks import ROUNDS
+from weft.engines.attempts.health_board import ROUNDS, AgentHealth, HealthBoard, read_health
 
 N1 = Node(NodeId("n1"), "a100", 2)
 ANN, BEN = 1001, 1002

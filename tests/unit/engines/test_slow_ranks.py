@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from weft.core.model.cluster import Node
 from weft.core.model.job import JobId, NodeId
 from weft.core.protocols import DeviceHealth
-from weft.engines.attempts.health_board import AgentHealth, HealthBoard
-from weft.engines.attempts.slow_ranks import ROUNDS
+from weft.engines.attempts.health_board import ROUNDS, AgentHealth, HealthBoard
 
 JOB = JobId("j1")
 N1, N2 = Node(NodeId("n1"), "a100", 2), Node(NodeId("n2"), "a100", 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.core.model.launch import Software, SoftwareKind
-from weft.engines.machine.software import activation, preparation
+from weft.engines.attempts.request import activation, preparation
 
 ALL = [
     Software(SoftwareKind.VENV, "a b/.venv"),

@@ -136,7 +136,7 @@ def test_a_broken_table_is_answered_with_file_and_key(
     assert str(path) in caught.value.what
 
 
-def test_a_missing_table_is_named(tmp_path: Path) -> None:
+def test_a_missing_table_of_throughputs_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"cannot read .*nowhere\.json"):
         read_throughputs(tmp_path / "nowhere.json")
 

@@ -131,6 +131,16 @@ def test_a_hint_that_was_too_short_is_nothing_left() -> None:
     assert Hinted().remaining(table, 0.0).tolist() == [0.0]
 
 
+def test_a_hint_is_of_the_size_that_a_job_asks_for() -> None:
+    """Three jobs of 100 s on 2 GPUs have run for 40 s: on 1, on 2 and on 4 GPUs."""
+    hints = {"duration_s": 100.0}
+    table = table_of(*(Job(JobId(n), demand=Demand(2, 1, 4), hints=hints) for n in "abc"))
+    for row, gpus in enumerate((1, 2, 4)):
+        table.meters_on(row, 0.0, gpus)
+
+    assert Hinted().remaining(table, 40.0).tolist() == [80.0, 60.0, 60.0]
+
+
 def test_estimates_follow_jobs_as_rows_move_and_numbers_grow() -> None:
     predictor = Hinted()
     table = table_of(*(hinted(f"j{i}", float(i)) for i in range(200)))

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 import weft
-from weft.report.paired import differs, interval
+from weft.formulas.statistics import differs, interval
 from weft.report.tables import result_tables
 
 POLICIES = ["fifo", "fifo:backfill=true", "srtf"]

@@ -209,9 +209,9 @@ def test_what_was_lost_otherwise_is_always_tried_again() -> None:
 @pytest.mark.parametrize(
     ("gpus", "nodes", "message"),
     [
-        (12, 2, "2 nodes with 6 GPUs each; there is 1 of one kind with so many"),
-        (4, 4, "4 nodes with 1 GPU each; there are 2 of one kind with so many"),
-        (12, 1, "1 node with 12 GPUs; there are 0 of one kind with so many"),
+        (12, 2, "2 nodes with 6 GPUs each; there is 1 of one kind with that many"),
+        (4, 4, "4 nodes with 1 GPU each; there are 2 of one kind with that many"),
+        (12, 1, "1 node with 12 GPUs; there are 0 of one kind with that many"),
     ],
 )
 def test_a_gang_on_more_or_larger_nodes_than_there_are_is_refused(

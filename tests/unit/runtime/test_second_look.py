@@ -8,7 +8,7 @@ from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.plan.plan import Plan
 from weft.core.scheduler import Scheduler
 from weft.policies.fifo import Fifo
-from weft.runtime.deciding.second_look import AT_ONCE_S, FIRST_S, SecondLook
+from weft.runtime.deciding.decision import AT_ONCE_S, FIRST_S, SecondLook
 
 NODE = Node(NodeId("n"), "a100", 2)
 BOTH = Allocation((Slice(NODE.id, (0, 1)),))

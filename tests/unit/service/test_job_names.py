@@ -10,7 +10,7 @@ from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
 from weft.runtime.records.job_records import JobRecord, JobRecords, row_of
 from weft.service.access.tokens import ANYBODY, Caller
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.jobs.job_names import JobNames, own_id
 
 ANN, BOB = Caller("user", "a", "ann"), Caller("user", "b", "bob")

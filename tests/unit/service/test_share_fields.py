@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from weft.cli.job_files.flag_values import share_of
 from weft.core.model.job import Job
-from weft.service.requests.job_as_file import file_of
 from weft.service.requests.job_file import JobFile, job_of
+from weft.service.routes.jobs.job_files import file_of
 
 
 def read(**fields: Any) -> Job:

@@ -233,7 +233,7 @@ def test_a_policy_that_leaves_everybody_waiting_is_found_out() -> None:
         Sim(trace_of(*((name, 0.0, 1, 5.0) for name in "abcd")), Sleeper())
 
     assert caught.value.what == (
-        "policy 'sleeper' leaves 4 jobs waiting for ever, first a, b, c: "
+        "policy 'sleeper' leaves 4 jobs waiting forever, first a, b, c: "
         "nothing runs and no event is to come"
     )
 

@@ -13,8 +13,8 @@ from weft.core.events.event import Cancelled, Decided, Event, Started, Submitted
 from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
 from weft.core.protocols import Store
-from weft.store.job_events import IN_SQLITE
 from weft.store.memory import MemoryStore
+from weft.store.sql_log import IN_SQLITE
 from weft.store.sqlite import SqliteStore
 
 MAKERS: dict[str, Callable[[Path], Store]] = {

@@ -91,7 +91,7 @@ class Changes:
 
 
 def resized(job: Job, gpus: int) -> Job:
-    """The job asking for exactly so many GPUs."""
+    """The job asking for exactly that many GPUs."""
     if gpus < 1:
         raise InvalidConfig(f"job {job.id!r} at {say_gpus(gpus)}", hint="ask for at least 1")
     demand = job.demand

@@ -16,6 +16,7 @@ from weft.core.model.job import Allocation, Config, Job, JobId
 from weft.core.state.table import Floats, Table
 
 LEAST = 2
+MANY = 5_000  # jobs ahead, of which one count says as much as several: their lengths even out
 
 
 def count_start(
@@ -27,23 +28,27 @@ def count_start(
     Some are counted in any case, more while less than half of `purse` is spent.
     """
     starts: list[float] = []
-    while len(starts) < LEAST or (len(starts) < SIMULATIONS and purse.left_s >= purse.cpu_s / 2):
-        start = _count(present, order, seed=len(starts))
+    least = LEAST if len(order) < MANY else 1
+    row_of = {job.id: row for row, job in enumerate(present.table.jobs)}
+    rows = [row_of[job] for job in order]
+    while len(starts) < least or (
+        len(starts) < SIMULATIONS and 0.0 < purse.cpu_s / 2 <= purse.left_s
+    ):
+        start = _count(present, rows, seed=len(starts))
         if not start:
             return None
         starts.append(start)
     return Estimate(tuple(starts), counted=True)
 
 
-def _count(present: Present, order: Sequence[JobId], seed: int) -> float | None:
-    table, remaining = present.table, present.remaining(seed)
+def _count(present: Present, rows: Sequence[int], seed: int) -> float | None:
+    jobs, remaining = present.table.jobs, present.remaining(seed)
     ready = _when_free(present, remaining)
     left = remaining.tolist()
     fits: dict[tuple[int, tuple[str, ...]], list[list[float]]] = {}  # there are always as many
     start: float | None = None
-    for job in order:
-        row = table.row(job)
-        demand = table.jobs[row].demand
+    for row in rows:
+        demand = jobs[row].demand
         need = max(min(demand.gpus, demand.min), 1)
         fitting = fits.get((need, demand.kinds))
         if fitting is None:
@@ -81,7 +86,7 @@ def _when_free(present: Present, remaining: Floats) -> dict[str, list[float]]:
 
 
 def predict_goodput(knowledge: Knowledge, job: Job, on: Allocation, kind: str) -> float | None:
-    """Useful samples a second on what it holds, alone there; None where unknown."""
+    """Useful samples per second on what it holds, alone there; None where unknown."""
     if knowledge.beliefs is None:
         return None
     table = Table()

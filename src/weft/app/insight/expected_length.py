@@ -55,7 +55,7 @@ def warn_of_failure(predictor: Predictor | None, job: Job, device: str = GPU) ->
 
 
 def _of_devices(words: str, device: str) -> str:
-    """What predictors say of earlier jobs, whose devices they call GPUs."""
+    """What predictors say about earlier jobs, whose devices they call GPUs."""
     return re.sub(r"\bwith (\S+) GPU(s?)$", rf"with \1 {device}\2", words)
 
 

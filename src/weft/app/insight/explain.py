@@ -177,12 +177,13 @@ def in_front(present: Present, row: int, purse: Purse = BOUNDLESS) -> list[Front
         other for other in waiting if other[0] < mine or (other[0] == mine and other[1] < row)
     )
     kinds = set(table.jobs[row].demand.kinds or present.cluster.kinds)
+    need = table.need.tolist()
     running = [
         Front(table.jobs[i], on.counted_gpus, running=True)
         for i, on in enumerate(table.allocations)
         if on is not None and present.cluster.kind_of(on) in kinds
     ]
-    queue = [Front(table.jobs[i], float(table.need[i]), running=False) for _, i in before]
+    queue = [Front(table.jobs[i], need[i], running=False) for _, i in before]
     return queue + sorted(running, key=lambda front: -front.gpus)
 
 
@@ -275,7 +276,7 @@ def _predict_cold_s(present: Present, purse: Purse) -> float:
     size, or on another day.
     """
     believed, jobs = COLD * purse.step_s, len(present.table)
-    if not believed or purse.step_s > purse.left_s or jobs < 2 * max(PROBES):
+    if not believed or believed > purse.left_s or jobs < 2 * max(PROBES):
         return believed
     took = []
     for count in PROBES:

@@ -1,4 +1,4 @@
-"""What a log tells of the past: its jobs, its machines, and how fast jobs were on what."""
+"""What a log tells about the past: its jobs, its machines, and how fast jobs were on what."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class History:
 
     @property
     def cluster(self) -> Cluster:
-        """The machines that the log tells of; none in a log of a simulation."""
+        """The machines that the log tells about; none in a log of a simulation."""
         return Cluster(tuple(self.speeds.nodes.values()))
 
     def fold(self, at: float, event: Event) -> None:

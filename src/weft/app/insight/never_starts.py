@@ -1,4 +1,4 @@
-"""Jobs that a simulation leaves waiting for ever, and why."""
+"""Jobs that a simulation leaves waiting forever, and why."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class Present:
         decisions: int | None = None,
         purse: Purse = BOUNDLESS,
     ) -> Estimate:
-        """When a waiting job starts, in so many simulations with other remaining times each.
+        """When a waiting job starts, in that many simulations with other remaining times each.
 
         `decisions` bounds all of them together; by default fewer where there are many jobs. If
         the first simulations do not come to the start within their part, nor will the others. What
@@ -237,7 +237,7 @@ class Present:
     def outlook(
         self, simulations: int = OUTLOOKS, progress: Callable[[float], None] | None = None
     ) -> dict[JobId, Outlook]:
-        """When each job starts and ends from here, in so many simulations.
+        """When each job starts and ends from here, in that many simulations.
 
         `progress` gets the fraction that is done.
         """

@@ -45,7 +45,7 @@ SHORTEST_S = 1.0
 UNTOLD = "fifo"  # the policy assumed where a file does not name one
 
 
-class TooDear(Exception):  # noqa: N818 - no error of anybody's
+class TooDear(Exception):  # noqa: N818 - no error of anyone's
     """The simulation has taken all it had."""
 
 
@@ -81,7 +81,7 @@ def what_if(
     progress: Callable[[str, float], None] | None = None,
     cpu_s: float = math.inf,
 ) -> Compared:
-    """Replay the jobs of a ledger in each variant, given by what it is to be called.
+    """Replay the jobs of a ledger in each variant, named by their keys.
 
     `progress` gets the fraction done of each. Where all jobs would take more than `cpu_s` of CPU
     time, the oldest are left out.
@@ -136,7 +136,7 @@ def _replay(
     jobs: int,
     purse: Purse,
 ) -> tuple[dict[str, Simulated | None], dict[str, Sequence[NeverStarts]]]:
-    """What comes of the newest so many jobs in each variant; raises TooDear if it must."""
+    """The outcome of the newest `count` jobs in each variant; raises TooDear if it must."""
     ran: dict[str, Simulated | None] = {}
     never: dict[str, Sequence[NeverStarts]] = {}
     for name, variant in variants.items():
@@ -163,7 +163,7 @@ def what_if_in_file(
 ) -> Compared:
     """The past of a file of events, as it was decided and with a change.
 
-    All of it, however long that takes. `cluster` is needed where the file does not tell of
+    All of it, however long that takes. `cluster` is needed where the file does not tell about
     machines, as that of a simulation.
     """
     machines = find_cluster(cluster) if cluster else history.cluster
@@ -259,7 +259,7 @@ def _work(record: JobRecord, now: float) -> float:
 
 
 def more_jobs(jobs: int, total: int, took_s: float, left_s: float) -> int:
-    """How many jobs to try after so many `took_s`; as many where no more can be afforded."""
+    """How many jobs to try next if `jobs` took `took_s`; the same if time allows no more."""
     growth = min(GROWTH, SAFE * left_s / max(took_s, 1e-9))
     return min(int(jobs * growth), total) if growth >= LEAST_GROWTH else jobs
 

@@ -1,7 +1,7 @@
 """Measure training scripts beside each other on the same GPUs: what each costs the other.
 
 All scripts are started once and made to stand still; then each goes on alone for a while, then each
-pair, and at last each alone once more. A speed is steps a second beside the other over the better
+pair, and at last each alone once more. A speed is steps per second beside the other over the better
 of the two rates alone.
 """
 
@@ -185,7 +185,7 @@ class _Crew:
         return rates[first][0], rates[other][0]
 
     async def _rates(self, members: Sequence[int]) -> dict[int, tuple[float, Report]]:
-        """Steps a second of members that go on at the same time, and their last reports."""
+        """Steps per second of members that go on at the same time, and their last reports."""
         for at in members:
             await self._engine.thaw(_job(at), 1, by=PROBE)
         began = time.monotonic()

@@ -75,7 +75,7 @@ def evaluate(
     """Compare predictors; `nodes` of eight GPUs, by default as many as make a load of 0.85.
 
     The first `warm_up` jobs (a fifth) are only learnt from, as the trace ran them. `shipped` are
-    predictions that somebody else made of the others, in seconds.
+    predictions that someone else made of the others, in seconds.
     """
     count = len(jobs) // 5 if warm_up is None else warm_up
     before, after = list(jobs[:count]), list(jobs[count:])

@@ -1,6 +1,6 @@
 """Machines where one job after the other fails at its start: noticed, and set aside.
 
-A fold over events: a node is suspect once so many different jobs in a row died on it within
+A fold over events: a node is suspect once that many different jobs in a row died on it within
 seconds of their start, jobs that are not known to fail elsewhere as well and that are of
 different people: no one person's jobs, whatever is wrong with them, set a machine aside. People
 whose jobs failed so on several machines are no witnesses before one of theirs has run well, so that

@@ -1,6 +1,6 @@
 """What a service was configured with when it last started.
 
-A policy or a quota that was changed while the service ran lasts over restarts, until somebody
+A policy or a quota that was changed while the service ran lasts over restarts, until someone
 changes the configuration itself. So a start compares the configuration with the one before it.
 """
 

@@ -25,7 +25,7 @@ FAULTS_FILE = "faults.json"
 
 
 class _Windows(Repeated):
-    """Keeps windows in step with what an engine says of its devices."""
+    """Keeps windows in step with what an engine says about its devices."""
 
     every_s = 3.0
 

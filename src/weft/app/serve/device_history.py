@@ -21,7 +21,7 @@ from weft.frozen import frozen
 from weft.runtime.loop.background import Repeated
 
 WINDOW_S = 6 * 3600.0
-MOST_POINTS = 400  # of a line that somebody draws
+MOST_POINTS = 400  # of a line that someone draws
 GAP_S = 120.0  # without a look: the service or the driver was away
 COUNTERS = ("sm", "held_gb", "power_w", "temp_c", "errors")
 MEANS = ("sm", "held_gb", "power_w")  # of the others the largest counts
@@ -111,7 +111,7 @@ def _values(counters: Mapping[str, float]) -> list[float | None]:
 
 
 def _read_rows(path: Path) -> Iterator[Row]:
-    """In the order in which they were written; a line that was cut off is passed over."""
+    """In the order in which they were written; a line that was cut off is skipped."""
     try:
         with path.open(encoding="utf-8") as lines:
             for line in lines:

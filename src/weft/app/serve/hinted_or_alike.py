@@ -52,11 +52,12 @@ class HintedOrAlike:
 
     def draw(self, table: Table, now: float, rng: np.random.Generator) -> Floats:
         """One possible future of each row."""
-        trusted = _trusted(self._hinted.remaining(table, now))
-        hinted, alike = (
-            predictor.draw(table, now, rng) for predictor in (self._hinted, self._alike)
-        )
-        return np.where(trusted, hinted, alike)
+        drawn = self._hinted.draw(table, now, rng)
+        others = ~_trusted(self._hinted.remaining(table, now))
+        if others.any():
+            drawn = drawn.copy()
+            drawn[others] = self._alike.draw(table.pick(others), now, rng)
+        return drawn
 
     def index(self, table: Table, now: float) -> Floats:
         """The highest chance to end per second of execution."""
@@ -103,7 +104,7 @@ class HintedOrAlike:
         return self._alike.save()
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self._alike.load(saved)
 
 

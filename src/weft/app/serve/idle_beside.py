@@ -91,7 +91,7 @@ class IdleBeside(Repeated):
 def find_beside_idle(driver: Driver, rules: Quotas, jobs: Sequence[Job]) -> dict[JobId, Blocker]:
     """Those of `jobs` that wait and fit on free devices within their rules, by their reason.
 
-    One that has left meanwhile is passed over, and so is one that is just being written down.
+    One that has left meanwhile is skipped, and so is one that is just being written down.
     """
     state = driver.scheduler.state
     waits = replace(waits_of(driver), wake_at=state.wake_at)  # also while a decision is made

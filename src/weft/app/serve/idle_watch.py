@@ -1,4 +1,4 @@
-"""Polls running jobs: says of idle ones that they are, and may stop them."""
+"""Polls running jobs, reports idle ones, and may stop them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class IdleWatch(Repeated):
 
     @property
     def jobs(self) -> IdleJobs:
-        """What was seen of them."""
+        """What was observed about them."""
         return self._driver.ledger.idle
 
     async def look(self) -> None:
-        """Say of jobs that are found idle that they are; stop those that were so for too long."""
+        """Report jobs that are found idle; stop those that were so for too long."""
         driver = self._driver
         live = driver.ledger.jobs.live
         running = [

@@ -13,11 +13,11 @@ from weft.frozen import frozen
 class Limits:
     """Limits of each tenant; 0 is none. Admins have none: they could change them anyway.
 
-    `rate` is requests a second, and `burst` how many may come at once; long answers count as
+    `rate` is requests per second, and `burst` how many may come at once; long answers count as
     several. `streams` are open event
     streams and followed logs, `jobs` those that have not ended, `gpus` what one job may ask for.
     `header_kib` is the longest header of a request and `body_mib` its longest body; `connections`
-    are open ones of everybody together, and `header_s` and `body_s` how long a request may take to
+    are open ones of everyone together, and `header_s` and `body_s` how long a request may take to
     arrive.
     """
 

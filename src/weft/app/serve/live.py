@@ -228,7 +228,7 @@ class Live:
             raise
 
     def _knowledge(self) -> Knowledge:
-        """What is known of jobs before the first event."""
+        """What is known about jobs before the first event."""
         knowledge = Knowledge(
             _predictor(self.settings.predictor),
             FittedBeliefs(),
@@ -342,7 +342,7 @@ class Live:
 
 
 def _first_policy(described: Described | tuple[Described, ...], engine: Engine) -> PartSpec | None:
-    """What is decided by before anybody says; None where the engine cannot do that.
+    """The policy before anyone chooses one; None if the engine cannot support it.
 
     Sharing needs an engine that sees the memory of devices, and can freeze the jobs on them.
     """
@@ -370,7 +370,7 @@ def _open_store(settings: Settings) -> Store:
 def _decider(settings: Settings) -> Decider:
     if not settings.decide_limit_s > 0.0:
         limit = f"{settings.decide_limit_s:g} s"
-        raise InvalidConfig(f"no decision takes {limit}", hint="--decide-limit is above 0")
+        raise InvalidConfig(f"--decide-limit is {limit}", hint="give seconds above 0")
     if settings.decide_in == "service":
         return InProcess()
     return InWorker(limit_s=settings.decide_limit_s)

@@ -74,7 +74,7 @@ def compare(
 
 
 def _show_bar() -> Progress:
-    """How far all runs are: a bar of the notebook, drawn anew at each part in a hundred."""
+    """How far all runs are: a bar of the notebook, redrawn at each part in a hundred."""
     from IPython.display import ProgressBar
 
     bar, reached = ProgressBar(100), 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
@@ -41,8 +41,9 @@ class KeptRuns:
         kept = self.folder / f"{_digest(setup)}.json.gz"
         if kept.exists():
             with gzip.open(kept, "rt", encoding="utf-8") as lines:
-                outcome: Outcome = decode(Outcome, json.load(lines))
-            return outcome
+                known = json.load(lines)
+            outcome: Outcome = decode(Outcome, known)
+            return replace(outcome, metrics={**outcome.metrics, **_counts(known["metrics"])})
         outcome = run_one(setup, report)
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = kept.with_suffix(f".{os.getpid()}")
@@ -50,6 +51,11 @@ class KeptRuns:
             json.dump(encode(outcome), out)
         partial.replace(kept)
         return outcome
+
+
+def _counts(metrics: Mapping[str, float | str]) -> dict[str, int]:
+    """The whole numbers, which would be read as any others and then be printed as such."""
+    return {name: value for name, value in metrics.items() if isinstance(value, int)}
 
 
 def _digest(setup: Setup) -> str:

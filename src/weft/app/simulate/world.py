@@ -29,8 +29,7 @@ from weft.perf.goodput.shipped import load_shipped_models
 from weft.perf.goodput.tables import ModelTable, read_tables
 from weft.perf.learnt_costs import assume_by_name
 from weft.perf.linear import LinearBeliefs
-from weft.perf.links.bus import COLOCATED, MeasuredBus, read_bus
-from weft.perf.links.joined import Joined, OutOfStep
+from weft.perf.links.joined import COLOCATED, Joined, MeasuredBus, OutOfStep, read_bus
 from weft.perf.network.in_phase import InPhase
 from weft.perf.replay import Replay
 from weft.perf.sharing.batching import find_batching, untuned
@@ -56,11 +55,11 @@ class World:
     devices, None where the policy lets none; `pairs` speeds of pairs that were measured;
     `interruption` is what every decision costs every running job, where that is counted;
     `training` what is learnt of workers, servers and losses, None where no job has any; `joined`
-    what links do, None where the cluster or the jobs say nothing of any; `bus` what was measured
-    of jobs on one socket; `able` the jobs that can change devices as they train; `assumed_s` what
+    what links do, None where the cluster or the jobs say nothing of any; `bus` measurements of
+    jobs on one socket; `able` the jobs that can change devices as they train; `assumed_s` what
     starts are taken to cost before any was seen; `pooled` what all jobs of a model tell together,
-    None where the policy does not ask; `plans` what is known of execution plans, None where no job
-    has any.
+    None where the policy does not ask; `plans` what is known about execution plans, None
+    if no job has any.
     """
 
     trace: Trace

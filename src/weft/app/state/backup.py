@@ -90,7 +90,7 @@ def restore_backup(source: Path, state: Path) -> tuple[Backup, list[str]]:
 
 
 def read_backup(source: Path) -> Backup:
-    """What a backup says of itself; InvalidConfig unless every file is as it was written."""
+    """What a backup says about itself; InvalidConfig unless every file is as it was written."""
     try:
         made = Backup(**json.loads((source / MANIFEST).read_text()))
         wrong = [name for name, digest in made.files.items() if _digest(source / name) != digest]

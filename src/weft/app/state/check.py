@@ -143,7 +143,7 @@ def _snapshots(db: sqlite3.Connection) -> Iterator[Finding]:
                 yield Finding(
                     "error" if needed else "warning",
                     f"the {word} of event {seq} cannot be used: {error.what}",
-                    RESTORE if needed else "none: it is passed over, and the log is read instead",
+                    RESTORE if needed else "none: it is skipped, and the log is read instead",
                 )
             else:
                 yield Finding("ok", f"{word} of event {seq}, {jobs} jobs, checksum right")
@@ -185,9 +185,9 @@ def _find_submitted(db: sqlite3.Connection) -> Iterator[Submitted]:
             yield event
 
 
-# Going on without rows that the log lacks, because somebody said so.
+# Going on without rows that the log lacks, because someone said so.
 
-ACCEPTED = "it is missing, and somebody accepted that"
+ACCEPTED = "it is missing, and the loss was accepted"
 
 
 def accept_loss(state: Path) -> list[int]:

@@ -47,7 +47,7 @@ def open_to_others(folder: Path) -> list[Path]:
 def check_log_is_there(folder: Path) -> None:
     """Raise InvalidConfig if jobs have been run here, but their log is gone.
 
-    A service that began anew beside them would end those that run, and give their ids again.
+    A service that started over beside them would end those that run, and give their ids again.
     """
     log = folder / LOG
     size = log.stat().st_size if log.exists() else None
@@ -62,7 +62,7 @@ def refuse_beside_jobs(folder: Path, what: str) -> None:
         raise InvalidConfig(
             f"{what}, but {folder / JOBS} holds {count} {'job' if count == 1 else 'jobs'}",
             hint="bring the log back with `weft state restore BACKUP --state "
-            f"{folder}`; to begin anew, end what still runs and move `{JOBS}` and `{LIVE}` away",
+            f"{folder}`; to start over, end what still runs and move `{JOBS}` and `{LIVE}` away",
         )
 
 

@@ -14,11 +14,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from weft.cli.connect.duplex import CannotTalk, Talk
-from weft.cli.connect.starting import is_starting
 from weft.core.errors import EngineError, InvalidConfig, WeftError
 from weft.service.responses.answers import Done
 from weft.service.responses.json_values import read_as
@@ -36,6 +36,10 @@ ANSWERS = {
     403: "the token in WEFT_TOKEN may not do this; ask an admin",
     429: "try again in a moment",
 }
+PROC = Path("/proc")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+YOUNG_S = 60.0
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Unreachable(InvalidConfig):
@@ -105,7 +109,7 @@ class Client:
             raise Unreachable(f"no service answers at {self.url} ({error})") from error
 
     def health(self, kind: type[T], path: str) -> T:
-        """What the service says of itself; also while it is not well."""
+        """What the service says about itself; also while it is not well."""
         return read_as(kind, json.loads(self._send("GET", path, None, {}, api=False)))
 
     def healthy(self) -> bool:
@@ -263,3 +267,44 @@ def refusal(status: int, answer: bytes, method: str, path: str) -> WeftError:
     if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
         return EngineError(what, hint=hint or "the service's log says more")
     return Refused(what, hint=hint, status=status, field=field)
+
+
+def is_starting(url: str) -> bool:
+    """Whether someone typed `weft serve` here a moment ago, for this address as far as is known.
+
+    False where the system does not say what runs.
+    """
+    address = urlsplit(url)
+    if address.hostname not in LOOPBACK:
+        return False
+    return any(
+        _serves(words, address.port) and _age_s(process) < YOUNG_S for process, words in _commands()
+    )
+
+
+def _commands() -> list[tuple[Path, list[str]]]:
+    commands = []
+    for process in PROC.glob("[0-9]*"):
+        try:
+            text = (process / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if "serve" in text:
+            commands.append((process, text.split("\0")))
+    return commands
+
+
+def _serves(words: list[str], port: int | None) -> bool:
+    """`python /somewhere/weft serve ...` or `python -m weft serve ...`, not for another port."""
+    if "serve" not in words or not any(Path(word).name == "weft" for word in words[:3]):
+        return False
+    named = words[words.index("--port") + 1] if "--port" in words[:-1] else ""
+    return named in ("", str(port))
+
+
+def _age_s(process: Path) -> float:
+    try:
+        began = int((process / "stat").read_text().rpartition(")")[2].split()[19]) / TICKS
+        return float((PROC / "uptime").read_text().split()[0]) - began
+    except (OSError, ValueError, IndexError):
+        return float("inf")

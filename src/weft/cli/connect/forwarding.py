@@ -33,7 +33,7 @@ class Forwarding:
         self.local: int = self._listener.getsockname()[1]
 
     def serve(self) -> None:
-        """Carry connections until somebody ends us."""
+        """Carry connections until someone ends us."""
         with self._listener:
             while True:
                 conversation, _ = self._listener.accept()

@@ -13,7 +13,7 @@ from weft.cli.connect.pages import active_jobs
 from weft.cli.job_files.demo_jobs import WORKLOAD, find_scripts
 from weft.service.responses.answers import Made
 
-EVERY_S = 40.0  # gently: a job or two at a time on somebody's laptop
+EVERY_S = 40.0  # gently: a job or two at a time on someone's laptop
 MOST = 3  # that run or wait
 
 

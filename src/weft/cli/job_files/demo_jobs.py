@@ -59,7 +59,7 @@ FEW = 2
 
 
 def choose_fitting(active: int) -> str:
-    """The policy for so many jobs: grow while there is room, share while there is none.
+    """The policy for that many jobs: grow while there is room, share while there is none.
 
     A service changes its policy while jobs run; the demonstration does so by itself.
     """

@@ -62,7 +62,7 @@ def processes_of(text: str) -> int | str:
     if text not in ("1", "per-gpu", "auto"):
         raise InvalidConfig(
             f"--processes {text!r} is not 1, per-gpu or auto",
-            hint="1: once a node; per-gpu: once for each GPU",
+            hint="1: once per node; per-gpu: once for each GPU",
         )
     return 1 if text == "1" else text
 

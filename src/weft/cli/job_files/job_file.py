@@ -120,7 +120,7 @@ def check_program(command: Sequence[str], workdir: Path) -> None:
         made, rest = f"chmod +x {shlex.quote(word)}, then ", rest if "/" in word else f"./{rest}"
     with_it = INTERPRETERS.get(path.suffix, "")
     raise InvalidConfig(
-        f"{word} is no job file and no program",
+        f"{word} is neither a job file nor a program",
         hint=f"to run it: {made}weft submit -- {with_it}{rest}; "
         f"job files end with {', '.join(FILES)}",
     )

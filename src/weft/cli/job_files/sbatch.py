@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
 from weft.cli.job_files.flag_values import is_whole
-from weft.cli.job_files.sweep_flags import read_array
+from weft.cli.job_files.job_options import read_array
 from weft.core.errors import InvalidConfig
 
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
@@ -73,7 +73,7 @@ def is_sbatch(path: Path) -> bool:
 
 
 def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, Any], list[str]]:
-    """The fields of a job file, and what was passed over. The script runs in the present folder."""
+    """The fields of a job file, and what was skipped. The script runs in the present folder."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -26,7 +26,7 @@ def is_skypilot(body: Mapping[str, Any]) -> bool:
 
 
 def read_skypilot(body: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
-    """The fields of a job file, and what was passed over."""
+    """The fields of a job file, and what was skipped."""
     for field, instead in REFUSED.items():
         if body.get(field):
             raise InvalidConfig(f"{path}: {field} is not supported", hint=instead)

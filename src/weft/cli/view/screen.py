@@ -12,7 +12,7 @@ from rich.console import Console
 
 from weft.service.responses.json_values import plain
 
-PIPED = 500  # columns: one line a job
+PIPED = 500  # columns: one line per job
 
 
 def console() -> Console:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from weft.cli.view import words
-from weft.cli.view.sweeps import fold_sweeps
 from weft.cli.view.tables import MOST_NAME, Column, details, fit_columns
+from weft.cli.view.words import ENDED
 from weft.core.plan.reasons import device_word
 from weft.report.units import number
 from weft.service.responses.answers import ClusterAnswer, JobAnswer, NodeAnswer, Notice
 from weft.service.responses.measurements import GpuHealth
+from weft.service.responses.state_words import StateWord
 
 DEVICES_SHOWN = 8
 NODE_WIDTH, DEVICE_WIDTH = 16, 24  # characters at most
@@ -27,10 +30,15 @@ NODE_STYLES = {
     "set aside": "bold red",
     "down": "bold red",
 }
+# What a sweep is said to be: the first of these that any of its jobs is.
+FIRST: tuple[StateWord, ...] = (
+    *("running", "starting", "checkpointing", "preempted", "pending", "suspended"),
+    *("failed", "cancelled", "succeeded"),
+)
 
 
 def jobs_table(jobs: Sequence[JobAnswer], now: float, width: int) -> Table:
-    """A row a job."""
+    """One row per job."""
     columns: list[Column[JobAnswer]] = [
         Column("id", lambda job: job.id),
         Column("name", name_column(jobs), drop=5, most=MOST_NAME),
@@ -140,7 +148,7 @@ def nodes_table(nodes: Iterable[NodeAnswer], jobs: Sequence[JobAnswer], width: i
 
 
 def health_table(nodes: Iterable[NodeAnswer], width: int) -> Table:
-    """A row a GPU that its driver tells something of."""
+    """One row per GPU about which its driver reports anything."""
     columns: list[Column[tuple[str, GpuHealth]]] = [
         Column("node", lambda row: row[0], most=32),
         Column("gpu", lambda row: str(row[1].gpu), right=True),
@@ -293,3 +301,41 @@ def _count(value: float | None) -> str:
 
 def _gb(value: float | None) -> str:
     return "" if not value else f"{value:.0f} GB"
+
+
+def fold_sweeps(jobs: Iterable[JobAnswer]) -> list[JobAnswer]:
+    """A row for each job that stands alone, and one for all of a sweep, where its first was."""
+    answers: dict[str, list[JobAnswer]] = {}
+    for job in jobs:
+        answers.setdefault(
+            f"app {job.tenant} {job.app}" if job.app else f"job {job.id}", []
+        ).append(job)
+    return [some[0] if len(some) == 1 else fold(some) for some in answers.values()]
+
+
+def fold(jobs: Sequence[JobAnswer]) -> JobAnswer:
+    """Several jobs as one: what they hold together, and how many are in which state."""
+    counts = Counter(job.state for job in jobs)
+    counted = ", ".join(f"{counts[state]} {state}" for state in FIRST if state in counts)
+    parts = [part for job in jobs for part in job.allocation or ()]
+    started = [job.started for job in jobs if job.started is not None]
+    ended = [job.ended for job in jobs if job.ended is not None]
+    done = sum(
+        1.0 if job.state in ENDED else min(max(job.progress or 0.0, 0.0), 1.0) for job in jobs
+    )
+    first = jobs[0]
+    return replace(
+        first,
+        id=first.app,
+        name=first.app,
+        state=next(state for state in FIRST if state in counts),
+        reason=f"{len(jobs)} jobs: {counted}",
+        allocation=parts or None,
+        started=min(started, default=None),
+        ended=max(ended) if len(ended) == len(jobs) else None,
+        restarts=sum(job.restarts for job in jobs),
+        gpu_seconds=sum(job.gpu_seconds for job in jobs),
+        goodput=sum(job.goodput or 0.0 for job in jobs) or None,
+        progress=done / len(jobs),
+        batch=None,
+    )

@@ -98,12 +98,12 @@ def batch(job: JobAnswer) -> str:
 
 
 def goodput(job: JobAnswer) -> str:
-    """Useful samples a second, where the job reports them."""
+    """Useful samples per second, where the job reports them."""
     return "" if not job.goodput or job.state in ENDED else f"{number(job.goodput)}/s"
 
 
 def speed(job: JobAnswer) -> str:
-    """Useful samples a second, or steps where nothing more is known."""
+    """Useful samples per second, or steps where nothing more is known."""
     steps = job.measured.steps_per_s if job.measured else None
     if job.goodput or not steps or job.state in ENDED:
         return goodput(job)
@@ -180,7 +180,7 @@ def due(job: JobAnswer, now: float) -> str:
 
 
 def deadline(job: JobAnswer, now: float) -> str:
-    """The deadline, and what became of it."""
+    """The deadline, and what happened to it."""
     if job.deadline is None:
         return ""
     parts = [due(job, now), f"or {job.deadline_or}" if job.deadline_or else ""]

@@ -40,7 +40,7 @@ def find_next(
     """The first in line that may be started now, with the devices; None if there is none.
 
     The line is by priority and time of submission: which of them a policy takes next is its own
-    to say. A job that no device is allowed to is passed over. One job at a time is started ahead,
+    to say. A job that no device is allowed to is skipped. One job at a time is started ahead,
     and at most one sleeps ahead on a device.
     """
     programs = knowledge.programs

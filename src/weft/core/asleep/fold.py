@@ -94,7 +94,7 @@ def stop_sleeper(state: StateParts, job: JobId) -> list[Action]:
 def fold(
     state: StateParts, now: float, event: Slept | SleepFailed | Awoke | StartedAhead
 ) -> list[Action]:
-    """An attempt is to begin asleep, or what an engine says of one that was to sleep or wake."""
+    """An attempt is to begin asleep, or what an engine says about one that was to sleep or wake."""
     match event:
         case StartedAhead():
             return _start_ahead(state, now, event)

@@ -112,7 +112,7 @@ class Asleep:
         }
 
     def load(self, saved: Mapping[str, Any], sleepers: Iterable[Sleeping]) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self.sleepers = {sleeper.job: sleeper for sleeper in sleepers}
         self.savers = set(map(JobId, saved.get("savers", ())))
         self.unable = {

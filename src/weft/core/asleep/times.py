@@ -46,7 +46,7 @@ class StopTimes:
         return {key: [list(measured) for measured in seen] for key, seen in self._seen.items()}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self._seen = {key: [list(measured) for measured in seen] for key, seen in saved.items()}
 
 

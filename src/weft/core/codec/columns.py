@@ -1,7 +1,7 @@
 """Many dataclasses of one kind as columns of plain values, and back: fast, small, no pickle.
 
 A column whose values are all the same is written once. Fields that a file does not have take their
-defaults, fields that this version does not know are passed over, so that old files stay readable.
+defaults, fields that this version does not know are skipped, so that old files stay readable.
 """
 
 from __future__ import annotations

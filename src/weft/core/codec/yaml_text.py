@@ -1,4 +1,4 @@
-"""YAML that anybody may have written: bounded, plain values only, errors with a line.
+"""YAML that anyone may have written: bounded, plain values only, errors with a line.
 
 Everything that reads YAML reads it here. Dates stay the text they are, as in an environment
 variable `A: 2024-01-01`; references, tags other than the plain ones, deep nesting and too many

@@ -35,7 +35,7 @@ class Cancelled:
 
 @frozen
 class Suspended:
-    """Somebody suspended a job: it leaves its devices, and no policy sees it until `Resumed`.
+    """Someone suspended a job: it leaves its devices, and no policy sees it until `Resumed`.
 
     `by` is who, in words. `rung` is how it leaves them.
     """

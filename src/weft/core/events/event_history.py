@@ -38,7 +38,7 @@ class EventHistory:
         if job is None:
             return StateError(what)
         story = "\n".join(f"  {line}" for line in self.of(job))
-        return StateError(f"{what}\nstory of job {job!r}:\n{story or '  nothing is known of it'}")
+        return StateError(f"{what}\nstory of job {job!r}:\n{story or '  no events are known'}")
 
 
 def _why(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""What a running job says of itself: one vocabulary for real trainings and simulated ones.
+"""What a running job says about itself: one vocabulary for real trainings and simulated ones.
 
 A real job's report comes over the wire as plain values (`weft.wire.messages`), a simulated one's
 from its behaviour; beliefs, the ledger and the log read them alike. A field that is None was not
@@ -80,7 +80,7 @@ class Report:
 
     - `workers`, `servers`, `updates_per_s`: tasks of a job with parameter servers, and its speed
     - `pace`: speed beside its neighbours, as a part of that alone
-    - `goodput`: useful samples a second, where the job knows better than `gain` tells
+    - `goodput`: useful samples per second, where the job knows better than `gain` tells
 
     Seen from outside, over the last second:
 
@@ -88,7 +88,7 @@ class Report:
     - `cpus`: CPU cores that were busy for it
     - `read_mb_s`, `write_mb_s`: what it moved from and to disks
     - `power_w`, `temp_c`: watts of all its devices, and degrees Celsius of the hottest
-    - `device_errors`: memory errors of its devices since they were reset that could not be mended
+    - `device_errors`: uncorrected memory errors of its devices since they were reset
 
     `user` is what the script measures of its own, by name.
     """
@@ -147,7 +147,7 @@ class Report:
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Report:
-        """A report from values of anybody; ValueError names the first that cannot be right.
+        """A report from untrusted values; ValueError names the first that cannot be right.
 
         Names are those of the fields, and `user.NAME` for the script's own.
         """
@@ -173,7 +173,7 @@ class Report:
 
     @classmethod
     def sift(cls, values: Mapping[str, object]) -> tuple[Report, tuple[str, ...]]:
-        """A report of what can be right of the values of anybody, and what is wrong with the rest.
+        """A report of those untrusted values that can be right, and what is wrong with the rest.
 
         A script's own numbers beyond the first `MOST_USER` are left out as well.
         """
@@ -202,7 +202,7 @@ class Report:
 
     @property
     def trains(self) -> bool:
-        """Whether it tells of the job's own work, not only of what is seen from outside.
+        """Whether it tells about the job's own work, not only about what is seen from outside.
 
         One without any value is of a job that reports by itself and has nothing to say yet.
         """

@@ -1,1 +1,1 @@
-"""What may be known of a job beyond what it asks for."""
+"""What may be known about a job beyond what it asks for."""

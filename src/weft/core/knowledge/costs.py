@@ -57,7 +57,7 @@ def adds_devices(was: Allocation, to: Allocation) -> bool:
 
 
 class ChangeCosts(Protocol):
-    """What is known of the costs of jobs, stated or learnt."""
+    """What is known about the costs of jobs, stated or learnt."""
 
     def costs(self, job: Job, kind: str) -> Costs:
         """Of a job on a GPU kind."""
@@ -93,5 +93,5 @@ class ChangeCosts(Protocol):
         ...
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         ...

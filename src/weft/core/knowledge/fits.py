@@ -19,7 +19,7 @@ class Fit(NamedTuple):
 class Fits(Protocol):
     """What a predictor fits from time to time, which takes longer than a decision may.
 
-    If `aside` is set somebody else asks what is `wanted`, makes it and has it adopted. If not, it
+    If `aside` is set someone else asks what is `wanted`, makes it and has it adopted. If not, it
     is made as soon as it is due.
     """
 

@@ -32,7 +32,7 @@ from weft.frozen import frozen
 
 @dataclass(slots=True)
 class Knowledge:
-    """All that is known of jobs; a part that is None is unknown.
+    """All that is known about jobs; a part that is None is unknown.
 
     It changes by `observe`, `learn` and `forget` alone, so that the same events lead to the same
     knowledge. `save` gives plain values that `load` takes up again, in one of the same parts. `bus`
@@ -110,9 +110,9 @@ class Knowledge:
         return {name: part.save() for name, part in self._parts()}
 
     def load(self, saved: Mapping[str, Any], *, lenient: bool = False) -> set[str]:
-        """Take up what `save` gave; for a Knowledge that has learnt nothing yet.
+        """Restore what `save` returned; for a Knowledge that has learnt nothing yet.
 
-        If `lenient`, parts that were not saved, or by another kind of part, begin anew: their
+        If `lenient`, parts that were not saved, or by another kind of part, start over: their
         names are returned.
         """
         parts = dict(self._parts())
@@ -164,7 +164,7 @@ class Beliefs(Learning, Protocol):
     def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
         """Rows x configurations: useful samples per second.
 
-        0 where a job cannot run; NaN in the rows of jobs that nothing is known of yet.
+        0 where a job cannot run; NaN in the rows of jobs that nothing is known about yet.
         """
         ...
 
@@ -233,7 +233,7 @@ class Colocation(Learning, Protocol):
         ...
 
     def tunable(self, job: Job) -> TunableBatch | None:
-        """What is known of a job whose batch size may be changed; None of any other."""
+        """What is known about a job whose batch size may be changed; None of any other."""
         ...
 
     def speeds(self, jobs: Sequence[Job], kind: str, discipline: Discipline) -> Sequence[float]:
@@ -245,7 +245,7 @@ class Colocation(Learning, Protocol):
         ...
 
     def pace(self, job: Job) -> float | None:
-        """What a job last measured of its speed beside its neighbours; None before it did."""
+        """What a job last measured about its speed beside its neighbours; None before it did."""
         ...
 
     def forget(self, job: Job) -> None:
@@ -263,7 +263,7 @@ class BusSharing(Protocol):
 
 @frozen
 class TunableBatch:
-    """What may be known of a job whose batch size can be changed while it runs.
+    """What may be known about a job whose batch size can be changed while it runs.
 
     `init` is the batch it was submitted with; device memory grows from `fixed_gb` by `sample_gb` a
     sample. `noise` is the gradient noise scale, in samples, that jobs measure of themselves. How
@@ -319,7 +319,7 @@ class EpochsSoFar:
 
     @classmethod
     def after(cls, over: int, runs: Sequence[tuple[int, int]]) -> EpochsSoFar:
-        """With so many epochs over of a job that trains with (batch size, epochs) in turn."""
+        """With that many epochs over of a job that trains with (batch size, epochs) in turn."""
         batches = [batch for batch, epochs in runs for _ in range(epochs)][: over + 1]
         return cls(over, dict(Counter(batches)), batches[-1] if len(batches) > over else 0)
 

@@ -13,7 +13,7 @@ class Learning(Protocol):
         ...
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What is seen of a running attempt as it is: steps by time, device memory, host.
+"""What is observed about a running attempt as it is: steps by time, device memory, host.
 
 An agent measures every attempt, whatever its program does: steps by the watcher inside its Python
 processes, the rest from outside. The last minutes are kept beside the attempt, not in the log;
@@ -39,8 +39,7 @@ class Measured:
     """One attempt in its last minutes.
 
     - `at`: when its agent last looked
-    - `samples`: `(at, steps)`, oldest first: so many steps were done by then, and the last of them
-      just then
+    - `samples`: `(at, steps)`, oldest first: the steps done by then, and the last of them just then
     - `unit`: what a step is: `step` of an optimizer, replay of a CUDA `graph`, `batch` of Keras,
       iteration of a progress `bar`; empty before any was counted
     - `total_steps`: of the whole training, None where nothing tells
@@ -71,7 +70,7 @@ class Measured:
         return self.samples[-1][1] if self.samples else None
 
     def rate(self, since: float, until: float) -> float | None:
-        """Steps a second between two times; None where samples do not tell.
+        """Steps per second between two times; None where samples do not tell.
 
         It takes two samples in between. A job that then stands still is counted up to `until`, or
         to the last look at it; so a neighbour that starves it shows.
@@ -88,14 +87,14 @@ class Measured:
         return (after - before) / (ended - began) if ended > began else None
 
     def lately(self, seconds: float = 10.0) -> float | None:
-        """Steps a second over the last so many seconds."""
+        """Steps per second over the last `seconds` seconds."""
         return self.rate(self.at - seconds, self.at)
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Measured:
         """From what an agent wrote, or a job in its place; ValueError names what cannot be right.
 
-        Names that are not known are passed over.
+        Names that are not known are skipped.
         """
         kept: dict[str, Any] = {}
         for name in _NUMBERS & values.keys():

@@ -23,7 +23,7 @@ class Plans(Learning, Protocol):
     """Plans of jobs that declare several, or whose speed depends on the one they find."""
 
     def knows(self, job: Job) -> bool:
-        """Whether anything is known of the plans of a job."""
+        """Whether anything is known about the plans of a job."""
         ...
 
     def choices(self, job: Job, config: Config) -> Sequence[PlanChoice]:

@@ -1,4 +1,4 @@
-"""What predictors say of jobs beyond a number: how sure they are, and on what they build.
+"""What predictors say about jobs beyond a number: how sure they are, and on what they build.
 
 `PointPredictor` turns a predictor of one number per job into one of distributions, so that a policy
 that reads quantiles never asks which kind it has.
@@ -123,7 +123,7 @@ class PointPredictor(ABC):
         return table.ran(now) + self.remaining(table, now)
 
     def risk(self, job: Job) -> Risk:  # noqa: ARG002
-        """Nothing is known of failures."""
+        """Nothing is known about failures."""
         return Risk()
 
     def basis(self, job: Job) -> Basis:  # noqa: ARG002

@@ -75,11 +75,11 @@ class Predictor(Learning, Protocol):
         ...
 
     def index_at(self, table: Table, now: float, attained: Floats) -> Floats:
-        """The same once each row has executed for so many seconds, rows x times."""
+        """The same once each row has executed for that many seconds, rows x times."""
         ...
 
     def known_lengths(self, table: Table, now: float) -> Floats:
-        """Seconds that rows run in all, where one number is all it says; infinite elsewhere."""
+        """Seconds that rows run in total, where one number is all it says; infinite elsewhere."""
         ...
 
     def risk(self, job: Job) -> Risk:

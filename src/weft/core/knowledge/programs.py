@@ -30,7 +30,7 @@ def program_of(job: Job) -> str:
 
 
 class Programs(Protocol):
-    """What is known of the memory and of the neighbours of jobs, by program and GPU kind."""
+    """What is known about the memory and the neighbours of jobs, by program and GPU kind."""
 
     def need_gb(self, job: Job, kind: str) -> float | None:
         """Memory of each of its devices that a job needs, with a margin; None while not known."""
@@ -91,5 +91,5 @@ class Programs(Protocol):
         ...
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         ...

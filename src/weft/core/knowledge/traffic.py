@@ -82,7 +82,7 @@ class Traffic:
         return (Phase(self.compute_s, seconds, self.gbit / seconds),)
 
     def seconds_at(self, gb_s: float) -> float:
-        """How long an iteration takes where the workers have so many GB/s between them."""
+        """How long an iteration takes where the workers have that many GB/s between them."""
         if not self.sensitive or not self.share:
             return self.iteration_s
         return self.compute_s + self.gbit / (8.0 * gb_s)

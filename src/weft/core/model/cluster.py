@@ -63,8 +63,8 @@ CPU = "cpu"  # the kind of slots where there are no GPUs
 class Node:
     """One machine: `gpus` devices of one `kind`, and its host.
 
-    `gpu_mem_gb` is the memory of each device; 0 takes what is known of the kind. `topology` is how
-    its devices are joined, and `uplinks` are the network links between it and the core of the
+    `gpu_mem_gb` is the memory of each device; 0: as known for the kind. `topology` is how its
+    devices are joined, and `uplinks` are the network links between it and the core of the
     network, from its own card upwards; None and empty where not stated. `loaned` says that it is
     another cluster's, which may want it back.
     """
@@ -122,7 +122,7 @@ class Cluster:
 
     @cached_property
     def gpus(self) -> int:
-        """Devices in all."""
+        """Devices in total."""
         return sum(node.gpus for node in self.nodes)
 
     @cached_property
@@ -138,7 +138,7 @@ class Cluster:
 
     @cached_property
     def joined(self) -> bool:
-        """Whether anything is known of links, inside a node or above."""
+        """Whether anything is known about links, inside a node or above."""
         return any(node.topology is not None or node.uplinks for node in self.nodes)
 
     @cached_property
@@ -205,7 +205,7 @@ def count_machines(text: str) -> tuple[int, int]:
 
 
 def _count(digits: str) -> int:
-    """A number that somebody wrote; past the limit it does not matter by how much."""
+    """A number that someone wrote; past the limit it does not matter by how much."""
     return int(digits) if len(digits) < 10 else MAX_GPUS + 1
 
 

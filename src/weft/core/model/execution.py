@@ -64,7 +64,7 @@ class Execution:
         return self.tensor * self.pipeline
 
     def on(self, gpus: int) -> Execution | None:
-        """The same plan on so many GPUs, with `data` filled in; None where it does not run."""
+        """The same plan on that many GPUs, with `data` filled in; None where it does not run."""
         replicas, rest = divmod(gpus, self.unit)
         if rest or not replicas or self.data not in (0, replicas):
             return None
@@ -95,5 +95,5 @@ def read_execution(text: str) -> Execution:
 
 
 def find_plan(plans: tuple[Execution, ...], gpus: int, plan: Execution) -> bool:
-    """Whether a plan for so many GPUs is one of those declared."""
+    """Whether a plan for that many GPUs is one of those declared."""
     return any(declared.on(gpus) == plan for declared in plans)

@@ -48,7 +48,7 @@ def explain_too_few_nodes(demand: Demand, cluster: Cluster) -> tuple[str, str]:
     if there >= demand.nodes:
         return "", ""
     what = f"asks for {describe_nodes(demand)}; there {'is' if there == 1 else 'are'} {there} of "
-    what += "one kind with so many"
+    what += "one kind with that many"
     return what, "ask for fewer GPUs on each node, for fewer nodes, or leave nodes out"
 
 

@@ -71,9 +71,9 @@ class Demand:
     """How many GPUs a job asks for, and which kinds will do.
 
     `gpus` is what the submitter asked for; rigid jobs have `min = max = gpus`. `kinds` empty
-    means any kind. `share` below 1 asks for that part of one GPU. `nodes` asks for exactly so many
-    nodes with the same number of its GPUs on each; 0 for any. Raises InvalidConfig for numbers that
-    no cluster could serve.
+    means any kind. `share` below 1 asks for that part of one GPU. `nodes` asks for exactly that
+    number of nodes with the same number of its GPUs on each; 0 for any. Raises InvalidConfig
+    for numbers that no cluster could serve.
     """
 
     gpus: int = 1
@@ -324,7 +324,7 @@ class Allocation:
 
 
 class Config(NamedTuple):
-    """A size to choose: so many GPUs of a kind on so many nodes."""
+    """A size to choose: that many GPUs of a kind on that many nodes."""
 
     kind: str
     nodes: int

@@ -17,8 +17,8 @@ SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)(KEY|KEYS|AUTH)(_|$)", 
 class Processes(StrEnum):
     """How often a command is started."""
 
-    AUTO = "auto"  # for each GPU if it is a script that imports weft.train, else once a node
-    ONE = "1"  # once a node; it sees all GPUs that the job has there
+    AUTO = "auto"  # for each GPU if it is a script that imports weft.train, else once per node
+    ONE = "1"  # once per node; it sees all GPUs that the job has there
     PER_GPU = "per-gpu"
 
 

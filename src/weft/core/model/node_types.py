@@ -77,7 +77,7 @@ NODE_TYPES: Mapping[str, NodeTopology] = {
 
 
 def find_node_type(name: str, gpus: int, where: str) -> NodeTopology:
-    """The links of a machine of that type; InvalidConfig if there is none with so many GPUs."""
+    """The links of a machine of that type; InvalidConfig if there is none with that many GPUs."""
     topology = NODE_TYPES.get(name)
     if topology is None:
         raise InvalidConfig(

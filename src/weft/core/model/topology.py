@@ -42,7 +42,7 @@ class NodeTopology:
     NVSwitch with `fabric_width` lanes. All that is left goes over PCIe: at `switch_gb_s` between
     GPUs of one of the `switches`, at `host_gb_s` elsewhere. `sockets` and `switches` are the GPU
     numbers behind each; empty: all behind one. `ring_fit` are the 14 coefficients of MAPA's
-    regression of a ring's measured bandwidth on its links, where somebody fitted them; empty: a
+    regression of a ring's measured bandwidth on its links, where someone fitted them; empty: a
     ring is as fast as its slowest link. Raises InvalidConfig naming the field that is wrong.
     """
 

@@ -1,4 +1,4 @@
-"""What a policy says of itself: origin, what it reads, what it sets, when it decides."""
+"""What a policy says about itself: origin, what it reads, what it sets, when it decides."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Wants(Flag):
     PHYSICS = auto()  # `perf`, `coupling`, `seconds`: speeds alone and beside others, time
 
 
-def accept_any(cluster: Cluster) -> str:  # noqa: ARG001 - what a policy may say of a cluster
+def accept_any(cluster: Cluster) -> str:  # noqa: ARG001 - what a policy may say about a cluster
     """No objection, whatever the machines."""
     return ""
 
@@ -75,7 +75,7 @@ class About:
 
     `every` is the length of a round in seconds: the policy decides at its multiples. None
     means it decides whenever something happened. `starves` names the reason a fitting job
-    may wait for ever under this policy, or is empty where none may. `resume_s` is for policies
+    may wait forever under this policy, or is empty where none may. `resume_s` is for policies
     that suspend jobs to host memory: what it costs to go on where a job ran last; None means
     that every stop is a checkpoint and every start after it a restart. `assumes` is for
     simulations alone. `weighs` says that it divides the cluster by the view's weights itself, so
@@ -125,7 +125,7 @@ def sizes_in_rounds(
     also: Controls = Controls.NOTHING,
     starves: str = "",
 ) -> About:
-    """Of a policy that chooses every job's size anew each round, by what it gains from GPUs."""
+    """Of a policy that chooses every job's size again each round, by what it gains from GPUs."""
     gain = "GPUs go only to jobs that are predicted to benefit from them"
     controls = Controls.COUNT | also
     return About(name, paper, needs, controls, every, starves, taxonomy=taxonomy, idles=gain)

@@ -24,7 +24,7 @@ class Blocker(StrEnum):
     """The one thing that keeps a job waiting."""
 
     SAID = "said"  # the decision gave a reason of its own
-    SUSPENDED = "suspended"  # somebody suspended it
+    SUSPENDED = "suspended"  # someone suspended it
     DEPENDENCY = "dependency"  # jobs that it comes after have not ended
     QUOTA = "quota"  # its tenant holds all that it may
     TOO_LARGE = "too_large"  # alone it is more than its tenant may hold
@@ -32,11 +32,11 @@ class Blocker(StrEnum):
     PARALLEL = "parallel"  # as many of its sweep or app as may at once run, or wait before it
     GUARANTEE = "guarantee"  # what is free belongs to tenants who may start on it at any time
     RECLAIMED = "reclaimed"  # it ran on what its tenant had borrowed, and the owner needed it
-    RESERVED = "reserved"  # what is free is kept for somebody else, or for maintenance
+    RESERVED = "reserved"  # what is free is kept for someone else, or for maintenance
     CELLS = "cells"  # its virtual cluster has no room for it
     IDLE_CELLS = "idle_cells"  # too few cells are left by guaranteed jobs, and it runs in no others
     SPOT = "spot"  # spot jobs hold all that they may
-    GAVE_WAY = "gave_way"  # it was stopped for others; why it waits after that is looked at anew
+    GAVE_WAY = "gave_way"  # it was stopped for others; why it waits after that is checked again
     NO_ROOM = "no_room"  # it may share a GPU, and none that is shared has room for it
     MOVED = "moved"  # it runs elsewhere than before, so that another could start
     FAILED = "failed"  # it failed, and is tried again after a pause

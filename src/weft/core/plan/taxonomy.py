@@ -17,7 +17,7 @@ from weft.frozen import frozen_by_name
 class Objective(Flag):
     """What it is after."""
 
-    IN_ORDER = auto()  # jobs start as they came
+    IN_ORDER = auto()  # jobs start in order of submission
     COMPLETION_TIME = auto()
     MAKESPAN = auto()
     THROUGHPUT = auto()  # work done, goodput included

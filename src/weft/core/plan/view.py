@@ -64,10 +64,10 @@ class View:
     """The cluster at one instant; valid during one decision.
 
     `free` may be used for trials: whatever a policy does to it is undone after the decision.
-    `knowledge` is what is predicted and believed of jobs. `history` holds the GPU-seconds of
+    `knowledge` is what is predicted and believed about jobs. `history` holds the GPU-seconds of
     finished jobs, oldest first. `weights` are what users and tenants are entitled to against each
-    other; who is not named has 1. So many of the loaned nodes as `recalled` are wanted back now:
-    those that the plan leaves empty go first, others go with whatever runs on them. Somebody asks
+    other; who is not named has 1. As many of the loaned nodes as `recalled` are wanted back now:
+    those that the plan leaves empty go first, others go with whatever runs on them. Someone asks
     about the jobs of `asked`: a plan may give reasons for them although nothing changes. A part of
     a view knows the jobs `out_of_sight`: they hold devices, and count for their tenants. Jobs
     that are `asleep` wait like others, and go on at once where they sleep; `savers` have
@@ -161,12 +161,12 @@ class View:
 
     @property
     def training(self) -> Training | None:
-        """What is known of workers, servers and losses; None where no job tells of any."""
+        """What is known about workers, servers and losses; None where no job tells about any."""
         return self.knowledge.training
 
     @property
     def bus(self) -> BusSharing | None:
-        """What is known of jobs that share a socket; None without measurements."""
+        """What is known about jobs that share a socket; None without measurements."""
         return self.knowledge.bus
 
     def preemptible(self) -> Bools:

@@ -75,7 +75,7 @@ class Capacity:
         return sum(self._idle) if kind is None else self._idle[self.kinds.index(kind)]
 
     def room(self) -> float:
-        """GPUs left in all, the free parts of shared devices included."""
+        """GPUs left in total, the free parts of shared devices included."""
         return sum(self._idle) + (len(self._claims) * WHOLE - self._claimed) / WHOLE
 
     def idle_by_kind(self) -> list[int]:

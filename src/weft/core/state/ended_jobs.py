@@ -58,7 +58,7 @@ class EndedJobs(Protocol):
         ...
 
     def reset(self, number: int, jobs: Collection[JobId]) -> None:
-        """Drop rows of this number and later, and of these jobs: the log tells them anew."""
+        """Drop rows of this number and later, and of these jobs: the log tells them again."""
         ...
 
     def remove(self, jobs: Collection[JobId]) -> None:

@@ -1,4 +1,4 @@
-"""What an agent wrote down, read bit by bit: lines, and the events that they tell of.
+"""What an agent wrote down, read bit by bit: lines, and the events that they tell about.
 
 The job may have replaced these files: whatever is not as an agent writes it raises WireError.
 """
@@ -133,7 +133,7 @@ def read_lines(lines: Iterable[Line], read: Callable[[Line], Iterable[Event]]) -
 
 
 def read_resize(job: JobId, attempt: int, line: Line) -> Event:
-    """That its ranks can change as they train, or what became of a change."""
+    """That its ranks can change as they train, or what happened to a change."""
     if line["event"] == "resizable":
         return Resizable(job, attempt, float(line["state_gb"]))
     if line["event"] == "resized":

@@ -44,7 +44,7 @@ FREEZE_S = 15.0  # for an agent to answer; it answers within milliseconds
 SUSPEND_S = 600.0  # for a device to be copied to host memory
 SHORTEST_S, LONGEST_S = 0.001, 0.05
 SHORTEST_AIR_S = 5.0
-# What a job may say of its collectives' timeout, and in which unit.
+# What a job may say about its collectives' timeout, and in which unit.
 OWN_TIMEOUT = "WEFT_COLLECTIVE_TIMEOUT_S"
 TIMEOUTS = {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": 1.0, "DEEPSPEED_TIMEOUT": 60.0}
 
@@ -183,7 +183,7 @@ async def _put_all_to_sleep(
 
 
 async def _wake_all(parts: Sequence[Attempt], by: str, within_s: float) -> BaseException | None:
-    """Take back what somebody wanted of every part; what went wrong with the first that cannot."""
+    """Take back what someone wanted of every part; what went wrong with the first that cannot."""
     asked = (wake(part, by, within_s) for part in parts)
     return _first_wrong(await asyncio.gather(*asked, return_exceptions=True))
 
@@ -193,7 +193,7 @@ def _first_wrong(answers: Sequence[object]) -> BaseException | None:
 
 
 async def put_to_sleep(attempt: Attempt, by: str, state: str, within_s: float) -> SleepState:
-    """Have an attempt in a state on behalf of somebody; EngineError if that could not be had."""
+    """Have an attempt in a state on behalf of someone; EngineError if that could not be had."""
     answer = SleepState(0)
     before = read_request(attempt.folder)
     wanted = AWAKE if before is None else before.wanted.get(by, AWAKE)
@@ -209,7 +209,7 @@ async def put_to_sleep(attempt: Attempt, by: str, state: str, within_s: float) -
 
 
 async def wake(attempt: Attempt, by: str, within_s: float) -> None:
-    """Take back what somebody wanted; EngineError if the attempt should run now and cannot."""
+    """Take back what someone wanted; EngineError if the attempt should run now and cannot."""
     answer = await _ask(attempt, by, AWAKE, within_s)
     request = read_request(attempt.folder)
     if request is not None and DEPTH[answer.state] > DEPTH[request.state]:
@@ -227,7 +227,7 @@ async def _ask(attempt: Attempt, by: str, state: str, within_s: float) -> SleepS
 
 
 def end_probes(folder: Path) -> bool:
-    """A service that begins anew has no probe under way; whether the attempt was to sleep."""
+    """A service that starts over has no probe under way; whether the attempt was to sleep."""
     request = read_request(folder)
     if request is not None and PROBE in request.wanted:
         wanted = {who: state for who, state in request.wanted.items() if who != PROBE}

@@ -23,14 +23,14 @@ def mark_of(state: Path, folder: Path) -> Path:
 
 
 def find_attempts(state: Path) -> Iterator[Path]:
-    """Folders of attempts that may run; a mark that is not ours is passed over."""
+    """Folders of attempts that may run; a mark that is not ours is skipped."""
     live = state / "live"
     for path in sorted(live.iterdir()) if live.is_dir() else ():
         job, at, attempt = path.name.rpartition("@")
         if at and job and attempt.isdigit():
             yield state / "jobs" / job / attempt
         else:
-            log.warning("file=%s is no mark of an attempt; passed over", path)
+            log.warning("file=%s is no mark of an attempt; skipped", path)
 
 
 def take_up(

@@ -22,7 +22,7 @@ from weft.core.model.job import JobId
 from weft.core.protocols import EngineHealth
 from weft.engines.attempts.clearing import end_all
 from weft.engines.attempts.job_folders import mark_of
-from weft.engines.attempts.rounds import AGAIN_S, EVERYBODYS, AttemptLoop
+from weft.engines.attempts.rounds import AGAIN_S, MACHINE_WIDE, AttemptLoop
 from weft.engines.attempts.spawn import reap
 from weft.engines.attempts.watch import Watched
 from weft.wire.attempt import AGENT_LOG, CLAIM, EVENTS, SPEC, short_path
@@ -156,14 +156,14 @@ class Listener(AttemptLoop[Watched]):
         await asyncio.sleep(SHORTEST_PAUSE_S)
 
     async def _settle(self, attempt: Watched, error: Exception | None, now: float) -> None:  # noqa: ARG002
-        everybodys = isinstance(error, OSError) and error.errno in EVERYBODYS
-        if error is not None and not everybodys:
+        machine_wide = isinstance(error, OSError) and error.errno in MACHINE_WIDE
+        if error is not None and not machine_wide:
             self.quarantine(attempt, str(error) or repr(error))
         elif attempt.over:
             self.forget(attempt)
         elif attempt.ending is not None:
             self._end(attempt, attempt.ending)
-        if error is not None and everybodys:
+        if error is not None and machine_wide:
             raise error
 
     def _end(self, watched: Watched, event: Event, *, aside: bool = False) -> None:

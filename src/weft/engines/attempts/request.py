@@ -6,14 +6,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from types import MappingProxyType
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Batch, Job, TimeShift, name_of
+from weft.core.model.launch import Software, SoftwareKind
 from weft.engines.machine.containers import enter_container
 from weft.engines.machine.devices import Machine
 from weft.engines.machine.host_part import HostPart, Means, host_part, notices, read_asked
-from weft.engines.machine.software import activation, preparation
 from weft.engines.machine.users import may_walk_to
 from weft.frozen import frozen
 from weft.wire.attempt import AttemptSpec, job_folder
@@ -23,8 +24,10 @@ from weft.wire.identity import Identity
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
 NO_MEANS = Means()
-ESTIMATE_MARGIN = 2.0  # times what a table says of a model: optimizers and allocators differ
+ESTIMATE_MARGIN = 2.0  # times what a table says about a model: optimizers and allocators differ
 PROCESS_GB = 2.0  # of a device for a context, and what libraries work in
+REQUIREMENTS = (".txt", ".in")
+MISSING = "{ echo %s >&2; exit 1; }"
 
 
 @frozen
@@ -275,3 +278,55 @@ def wire_batch(batch: Batch | None) -> tuple[int, int] | None:
 def wire_shift(shift: TimeShift | None) -> tuple[float, float] | None:
     """When iterations begin, as sent to ranks: period and shift."""
     return None if shift is None else (shift.period_s, shift.shift_s)
+
+
+# ---- How an environment is made and activated: lines for bash, run where the job runs. Pure
+
+
+def preparation(software: Software | None) -> str:
+    """What is done once before the job, at every start; empty for nothing."""
+    if software is None or software.kind is not SoftwareKind.UV:
+        return ""
+    name = quote(software.name)
+    if not software.name.endswith(REQUIREMENTS):
+        return f"{_need('uv')}\nuv sync --quiet --project {name}"
+    return (
+        f"{_need('uv')}\n{_folder(software)}\n"
+        '[ -x "$weft_env/bin/python" ] || uv venv --quiet "$weft_env"\n'
+        f'VIRTUAL_ENV="$weft_env" uv pip install --quiet -r {name}'
+    )
+
+
+def activation(software: Software | None) -> str:
+    """What every process of the job begins with; empty for nothing."""
+    if software is None:
+        return ""
+    name = quote(software.name)
+    match software.kind:
+        case SoftwareKind.VENV:
+            return _source(f"{name}/bin/activate", f"no virtual environment in {software.name}")
+        case SoftwareKind.CONDA:
+            return f'{_need("conda")}\neval "$(conda shell.bash hook)"\nconda activate {name}'
+        case SoftwareKind.UV if software.name.endswith(REQUIREMENTS):
+            return f'{_folder(software)}\n. "$weft_env/bin/activate"'
+        case SoftwareKind.UV:
+            made = f"uv has made no environment in {software.name}"
+            return _source(f"{name}/.venv/bin/activate", made)
+        case SoftwareKind.IMAGE:
+            return ""  # entered by `weft.engines.machine.containers`
+
+
+def _source(path: str, otherwise: str) -> str:
+    return f"[ -f {path} ] || {MISSING % quote(otherwise)}\n. {path}"
+
+
+def _need(program: str) -> str:
+    return (
+        f"command -v {program} >/dev/null || {MISSING % quote(f'{program} is not installed here')}"
+    )
+
+
+def _folder(software: Software) -> str:
+    """Where the environment of a file of requirements is: the same file, the same folder."""
+    digest = f"$(sha256sum {quote(software.name)} | cut -c1-16)"
+    return f'weft_env="${{XDG_CACHE_HOME:-$HOME/.cache}}/weft/uv/{digest}"'

@@ -1,4 +1,4 @@
-"""The tasks of an engine: rounds that go on for ever, whatever goes wrong in one of them.
+"""The tasks of an engine: rounds that go on forever, whatever goes wrong in one of them.
 
 The chief one goes through the engine's attempts and tells what their agents wrote. What goes wrong
 with one attempt is its own: all the others are read and settled in the same turn.
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 AGAIN_S = 1.0  # after a round that failed
 # What is not the doing of one attempt: no space, too many open files, no memory, a broken disk.
-EVERYBODYS = frozenset(
+MACHINE_WIDE = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO}
 )
 
@@ -150,13 +150,13 @@ class AttemptLoop(ABC, Generic[M]):
             attempt.health.clear()
             try:
                 await self._settle(attempt, error, now)
-            except Exception as everybodys:
-                wrong.append(everybodys)
+            except Exception as machine_wide:
+                wrong.append(machine_wide)
         return wrong
 
     @abstractmethod
     async def _settle(self, attempt: M, error: Exception | None, now: float) -> None:
-        """Do what follows from all that is known of an attempt, and from an error in reading it."""
+        """Act on all that is known about an attempt, and on an error in reading it."""
 
 
 def _look(attempt: Monitored, now: float) -> tuple[list[Event], Exception | None]:

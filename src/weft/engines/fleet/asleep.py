@@ -1,7 +1,7 @@
 """Freezes and wakes attempts over several nodes.
 
 Agents elsewhere cannot tell whether a service listens to them. Requests to sleep are therefore
-written anew every few seconds, and parts whose request grows old are woken by their agents.
+written again every few seconds, and parts whose request grows old are woken by their agents.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SleepsOnNodes(AgentEngine):
                 continue  # its agent ends it for that
 
     async def _renew_sleepers(self) -> None:
-        """One turn: all requests to sleep are written anew."""
+        """One turn: all requests to sleep are written again."""
         await asyncio.sleep(BEAT_S)
         self._asleep &= self._loop.watched.keys()
         wrong: list[Exception] = []

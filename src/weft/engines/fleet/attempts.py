@@ -96,12 +96,12 @@ class Step:
     hurry: bool = False
 
 
-Seen = Mapping[Key, Observation | None]
-NOTHING: Seen = MappingProxyType({})
+Observations = Mapping[Key, Observation | None]
+NOTHING: Observations = MappingProxyType({})
 
 
 def next_step(
-    run: Run, seen: Observation | None, *, heard: bool, now: float, more: Seen = NOTHING
+    run: Run, seen: Observation | None, *, heard: bool, now: float, more: Observations = NOTHING
 ) -> Step:
     """What to do about an attempt. `heard`: the manager was asked since it took the attempt.
 

@@ -1,4 +1,4 @@
-"""One change of an attempt's ranks as they train: what is known of it, and what follows. Pure.
+"""One change of an attempt's ranks as they train: what is known about it, and what follows. Pure.
 
 The engine brings it on and the ranks decide. Until they are asked to form the groups of the next
 epoch the engine may give up; from then on it asks, and waits for what the old ranks say.

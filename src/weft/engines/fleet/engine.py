@@ -28,7 +28,6 @@ from weft.engines.attempts.request import check_launch
 from weft.engines.attempts.watch import rank_logs
 from weft.engines.fleet.asleep import SleepsOnNodes
 from weft.engines.fleet.attempts import Run
-from weft.engines.fleet.core_pools import CorePools
 from weft.engines.fleet.fleet_loop import FleetLoop
 from weft.engines.fleet.folders import ask_to_stop, find_owner, open_gang, prepare, write_terms
 from weft.engines.fleet.gang import GangWatch
@@ -38,6 +37,7 @@ from weft.engines.fleet.resizing import GangChanges
 from weft.engines.fleet.roster import load_roster
 from weft.engines.fleet.sessions import FleetSessions
 from weft.engines.machine.containers import refuse_named_volumes
+from weft.engines.machine.cores import CorePools
 from weft.engines.machine.users import user_of
 from weft.wire.attempt import SPEC, folder_of
 from weft.wire.errors import WireError

@@ -26,7 +26,7 @@ from weft.engines.attempts.agent_log import (
     read_resize,
 )
 from weft.engines.attempts.health_board import AgentHealth, read_health
-from weft.engines.attempts.rounds import EVERYBODYS as OF_THIS_MACHINE
+from weft.engines.attempts.rounds import MACHINE_WIDE as OF_THIS_MACHINE
 from weft.engines.fleet.port import Gang, Part
 from weft.engines.fleet.roster import Roster, begin_roster
 from weft.frozen import frozen
@@ -36,7 +36,7 @@ from weft.wire.regular_files import open_regular
 from weft.wire.shared_folders import shared_with
 
 # Not the doing of one attempt: of a shared file system, its server's absence as well.
-EVERYBODYS = OF_THIS_MACHINE | {errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN}
+MACHINE_WIDE = OF_THIS_MACHINE | {errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN}
 LONGEST_BEAT = 40
 RELEASED = "released"  # how a part ends whose ranks are none of the attempt's any more
 End = Finished | Stopped | Failed
@@ -96,7 +96,7 @@ class PartWatch:
 
     def listen(self, now: float) -> None:
         """Whether an agent has it, and whether that lives; `now` is this machine's own clock."""
-        if not self.part.folder.is_dir():  # it was there before anybody was asked to run it
+        if not self.part.folder.is_dir():  # it was there before anyone was asked to run it
             raise WireError(f"its folder on {self.part.node} was removed")
         self.claimed = self.claimed or (self.part.folder / CLAIM).exists()
         try:
@@ -217,7 +217,7 @@ class GangWatch:
                 watch.listen(now)
                 self._unsaid += watch.log.events(partial(self._read, watch))
             except (WireError, OSError) as error:
-                if isinstance(error, OSError) and error.errno in EVERYBODYS:
+                if isinstance(error, OSError) and error.errno in MACHINE_WIDE:
                     raise
                 watch.end = Failed(*self.gang.key, f"quarantined: {error}")
         events, self._unsaid = self._unsaid, []
@@ -266,7 +266,7 @@ class GangWatch:
                 watch.end = Stopped(self.gang.job, self.gang.attempt)
 
     def note_failure(self) -> None:
-        """It fell apart before anybody asked it to stop: that is how it ended."""
+        """It fell apart before anyone asked it to stop: that is how it ended."""
         self._failed_first = True
 
     def verdict(self, *, asked: bool) -> list[Event]:

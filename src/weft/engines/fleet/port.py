@@ -1,7 +1,7 @@
 """The narrow port that Slurm, Ray, Kubernetes and the like implement.
 
 An attempt over several nodes is a gang of parts: one folder and one agent (`weft.node.agent`) a
-node. A manager starts those agents and says what became of them; everything else, from rendezvous
+node. A manager starts those agents and says what happened to them; everything else, from rendezvous
 and graceful stops to logs and adoption, is done through the folders by `FleetEngine`.
 """
 
@@ -23,7 +23,7 @@ from weft.frozen import frozen
 Key = tuple[JobId, int]  # job and attempt
 
 
-class Away(WeftError):  # noqa: N818 - a state of the controller, not a failure of anybody
+class Away(WeftError):  # noqa: N818 - a state of the controller, not a failure of anyone
     """The controller cannot be reached: nothing is known, and nothing is lost for it."""
 
 
@@ -85,7 +85,7 @@ class Phase(StrEnum):
 
 @frozen
 class Observation:
-    """What a manager says of one attempt.
+    """What a manager says about one attempt.
 
     `reason` is why it is pending, ended or lost, in words for people. `code` is the exit code it
     knows, negative for a signal; None where it knows none. `nodes` are those that were lost: with

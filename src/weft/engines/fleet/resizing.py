@@ -23,7 +23,6 @@ from weft.engines.attempts.request import adjustment
 from weft.engines.attempts.watch import nudge
 from weft.engines.fleet.attempts import Run
 from weft.engines.fleet.changing import Changing, Move
-from weft.engines.fleet.core_pools import CorePools
 from weft.engines.fleet.fleet_loop import FleetLoop
 from weft.engines.fleet.folders import make_part
 from weft.engines.fleet.port import Away, Gang, Key, Part, name_extension
@@ -38,6 +37,7 @@ from weft.engines.fleet.roster import (
     numbers_of,
     save_roster,
 )
+from weft.engines.machine.cores import CorePools
 from weft.wire.attempt import ADJUST, CHANGE, SPEC, AttemptSpec, folder_of, read_json, write_whole
 from weft.wire.errors import WireError
 from weft.wire.identity import Identity

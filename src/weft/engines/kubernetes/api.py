@@ -18,7 +18,7 @@ Object = dict[str, Any]  # one object of the API, or a list of them: JSON of a k
 
 PATIENCE_S = 15.0
 MERGE = "application/merge-patch+json"
-QUIET_S = 90.0  # a watch that told nothing for so long, not even a bookmark, is begun anew
+QUIET_S = 90.0  # a watch that told nothing for so long, not even a bookmark, is begun again
 MOST_IDLE = 8
 # The server is there but cannot serve now: it starts, stops, or is asked too much.
 BUSY = (429, 500, 502, 503, 504)

@@ -31,7 +31,7 @@ def templates_path(namespace: str) -> str:
 
 
 def template_name(device: str, count: int) -> str:
-    """The template by which every pod with so many devices claims them."""
+    """The template by which every pod with that many devices claims them."""
     return f"weft-{re.sub(r'[^a-z0-9]+', '-', class_of(device).lower())}-{count}"
 
 

@@ -57,7 +57,7 @@ TOUCH_S = 5.0  # how often the server is asked where the watch has nothing to te
 class Machines:
     """How nodes are read: of `devices`, resources that jobs ask for, the first that a node has.
 
-    `kind_label` and `rack_label` are what says of which kind its GPUs are, and where it stands;
+    `kind_label` and `rack_label` are the labels that give the kind of its GPUs, and its rack;
     `keep_cpus` and `keep_mem_gb` of each are left to other pods, `labels` chooses nodes, and `file`
     is a list of them for a service that may not read any.
     """

@@ -40,7 +40,7 @@ class KubernetesEngine(FleetEngine):
     without any it is the claim weft-jobs at the state's folder `jobs`. `namespace`, `context` and
     `kubeconfig` choose the cluster as they do for kubectl. `device` is what GPUs are called; of
     several, joined by `+`, a node's is the first it has; `claim/CLASS` is claimed by its class.
-    `kind_label` and `rack_label` are labels of nodes that say of which kind GPUs are and where a
+    `kind_label` and `rack_label` are labels of nodes that give the kind of GPUs and where a
     node stands. `place` is how pods are put on
     nodes: by `name`, or by a `selector` that the cluster's own scheduler obeys. `address` is how
     ranks find rank 0: by the name that a headless `service` gives its pod, or by the address of the

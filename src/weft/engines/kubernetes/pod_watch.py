@@ -76,7 +76,7 @@ class Watching:
             return dict(self._objects)
 
     def put(self, pod: Object) -> None:
-        """Something that we have just made, before the watch tells of it."""
+        """Something that we have just made, before the watch tells about it."""
         self._apply("MODIFIED", pod)
         self._changed()
 

@@ -161,7 +161,7 @@ def pods_of(gang: Gang, site: Site) -> list[Object]:
 def request_fairly(part: Part, node: Node | None) -> Part:
     """What is requested for a pod: of CPUs no more than its devices' part of its node.
 
-    Requests stay as they are while a policy may divide the CPUs anew: those of all pods must fit
+    Requests stay as they are while a policy may divide the CPUs again: those of all pods must fit
     whatever it does. What a job has beyond is a matter of the cores that its agent binds it to.
     """
     if node is None or not part.gpus:

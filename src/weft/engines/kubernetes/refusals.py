@@ -1,7 +1,7 @@
 """GPUs that pods of others hold, as far as kubelets say by refusing ours: pure.
 
 The service may read no pods but its own. Where a kubelet has no device left for one of these,
-somebody else has them, and the node is used for less until that may have changed.
+someone else has them, and the node is used for less until that may have changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the pods of an attempt to what became of it: pure."""
+"""From the pods of an attempt to what happened to it: pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PodState(StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
     ENDED = "ended"
-    TAKEN = "taken"  # ended by somebody else: evicted, refused by its kubelet
+    TAKEN = "taken"  # ended by someone else: evicted, refused by its kubelet
     LOST = "lost"  # on a node that is gone: whether its processes run is unknown
 
 
@@ -45,10 +45,10 @@ class PodSeen(NamedTuple):
 def seen_of(
     pods: Sequence[Object], lost: Mapping[str, str], stuck: Collection[str] = ()
 ) -> Observation:
-    """What became of the attempt with these pods; `lost` are nodes that are gone, and why.
+    """What happened to the attempt with these pods; `lost` are nodes that are gone, and why.
 
     `stuck` names pods whose end was asked for long ago. A pod that is not there any more was ended
-    by somebody: the gang cannot go on without it.
+    by someone: the gang cannot go on without it.
     """
     each = [pod_seen(pod, lost, stuck) for pod in sorted(pods, key=_part)]
     by_state = {state: [seen for seen in each if seen.state is state] for state in PodState}

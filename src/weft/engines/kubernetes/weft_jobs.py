@@ -95,7 +95,7 @@ def _reference(job: JobObject) -> Object:
 
 
 def _set_finalizer(api: Api, path: str, *, wanted: bool) -> None:
-    """Refused by the server, and tried again, if somebody else changed the object meanwhile."""
+    """Refused by the server, and tried again, if someone else changed the object meanwhile."""
     meta = api.get(path)["metadata"]
     there = list(meta.get("finalizers") or ())
     others = [name for name in there if name != FINALIZER]

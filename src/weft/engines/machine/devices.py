@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,6 @@ from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.cluster import CPU, GPU_MEM_GB, Node
 from weft.core.model.job import NodeId
 from weft.core.model.topology import HOST_GB_S, MOST_GPUS, GpuLink, Groups, NodeTopology
-from weft.engines.machine.nvml import opened_nvml
 from weft.frozen import frozen
 
 _QUERY = ("--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits")
@@ -70,7 +71,7 @@ def this_machine(
     count = len(gpus) or slots or len(cores)
     kind = kinds.pop() if kinds else CPU
     cpus, mem_gb = float(len(cores)), _memory_gb()
-    # What is known of a kind holds; others were not in logs with a memory of their own before.
+    # What is known about a kind holds; others were not in logs with a memory of their own before.
     own_gb = 0.0 if kind in GPU_MEM_GB else min((gpu.mem_gb for gpu in gpus), default=slot_gb)
     node = Node(
         NodeId(name), kind, count, cpus=cpus, mem_gb=mem_gb, gpu_mem_gb=own_gb, topology=links
@@ -330,3 +331,25 @@ def _links_by_command() -> LinkMatrix | None:
     command = [smi, "topo", "-m"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
     return parse_topo(done.stdout) if done.returncode == 0 else None
+
+
+@contextmanager
+def opened_nvml() -> Iterator[Any]:
+    """The module `pynvml`, ready to be asked; None without it or without a driver.
+
+    It is optional: `nvidia-smi` says the same, more slowly.
+    """
+    try:
+        nvml = import_module("pynvml")
+    except ImportError:
+        yield None
+        return
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        yield None
+        return
+    try:
+        yield nvml
+    finally:
+        nvml.nvmlShutdown()

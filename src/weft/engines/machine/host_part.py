@@ -29,7 +29,7 @@ class HostPart:
     """What an attempt may use of its node.
 
     `mem_gb` is a limit, 0 for none; beyond `soft_gb` memory is taken back where that can be done.
-    `asked` says that the CPUs are somebody's wish, not just in proportion to devices.
+    `asked` says that the CPUs are someone's wish, not just in proportion to devices.
     """
 
     cpus: float

@@ -121,7 +121,7 @@ def _pipes(folder: Path, gpu: int) -> dict[str, str]:
 
 
 def make_own(folder: Path) -> None:
-    """A folder that is this user's alone; EngineError if somebody made another one there.
+    """A folder that is this user's alone; EngineError if someone made another one there.
 
     Its parent may be writable for all: the owner of the folder could talk to our jobs.
     """

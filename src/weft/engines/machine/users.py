@@ -22,7 +22,7 @@ PRIVATE = 0o600
 def user_of(users: Mapping[str, Identity], job: Job) -> Identity | None:
     """The user of the job's account, or else of its tenant; None where no user is mapped.
 
-    Raises InvalidConfig for a job of somebody without a user: it must not run as the service.
+    Raises InvalidConfig for a job of someone without a user: it must not run as the service.
     """
     if not users:
         return None

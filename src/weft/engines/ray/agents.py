@@ -45,7 +45,7 @@ class RayManager:
     `setup` is what this machine has then. `token` is the file of a cluster's token where it is
     known. With `keep_nodes` idle nodes of a cluster of others are kept when the service ends.
     `uses` says which nodes may be used. `head` is the one that was begun here, None if it is
-    somebody else's.
+    someone else's.
     """
 
     state: Path
@@ -157,12 +157,12 @@ class RayManager:
         """Nothing beyond what every engine asks for."""
 
     async def look(self) -> Mapping[Key, Observation]:
-        """What the runners say of all attempts."""
+        """What the runners say about all attempts."""
         await self._refresh()
         return read_attempts(self._gangs, self._codes(), self._lost())
 
     async def _refresh(self) -> None:
-        """Ask about everything, and keep what holds until somebody says otherwise."""
+        """Ask about everything, and keep what holds until someone says otherwise."""
         named = name_nodes((await self.ask("look"))["nodes"])
         machines, ids, reports = [], {}, {}
         for name, row in named.items():

@@ -96,7 +96,7 @@ class Carrier:
     def fetch(self, folders: Sequence[tuple[str, str]]) -> list[str]:
         """Bring what is new in folders, `(ray node, path)`; the files that changed here.
 
-        They are all that somebody waits for: what is known of others is forgotten.
+        They are all that someone waits for: what is known about others is forgotten.
         """
         wanted = {folder for _, folder in folders}
         self._known = {folder: files for folder, files in self._known.items() if folder in wanted}

@@ -1,4 +1,4 @@
-"""Questions to the bridge, one at a time; it is started anew when it is gone."""
+"""Questions to the bridge, one at a time; it is restarted when it is gone."""
 
 from __future__ import annotations
 

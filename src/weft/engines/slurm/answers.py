@@ -193,7 +193,7 @@ def read_steps(text: str) -> list[tuple[str, str]]:
 
 
 def see(parts: Iterable[SlurmJob]) -> Observation:
-    """What became of an attempt, from all components of its job."""
+    """What happened to an attempt, from all components of its job."""
     states = {job.state: job for job in parts}
     if alive := [job for state, job in states.items() if state in RUNNING]:
         return Observation(Phase.RUNNING, alive[0].reason)

@@ -112,7 +112,7 @@ class NativeSlurm:
         await self.look()
 
     async def _read_associations(self) -> None:
-        """What sacctmgr says of users, once a minute where it decides."""
+        """What sacctmgr says about users, once a minute where it decides."""
         now = time.monotonic()
         if not self._enforced or now - self._read_at < ASK_S:
             return

@@ -52,7 +52,7 @@ class SbatchOptions:
         return [f"--{name}={value}" for name, value in named.items() if value]
 
     def limit(self, minutes: int) -> list[str]:
-        """The time limit of a job that asks for so many minutes; 0 leaves it to the site."""
+        """The time limit of a job that asks for that many minutes; 0 leaves it to the site."""
         most = self.most_min
         chosen = min(minutes or most, most) if most else minutes
         return [f"--time={chosen}"] if chosen else []

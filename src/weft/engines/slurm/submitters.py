@@ -1,6 +1,6 @@
 """Whose batch jobs are whose: who submits a job, and who may have submitted one with its tag.
 
-A tag is a comment that everybody can read and write, so that a job counts as an attempt only where
+A tag is a comment that everyone can read and write, so that a job counts as an attempt only where
 the user who submitted it is the attempt's own.
 """
 

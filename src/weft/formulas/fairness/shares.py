@@ -183,7 +183,7 @@ def _sum_up(
     return total
 
 
-# What users and tenants weigh against each other, from the weights that somebody named.
+# What users and tenants weigh against each other, from the weights that someone named.
 
 
 def weigh_owners(
@@ -192,7 +192,7 @@ def weigh_owners(
     """The weight of each owner of jobs, given with its tenant, in order.
 
     A user that is named has its own; the others of a tenant that is named divide the tenant's
-    equally; everybody else has 1.
+    equally; everyone else has 1.
     """
     tenant_of = dict(owners)
     sharing: dict[str, int] = {}

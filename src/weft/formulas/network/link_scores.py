@@ -205,7 +205,7 @@ def _walk(links: Floats, join: Callable[[Floats, Floats], Floats], *, closed: bo
         for end in range(n):
             ends = (masks >> end & 1) == 1
             if closed:
-                ends &= (masks & ((1 << end) - 1)) != 0  # somebody lower begins
+                ends &= (masks & ((1 << end) - 1)) != 0  # a lower GPU begins
             here = masks[ends]
             best[here, end] = np.max(join(best[here ^ (1 << end)], links[:, end]), axis=1)
     return best

@@ -1,6 +1,6 @@
 """Ranks that share devices: sizes, speed, memory and checkpoints (Singularity, arXiv 2202.07848).
 
-A job keeps its ranks for ever. On fewer devices the data-parallel replicas of one shard take turns
+A job keeps its ranks forever. On fewer devices the data-parallel replicas of one shard take turns
 on each; their parameters and optimiser states are the same, so turns are cheap and an update is
 made once a device.
 """
@@ -36,13 +36,13 @@ class Iteration(IterationParts):
     swap: float = 0.0
 
     def seconds(self, turns: int, allreduce: float) -> float:
-        """T(M) with so many ranks a device, and the all-reduce over the devices there are."""
+        """T(M) with that many ranks per device, and the all-reduce over the devices there are."""
         update = self.update if self.squash else turns * self.update
         between = (turns - 1) * (self.switch + 2.0 * self.swap)
         return turns * self.compute + allreduce + update + between
 
     def speed(self, devices: int, ranks: int) -> float:
-        """Speed on so many devices, as a part of that with one for each rank.
+        """Speed on that many devices, as a part of that with one for each rank.
 
         Ranks that do not divide evenly go as the fullest device does; an all-reduce is a ring.
         """
@@ -72,7 +72,7 @@ class Checkpoint:
 
     `state_gb` are parameters and optimiser states, the same in all ranks; `private_gb` other device
     memory of a rank; of the host image of a rank `host_gb` is its own and `shared_gb` the same in
-    all. A node moves `storage_gbps` GB a second.
+    total. A node moves `storage_gbps` GB a second.
     """
 
     state_gb: float = 12.0
@@ -88,7 +88,7 @@ class Checkpoint:
         return self.state_gb + ranks * (self.private_gb + self.host_gb) + self.shared_gb
 
     def save_s(self, ranks: int, nodes: int = 1) -> float:
-        """Writing it, from so many nodes at once."""
+        """Writing it, from that many nodes at once."""
         return self.size_gb(ranks) / (self.storage_gbps * max(nodes, 1))
 
     def move_s(self, ranks: int, nodes: int = 1) -> float:

@@ -1,4 +1,4 @@
-"""Values for what is known of a training: its time by workers and servers, its loss so far."""
+"""Values for what is known about a training: its time by workers and servers, its loss so far."""
 
 from __future__ import annotations
 

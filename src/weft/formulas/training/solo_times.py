@@ -1,4 +1,4 @@
-"""Times of jobs alone on one socket and on two, and what they tell of the jobs' traffic.
+"""Times of jobs alone on one socket and on two, and what they tell about the jobs' traffic.
 
 A table has model, batch, gpus, placement (intra-socket or inter-socket) and time_s, measured on a
 POWER8 machine. A model and its batch class are one name here, `alexnet-b4`.
@@ -16,7 +16,7 @@ from weft.core.model.node_types import NODE_TYPES
 from weft.frozen import frozen
 
 FILE = "solo_times.csv"
-ITERATIONS = 1000.0  # a job's times are split into so many
+ITERATIONS = 1000.0  # a job's times are split into that many
 MEASURED_ON = NODE_TYPES["power8"]
 NEAR_GB_S, FAR_GB_S = MEASURED_ON.bandwidths[0][1], MEASURED_ON.bandwidths[0][2]
 

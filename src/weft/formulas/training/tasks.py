@@ -58,7 +58,7 @@ class Tasks:
         return self.samples / self.batch
 
     def need(self, workers: int, servers: int) -> Floats:
-        """What so many tasks take of each resource."""
+        """What that many tasks take of each resource."""
         return workers * self.worker.vector + servers * self.server.vector
 
     def split(self, on: Allocation) -> Split:
@@ -79,7 +79,7 @@ class Tasks:
 
 
 def tasks_of(job: Job) -> Tasks | None:
-    """What a job says of its tasks; None of a job that has no servers."""
+    """What a job says about its tasks; None of a job that has no servers."""
     hints = job.hints
     if "server_cpus" not in hints:
         return None
@@ -124,14 +124,14 @@ class Utility:
     target_s: float
 
     def at(self, seconds: Floats | float, waited: Floats | float = 0.0) -> Floats:
-        """Worth of a job that completes after so many seconds more, having waited already."""
+        """Worth of a job that completes after that many seconds more, having waited already."""
         late = self.haste * (np.asarray(seconds) - (self.target_s - waited))
         # Beyond this the sigmoid is 0 to the last digit, and its exponential overflows.
         return np.asarray(self.worth / (1.0 + np.exp(np.clip(late, -700.0, 700.0))))
 
 
 def utility_of(job: Job) -> Utility | None:
-    """What a job says of its worth; None of a job that says nothing."""
+    """What a job says about its worth; None of a job that says nothing."""
     if "worth" not in job.hints:
         return None
     hints = job.hints

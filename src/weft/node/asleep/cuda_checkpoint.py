@@ -111,7 +111,7 @@ def _undo(moved: Sequence[int], back: Callable[[int], None]) -> list[tuple[int, 
 
 
 def main(what: str, pids: Sequence[int]) -> int:
-    """Do it, and print what became of it."""
+    """Do it, and print what happened to it."""
     moved: list[int] = []
     try:
         driver = CudaDriver()

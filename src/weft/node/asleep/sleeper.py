@@ -89,7 +89,7 @@ class Sleeper:
         self._advance(now)
 
     def _is_heard(self, request: SleepRequest) -> bool:
-        """Whether a service is there: it listens, or goes on to write its request anew."""
+        """Whether a service is there: it listens, or goes on to write its request again."""
         listens = self._journal.is_heard()
         return request != self._request if listens is None else listens
 

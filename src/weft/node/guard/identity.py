@@ -73,7 +73,7 @@ def may_speak(conversation: socket.socket, user: Identity | None = None) -> bool
 
 
 def hand_over(path: Path, user: Identity | None) -> None:
-    """Close a file to everybody but its owner, who is `user` if there is one."""
+    """Close a file to everyone but its owner, who is `user` if there is one."""
     path.chmod(0o600)
     if user is not None:
         os.chown(path, user.uid, user.gid)

@@ -1,4 +1,4 @@
-"""What an agent tells of the devices of its attempt, and how long each of its ranks takes.
+"""What an agent tells about the devices of its attempt, and how long each of its ranks takes.
 
 A line of the attempt's log every half a minute, and at once when a device has a fault. A gang waits
 for its slowest rank, so all of them step equally fast; what tells them apart is the time each

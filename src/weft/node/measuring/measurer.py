@@ -1,7 +1,7 @@
 """Measures an attempt while it runs: keeps the last minutes in a file, reports from time to time.
 
 The file answers how fast the job was between two times: fresh, and never in the log.
-Reports are for everybody and are remembered: the first soon after the first steps, later ones
+Reports are for everyone and are remembered: the first soon after the first steps, later ones
 further apart. A job that reports for itself is left to do so.
 """
 
@@ -31,7 +31,7 @@ BLIND_S = 10.0  # the first report of a job that counts nothing
 
 
 class Measurer:
-    """What is known of the attempt in `folder`, whose processes are `pids`."""
+    """What is known about the attempt in `folder`, whose processes are `pids`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Measurer:
                 self._next, self._apart = time.monotonic() + FIRST_S, APART_S
 
     def look(self) -> None:
-        """Do what is due; called a few times a second."""
+        """Do what is due; called a few times per second."""
         now = time.monotonic()
         if now - self._looked >= LOOK_S:
             self._looked = now
@@ -275,7 +275,7 @@ class Counts:
         return min(max((after - before) / took, 0.0), 1.0) if took > 0.0 else None
 
     def rate(self, since: float) -> float | None:
-        """Steps a second since a time; None where fewer than two samples are."""
+        """Steps per second since a time; None where fewer than two samples are."""
         recent = [sample for sample in self._fine if sample[0] >= since]
         if len(recent) < 2:
             return None

@@ -52,7 +52,7 @@ class _Utilisation(ctypes.Structure):
 
 @frozen
 class Health:
-    """Power of all devices, the hottest one's temperature, and memory errors that were not mended.
+    """Power of all devices, the hottest one's temperature, and uncorrected memory errors.
 
     None where a device does not tell.
     """

@@ -24,7 +24,7 @@ from weft.wire.messages import (
 
 
 class Budget:
-    """So many messages at once, and so many a second in the long run; what is more is dropped."""
+    """Allow some messages at once, and some per second in the long run; drop the others."""
 
     def __init__(self, most: float = 500.0, per_s: float = 50.0) -> None:
         self._most, self._per_s = most, per_s
@@ -83,7 +83,7 @@ class Line:
 def tell_terms(line: Line, spec: AttemptSpec, adjusted: Mapping[str, Any]) -> None:
     """To rank 0: batch, turns and time shift that were asked for last; it knows its first turns.
 
-    All may be repeated: a rank passes over what it does already.
+    All may be repeated: a rank skips what it does already.
     """
     batch = adjusted["batch"] if adjusted else spec.batch
     if batch is not None:

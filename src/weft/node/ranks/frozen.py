@@ -1,6 +1,6 @@
-"""Ranks that a signal has stopped from outside: they would stand still for ever, with their peers.
+"""Ranks that a signal has stopped from outside: they would stand still forever, with their peers.
 
-A stopped rank is sent SIGCONT. One that somebody keeps still is ended, and its attempt goes
+A stopped rank is sent SIGCONT. One that someone keeps still is ended, and its attempt goes
 on from the last checkpoint. What the service itself has frozen is left alone.
 """
 

@@ -1,7 +1,7 @@
 """How many processes a command is started as, and the options of a launcher among them.
 
 torchrun, accelerate, deepspeed, mpirun and Ray start a process for each GPU themselves, so they are
-started once a node and told how many, and where they meet; what a person told them stays. A Python
+started once per node, with how many and where they meet; options that a person set stay. A Python
 script that imports `weft.train` is started once for each GPU. Anything else is one process that
 sees all GPUs of the job on its node.
 """
@@ -42,7 +42,7 @@ class Place:
 
 
 def starts_per_gpu(processes: str, command: Sequence[str], workdir: str, gpus: int) -> bool:
-    """Whether `command` is started once for each of `gpus` GPUs rather than once a node."""
+    """Whether `command` is started once for each of `gpus` GPUs rather than once per node."""
     if processes == PER_GPU:
         return True
     if find_launcher(command) is not None:

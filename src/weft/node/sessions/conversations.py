@@ -78,7 +78,7 @@ class Conversations:
                 case _ if line.rank is None:
                     continue  # it has not said who it is, or it is of another attempt
                 case Report() | Saved() | Notice() if not self._budget.allows():
-                    continue  # it says more than anybody could read
+                    continue  # it says more than anyone could read
                 case _:
                     self._on_message(line, message)
         if line.closed and line in self._lines:

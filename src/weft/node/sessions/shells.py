@@ -204,7 +204,7 @@ class DoorKeeper:
         return [self._process.pid] if self._process else []
 
     def look(self) -> None:
-        """Open one if somebody asks; a request that is spoilt opens none."""
+        """Open one if someone asks; a request that is spoilt opens none."""
         try:
             request = read_json(self._folder / REQUEST)
         except (WireError, OSError):

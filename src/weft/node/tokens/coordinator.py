@@ -13,10 +13,10 @@ from weft.wire.errors import WireError
 Out = list[tuple[Key, wire.FromCoordinator]]
 
 LEASE_S = 1.0  # how long a lease without end may be used before it is asked for again
-FIRST_S = 60.0  # patience with a member whose stages have not been seen yet, and with anybody
+FIRST_S = 60.0  # patience with a member whose stages have not been seen yet, and with anyone
 LEAST_S = 2.0
 LIGHTEST, HEAVIEST = 1e-3, 1e3  # weights
-TIMES = 4.0  # patience with the others: so many times their longest stage
+TIMES = 4.0  # patience with the others: that many times their longest stage
 
 
 class Coordinator:
@@ -33,7 +33,7 @@ class Coordinator:
     def handle(self, now: float, key: Key, message: wire.FromMember) -> Out:
         """A member said something."""
         self._began = now if self._began is None else self._began
-        if isinstance(message, wire.Look):
+        if isinstance(message, wire.Inspect):
             return self._seen(now, key)
         if isinstance(message, wire.Join):
             self._join(now, key, message)
@@ -165,7 +165,7 @@ class Coordinator:
             }
             values |= {f"used_s.{token}": s for token, s in member.used_s.items()}
             values |= {f"held_s.{token}": s for token, s in member.held_s.items()}
-            out.append((key, wire.Seen(member.job, member.rank, values)))
+            out.append((key, wire.Inspected(member.job, member.rank, values)))
         up_s = now - (self._began if self._began is not None else now)
         end = {"members": float(len(self.book.members)), "up_s": up_s}
-        return [*out, (key, wire.Seen("", 0, end))]
+        return [*out, (key, wire.Inspected("", 0, end))]

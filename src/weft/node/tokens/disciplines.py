@@ -249,7 +249,7 @@ class Lockstep:
 
 
 @dataclass(slots=True)
-class Free:
+class NoTurns:
     """All members go at once."""
 
     def next(self, _now: float, book: TokenState) -> Request | None:
@@ -274,7 +274,7 @@ DISCIPLINES: dict[str, Callable[..., Discipline]] = {
     "work-conserving": WorkConserving,
     "timeslice": Timeslice,
     "paced": Paced,
-    "none": Free,
+    "none": NoTurns,
 }
 
 

@@ -21,7 +21,7 @@ from weft.node.tokens.coordinator import Coordinator, Out
 from weft.node.tokens.members import Key
 from weft.wire.attempt import ADJUST, SPEC, USER, AttemptSpec, job_folder, read_json
 from weft.wire.errors import WireError
-from weft.wire.tokens import FROM_COORDINATOR, Ask, FromMember, Join, Look, from_member
+from weft.wire.tokens import FROM_COORDINATOR, Ask, FromMember, Inspect, Join, from_member
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Server:
         """Raise WireError for what a member of this user may not say."""
         if uid == os.geteuid():
             return
-        if isinstance(message, Look):
+        if isinstance(message, Inspect):
             raise WireError(f"user {uid} may not see the jobs of other users")
         if isinstance(message, Join) and uid != self._owner(message.job):
             raise WireError(f"job {message.job[:64]!r} does not run as user {uid}")

@@ -65,7 +65,7 @@ def table_of(models: Mapping[str, ModelTable], job: Job) -> ModelTable:
 
 
 NO_LIMITS = Limits(0, 0, 0)  # before the first allocation
-Shape = tuple[str, tuple[int, ...], int]  # kind, GPUs on each node, samples a GPU
+Shape = tuple[str, tuple[int, ...], int]  # kind, GPUs on each node, samples per GPU
 
 
 @dataclass(slots=True)

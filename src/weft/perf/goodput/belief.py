@@ -1,4 +1,4 @@
-"""What is believed of one adaptive job, and how its reports become measurements."""
+"""What is believed about one adaptive job, and how its reports become measurements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAST_S, MOST_S = 1e-9, 1e7  # of a step
 
 @dataclass(slots=True)
 class Belief:
-    """What is known of one job.
+    """What is known about one job.
 
     `measured` are its measurements by GPU kind, `mixed` those of all kinds together, `noise` the
     squared norm and the variance of its gradients, `batch` the one it trains with, `most` the most

@@ -2,7 +2,7 @@
 
 One step-time model a GPU kind and one pair of gradient statistics a job. A kind that a job has
 not run on yet borrows the model of one it has, scaled by single-GPU speeds (Sia, SOSP 2023).
-Nothing is known of a job before its first report. Simulated and real jobs are judged alike; only
+Nothing is known about a job before its first report. Simulated and real jobs are judged alike; only
 what is known apart from reports differs (`weft.perf.goodput.facts`).
 """
 
@@ -31,7 +31,7 @@ DECLARED = DeclaredFacts()
 
 
 class FittedBeliefs(NoPairs):
-    """Goodput of jobs that report, as fitted; `facts` are what is known of jobs besides.
+    """Goodput of jobs that report, as fitted; `facts` are what is known about jobs besides.
 
     `early` fits the models over all kinds as the authors' simulator of Sia does.
     """
@@ -91,7 +91,7 @@ class FittedBeliefs(NoPairs):
         }
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         for job, belief in saved.items():
             sqr, var = belief["noise"]
             self._known[JobId(job)] = Belief(

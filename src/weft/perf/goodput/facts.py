@@ -1,4 +1,4 @@
-"""What is known of adaptive jobs apart from their reports: batches they may train with, and limits.
+"""What is known about adaptive jobs besides their reports: allowed batch sizes, and limits.
 
 Facts of models with measured tables come from the tables; of any other job from its submitter.
 """
@@ -184,7 +184,7 @@ def fixed_batch_of(model: ModelTable, job: Job) -> float:
 
 
 def tuned_rate(model: ModelTable, kind: KindModel, job: Job) -> float:
-    """True iterations a second at the submitted size and batch, on whole nodes first."""
+    """True iterations per second at the submitted size and batch, on whole nodes first."""
     gpus, size = job.demand.gpus, kind.node_gpus
     placement = (*(size,) * (gpus // size), *((gpus % size,) if gpus % size else ()))
     batch = job.hints.get("batch", float(model.init_batch))

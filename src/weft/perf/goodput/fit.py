@@ -1,4 +1,4 @@
-"""Fit the step-time model to what a job measured of itself.
+"""Fit the step-time model to what a job measured about itself.
 
 The loss is Pollux's: root mean square errors of the logarithms of gradient and step times, with
 a light pull of gamma to 1 and of the slopes to 0. Regimes a job has not run in yet are left

@@ -1,4 +1,4 @@
-"""What one job has measured of itself on one GPU kind, and the model that explains it."""
+"""What one job has measured about itself on one GPU kind, and the model that explains it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Measurements:
         }
 
     def load(self, saved: Any) -> Measurements:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         rows = [Row(*row) for row in saved["rows"]]
         self.rows = {row[:3]: row for row in rows}
         self._times = saved["times"] and StepTime(*saved["times"])

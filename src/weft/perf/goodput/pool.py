@@ -1,7 +1,7 @@
 """What jobs of the same model told together, running ones and ended ones.
 
 A job is pooled with others that declare the same model: with those of its user if enough of them
-reported, else with its tenant's, else with everybody's. A job that declares none is on its own.
+reported, else with its tenant's, else with all jobs'. A job that declares none is on its own.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Group:
         return self.noise[min(self.noise, key=lambda at: abs(at - progress * BINS))][1:]
 
     def note_slower(self, ratio: float) -> None:
-        """So many times the work that goodput promised was needed."""
+        """That many times the work that goodput promised was needed."""
         self.slower.append(ratio)
         del self.slower[:-KEPT]
 
@@ -110,7 +110,7 @@ class Group:
 
 
 def groups_of(job: Job) -> tuple[Key, ...]:
-    """Its user's jobs of the model, its tenant's, everybody's; alone where it declares none."""
+    """Its user's jobs of the model, its tenant's, all jobs'; alone where it declares none."""
     if not job.model:
         return (("", job.id),)
     keys: tuple[Key, ...] = ((job.model,),)
@@ -155,5 +155,5 @@ class Pool:
         return [[list(key), group.save()] for key, group in self.groups.items()]
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self.groups = {tuple(key): Group.load(group) for key, group in saved}

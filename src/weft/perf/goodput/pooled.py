@@ -33,7 +33,7 @@ class Stand:
     """How far a job has come by its last report.
 
     `attempt` it was, `at` when, after `ran` seconds of executing; `progress` and declared `work`,
-    useful samples a second; squared norm and variance of its gradients.
+    useful samples per second; squared norm and variance of its gradients.
     """
 
     attempt: int
@@ -46,7 +46,7 @@ class Stand:
 
 
 class PooledBeliefs(FittedBeliefs):
-    """What is believed of jobs by what all jobs of their model reported.
+    """What is believed about jobs by what all jobs of their model reported.
 
     `pool` may be one that has learnt before.
     """
@@ -105,7 +105,7 @@ class PooledBeliefs(FittedBeliefs):
     def _goodput(
         self, job: Job, row: Row, report: Report, batch: float, noise: tuple[float, float] | None
     ) -> float:
-        """Useful samples a second of what a report tells."""
+        """Useful samples per second of what a report tells."""
         init = self._facts.batches(job, batch).init
         took = row.step_s if report.step_s is None else report.step_s
         gain = batch / init if noise is None else float(Noise(*noise, init).gain(batch))
@@ -135,7 +135,7 @@ class PooledBeliefs(FittedBeliefs):
         return {"pool": self.pool.save(), "stands": stands}
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self.pool.load(saved["pool"])
         for job, (number, at, ran, progress, work, goodput, noise) in saved["stands"].items():
             estimate = None if noise is None else (float(noise[0]), float(noise[1]))

@@ -61,7 +61,7 @@ class PlanLaw:
         return not rest and samples <= self.most.get((family(plan), plan.checkpointing), 0)
 
     def forward(self, gpus: int) -> float:
-        """Milliseconds of the forward pass of one of so many GPUs."""
+        """Milliseconds of the forward pass of one of that many GPUs."""
         if not self.scales:
             return self.forward_ms / gpus
         return self.forward_ms / self.scales.get(gpus, 1.0)

@@ -22,7 +22,7 @@ from weft.frozen import frozen
 
 @frozen
 class Batching:
-    """One model: what may be known of it, and what only measurements show."""
+    """One model: what may be known about it, and what only measurements show."""
 
     tag: str
     known: TunableBatch

@@ -39,7 +39,7 @@ MOST_PROGRAMS = 4096  # of which is remembered what their runs did
 
 
 def insensitive(job: Job) -> Sensitivity | None:  # noqa: ARG001 - of no job
-    """Nothing is known of what CPU cores and host memory do."""
+    """Nothing is known about what CPU cores and host memory do."""
     return None
 
 
@@ -123,7 +123,7 @@ class Colocated:
     # ---- what is believed
 
     def tunable(self, job: Job) -> TunableBatch | None:
-        """What is known of a job whose batch size may be changed."""
+        """What is known about a job whose batch size may be changed."""
         batching = self.batching(job)
         return self._batches.known(job) if batching is None else batching.known
 
@@ -166,7 +166,7 @@ class Colocated:
         return speeds
 
     def observe(self, job: Job, kind: str, report: Report) -> None:  # noqa: ARG002
-        """Keep what a job measured of its speed, and how long its GPU waits for the host.
+        """Keep what a job measured about its speed, and how long its GPU waits for the host.
 
         Neighbours stretch the rest of a step: the largest part is the one alone. What came with a
         job as hints was measured with its own data.
@@ -189,7 +189,7 @@ class Colocated:
             self._known.pop(job.id, None)
 
     def _recall(self, job: Job) -> SeenProfile:
-        """What was seen of a job, else of the last run of its program."""
+        """What was observed about a job, else of the last run of its program."""
         seen = self._seen.get(job.id, SeenProfile())
         before = self._programs.get(program_of(job), SeenProfile())
         return (
@@ -199,7 +199,7 @@ class Colocated:
         )
 
     def pace(self, job: Job) -> float | None:
-        """What a job last measured of its progress beside its neighbours."""
+        """What a job last measured about its progress beside its neighbours."""
         progress = None if self.batching(job) is not None else self._batches.pace(job)
         return self._paces.get(job.id) if progress is None else progress
 
@@ -214,7 +214,7 @@ class Colocated:
         }
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self._paces.update({JobId(job): pace for job, pace in saved["paces"].items()})
         self._cpu_parts.update({JobId(job): part for job, part in saved["cpu_parts"].items()})
         self._batches.load(saved.get("batches", {}))
@@ -313,13 +313,13 @@ def _in_gaps(profile: Profile, firm: Sequence[Profile], loose: int) -> float:
     return profile.step_s / slowest
 
 
-# ---- What was seen of jobs that say nothing of themselves, as a profile
+# ---- What was observed about jobs that say nothing of themselves, as a profile
 #
 # By the watcher inside (steps, waiting for data) and from outside (device memory and use).
 
 
 class SeenProfile(NamedTuple):
-    """What was seen of a stranger: the most memory, the busiest time, the shortest step.
+    """What was observed about a stranger: the most memory, the busiest time, the shortest step.
 
     `data` is the part of a step that waits for data. A part that could not be measured is negative.
     """

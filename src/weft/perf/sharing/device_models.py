@@ -32,7 +32,7 @@ class Unordered:
     """Speeds of a group without an order, under the driver's time slicing or MPS.
 
     Pairs are as they were measured, in `pairs` or in what ships; all else is by the model. What
-    ships was measured of jobs that hardly waited for their hosts, and holds for such alone.
+    ships was measured on jobs that hardly waited for their hosts, and holds for such alone.
     """
 
     discipline: str = TIMESLICING
@@ -58,7 +58,7 @@ def unordered(discipline: str, pairs: str = "") -> Unordered:
 
 
 def profile_of(job: Job) -> Profile:
-    """What came with a job; else what was measured of its model; else one that is never idle.
+    """What came with a job; else what was measured for its model; else one that is never idle.
 
     Models were measured on data that was on the GPU already. The hint `cpu_s` is the seconds of an
     iteration in which a job's GPU waits for its host.

@@ -1,4 +1,4 @@
-"""What is known of a job's use of a device before it runs: its hints, or the worst."""
+"""What is known about a job's use of a device before it runs: its hints, or the worst."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def load_shipped() -> Mapping[str, Sensitivity]:
 
 
 def read_tables(folder: Path) -> dict[str, Sensitivity]:
-    """The published tables of one GPU on servers of 3 cores and 62.5 GB a GPU, by model."""
+    """The published tables of one GPU on servers of 3 cores and 62.5 GB per GPU, by model."""
     path = folder / TABLES
     points: dict[str, dict[tuple[float, float], float]] = {}
     try:
@@ -128,7 +128,7 @@ def read_tables(folder: Path) -> dict[str, Sensitivity]:
 
 @frozen
 class ByModel:
-    """What is known of a job by the name of its model."""
+    """What is known about a job by the name of its model."""
 
     tables: Mapping[str, Sensitivity]
 

@@ -1,8 +1,8 @@
 """How fast jobs run beside each other on one GPU, and whether they fit.
 
 `rates` answers for a group by the model that ships with the package, fitted to measurements on an
-H200 by `python -m benchmarks.interference_ship`; `interference_fit.fit` makes one from other
-measurements. The law itself is in `interference_law`.
+H200 by `python -m benchmarks.interference_ship`; `benchmarks.interference_fit` makes one from
+other measurements. The law itself is in `interference_law`.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ c at 1. With s near 0 they do not notice each other. In terms of v_i Q_i every r
 with every s and every neighbour's v and Q, so another or a heavier neighbour never helps.
 
 s and v are linear in the features (through a sigmoid and an exponential; more demand never weighs
-less) plus a small kernel term around the workloads that were measured; `interference_fit` finds
-the numbers.
+less) plus a small kernel term around the workloads that were measured;
+`benchmarks.interference_fit` finds the numbers.
 """
 
 from __future__ import annotations

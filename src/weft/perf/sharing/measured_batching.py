@@ -65,14 +65,14 @@ class MeasuredBatching:
     _shown: dict[JobId, Shown] = field(default_factory=dict)
 
     def observe(self, job: Job, report: Report) -> None:
-        """Take in a report that tells of a step and its batch."""
+        """Take in a report that tells about a step and its batch."""
         if job.batch is None or job.demand.gpus != 1 or not report.step_s or not report.batch:
             return
         shown = self._shown.setdefault(job.id, Shown())
         shown.add(job.batch.init, round(report.batch), report.step_s, report)
 
     def known(self, job: Job) -> TunableBatch | None:
-        """What may be known of a job; None before it reported at its first batch."""
+        """What may be known about a job; None before it reported at its first batch."""
         shown = self._shown.get(job.id)
         return None if shown is None or job.batch is None else shown.known(job.batch.init)
 
@@ -96,7 +96,7 @@ class MeasuredBatching:
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         for job, shown in saved.items():
             peaks = {int(size): float(gb) for size, gb in shown["peaks"]}
             self._shown[JobId(job)] = Shown(peaks, *shown["rest"])

@@ -83,6 +83,6 @@ def _exact(job: Job, truth: Truth) -> float:
 
 
 def pause(model: str, gpus: int) -> float:
-    """Seconds that one restart of a model on so many GPUs costs."""
+    """Seconds that one restart of a model on that many GPUs costs."""
     costs = RESTART_S.get(model)
     return float(costs[GPUS.index(gpus)]) if costs and gpus in GPUS else OTHER_S

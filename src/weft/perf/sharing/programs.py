@@ -36,8 +36,8 @@ class _Running:
 class LearntPrograms:
     """By program and kind: peaks of memory, which must be alone, and slowdowns beside others.
 
-    A slowdown beside several is the sum of what each adds, so that groups tell of pairs and pairs
-    of groups. `promised` is the slowdown that jobs may have which ask for none.
+    A slowdown beside several is the sum of what each adds, so groups inform about pairs, and pairs
+    about groups. `promised` is the slowdown allowed for jobs that ask for none.
     """
 
     promised: float | None = None
@@ -130,7 +130,7 @@ class LearntPrograms:
             _keep(self._added, key, was + RECENT * (each - was))
 
     def observe_out_of_memory(self, job: Job, kind: str) -> None:
-        """What was known of its memory was too little; it starts anew, alone."""
+        """What was known about its memory was too little; it starts over, alone."""
         key, own = _key(job, kind), self._running.pop(job.id, None)
         settled = own is not None and own.settled
         self._alone_jobs.add(job.id)
@@ -166,7 +166,7 @@ class LearntPrograms:
         }
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         for job, values in saved["running"].items():
             self._running[JobId(job)] = _Running(*values)
         self._peaks.update(saved["peaks"])

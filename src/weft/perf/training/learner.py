@@ -19,8 +19,7 @@ from weft.formulas.training.regimes import Regimes, regimes_of
 from weft.formulas.training.tasks import Tasks, tasks_of
 from weft.perf.goodput.belief import row_of
 from weft.perf.training.layers import Network, apart, even, network_of, ratio_form, speed
-from weft.perf.training.loss import LEAST_POINTS, epochs_left
-from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
+from weft.perf.training.loss_laws import LEAST_POINTS, Linear, Sublinear, epochs_left, fit_law
 from weft.perf.training.servers import (
     Asynchronous,
     Point,
@@ -133,7 +132,7 @@ class Learner:
         return {"heard": heard, "smoothed": smoothed, "epochs": epochs}
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         for job, values in saved["smoothed"].items():
             self._smoothed[JobId(job)] = Smoothed(*values)
         for job, (over, begun, batch, slower) in saved.get("epochs", {}).items():
@@ -333,7 +332,7 @@ CALIBRATE = 0.4
 
 
 def follow_epochs(job: Job, seen: EpochsSoFar | None, report: Report) -> EpochsSoFar | None:
-    """What is seen of a job's epochs after one more report; None where there is nothing to see.
+    """A job's epochs as observed after one more report; None if there is nothing to observe.
 
     Epochs that passed since the last report are taken for ones at the batch size known then. A job
     that went back to a checkpoint is not told twice.

@@ -29,7 +29,7 @@ class Point(NamedTuple):
 
 
 class Synchronous(NamedTuple):
-    """Steps a second when every step waits for all workers; `batch` is shared among them."""
+    """Steps per second when every step waits for all workers; `batch` is shared among them."""
 
     t0: float
     t1: float
@@ -46,7 +46,7 @@ class Synchronous(NamedTuple):
 
 
 class Asynchronous(NamedTuple):
-    """Steps a second of all workers together, each at its own pace."""
+    """Steps per second of all workers together, each at its own pace."""
 
     t0: float
     t1: float

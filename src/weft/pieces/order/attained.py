@@ -198,7 +198,7 @@ class GittinsIndex(Resting):
 
 @frozen
 class PredictedIndex(Resting):
-    """The same by what the predictor says of each job: its own distribution, not one of all jobs.
+    """The same by the predicted distribution of each job, not by one of all jobs.
 
     What a job has executed counts in doublings of `least_s` seconds.
     """

@@ -1,7 +1,7 @@
 """Jobs that fall behind an equal part of the cluster weigh more: a bound on finish-time fairness.
 
 Finish-time fairness (Mahajan et al., "Themis", NSDI 2020) as far as it can be known before the end:
-a job's age and what it still needs on its part, over what it would have needed there in all.
+a job's age and what it still needs on its part, over what it would have needed there in total.
 """
 
 from __future__ import annotations

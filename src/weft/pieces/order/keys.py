@@ -50,7 +50,7 @@ class Anybody:
         return None
 
     def rank(self, view: View) -> Ranking:
-        """As they came."""
+        """In order of submission."""
         return Ranking(np.arange(len(view.table)))
 
 
@@ -132,7 +132,7 @@ class Urgency(Keyed):
     admits = "preempt"
 
     def rank(self, view: View) -> Ranking:
-        """By priority, then as they came."""
+        """By priority, then in order of submission."""
         key = -view.table.column(Column.PRIORITY)
         return Ranking(key=key)
 

@@ -1,7 +1,7 @@
 """Seconds that jobs of one size must be given for one more end: by reports, predictions, the past.
 
 What a predictor says is the inverse of its Gittins index: of many such jobs, given that they ran
-for as long, so many seconds bring one to its end. It changes at doublings of a minute that a job
+for as long, that many seconds bring one to its end. It changes at doublings of a minute that a job
 has run, or jobs would take turns; what holds at the next of these is asked for at once, and again
 when a job is twice as old. A predictor that is certain of a length is taken at its word until the
 job outlives it; then the job is thought to need as much again.
@@ -106,7 +106,7 @@ def _foresee(ran: Floats, predicted: Floats) -> tuple[Floats, Floats]:
 
 
 def _predict(view: View, predictor: Predictor, before: Floats, number: Floats) -> Floats:
-    """Of all rows, come to so many steps, what was predicted before where that still holds."""
+    """Of all rows, come to that many steps, what was predicted before where that still holds."""
     seq = view.table.seq
     if not len(before):
         return _ask(view, predictor, np.ones(len(seq), dtype=bool), number)
@@ -120,7 +120,7 @@ def _predict(view: View, predictor: Predictor, before: Floats, number: Floats) -
 
 
 def _ask(view: View, predictor: Predictor, which: Bools, number: Floats) -> Floats:
-    """What is predicted now of these rows, which have come to so many steps."""
+    """What is predicted now of these rows, which have come to that many steps."""
     table = view.table if which.all() else view.table.pick(which)
     rows = np.empty((len(table), SECONDS + AHEAD))
     rows[:, SEQ], rows[:, FIRST] = table.seq, number

@@ -30,7 +30,7 @@ class SecondsLeft(NamedTuple):
 
 
 def seconds_left(view: View, best: Floats, step: Floats | float = MINUTE) -> SecondsLeft:
-    """What each row needs alone on its best size, where it makes `best` samples a second.
+    """What each row needs alone on its best size, where it makes `best` samples per second.
 
     What a predictor says counts for the GPUs that a job asked for; so does the service of others,
     which is looked at in doublings of `step` GPU-seconds.

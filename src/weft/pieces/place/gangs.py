@@ -16,7 +16,7 @@ from weft.core.state.capacity import Capacity
 from weft.pieces.place.shares import part_of_devices
 
 Placer = Callable[[Job, Capacity], Allocation | None]
-Divide = Callable[[Capacity, str, int], tuple[Slice, ...] | None]  # so many GPUs of a kind
+Divide = Callable[[Capacity, str, int], tuple[Slice, ...] | None]  # that many GPUs of a kind
 
 
 def fewest_nodes(job: Job, free: Capacity) -> Allocation | None:

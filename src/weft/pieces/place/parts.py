@@ -325,7 +325,7 @@ def score_nodes(
     """A score and a device for each node of one kind, a row of `left` each; -1: it does not fit.
 
     A job with a part of a GPU tries each device, and the first of the best is its; whole GPUs are
-    the first free ones. `cpus` are idle cores, of which it takes so many.
+    the first free ones. `cpus` are idle cores, of which it takes that many.
     """
     before = fragments(left, classes, cpus)
     less = None if cpus is None else cpus - taken

@@ -1,6 +1,6 @@
 """Places for workers and servers: the fewest nodes, each with as many of both (Optimus 2018).
 
-A worker reaches the servers of its own node without the network; of all ways to use so many equal
+A worker reaches the servers of its own node without the network; of all ways to use that many equal
 nodes, an even one leaves the least traffic between them.
 """
 

@@ -25,8 +25,8 @@ NOWHERE: frozenset[int] = frozenset()
 class KindNodes:
     """The nodes of one kind: free devices, and jobs that hold a part of each and may move.
 
-    `large` are the nodes of the largest size that no job has whole. They can be cleared; on so many
-    more as `blocked` a job stays in any case.
+    `large` are the nodes of the largest size that no job has whole. They can be
+    cleared; on `blocked` more nodes a job stays in any case.
     """
 
     size: int
@@ -37,7 +37,7 @@ class KindNodes:
     by_free: dict[int, set[int]] = field(default_factory=dict)
 
     def set_free(self, node: int, free: int) -> None:
-        """A node now has so many free devices."""
+        """A node now has that many free devices."""
         self.by_free.get(self.free.get(node, -1), set()).discard(node)
         self.free[node] = free
         self.by_free.setdefault(free, set()).add(node)

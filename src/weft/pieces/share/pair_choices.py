@@ -92,7 +92,7 @@ class _PairAnswer(NamedTuple):
 def share_devices(
     view: View, configs: tuple[Config, ...], worth: Worth, alone: Worth, held: Floats, now: Partners
 ) -> Improve:
-    """A function that improves an answer of one size a job by pairs.
+    """A function that improves an answer of one size per job by pairs.
 
     `worth` is what sizes are worth to rows where they are, `alone` the same where guests have left
     the devices of their hosts.
@@ -246,7 +246,7 @@ class _Search:
         )
 
     def _check_size(self, speeds: Floats, leader: Rows, other: Rows, size: Rows) -> Floats:
-        """The speeds, 0 where they were not measured on so many GPUs."""
+        """The speeds, 0 where they were not measured on that many GPUs."""
         if not self._speeds.asked_only:
             return speeds
         count = self._count[size]

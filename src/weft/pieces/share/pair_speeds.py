@@ -62,7 +62,7 @@ def read_pair_speeds(view: View, rows: Sequence[int]) -> PairSpeeds:
 
 
 def _read_measured(view: View, rows: Rows) -> Floats | None:
-    """What was measured of these rows two by two; None without measurements."""
+    """What was measured for these rows two by two; None without measurements."""
     kinds, beliefs, count = view.cluster.kinds, view.believed(), len(rows)
     first, second = np.repeat(rows, count), np.tile(rows, count)
     pairs = beliefs.pairs(view.table, kinds, first, second)
@@ -77,7 +77,7 @@ def _read_measured(view: View, rows: Rows) -> Floats | None:
 
 
 def _predict(view: View, jobs: Sequence[Job]) -> Floats:
-    """What is believed of jobs two by two, where the memory of both is known and fits."""
+    """What is believed about jobs two by two, where the memory of both is known and fits."""
     sharing, kinds = view.sharing(), view.cluster.kinds
     table = np.zeros((len(kinds), len(jobs), len(jobs)))
     need = [sharing.profile(job).mem_gb for job in jobs]

@@ -48,7 +48,7 @@ def _can_leave(view: View, row: int) -> bool:
     return job.preemptible and job.slowdown is None
 
 
-# ---- Which jobs may share a device, by what is known of how they slow each other
+# ---- Which jobs may share a device, by what is known about how they slow each other
 
 
 WORTH = 1.05  # sum of speeds, each as a part of that alone: with turns it is 1

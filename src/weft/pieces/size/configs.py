@@ -57,7 +57,7 @@ def find_held(view: View, configs: tuple[Config, ...]) -> Floats:
 
 
 def find_acceptable(demand: Demand, configs: tuple[Config, ...], gpus: Floats) -> Bools:
-    """Which configurations, of so many GPUs each, a demand takes."""
+    """Which configurations, of that many GPUs each, a demand takes."""
     fits: Bools = (gpus >= demand.min) & (gpus <= demand.max)
     if demand.kinds:
         fits &= np.array([config.kind in demand.kinds for config in configs])

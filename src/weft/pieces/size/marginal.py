@@ -63,7 +63,7 @@ def grow(problem: Growth, *, stop_at_misfit: bool = False) -> tuple[list[Counts]
         room -= need
         counts[i] = _plus(counts[i], task)
         order.append(Added(i, task, -loss))
-        # Gains may rise again after a task: each job's is computed anew, never remembered.
+        # Gains may rise again after a task: each job's is computed again, never remembered.
         for gain, best in _best(problem, i, counts[i]):
             heapq.heappush(heap, (-gain, i, best))
     return counts, order

@@ -21,7 +21,7 @@ Step = tuple[float, int]
 class Ask:
     """So much work by a deadline; `rates` is work per second at each of the ascending `levels`.
 
-    It holds so many GPUs now, and loses `restart_s` whenever that number changes.
+    It holds that many GPUs now, and loses `restart_s` whenever that number changes.
     """
 
     work: float
@@ -36,7 +36,7 @@ class Ask:
         return self.rates[self.levels.index(gpus)] if gpus else 0.0
 
     def at_most(self, gpus: int) -> int:
-        """The largest level within so many GPUs; 0 where none is."""
+        """The largest level within that many GPUs; 0 where none is."""
         place = bisect_right(self.levels, gpus)
         return self.levels[place - 1] if place else 0
 

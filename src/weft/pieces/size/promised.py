@@ -48,7 +48,7 @@ class PromiseMemory:
 
 @frozen
 class Terms:
-    """How promises are made: slots of so many seconds, and what is kept in reserve.
+    """How promises are made: slots of that many seconds, and what is kept in reserve.
 
     A deadline is promised only if it is met with `restarts` restarts more than planned.
     `quantile` is of the predicted range of lengths that is believed. Without `sized` jobs have the
@@ -71,7 +71,7 @@ def check_terms(name: str, slot: float, quantile: float, restarts: int) -> None:
 
 
 class PromiseLedger:
-    """Promises of one decision: earlier ones, looked at anew, and those to newer jobs."""
+    """Promises of one decision: earlier ones, checked again, and those to newer jobs."""
 
     def __init__(self, view: View, memory: PromiseMemory, terms: Terms) -> None:
         self.view, self.terms = view, terms
@@ -167,7 +167,7 @@ class PromiseLedger:
         return rows
 
     def _recover(self, rows: Iterable[int]) -> None:
-        """Plan anew for jobs with a promised deadline; one that cannot be met gets all there is."""
+        """Plan again for jobs with a promised deadline; if it cannot be met, it gets all GPUs."""
         jobs = self.view.table.jobs
         for row in sorted(rows, key=lambda row: (jobs[row].deadline or inf, row)):
             kinds = self._kinds(row)
@@ -181,7 +181,7 @@ class PromiseLedger:
                 self.kept[row] = Promise(kinds[0], best)
 
     def _keep(self, kind: str, rows: Mapping[int, Promise]) -> None:
-        """Fill anew by what is left; where that would break a promise, go on as promised."""
+        """Fill again by what is left; where that would break a promise, go on as promised."""
         table = self._table(kind)
         asks = [self.asks.of(row, kind, self.room[kind]) for row in rows]
         filled = fill_all(table, asks)
@@ -208,7 +208,7 @@ class PromiseLedger:
         return table
 
     def _try(self, row: int, kind: str, reserve: int | None = None) -> bool:
-        """Whether a deadline can be promised with so many restarts more than planned."""
+        """Whether a deadline can be promised with that many restarts more than planned."""
         room = self.room[kind]
         new = self.asks.of(row, kind, room)
         restarts = self.terms.restarts if reserve is None else reserve
@@ -259,7 +259,7 @@ class PromiseLedger:
 
 
 class Asks:
-    """What jobs need, by what is believed of their speeds and lengths."""
+    """What jobs need, by what is believed about their speeds and lengths."""
 
     def __init__(self, view: View, terms: Terms) -> None:
         self._view, self._sized = view, terms.sized

@@ -244,7 +244,7 @@ class _Draw:
         return tuple(self.view.free.slice(node, count) for node, count in sorted(chosen))
 
     def _node(self, kind: str, count: int, used: list[int], left: int) -> int | None:
-        """Any of the nodes that so many devices fit best; `left` are still to be found."""
+        """Any of the nodes that fit this many devices best; `left` are still to be found."""
         free = self.view.free
         for size in range(count, self.view.cluster.node_size(kind) + 1):
             if nodes := [node for node in free.nodes_with(kind, size) if node not in used]:

@@ -312,7 +312,7 @@ class _Search:
         return wait if np.isfinite(wait) else 0.0
 
     def _free_after(self, node: int, size: int) -> float:
-        """Seconds until so many devices of a node are free, by what is known of its jobs."""
+        """Seconds until that many devices of a node are free, by what is known about its jobs."""
         view, free = self._view, self._view.free.on(node)
         name = view.cluster.nodes[node].id
         ends = [(float(self._left[row]), mine) for row, mine in self._there.get(name, ())]

@@ -23,7 +23,13 @@ from weft.core.plan.view import PromiseTerms, View
 from weft.core.state.table import Bools, Column
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
-from weft.pieces.size.promised import PromiseLedger, PromiseMemory, Terms, check_terms
+from weft.pieces.size.promised import (
+    Promise,
+    PromiseLedger,
+    PromiseMemory,
+    Terms,
+    check_terms,
+)
 from weft.pieces.wrap.fits import devices_of
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
@@ -128,21 +134,58 @@ def _hold(view: View, book: PromiseLedger) -> tuple[Changes, Bools]:
     due = {row: promise for row, promise in book.kept.items() if promise.schedule.at(view.now)}
     hidden[list(due)] = True
     victims = _victims(view, hidden)
-    for row in sorted(due, key=lambda row: (view.job(row).deadline or 0.0, row)):
-        size, on = due[row].schedule.at(view.now), view.allocation(row)
-        if on is not None and on.gpus >= size:
+    sizes = {row: promise.schedule.at(view.now) for row, promise in due.items()}
+    by_deadline = sorted(due, key=lambda row: (view.job(row).deadline or 0.0, row))
+    wide = [row for row in by_deadline if view.table.held[row] > sizes[row]]
+    for row in by_deadline:
+        on = view.allocation(row)
+        if on is not None and on.gpus >= sizes[row]:
             continue
-        job = view.job(row)
         if on is not None:
             view.free.give(on)
-        demand = replace(job.demand, gpus=size, min=size, max=size, kinds=(due[row].kind,))
-        to = _make_room(view, replace(job, demand=demand, plans=()), victims, changes)
+        job = _sized(view.job(row), due[row].kind, sizes[row])
+        to = _make_room(view, job, victims, changes)
+        if to is None:
+            to = _take_surplus(view, job, wide, due, changes)
         to = on if to is None else to
         if to is not None:
             view.free.take(to)
             changes[job.id] = to
             _send_away(view, to, victims, changes)
     return changes, hidden
+
+
+def _sized(job: Job, kind: str, gpus: int) -> Job:
+    """The job as it must run now, at exactly this size."""
+    demand = replace(job.demand, gpus=gpus, min=gpus, max=gpus, kinds=(kind,))
+    return replace(job, demand=demand, plans=())
+
+
+def _take_surplus(
+    view: View, job: Job, wide: list[int], due: Mapping[int, Promise], changes: Changes
+) -> Allocation | None:
+    """A place for a job beside promised jobs that shrink to the size that their promise needs.
+
+    The one with the latest deadline shrinks first. If even all of them leave too little, none does.
+    """
+    mark, shrunk = view.free.mark(), dict[int, Allocation]()
+    for row in reversed(wide):
+        on = view.allocation(row)
+        assert on is not None
+        view.free.give(on)
+        smaller = _sized(view.job(row), due[row].kind, due[row].schedule.at(view.now))
+        least = fewest_nodes(smaller, view.free)
+        if least is None:
+            view.free.take(on)
+            continue
+        view.free.take(least)
+        shrunk[row] = least
+        if (to := fewest_nodes(job, view.free)) is not None:
+            wide[:] = [row for row in wide if row not in shrunk]
+            changes |= {view.job(row).id: least for row, least in shrunk.items()}
+            return to
+    view.free.rollback(mark)
+    return None
 
 
 def _send_away(view: View, to: Allocation, victims: list[int], changes: Changes) -> None:

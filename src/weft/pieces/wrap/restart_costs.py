@@ -40,7 +40,7 @@ def speed_ratio(view: View, row: int, was: Allocation, to: Allocation, *, pooled
 
     By execution plans, of a job that has several; else as believed from its reports, or `pooled`
     from those of its model; else how kinds compare for such jobs, times the number of GPUs; where
-    nothing is known of kinds, the number alone.
+    nothing is known about kinds, the number alone.
     """
     planned = [_planned_rate(view, row, on) for on in (was, to)]
     if all(planned):

@@ -55,7 +55,7 @@ class SkipFailing(Wrapper):
         view = replace(view, memory=kept.inner)
         try:
             plan = self._ask(view, _rows(view, spared))
-        except Exception as error:  # whatever it is, somebody's job may be the cause
+        except Exception as error:  # whatever it is, someone's job may be the cause
             spared, plan = self._search(view, spared, error)
         cleared = [job for job in kept.spared if job not in spared and job in view.table]
         plan = plan.explained({}, cleared)

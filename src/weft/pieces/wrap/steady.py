@@ -158,7 +158,7 @@ class Steady(Wrapper):
 
 
 def _seen(view: View, before: Mapping[JobId, tuple[int, float]]) -> dict[JobId, tuple[int, float]]:
-    """When each running attempt began; of one that somebody else began, when it last changed."""
+    """When each running attempt began; of one that someone else began, when it last changed."""
     attempts = view.table.column(Column.ATTEMPT)
     runs = view.table.column(Column.RAN_RATE) > 0.0
     began = np.where(runs, view.table.column(Column.RAN_SINCE), view.now)

@@ -108,8 +108,7 @@ class Arena:
     def _find_sizes(self, view: View) -> tuple[dict[Size, Config], list[dict[Size, float]]]:
         """All sizes, and by row the speed at each that it may have.
 
-        A model that fits no size up to `max_gpus` gets the least that holds it: it would wait for
-        ever.
+        A model that fits no size up to `max_gpus` gets the least that holds it.
         """
         valid = valid_configs(view.cluster, self.max_gpus)
         configs = (*valid, *rigid_configs(view, valid))

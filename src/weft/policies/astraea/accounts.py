@@ -27,7 +27,7 @@ class Rate:
     quota: float = 0.0
 
     def plus(self, other: Rate, seconds: float) -> Rate:
-        """With so many seconds of another."""
+        """With that many seconds of another."""
         return Rate(
             self.used + seconds * other.used,
             self.deserved + seconds * other.deserved,
@@ -64,7 +64,7 @@ class Rows:
         return self.ran - self.lost
 
     def fairness_of(self, executed: Floats) -> Floats:
-        """GPU time used in so many seconds over that deserved; 0 where nothing is deserved yet."""
+        """GPU time used over GPU time deserved; 0 where nothing is deserved yet."""
         ratio: Floats = self.gpus * executed / np.maximum(self.deserved, 1e-9)
         return np.where(self.deserved > 0.0, ratio, 0.0)
 

@@ -174,7 +174,7 @@ class Astraea:
         follows = self._follows(view.now)
         in_lease = (rows.ran - rows.leased)[rows.running & view.preemptible()]
         if (in_lease >= self.lease - EPS).any():
-            return follows  # a job was passed over
+            return follows  # a job was skipped
         if not waiting.any() and not (self._always_looks and rows.running.any()):
             return None
         until = [self.lease - in_lease]
@@ -236,7 +236,7 @@ class Astraea:
 
     def _best_served(
         self,
-        view: View,  # noqa: ARG002 - some rank anew
+        view: View,  # noqa: ARG002 - some rank jobs again
         rows: Rows,  # noqa: ARG002
         early: list[int],
     ) -> list[int]:

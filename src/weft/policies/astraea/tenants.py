@@ -53,7 +53,7 @@ def grant_quotas(
     The tenant with the least part of its quota is next if that is below `low_share`, else the
     one with the least GPU time for its quota; ties go to the first, or, unless `in_order`, to the
     one with less in the past. A grant counts as a whole lease in the tenant's past; a gang that
-    does not fit is passed over.
+    does not fit is skipped.
     """
     allowed = {tenant.name: tenant.used for tenant in tenants}
     past = {tenant.name: tenant.ratio for tenant in tenants}

@@ -32,7 +32,7 @@ class Bindings:
         return frozenset(devices_of(self.on[job])) if job in self.on else frozenset()
 
     def release(self, job: JobId, tickets: float) -> None:
-        """Let a job begin anew on other GPUs."""
+        """Let a job start over on other GPUs."""
         self._count(self.on.pop(job), -tickets)
 
     def settle(self, job: JobId, on: Allocation, tickets: float) -> None:
@@ -41,7 +41,7 @@ class Bindings:
         self._count(on, tickets)
 
     def pick(self, free: Capacity, node: int, count: int) -> int:
-        """So many free GPUs of a node that carry the fewest tickets, as a bit mask."""
+        """That many free GPUs of a node that carry the fewest tickets, as a bit mask."""
         machine, mask = free.cluster.nodes[node], free.idle_mask(node)
         idle = [gpu for gpu in range(machine.gpus) if mask >> gpu & 1]
         idle.sort(key=lambda gpu: self.load.get((machine.id, gpu), 0.0))
@@ -66,7 +66,7 @@ def find_bindings(view: View, homes: Homes) -> Bindings:
 def free_one(
     view: View, homes: Homes, bound: Bindings, rested: Mapping[JobId, bool], least_gain: float
 ) -> JobId | None:
-    """Let the sleeper begin anew that lowers the load of its server's busiest GPU most.
+    """Let the sleeper start over that lowers the load of its server's busiest GPU most.
 
     It loses nothing by it that waiting would not cost; None if no job gains `least_gain`.
     """

@@ -1,7 +1,7 @@
 """Gang-aware stride: which jobs run in the next quantum, on one server and over several.
 
 Every gang has a pass, which grows by the GPU time it takes over the GPUs it is entitled to. The
-least pass goes first; a gang that does not fit is passed over and keeps its pass, so it soon
+least pass goes first; a gang that does not fit is skipped and keeps its pass, so it soon
 stands first, when all GPUs are free (sections 3 and 4 of the paper).
 """
 

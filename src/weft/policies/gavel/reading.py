@@ -15,7 +15,7 @@ from weft.policies.gavel.problem import NO_PAIRS, Pairs, Problem
 
 Fair = dict[str, tuple[float, float, float]]
 ORDER = ("v100", "p100", "k80")  # as the authors' code visits them
-UNKNOWN_S = 3600.0  # work left of a job that nothing is known of
+UNKNOWN_S = 3600.0  # work left of a job that nothing is known about
 
 
 def read_problem(view: View, kinds: Sequence[str], gpus: Floats, *, packed: bool) -> Problem:

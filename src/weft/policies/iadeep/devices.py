@@ -49,7 +49,7 @@ class Devices:
         return f"{self.view.cluster.nodes[device.node].id}/{device.gpu}"
 
     def tunable(self, job: JobId) -> TunableBatch | None:
-        """What is known of a job's batch sizes."""
+        """What is known about a job's batch sizes."""
         return self.view.sharing().tunable(self.jobs[job])
 
     def size(self, job: JobId) -> int:

@@ -35,8 +35,7 @@ from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.policies.iadeep.devices import Device, Devices, of_types, shareable
-from weft.policies.iadeep.quantities import interference
-from weft.policies.iadeep.tuning import Session, Tuner
+from weft.policies.iadeep.tuning import Session, Tuner, interference
 
 EPS = 1e-6
 ABOUT = About(

@@ -55,7 +55,7 @@ def busy(bins: Sequence[float], quiet: float) -> bool:
 
 @frozen
 class Arrivals:
-    """Submissions of the last five ten-minute bins, when the first came, and how many in all."""
+    """Submissions of the last five ten-minute bins, when the first came, and how many in total."""
 
     recent: tuple[float, ...] = ()
     first: float | None = None

@@ -145,7 +145,7 @@ class Main:
         return on
 
     def _candidate(self, row: int) -> Candidate:
-        """A job by what is known of it; one that was not measured passes no rule."""
+        """A job by what is known about it; one that was not measured passes no rule."""
         job = self.view.job(row)
         if not self._measured[row]:
             return Candidate(job.id, job.demand.gpus, JUMBO + 1, np.inf, 0.0)

@@ -139,7 +139,7 @@ class Allocator:
     # ---- machines that are wanted back
 
     def give_back(self, count: int, rule: Rule) -> None:
-        """Empty so many loaned machines; jobs go on if enough of them is elsewhere."""
+        """Empty that many loaned machines; jobs go on if enough of them is elsewhere."""
         loaned = [i for i, lent in enumerate(self._loaned) if lent]
         going = set(choose_servers(rule, *self._on_loan(loaned), count, self._view.rng))
         for row, parts in list(self._held.items()):
@@ -186,7 +186,7 @@ class Allocator:
             self._base[row], self._flexible[row] = needed, flexible
 
     def start_waiting(self) -> None:
-        """Base workers for waiting rows in order; a job that does not fit is passed over."""
+        """Base workers for waiting rows in order; a job that does not fit is skipped."""
         view = self._view
         waiting = np.ones(len(view.table), dtype=bool)
         waiting[[*self._held, *self._shared]] = False

@@ -24,7 +24,7 @@ def parts_of(on: Allocation, cluster: Cluster) -> Parts:
 
 
 def count_of(parts: Parts) -> int:
-    """Devices in all."""
+    """Devices in total."""
     return sum(mask.bit_count() for mask in parts.values())
 
 
@@ -78,7 +78,7 @@ def place_base(count: int, nodes: Iterable[int], free: Capacity) -> Parts | None
 
 
 def place_flexible(count: int, before: Parts, order: Iterable[int], free: Capacity) -> Parts:
-    """Up to so many devices: first those that the job had `before`, then node by node in order."""
+    """Up to `count` devices: first those that the job had `before`, then node by node."""
     parts: Parts = {}
     for node, mask in before.items():
         if kept := _lowest(free.idle_mask(node) & mask, count):
@@ -95,7 +95,7 @@ def place_flexible(count: int, before: Parts, order: Iterable[int], free: Capaci
 
 
 def _lowest(mask: int, count: int) -> int:
-    """The lowest bits of a mask, at most so many."""
+    """The lowest bits of a mask, at most that many."""
     while mask.bit_count() > count:
         mask &= ~(1 << (mask.bit_length() - 1))
     return mask
@@ -108,7 +108,7 @@ TIE = 1e-9
 
 
 def time_saved(seconds: float, speeds: Floats) -> Floats:
-    """Seconds saved by 1, 2, ... more workers: `speeds` are those at base and with so many more."""
+    """Seconds saved by 1, 2, ... more workers; `speeds` are those at base and with more."""
     return np.asarray(seconds * (1.0 - speeds[0] / np.maximum(speeds[1:], 1e-12)))
 
 

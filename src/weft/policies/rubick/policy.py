@@ -130,7 +130,7 @@ class _Rungs:
         return {**self.firm, **standing}
 
     def start_waiting(self) -> None:
-        """Guaranteed jobs as they came, then others, steepest first."""
+        """Guaranteed jobs in order of submission, then others, steepest first."""
         jobs = self.view.table.jobs
         waits = [r for r in range(len(jobs)) if r not in self.at and r not in self.firm]
         firm = [row for row in waits if is_guaranteed(jobs[row])]

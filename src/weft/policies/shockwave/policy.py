@@ -51,8 +51,7 @@ from weft.formulas.training.regimes import (
 )
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
-from weft.policies.shockwave.packing import Packed, plan_rounds
-from weft.policies.shockwave.rounds import fill
+from weft.policies.shockwave.packing import Packed, fill, plan_rounds
 from weft.policies.shockwave.welfare import HEAVIEST, Window
 
 WHERE = classify(
@@ -266,7 +265,7 @@ def _place(
 # ---- What a plan is made of: how far each job is, what it has left, how long its epochs take
 
 
-UNKNOWN_S = 3600.0  # what a job is taken to have left that nothing is known of
+UNKNOWN_S = 3600.0  # what a job is taken to have left that nothing is known about
 NOTHING_SEEN = EpochsSoFar()
 
 

@@ -57,7 +57,7 @@ class Window:
         return np.asarray(np.maximum(self.epochs - self.over, 0.0) * self.epoch_s)
 
     def run_s(self, counts: Floats | Counts) -> Floats:
-        """Seconds of epochs that so many rounds are good for."""
+        """Seconds of epochs that fit into this many rounds."""
         return np.asarray(np.minimum(np.asarray(counts) * self.round_s, self.most_s))
 
 
@@ -218,7 +218,7 @@ def _limits(window: Window, job: NDArray[np.intp], floor: float) -> tuple[Sparse
 
 
 def find_collisions(gangs: Floats, gpus: float) -> list[tuple[NDArray[np.intp], int]]:
-    """Sets of jobs of which only so many fit in one round, beyond what GPUs in all tell.
+    """Sets of jobs of which only that many fit in one round, beyond what GPUs in all tell.
 
     Those with more than a half, a third, ... of all GPUs; and every job that fits beside none of
     those with more than a half.

@@ -88,7 +88,7 @@ class _Deal:
                     break
 
     def grant(self, claim: Claim, size: int) -> bool:
-        """Give a row so many devices, if its kind has them; a new one goes where most are left."""
+        """Give a row this many devices if its kind has them; a new row goes where most are left."""
         has = self._has(claim)
         kinds = (self.sizes[claim.row][0],) if claim.row in self.sizes else claim.kinds
         kind = max(kinds, key=lambda other: self._room.get(other, 0), default=None)

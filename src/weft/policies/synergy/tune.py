@@ -53,7 +53,7 @@ def squeeze_in(allotment: Allotment, number: int, wanted: tuple[float, float]) -
 
 
 def fill(allotment: Allotment) -> None:
-    """Hand out the cores and memory of every server anew, by what the next bit of it adds.
+    """Hand out the cores and memory of every server again, by what the next bit of it adds.
 
     Each job starts from the least that is no slower than its share in proportion. Jobs on
     several servers keep what they have. Never worse than what was there.

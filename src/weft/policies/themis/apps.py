@@ -10,7 +10,7 @@ import numpy as np
 from weft.core.model.job import Job, JobId
 from weft.frozen import frozen
 
-UNKNOWN_S = 3600.0  # length of a job that nothing is known of
+UNKNOWN_S = 3600.0  # length of a job that nothing is known about
 
 
 @frozen
@@ -60,7 +60,7 @@ class App:
         return sum([member.job.demand.max for member in self.members])
 
     def rho(self, gpus: int, cluster: int, now: float, slowdown: float = 1.0) -> float:
-        """Finish time with so many GPUs over that on a private part of the cluster.
+        """Finish time with that many GPUs over that on a private part of the cluster.
 
         Infinite with none. T_shared = elapsed + L t_iter(B), T_indep = T_cluster N_avg; `slowdown`
         is S(B), how many times as long iterations take where the GPUs are.
@@ -91,7 +91,7 @@ class App:
         }
 
     def wants(self, offer: int) -> bool:
-        """Whether a job of it could run, or grow, on so many GPUs."""
+        """Whether a job of it could run, or grow, on that many GPUs."""
         return any(member.more and member.more[0] <= offer for member in self.members)
 
     def useful(self, offer: int) -> list[int]:
@@ -102,7 +102,7 @@ class App:
         return sorted(sizes)
 
     def split(self, gpus: int) -> dict[JobId, int]:
-        """What its jobs hold with so many GPUs more: all gangs first, then what is left over."""
+        """What its jobs hold with that many GPUs more: all gangs first, then what is left over."""
         given: dict[JobId, int] = {}
         for member in self._in_order():
             least = member.job.demand.min

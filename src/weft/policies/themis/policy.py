@@ -80,7 +80,7 @@ class Themis:
         if not 0.0 <= self.f < 1.0:
             raise InvalidConfig(
                 f"themis: f={self.f:g} is not the part of apps that an offer is hidden from",
-                hint="0 shows it to everybody, close to 1 to the worst-off app alone",
+                hint="0 shows it to all apps, close to 1 to the worst-off app alone",
             )
         if self.lease <= 0.0:
             raise InvalidConfig(f"themis: lease={self.lease:g} must be above 0 seconds")
@@ -203,7 +203,7 @@ def _place(
 
 
 def _find(view: View, job: JobId, gpus: int, before: Allocation | None) -> Allocation | None:
-    """So many devices, those it had before among them if they are free."""
+    """That many devices, those it had before among them if they are free."""
     asked = view.table.jobs[view.table.row(job)]
     if before is not None and view.free.fits(before):
         return before if before.gpus == gpus else resize(before, gpus, view.free)

@@ -78,7 +78,7 @@ class Topology:
     )
 
     def decide(self, view: View) -> Plan:
-        """Try every waiting job in order of arrival: those passed over come first again."""
+        """Try every waiting job in order of arrival: those skipped come first again."""
         waiting = view.waiting().nonzero()[0]
         if not waiting.size or not view.free.room():
             return Plan()

@@ -65,7 +65,7 @@ class Utility:
 def price_communication(topology: NodeTopology, count: int) -> Floats:
     """Of every set of `count` GPUs, in the order of `list_sets`: how far apart they are.
 
-    The sum of distances of its pairs beyond the least that so many can have, over the most.
+    The sum of distances of its pairs beyond the least for that many, over the most.
     """
     masks = list_sets(topology.gpus, count)
     if count < 2:

@@ -122,11 +122,11 @@ def _explain(
 
 # ---- A gang that small jobs keep out: whether it should run before them all
 #
-# Taken in order, a gang is passed over while any job before it runs, and what is left goes to
-# jobs behind it. Among sets that fit together the one that ends more jobs a second is better.
+# Taken in order, a gang is skipped while any job before it runs, and what is left goes to
+# jobs behind it. Among sets that fit together the one that ends more jobs per second is better.
 
 
-TRIED = 8  # gangs that were passed over, the first ones
+TRIED = 8  # gangs that were skipped, the first ones
 GAIN = 1.02  # times as many ends a second that are worth a change of the order
 
 

@@ -106,7 +106,7 @@ def _find_fitting(view: View, configs: Sequence[Config], gpus: Floats) -> Bools:
 
 # ---- What sizes are worth to jobs that lose time whenever they change
 #
-# A job with so many seconds left that runs at part `speed` of its best makes `weight` x `speed`
+# A job with that many seconds left that runs at part `speed` of its best makes `weight` x `speed`
 # a second. A change to a faster size is worth that only for the part of its horizon that the
 # restart leaves; losing what it holds costs a restart within a shorter horizon.
 

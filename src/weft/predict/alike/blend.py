@@ -18,7 +18,7 @@ from weft.predict.alike.mixture import EPS, LOG_NORMAL, PARETO, PARETO_LEAST_S
 
 LONGEST_S = 1e9
 HALVINGS = 20  # to 2e-5 of the length, then the next sample above
-SHORTEST_S, LONGER = 15.0, 4.0  # horizons of the index: each so many times the one before
+SHORTEST_S, LONGER = 15.0, 4.0  # horizons of the index: each that many times the one before
 HORIZONS = SHORTEST_S * LONGER ** np.arange(10)
 
 
@@ -53,7 +53,7 @@ def index_of_one(blocks: Sequence[Floats], ages: Floats, k: float) -> Floats:
 
 
 class Ahead(NamedTuple):
-    """Where an index looks from some ages, and what the prior says of that.
+    """Where an index looks from some ages, and what the prior says about that.
 
     Points are the ages and, of each, all lengths that are looked at; the others are ages x
     horizons.
@@ -165,7 +165,7 @@ class Blend:
         return best
 
     def _repeat(self, times: int) -> Blend:
-        """Each row so many times, one after the other."""
+        """Each row that many times, one after the other."""
         wide = copy(self)
         wide._ids, wide.attained = np.repeat(self._ids, times, 0), self.attained.repeat(times)
         wide._below = Sums(*(np.repeat(column, times, 0) for column in self._below))
@@ -175,7 +175,7 @@ class Blend:
         return wide
 
     def mean_of_many(self, counts: Floats) -> Floats:
-        """Expected seconds a job where so many alike wait, none has run, and the first tells.
+        """Expected seconds per job where that many alike wait, none has run, and the first tells.
 
         One of each is tried; the others follow at once unless it outlives the best of the horizons.
         """

@@ -62,7 +62,7 @@ class Many:
         return np.minimum(answers, room) if np.isfinite(room).any() else answers
 
     def mean_of_first(self, table: Table, now: float) -> Floats:
-        """Of each row that has not run the seconds a job of all such rows that are alike."""
+        """Of each row that has not run the seconds per job of all such rows that are alike."""
         groups, attained = self._look_at(table, now)
         fresh: Bools = attained <= 0.0
         chains, where, counts = np.unique(

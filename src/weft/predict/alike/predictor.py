@@ -72,7 +72,7 @@ class Alike:
     # ---- what is asked
 
     def remaining(self, table: Table, now: float) -> Floats:
-        """What `point` says of each row's time left."""
+        """What `point` says about each row's time left."""
         if self.point == "mean" or self._knows_nothing:
             return self.mean(table, now)
         if self.point == "first":
@@ -176,7 +176,7 @@ class Alike:
         }
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         noted = {JobId(job): Predicted(*values) for job, *values in saved["noted"]}
         self._rings.load(saved["alike"])
         self._scores.load(saved["scores"])

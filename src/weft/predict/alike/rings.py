@@ -104,7 +104,7 @@ class Rings:
         }
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         rings = {
             tuple(key): Ring((*map(float, lengths),), (*map(bool, failed),), float(newest), count)
             for key, lengths, failed, newest, count in saved["rings"]

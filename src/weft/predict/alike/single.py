@@ -100,5 +100,5 @@ class Single:
 
 
 def failure_chance(failed: int, count: int, wider_rate: float) -> float:
-    """Of jobs whose last `count` ends alike had so many failures, in a group with this rate."""
+    """Of jobs whose last `count` ends alike had that many failures, in a group with this rate."""
     return (failed + SHRINK_FAILURES * wider_rate) / (count + SHRINK_FAILURES)

@@ -1,4 +1,4 @@
-"""What is known of a job when it is submitted, as a row of numbers: no end of later enters."""
+"""What is known about a job when it is submitted, as a row of numbers: no end of later enters."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RecentEnds:
         )
 
     def count(self, job: Job) -> int:
-        """Ends that are known of its program; 0 where it has none."""
+        """Known ends of its program; 0 if there are none."""
         program = keys_of(job)[2]
         return len(self._ends.get(program, ())) if program else 0
 
@@ -65,7 +65,7 @@ class RecentEnds:
         return [{key: [*ends] for key, ends in self._ends.items()}, self._submitted]
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         ends, submitted = saved
         self._ends = {str(key): deque(map(float, of), maxlen=KEPT) for key, of in ends.items()}
         self._submitted = {str(size): float(at) for size, at in submitted.items()}

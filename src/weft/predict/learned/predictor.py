@@ -218,7 +218,7 @@ class Learned(Alike):
         }
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         super().load(saved)
         self._recent.load(saved["recent"])
         self._open = {JobId(job): tuple(map(_number, row)) for job, *row in saved["open"]}
@@ -274,7 +274,7 @@ class Tree(NamedTuple):
     value: Floats
 
     def follow(self, x: Floats) -> Floats:
-        """What it says of rows x features."""
+        """What it says about rows x features."""
         at = np.zeros(len(x), dtype=np.intp)
         rows = np.arange(len(x))
         while (inner := self.left[at] > 0).any():

@@ -30,7 +30,7 @@ class ByJob(PointPredictor, ABC):
 
     @abstractmethod
     def estimate(self, job: Job) -> float:
-        """Seconds in all; infinite where nothing is known."""
+        """Seconds in total; infinite where nothing is known."""
 
     @abstractmethod
     def note_end(self, ended: Ended) -> None:

@@ -31,7 +31,7 @@ Node = Leaf | Split
 
 
 def grow(x: Floats, y: Floats, depth: int = 10, least: int = 5) -> Node:
-    """A tree of rows x features; a leaf has at least so many rows."""
+    """A tree of rows x features; a leaf has at least that many rows."""
     split = _best_split(x, y, least) if depth > 0 and len(y) >= 2 * least else None
     if split is None:
         return Leaf(float(y.mean()))
@@ -46,7 +46,7 @@ def grow(x: Floats, y: Floats, depth: int = 10, least: int = 5) -> Node:
 
 
 def follow(tree: Node, row: Floats) -> float:
-    """What the tree says of one row."""
+    """What the tree says about one row."""
     while isinstance(tree, Split):
         tree = tree.left if row[tree.feature] <= tree.threshold else tree.right
     return tree.value

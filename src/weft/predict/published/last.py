@@ -38,5 +38,5 @@ class Last(ByJob):
         return {"last": self._last}
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self._last = dict(saved["last"])

@@ -68,6 +68,6 @@ class Lucid(FittedToEnds):
         return {**self._past.save(), "fit": self.save_fit()}
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self._past.load(saved)
         self.load_fit(saved.get("fit"))

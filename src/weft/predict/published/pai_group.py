@@ -83,7 +83,7 @@ class PaiGroup(Fitted):
         return {**ends, "fit": self.save_fit()}
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self._ends = [(str(u), str(g), float(n), float(y)) for u, g, n, y in saved["ends"]]
         self._seen = saved.get("seen", len(self._ends))
         self._fitted = saved["fitted"]

@@ -102,7 +102,7 @@ class PastEnds:
         return {"rows": self._rows, "seen": self._seen, "fitted": self._fitted}
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self._rows = [
             ((str(a), str(b), str(c)), float(gpus), float(at), float(length))
             for (a, b, c), gpus, at, length in saved["rows"]
@@ -149,7 +149,7 @@ def gpus_of(job: Job) -> float:
 
 
 class FittedToEnds(Fitted, ABC):
-    """Estimates by a model of the last ends, made anew every `refresh_days` days."""
+    """Estimates by a model of the last ends, made again every `refresh_days` days."""
 
     refresh_days: float
     label: str

@@ -1,7 +1,7 @@
 """QSSF's estimate (Hu et al., "Characterization and Prediction ...", SC 2021).
 
 A job is like those with the two closest names, at least 0.6 alike (`difflib`): the mean of this
-user's jobs of the same name and GPUs, else of that name, else of everybody's, else of the user's
+user's jobs of the same name and GPUs, else of that name, else of all jobs', else of the user's
 jobs, else of all. A tenth of this and nine tenths of what a model says are merged. The model, in
 the paper LightGBM's, is a sum of trees over user, tenant, name, GPUs and submission time; it is
 fitted again every month to jobs that had ended by then.
@@ -123,7 +123,7 @@ class Qssf(FittedToEnds):
         }
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         self._ends = {(a, b, c): [float(n), float(s)] for a, b, c, n, s in saved["ends"]}
         self._names = dict.fromkeys(saved["names"])
         if "past" in saved:

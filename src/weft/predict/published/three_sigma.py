@@ -77,7 +77,7 @@ class ThreeSigma(ByJob):
         self._chosen: dict[JobId, Attribute | None] = {}
 
     def estimate(self, job: Job) -> float:
-        """The mean of what is known of jobs alike; infinite where nothing is."""
+        """The mean of what is known about jobs alike; infinite where nothing is."""
         sample = self._sample(self._best(job), 0.0)
         return np.inf if sample is None else mean(sample)
 
@@ -129,7 +129,7 @@ class ThreeSigma(ByJob):
         return {k: [a.lengths, a.errors, a.decayed, a.seen] for k, a in self._known.items()}
 
     def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
+        """Restore what `save` returned."""
         known = {}
         for key, (lengths, errors, decayed, seen) in saved.items():
             known[key] = attribute = Attribute()

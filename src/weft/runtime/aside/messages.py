@@ -22,7 +22,7 @@ class TookTooMuch(EngineError):  # noqa: N818 - as the others
 
 @frozen
 class Work:
-    """What is to be done: called with somebody to report to. `cpu_s` is what it may take."""
+    """What is to be done: called with someone to report to. `cpu_s` is what it may take."""
 
     do: Callable[[Report], Any]
     cpu_s: float

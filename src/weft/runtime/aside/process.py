@@ -1,4 +1,4 @@
-"""The service's side: work is sent to a process, which is started anew once it was ended."""
+"""The service's side: work is sent to a process, which is restarted once it was ended."""
 
 from __future__ import annotations
 

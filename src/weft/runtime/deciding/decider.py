@@ -34,7 +34,7 @@ LIMIT_S = 20.0
 LEAST_PART = 0.1  # of a processor that a policy gets on a busy machine
 START_S = 120.0  # until a new worker has read the state: not the policy's doing
 MEMORY_GB = 4.0
-BACKLOG = 2_000  # undecided events, beside one per job, after which the copy begins anew
+BACKLOG = 2_000  # undecided events, beside one per job, after which the copy starts over
 
 
 class PolicyFailed(EngineError):  # noqa: N818 - as the others

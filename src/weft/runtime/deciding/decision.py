@@ -24,6 +24,7 @@ from weft.core.events.actions import Action, Start, Stop
 from weft.core.events.event import Event, PolicyChanged, Woken
 from weft.core.latency import Latency
 from weft.core.model.job import JobId
+from weft.core.plan.early_rounds import could_start
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker
 from weft.core.scheduler import Scheduler
@@ -32,7 +33,6 @@ from weft.core.state.state import State
 from weft.frozen import frozen
 from weft.runtime.deciding.decider import Decider, InProcess, PolicyFailed
 from weft.runtime.deciding.live_policy import SAFE, live_policy, stand_in
-from weft.runtime.deciding.second_look import SecondLook
 from weft.runtime.loop.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ LONGEST_S = 1.0
 AGAIN_S = (5.0, 30.0)  # until a policy that failed is asked again; then it is given up
 RECENT = 1_000  # decisions whose numbers are kept for those who ask
 NOBODY_S = 60.0  # until a policy is asked again where even the safe order failed
+AT_ONCE_S, FIRST_S, LONGEST_LOOK_S = 1.0, 15.0, 960.0  # at once where a job fits into what is free
 
 
 @frozen
@@ -223,7 +224,7 @@ def facts_of(state: State, policy: str, actions: Sequence[Action]) -> dict[str, 
     }
 
 
-# ---- Decisions as spans of OpenTelemetry, where somebody collects them
+# ---- Decisions as spans of OpenTelemetry, where someone collects them
 #
 # Only its API is used: `opentelemetry-instrument weft serve`, or any program that configures an
 # SDK, says where spans go. Without one of its variables in the environment nothing is imported.
@@ -256,3 +257,36 @@ def find_tracer() -> Any:
     except ImportError:
         return None
     return trace.get_tracer("weft")
+
+
+# ---- A second look at waiting jobs, soon after a decision took something away
+#
+# What a job leaves may be of use to others, or to the job that left it: policies and rules that
+# go through jobs one after the other see that only when they are asked again. A policy that takes
+# something away each time is asked less and less often.
+
+
+class SecondLook:
+    """Says when to decide again though nothing has happened."""
+
+    def __init__(self) -> None:
+        self._pause_s = FIRST_S
+        self._at = float("inf")
+
+    def after(self, now: float, plan: Plan, state: State) -> float | None:
+        """When to look again after a decision that `state` has taken in; None if not at all."""
+        looked, self._at = now >= self._at, float("inf")
+        waits = len(state.table) - len(state.table.suspended) > state.table.held.astype(bool).sum()
+        first = AT_ONCE_S if waits and could_start(state.table, state.free) else FIRST_S
+        if not waits or not _takes_away(plan, state):
+            self._pause_s = first
+            return None
+        self._pause_s = min(2.0 * self._pause_s, LONGEST_LOOK_S) if looked else first
+        self._at = now + self._pause_s
+        return self._at
+
+
+def _takes_away(plan: Plan, state: State) -> bool:
+    """Whether a job left devices: it was stopped, moved or made smaller."""
+    leaves, resizes = state.releasing.is_leaving, state.live.under_way
+    return any(to is None or leaves(job) or job in resizes for job, to in plan.changes.items())

@@ -55,7 +55,7 @@ class Holders:
     gpus: float = 0.0
 
     def add(self, job: Job, gpus: float) -> None:
-        """One more that holds so many."""
+        """One more that holds that many."""
         self.jobs.setdefault(job.tenant, []).append((job, gpus))
         self.count, self.gpus = self.count + 1, self.gpus + gpus
 

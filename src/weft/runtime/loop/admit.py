@@ -145,7 +145,7 @@ def _check_host_alone(job: Job, cluster: Cluster) -> None:
 
 
 def _most_host(cluster: Cluster, kind: str, field: str, nodes: int) -> float:
-    """What a job on at most so many nodes of a kind could have of them."""
+    """What a job on at most that many nodes of a kind could have of them."""
     have = [n.cpus if field == "cpus" else n.mem_gb for n in cluster.nodes if n.kind == kind]
     return inf if not all(have) else sum(sorted(have, reverse=True)[:nodes])
 
@@ -280,7 +280,7 @@ def _may_start_ahead(state: State, job: JobId, attempt: int) -> bool:
 
 
 def _is_so(event: facts.Suspended | facts.Resumed | facts.PriorityChanged, state: State) -> bool:
-    """Whether what somebody asked of a job is so already, or the job has ended."""
+    """Whether what someone asked of a job is so already, or the job has ended."""
     row = state.table.find(event.job)
     if row is None:
         return True

@@ -1,1 +1,1 @@
-"""What became of every job and what it used."""
+"""What happened to every job and what it used."""

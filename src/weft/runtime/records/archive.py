@@ -18,7 +18,7 @@ PAUSE_S = 0.05
 
 
 class Archive:
-    """Hands records to the store whenever so many jobs have left."""
+    """Hands records to the store whenever that many jobs have left."""
 
     def __init__(self, ended: EndedJobs) -> None:
         self._ended = ended

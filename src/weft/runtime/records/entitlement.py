@@ -5,12 +5,12 @@ A weighted equal part, or what their jobs ask for within their limits, where tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from weft.formulas.fairness.shares import share_fairly
+from weft.formulas.fairness.shares import jain_index, share_fairly
 from weft.runtime.records.usage import Usage
 
 ByTenant = Mapping[str, float]
@@ -21,7 +21,7 @@ class Entitlement:
     """GPUs that each tenant is entitled to now, and since when.
 
     `weights` and `limits` are those of tenants, as they are set now. Rates are worked out
-    when time goes on or somebody asks: thousands of jobs may come at once.
+    when time goes on or someone asks: thousands of jobs may come at once.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Entitlement:
             _ = self.rates
 
     def renew(self, at: float, usage: Usage, wanted: ByTenant, room: float) -> None:
-        """Count what was due until `at`; from there on tenants want so much of so many GPUs.
+        """Count what was due until `at`; from there on tenants want so much of that many GPUs.
 
         `wanted` may change at `at`, and later after `pass_to`.
         """
@@ -83,3 +83,9 @@ class Entitlement:
         """GPU-seconds that were due after the last change, between `first` and `past`."""
         open_s = 0.0 if self._at is None else max(min(now, past) - max(self._at, first), 0.0)
         return {tenant: gpus * open_s for tenant, gpus in self.rates.items()}
+
+
+def summarize_shares(received: Iterable[float | None]) -> float | None:
+    """Jain's index of those that something was due to; None where there are none."""
+    known = [share for share in received if share is not None]
+    return jain_index(np.array(known)) if known else None

@@ -326,7 +326,7 @@ def _read(data: bytes) -> JobRecord:
 
 
 def _numbered(records: list[JobRecord]) -> list[JobRecord]:
-    """In order of submission; numbered anew if they come from a file that had no numbers."""
+    """In order of submission; numbered again if they come from a file that had no numbers."""
     numbers = [record.number for record in records]
     if all(number < other for number, other in pairwise(numbers)):
         return records

@@ -1,4 +1,4 @@
-"""What became of every job and what it used, as a fold of the event log.
+"""What happened to every job and what it used, as a fold of the event log.
 
 The accounts come from here: GPU-seconds run from Started to the end of that attempt, times the
 devices held and the share of each.
@@ -210,7 +210,7 @@ class Ledger:
             self._end(at, job, FAILED, f"rejected: {reason}")
 
     def _give_to_sleeper(self, record: JobRecord, to: Allocation) -> None:
-        """A job that sleeps goes on where it is, or begins anew elsewhere."""
+        """A job that sleeps goes on where it is, or starts over elsewhere."""
         if goes_on(record, to):
             self._set(record.job.id, allocation=to)
             self._on[record.job.id, record.attempt] = to
@@ -379,7 +379,7 @@ class Ledger:
                 self._set(job, sleeps=None)
 
     def _turn(self, job: JobId, at: float, rate: float) -> None:
-        """From here on the job uses so many GPUs."""
+        """From here on the job uses that many GPUs."""
         record, meter = self.jobs.live[job], self.jobs.live[job].gpu_s
         self.usage.spent(record.job.tenant, meter.since, at, meter.rate)
         self._set(job, gpu_s=Meter(meter.at(at), rate, at))

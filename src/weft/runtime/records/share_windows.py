@@ -24,11 +24,11 @@ class ShareWindows:
         self._sums: dict[str, dict[int, Pair]] = {}
 
     def spent(self, tenant: str, since: float, until: float, gpus: float) -> None:
-        """So many GPUs were in use from `since` until `until`."""
+        """That many GPUs were in use from `since` until `until`."""
         self._add(tenant, since, until, gpus, 0.0)
 
     def entitled(self, tenant: str, since: float, until: float, gpus: float) -> None:
-        """It was entitled to so many GPUs from `since` until `until`."""
+        """It was entitled to that many GPUs from `since` until `until`."""
         self._add(tenant, since, until, 0.0, gpus)
 
     def copy(self) -> ShareWindows:

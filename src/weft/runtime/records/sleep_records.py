@@ -1,4 +1,4 @@
-"""What a job's record says of an attempt that sleeps."""
+"""What a job's record says about an attempt that sleeps."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class JobStatus:
 
     `state` is pending, starting, running, checkpointing, preempted, suspended, succeeded, failed
     or cancelled. Preempted jobs have run and wait for devices; pending ones wait for their first
-    run, or to be tried again after a failure; suspended ones until somebody resumes them.
+    run, or to be tried again after a failure; suspended ones until someone resumes them.
     """
 
     record: JobRecord

@@ -41,7 +41,7 @@ class Tallies:
             self._safe_at[job] = at
 
     def left(self, job: JobId, tenant: str, at: float, gpus: float, *, goes_on: bool) -> None:
-        """An attempt of so many GPUs is over; what was not safe is lost if the job goes on."""
+        """An attempt of that many GPUs is over; what was not safe is lost if the job goes on."""
         since = self._safe_at.pop(job, at)
         if goes_on:
             self.lost_gpu_s[tenant] += gpus * max(at - since, 0.0)

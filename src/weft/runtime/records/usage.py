@@ -1,4 +1,4 @@
-"""What tenants used, day by day: folded as meters turn, so that no account is ever summed up anew.
+"""What tenants used, day by day: folded as meters turn, so that no account is ever summed up again.
 
 Days are whole ones in UTC. What jobs used stays when they are forgotten.
 """
@@ -52,14 +52,14 @@ class Usage:
         self._add(DayUsage(tenant, day_of(at), missed=1))
 
     def spent(self, tenant: str, since: float, until: float, gpus: float) -> None:
-        """So many GPUs were in use from `since` until `until`."""
+        """That many GPUs were in use from `since` until `until`."""
         self.windows.spent(tenant, since, until, gpus)
         if gpus:  # what was never in use may be from the beginning of time
             for day, seconds in _by_day(since, until):
                 self._add(DayUsage(tenant, day, gpus * seconds))
 
     def entitled(self, tenant: str, since: float, until: float, gpus: float) -> None:
-        """It was entitled to so many GPUs from `since` until `until`."""
+        """It was entitled to that many GPUs from `since` until `until`."""
         self.windows.entitled(tenant, since, until, gpus)
         if gpus:
             for day, seconds in _by_day(since, until):

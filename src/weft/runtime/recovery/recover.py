@@ -296,7 +296,7 @@ def melt(
 ) -> Recovered:
     """What was frozen at `seq`, in a scheduler that has taken in nothing yet.
 
-    If `lenient`, parts of its knowledge that cannot be taken up begin anew.
+    If `lenient`, parts of its knowledge that cannot be taken up start over.
     """
     head, tables = thawed.head, thawed.tables
     records: dict[JobId, JobRecord] = {record.job.id: record for record in tables["records"]}
@@ -347,7 +347,7 @@ def reconcile(
         elif isinstance(wish, Stop) and (wish.job, wish.attempt) not in known:
             events.append(facts.Stopped(wish.job, wish.attempt))
         elif isinstance(wish, Resize) and (wish.job.id, wish.attempt) not in known:
-            continue  # it is lost, and begins anew where it was to go
+            continue  # it is lost, and starts over where it was to go
         else:
             wishes.append(wish)
     return events, wishes

@@ -1,4 +1,4 @@
-"""What is kept of jobs that have ended, and for how long: so that nothing grows for ever.
+"""What is kept of jobs that have ended, and for how long: so that nothing grows forever.
 
 Ended jobs are forgotten with their output, oldest first, by age; by number and size, those of the
 tenant that has most. What tenants used stays, day by day. The log is cut where a base was taken: a

@@ -150,7 +150,7 @@ class DeviceControl:
     _last: float = -inf
     _credit_s: float = 0.0
     _probe: tuple[JobId, float] | None = None  # whose speed alone is measured, and until when
-    _probe_end: float = 0.0  # however often it begins anew
+    _probe_end: float = 0.0  # however often it starts over
     _probed: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # next, and interval
     _turn: tuple[JobId, float] | None = None
     _groups: Groups = field(default_factory=Groups)
@@ -213,7 +213,7 @@ class DeviceControl:
             self.speeds.begin(residents.keys())
             self._turn, self.mode = None, "together"
             if self._probe is not None and working != before:
-                job, _ = self._probe  # it begins anew: a newcomer ran beside it for a moment
+                job, _ = self._probe  # it starts over: a newcomer ran beside it for a moment
                 self._probe = (job, min(now + PROBE_S, self._probe_end)) if job in working else None
             self._probed = {job: at for job, at in self._probed.items() if job in residents}
             self._broken_s = {job: s for job, s in self._broken_s.items() if job in residents}
@@ -309,6 +309,6 @@ class DeviceControl:
                 self._broken_s[job] = self._broken_s.get(job, 0.0) + dt
 
     def _rate_lately(self, now: float, resident: Resident) -> float | None:
-        """Steps a second: a firm promise also counts time in which it was frozen."""
+        """Steps per second: a firm promise also counts time in which it was frozen."""
         since = now - JUDGED_S if resident.firm else max(now - JUDGED_S / 2, self._since)
         return resident.measured.rate(since, now)

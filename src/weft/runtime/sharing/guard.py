@@ -173,7 +173,7 @@ class SharingGuard(Repeated):
         return residents
 
     def _measure(self, there: Residents) -> dict[Attempt, Measured]:
-        """What is seen of jobs that share; of others from time to time. Reads files."""
+        """What is observed about jobs that share; of others from time to time. Reads files."""
         measured, every = self._driver.engine.measured, self._looks % ALONE_EVERY == 1
         return {
             attempt: measured(*attempt)

@@ -64,7 +64,7 @@ class Resident:
 
 @dataclass(slots=True)
 class Speeds:
-    """Steps a second of each resident, alone and beside the others that work now."""
+    """Steps per second of each resident, alone and beside the others that work now."""
 
     alone: dict[JobId, float] = field(default_factory=dict)
     together: dict[JobId, float] = field(default_factory=dict)
@@ -149,6 +149,6 @@ class Speeds:
 def _rate(
     resident: Resident, now: float, since: float, least_s: float, warm_s: float = WARM_S
 ) -> float | None:
-    """Steps a second over the last while in which nothing changed; None if that is too short."""
+    """Steps per second over the last while in which nothing changed; None if that is too short."""
     begin = max(since + SETTLE_S, resident.steps_since + warm_s, now - LONGEST_S)
     return resident.measured.rate(begin, now) if now - begin >= least_s else None

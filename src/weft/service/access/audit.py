@@ -138,7 +138,7 @@ class _Files:
                 yield from filter(None, map(_entry, reversed(file.read_bytes().splitlines())))
 
     def _turn_over(self, more: int) -> None:
-        """Another file, where this one is too long or was put aside by somebody else."""
+        """Another file, where this one is too long or was put aside by someone else."""
         open_file = os.fstat(self._out)
         ours = self._path.exists() and os.path.samestat(open_file, self._path.stat())
         if ours and open_file.st_size + more <= self._longest:

@@ -2,7 +2,7 @@
 
 The token itself is not kept by the browser. A session is 256 random bits of its own, kept here as
 a hash; it ends after some hours, with its token, or when its person signs out. The browser sends
-cookies by itself, also when a page of somebody else asks it to: so a session counts only together
+cookies by itself, also when a page of someone else asks it to: so a session counts only together
 with a header that no page of another site can add.
 """
 
@@ -49,7 +49,7 @@ class PageSessions:
         self._open = {} if path is None else _read(path)
 
     def begin(self, who: Caller) -> str:
-        """A new session for somebody who came with a token: its secret, which is not kept."""
+        """A new session for someone who came with a token: its secret, which is not kept."""
         secret = secrets.token_urlsafe(32)
         now = self._clock()
         left = {key: session for key, session in self._open.items() if session.until > now}
@@ -87,14 +87,14 @@ class PageSessions:
 
 
 def find_caller(sessions: PageSessions, tokens: Tokens, headers: Headers) -> Caller | None:
-    """Whose request this is; anybody's where there are no tokens, None where it is not known."""
+    """Whose request this is; anyone's where there are no tokens, None where it is not known."""
     return sessions.who(headers) if len(tokens) else ANYBODY
 
 
 def _cookie(headers: Headers) -> str:
     """The secret of a session; cookies of others are not looked into.
 
-    Ours is never quoted: unquoting what somebody sends takes time that grows with its square.
+    Ours is never quoted: unquoting what someone sends takes time that grows with its square.
     """
     for pair in headers.get("cookie", "").split(";"):
         name, _, value = pair.strip().partition("=")

@@ -1,4 +1,4 @@
-"""Limits of tenants as they are kept: requests a second, open streams, jobs that have not ended.
+"""Limits of tenants as they are kept: requests per second, open streams, jobs that have not ended.
 
 A client that asks too often is answered late and with 429: the wait costs other clients nothing,
 and bounds how often the same connections can ask.
@@ -21,8 +21,7 @@ from weft.core.model.job import Job
 from weft.plural import say_gpus
 from weft.service.access.tokens import Caller
 from weft.service.budget.asker import Asks, asker_of, find_asker
-from weft.service.http.problems import problem
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused, problem
 
 LONGEST_WAIT_S = 1.0
 WAITING = 256  # answers that are held back at once, of one tenant
@@ -32,7 +31,7 @@ FREE = ("/health", "/docs", "/openapi.json", "/web/")
 
 
 class Buckets:
-    """How often each tenant may ask: so many at once, and so many a second from then on."""
+    """How often each tenant may ask: that many at once, and that many per second from then on."""
 
     def __init__(
         self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic

@@ -3,7 +3,7 @@
 Tokens are 256 random bits, so a plain SHA-256 of one cannot be turned back; comparison takes the
 same time whatever is wrong. A token may expire; it stays on the list, so that a service whose
 tokens have all expired is closed and not open. Without any token the service answers its own
-machine only, and everybody there is an admin.
+machine only, and everyone there is an admin.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PREFIX = "weft_"
 
 @frozen
 class Caller:
-    """Somebody with a role; `tenant` EVERY sees the jobs of all.
+    """Someone with a role; `tenant` EVERY sees the jobs of all.
 
     `account` is whose rights his jobs have on the machine; empty means his tenant's.
     """
@@ -91,7 +91,7 @@ class Token:
 
     @property
     def lasting_admin(self) -> bool:
-        """Whether it lets somebody make tokens for ever."""
+        """Whether it lets someone make tokens and never expires."""
         return self.role == "admin" and not self.expires
 
 
@@ -127,11 +127,11 @@ class Tokens:
         return known.caller if known is not None and known.valid(self._clock()) else None
 
     def allows(self, who: Caller) -> bool:
-        """Whether somebody who was let in may still stay."""
+        """Whether someone who was let in may still stay."""
         return self.seconds_left(who) > 0.0
 
     def seconds_left(self, who: Caller) -> float:
-        """How long somebody may stay: 0 once his token is gone, infinity if it never expires."""
+        """How long someone may stay: 0 once their token is gone, infinity if it never expires."""
         if not who.token:
             return 0.0 if self._tokens else float("inf")
         token = self._tokens.get(who.token)
@@ -140,7 +140,7 @@ class Tokens:
         return max(token.expires - self._clock(), 0.0) if token.expires else float("inf")
 
     def change_of(self, who: Caller) -> asyncio.Event:
-        """What is set when the time that somebody may stay has changed."""
+        """What is set when the time that someone may stay has changed."""
         return self._changes[who.token]
 
     def create(
@@ -217,7 +217,7 @@ def check_host(host: str, tokens: Tokens) -> None:
     if len(tokens) or is_loopback(host):
         return
     raise InvalidConfig(
-        f"will not listen on {host!r} without tokens: anybody could run commands here",
+        f"will not listen on {host!r} without tokens: anyone could run commands here",
         hint="start on 127.0.0.1, make one with `weft token create --role admin`, start again",
     )
 

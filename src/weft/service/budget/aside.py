@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from weft.runtime.aside.messages import Report
 from weft.runtime.aside.process import AsideProcess
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Bodies come in here: counted as they arrive, whole before anybody's turn is taken for them."""
+"""Bodies come in here: counted as they arrive, whole before anyone's turn is taken for them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from weft.app.serve.limits import Limits
 from weft.frozen import frozen
 from weft.service.budget.asker import Asker, asker_of
-from weft.service.http.problems import problem
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused, problem
 
 # A session's body goes on for as long as the session; its streams are counted instead.
 ENDLESS = re.compile(r".*/jobs/[^/]+/(terminal|shell|ports/\d+)")
@@ -112,7 +111,7 @@ class Intake:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Tell of a body that was read, and then of the client's going."""
+    """Report a body that was read, and then that the client has gone."""
     sent = False
 
     async def replayed() -> Message:

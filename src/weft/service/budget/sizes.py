@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from weft.core.model.cluster import count_machines
 from weft.plural import say_gpus
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.requests.job_file import JobFile
 from weft.service.requests.sweeps import NAMED, combinations
 

@@ -33,7 +33,7 @@ def write_json(content: Any) -> bytes:
     try:
         kind: Any = type(content)
         return _writer(kind).dump_json(content)
-    except PydanticSerializationError:  # half of a character pair, in a text somebody sent
+    except PydanticSerializationError:  # half of a character pair, in a text someone sent
         read = json.loads(json.dumps(content, default=plain))
         return json.dumps(_finite(read), allow_nan=False).encode("ascii")
 

@@ -23,12 +23,22 @@ from weft.core.errors import (
     did_you_mean,
 )
 from weft.service.http.json_body import Json
-from weft.service.http.refusals import Refused
 from weft.service.responses.answers import Problem
 
 log = logging.getLogger(__name__)
 
 STATUS = {UnknownName: 404, InvalidConfig: 422, EngineError: 503, StoreError: 503}
+
+
+class Refused(Exception):  # noqa: N818 - what is said, not what broke
+    """An answer other than success; `retry_s` says when to ask again."""
+
+    def __init__(
+        self, status: int, what: str, hint: str = "", field: str = "", retry_s: float = 0.0
+    ) -> None:
+        super().__init__(what)
+        self.status, self.what, self.hint, self.field = status, what, hint, field
+        self.retry_s = retry_s
 
 
 def install(app: FastAPI) -> None:

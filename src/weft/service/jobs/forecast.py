@@ -21,7 +21,7 @@ from weft.service.responses.watch import Waiting
 SOONEST_S = 10.0
 PART = 0.02  # of the time that is spent on this, however many ask
 CPU_S = 30.0  # what is not simulated by then has no place in line
-EVERYBODY = ""
+ALL_TENANTS = ""
 
 
 @frozen
@@ -55,7 +55,7 @@ class Forecast:
 
 
 def write_line(cpu_s: float, present: Present, _report: Callable[[Any], None]) -> dict[str, bytes]:
-    """The line as JSON by tenant, and whole for EVERYBODY: all that is left to do is to send it."""
+    """The queue as JSON by tenant, and whole for ALL_TENANTS: ready to be sent."""
     rows: defaultdict[str, list[Waiting]] = defaultdict(list)
     for line in line_of(present, Purse(cpu_s)):
         row = Waiting(
@@ -65,7 +65,7 @@ def write_line(cpu_s: float, present: Present, _report: Callable[[Any], None]) -
             p50=line.start.quantile(0.5),
             p90=line.start.quantile(0.9),
         )
-        rows[EVERYBODY].append(row)
+        rows[ALL_TENANTS].append(row)
         rows[line.job.tenant].append(row)
     return {tenant: write_json(some) for tenant, some in rows.items()}
 

@@ -15,7 +15,7 @@ from weft.core.errors import did_you_mean
 from weft.core.model.job import JobId, name_of
 from weft.runtime.records.job_records import ALL, JobRecords
 from weft.service.access.tokens import Caller
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 
 LAST = "@last"
 SHOWN = 5
@@ -39,7 +39,7 @@ def own_id(asked: str | None, tenant: str, who: Caller) -> str | None:
 class JobNames:
     """Every job by id and by name: those in memory by an index of our own, others by the store's.
 
-    The index grows as jobs come; those that went are passed over, and it is made anew once many
+    The index grows as jobs come; those that went are skipped, and it is made again once many
     have.
     """
 

@@ -252,13 +252,13 @@ def batch_of(record: JobRecord) -> float | None:
 
 
 def speed_of(record: JobRecord) -> float | None:
-    """Samples a second."""
+    """Samples per second."""
     step, batch = record.report.step_s, record.report.batch
     return batch / step if step and batch else record.report.updates_per_s
 
 
 def goodput_of(record: JobRecord) -> float | None:
-    """Useful samples a second: steps worth of the initial batch."""
+    """Useful samples per second: steps worth of the initial batch."""
     step, gain = record.report.step_s, record.report.gain
     if step and gain and record.job.batch:
         return gain * record.job.batch.init / step

@@ -122,7 +122,7 @@ def software_of(fields: SoftwareFields | None) -> Software | None:
     return Software(SoftwareKind(kind), name, tuple(fields.volumes))
 
 
-# What a job file may say of the messages between a job's workers.
+# What a job file may say about the messages between a job's workers.
 
 Amount = Annotated[float, Field(ge=0.0, le=1e9, allow_inf_nan=False)]
 MOST_PHASES = 256

@@ -1,7 +1,7 @@
 """A job file as the API takes it, and the job it describes.
 
 Everything a tenant sends is checked here, once: what comes out is safe to name files by, to show
-and to store. Commands and variables are anybody's own business: they never meet a shell.
+and to store. Commands and variables are anyone's own business: they never meet a shell.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A job as lists, those who watch, and notifications all tell of it."""
+"""A job as lists, those who watch, and notifications all tell about it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Measurements:
 
 
 def measurements_of(report: Report, *, still: bool = False) -> Measurements | None:
-    """What a report says of that; None if nothing. A job that stands still has no speed."""
+    """What a report says about that; None if nothing. A job that stands still has no speed."""
     waits = None
     if report.step_s and report.data_s is not None:
         waits = min(report.data_s / report.step_s, 1.0)

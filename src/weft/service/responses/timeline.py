@@ -1,4 +1,4 @@
-"""What the API tells of the past: which jobs held which devices when, and what was decided."""
+"""What the API tells about the past: which jobs held which devices when, and what was decided."""
 
 from __future__ import annotations
 

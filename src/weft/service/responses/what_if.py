@@ -147,7 +147,7 @@ def _spans(
 
 
 def _points(seconds: Iterable[float | None]) -> list[float]:
-    """Hours in order, at most so many, evenly chosen; what never happened is left out."""
+    """Hours in order, at most that many, evenly chosen; what never happened is left out."""
     known = sorted(value / HOUR for value in seconds if value is not None and value == value)
     if len(known) <= POINTS:
         return known

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, assert_never
 
 from weft.core.codec.plain_values import encode
 from weft.core.events import event as facts
+from weft.core.events.event import Event
 from weft.core.model.job import JobId
 from weft.runtime.loop.driver import Driver
 from weft.service.access.redaction import mask_all, secrets_of
 from weft.service.access.tokens import Caller
+
+KEPT = 5_000
 
 
 def event_json(
@@ -72,7 +76,7 @@ def _visible(driver: Driver, who: Caller, job: JobId) -> bool:
 
 
 def _part(driver: Driver, who: Caller, event: facts.Decided) -> facts.Decided:
-    """A decision with what it says of the caller's own jobs."""
+    """A decision with what it says about the caller's own jobs."""
 
     def own(held: Mapping[JobId, Any]) -> dict[JobId, Any]:
         return {job: value for job, value in held.items() if _visible(driver, who, job)}
@@ -88,3 +92,31 @@ def _part(driver: Driver, who: Caller, event: facts.Decided) -> facts.Decided:
         sleeps=own(event.sleeps),
         promised=tuple(own(dict.fromkeys(event.promised))),
     )
+
+
+# ---- Events as a browser's EventSource reads them, written once for all clients that see the same
+
+
+class Rendered:
+    """The last events as text, by what their readers may see."""
+
+    def __init__(self) -> None:
+        self._texts: dict[tuple[int, bool, str], str] = {}
+
+    def text(self, driver: Driver, who: Caller, row: tuple[int, float, Event]) -> str:
+        """One event; empty for one that the caller may not see."""
+        key = (row[0], who.admin, "" if who.everywhere else who.tenant)
+        text = self._texts.get(key)
+        if text is None:
+            text = self._texts[key] = _text(driver, who, row)
+            if len(self._texts) > KEPT:
+                del self._texts[next(iter(self._texts))]
+        return text
+
+
+def _text(driver: Driver, who: Caller, row: tuple[int, float, Event]) -> str:
+    event = event_json(driver, who, *row)
+    if event is None:
+        return ""
+    line = json.dumps(encode(event), separators=(",", ":"))
+    return f"id: {row[0]}\nevent: {event['event']}\ndata: {line}\n\n"

@@ -1,6 +1,6 @@
 """Who held which devices when, and what was decided: a fold of the log, for those who look back.
 
-Begun when somebody first asks, from the beginning of the log, and kept up from then on.
+Begun when someone first asks, from the beginning of the log, and kept up from then on.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Timeline:
 
 
 class TimelineReader:
-    """Reads the log into a timeline, once somebody wants one."""
+    """Reads the log into a timeline, once someone wants one."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -245,7 +245,7 @@ class TimelineReader:
 
 
 def longest(spans: Iterable[Span], most: int, now: float) -> list[Span]:
-    """At most so many, those that can be seen best."""
+    """At most that many, those that can be seen best."""
     some = list(spans)
     if len(some) <= most:
         return some

@@ -26,7 +26,7 @@ from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
 from weft.predict.hinted import Hinted
-from weft.runtime.deciding.second_look import SecondLook
+from weft.runtime.deciding.decision import SecondLook
 from weft.testing.rules.model import Moment, Running
 
 PROMISED_S = 60.0
@@ -181,7 +181,7 @@ Value = TypeVar("Value")
 
 @frozen
 class Step:
-    """After so many seconds a job is submitted, or one of those that run ends.
+    """After that many seconds per job is submitted, or one of those that run ends.
 
     `turn` chooses which; `rules` are others from then on.
     """

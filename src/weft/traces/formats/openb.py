@@ -82,7 +82,7 @@ class _Pods:
         return self._job(row, submitted), Truth(length, (), state, state in ("running", "pending"))
 
     def untimed(self, row: list[str]) -> Pair:
-        """A pod of a packing experiment: one second after the last, for ever."""
+        """A pod of a packing experiment: one second after the last, forever."""
         return self._job(row, float(self.table.rows - 1)), Truth(FOREVER, (), "running", True)
 
     def _job(self, row: list[str], submitted: float) -> Job:

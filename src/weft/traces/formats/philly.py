@@ -26,7 +26,7 @@ def is_log(sample: Sample) -> bool:
 
 
 def is_digest(sample: Sample) -> bool:
-    """One line a job, with a date and a virtual cluster."""
+    """One line per job, with a date and a virtual cluster."""
     return sample.header >= {"timestamp", "num_gpus", "duration"}
 
 

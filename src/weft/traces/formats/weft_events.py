@@ -62,7 +62,7 @@ FORMAT = Format("weft-events", "an event log of our own, by `--events`", is_even
 
 @dataclass(slots=True)
 class _Run:
-    """What the log says of one job so far."""
+    """What the log says about one job so far."""
 
     job: Job
     gpu_s: float = 0.0

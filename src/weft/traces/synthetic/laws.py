@@ -13,11 +13,9 @@ from weft.traces.draft import demand
 from weft.traces.draw.arrivals import Ints, heads, poisson, stretch
 from weft.traces.draw.params import Floats, family
 from weft.traces.draw.recipe import Drawn, Recipe, Want
-from weft.traces.formats.gavel import GAVEL_CLUSTER, batch_of
-from weft.traces.formats.gavel_rates import STEPS_PER_S
+from weft.traces.formats.gavel import GAVEL_CLUSTER, STEPS_PER_S, batch_of
 from weft.traces.formats.shockwave import MODES
-from weft.traces.formats.sia import elastic
-from weft.traces.formats.sia_models import MODELS, length
+from weft.traces.formats.sia import MODELS, elastic, length
 
 JOB_TYPES = tuple(STEPS_PER_S)
 GAVEL_GPUS = {1: 0.70, 2: 0.10, 4: 0.15, 8: 0.05}

@@ -45,7 +45,7 @@ class Schedule:
         raise TrainError("schedule.step() was called by the script", hint=HINT)
 
     def advance(self, steps: int) -> None:
-        """Go to where a training of so many first-size steps stands."""
+        """Go to where a training of that many first-size steps stands."""
         if self.inner.last_epoch != self._stood_at:
             raise TrainError("a schedule given to job.schedule was stepped elsewhere", hint=HINT)
         while self._steps < steps:

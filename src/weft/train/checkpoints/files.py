@@ -76,7 +76,7 @@ class Checkpoints:
         return sorted(files, key=lambda kept: -kept.step)
 
     def find_newest(self) -> tuple[Path | None, list[str]]:
-        """The newest whole checkpoint, and what to warn of among those passed over.
+        """The newest whole checkpoint, and what to warn of among those skipped.
 
         Files that are not whole are set aside as NAME.corrupt, so that they are not counted
         among the kept.
@@ -89,7 +89,7 @@ class Checkpoints:
                 aside = kept.path.with_name(kept.path.name + ".corrupt")
                 with contextlib.suppress(OSError):
                     kept.path.replace(aside)
-                warnings.append(f"passed over a corrupted checkpoint, kept as {aside}: {error}")
+                warnings.append(f"skipped a corrupted checkpoint, kept as {aside}: {error}")
             else:
                 return kept.path, warnings
         return None, warnings

@@ -60,7 +60,7 @@ class ObjectCheckpoints:
                     self._fetch(f"{self.url}/{name}")
                 except BadCheckpoint as error:
                     self._fs.mv(self._at(name), self._at(name + ".corrupt"))
-                    warnings.append(f"passed over a corrupted checkpoint, kept aside: {error}")
+                    warnings.append(f"skipped a corrupted checkpoint, kept aside: {error}")
                 else:
                     return f"{self.url}/{name}", warnings
         return None, warnings

@@ -20,7 +20,7 @@ def capture(device: torch.device) -> dict[str, Any]:
 
 
 def restore(states: list[dict[str, Any]], rank: int, ranks: int, device: torch.device) -> None:
-    """Go on as a rank did; in a gang of another size ranks other than 0 start anew, apart."""
+    """Go on as a rank did; in a gang of another size ranks other than 0 start over, apart."""
     if rank >= len(states) or (rank > 0 and len(states) != ranks):
         mix = torch.randint(1 << 31, (1,), generator=_generator(states[0]["torch"])).item()
         torch.manual_seed(int(mix) + rank)

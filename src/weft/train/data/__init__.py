@@ -1,1 +1,1 @@
-"""Which samples a rank trains on, whatever the number of ranks."""
+"""Which samples per rank trains on, whatever the number of ranks."""

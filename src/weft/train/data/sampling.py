@@ -1,4 +1,4 @@
-"""Which samples a rank trains on next: pure arithmetic, the same on every rank.
+"""Which samples per rank trains on next: pure arithmetic, the same on every rank.
 
 An epoch is one permutation of the data set, fixed by seed and epoch alone. A step takes the next
 `batch` samples of it and deals them evenly to accumulate x ranks cells. Position is all

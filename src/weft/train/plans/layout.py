@@ -38,7 +38,7 @@ class Layout:
 
 
 def read_layout(text: str, ranks: int) -> Layout:
-    """The plan `text` on so many ranks; TrainError says why it does not run on them."""
+    """The plan `text` on that many ranks; TrainError says why it does not run on them."""
     numbers: dict[str, int] = {}
     for part in text.strip().lower().split("-") if text else ():
         name = part.rstrip("0123456789")

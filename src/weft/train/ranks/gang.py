@@ -1,7 +1,7 @@
 """The ranks of a job: how they meet, where they compute, and how they agree.
 
-Some times a second the ranks sum a short vector of wishes and measurements. The sum of one exchange
-is read at the next, so no rank waits for it, and all act on it at the same step.
+A few times per second the ranks sum a short vector of requests and measurements. The sum of one
+exchange is read at the next, so no rank waits for it, and all act on it at the same step.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class LiveResize:
             self._reports.say(CanResize(state_gb, several))
 
     def hear(self, message: Form | Drop) -> None:
-        """What the agent says of the next epoch."""
+        """What the agent says about the next epoch."""
         if isinstance(message, Form):
             if message.epoch > self._gang.epoch:
                 self._later.append(message)

@@ -1,4 +1,4 @@
-"""What a training does when its ranks change: everything that counts ranks begins anew."""
+"""What a training does when its ranks change: everything that counts ranks starts over."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def measure_gb(state: Any) -> float:
 
 
 def fix_buckets(model: DistributedDataParallel) -> None:
-    """Fix the order in which gradients are averaged, the same on every rank for ever.
+    """Fix the order in which gradients are averaged, the same on every rank forever.
 
-    After the first step DistributedDataParallel groups parameters anew, in the order in which their
+    After the first step DistributedDataParallel regroups parameters in the order in which their
     gradients came. Ranks that join later would group them otherwise, and then sums of different
-    lengths meet: the process is gone. So one backward pass over zeros, from the last parameter to
+    lengths meet: the process is gone. So one backward skip zeros, from the last parameter to
     the first, fixes the groups before training begins, on those that begin and on those that join.
     """
     inner = model.module

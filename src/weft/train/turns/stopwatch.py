@@ -58,7 +58,7 @@ class CpuClock:
 
 
 class CudaClock:
-    """Moments are events; a thread waits for the device if somebody needs the result."""
+    """Moments are events; a thread waits for the device if someone needs the result."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -226,7 +226,7 @@ class DeviceCounters:
 
 
 class DeviceWatch:
-    """Looks at GPUs by the driver's numbers; nothing is known of them where no driver tells.
+    """Looks at GPUs by the driver's numbers; nothing is known about them where no driver tells.
 
     `seen` has the record of each that was looked at, in the order in which they were named.
     """

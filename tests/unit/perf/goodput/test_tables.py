@@ -187,7 +187,7 @@ def test_a_cell_that_is_not_a_number_is_refused_with_its_file(folder: Path) -> N
         read_tables(folder)
 
 
-def test_a_missing_table_is_named(folder: Path) -> None:
+def test_a_missing_table_of_step_times_is_named(folder: Path) -> None:
     (folder / "toy" / "scalability-aws.csv").unlink()
 
     with pytest.raises(InvalidConfig, match=r"scalability-aws\.csv"):

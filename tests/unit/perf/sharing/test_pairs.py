@@ -46,7 +46,7 @@ def test_a_broken_table_is_named_with_its_line(tmp_path: Path, text: str) -> Non
     read_pairs(path)
 
 
-def test_a_missing_table_is_named(tmp_path: Path) -> None:
+def test_a_missing_table_of_pairs_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="cannot read pairs"):
         read_pairs(tmp_path / "nowhere.csv")
 

@@ -306,6 +306,6 @@ def test_its_decision_survives_the_log() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"candidates": 0}, {"headroom": -0.1}, {"headroom": 1.1}])
-def test_numbers_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:
+def test_cassini_refuses_numbers_that_mean_nothing(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidConfig, match=next(iter(wrong))):
         Cassini(Fifo(), **wrong)  # type: ignore[arg-type]

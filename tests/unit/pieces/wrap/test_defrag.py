@@ -94,7 +94,7 @@ def test_a_gang_that_could_start_anyway_moves_nobody() -> None:
     assert set(plan.changes) == {"gang"}
 
 
-def test_parameters_that_mean_nothing_are_refused() -> None:
+def test_defrag_refuses_parameters_that_mean_nothing() -> None:
     with pytest.raises(InvalidConfig, match="moves 0"):
         Defrag(Together(), moves=0)
 

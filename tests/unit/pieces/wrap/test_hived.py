@@ -153,7 +153,7 @@ def test_jobs_of_higher_priority_choose_first_in_their_virtual_cluster() -> None
         ({"a@node": 2.0, "b@node": 1.0}, {}, "2x8:v100", "a@node=2 and b@node=1: 3 v100 cells"),
         ({"a@rack": 1.0}, {}, "2x8:v100", "v100 has no level 'rack'; it has gpu, node"),
         ({"a@t4.node": 1.0}, {}, "2x8:v100", "no machines of kind 't4'"),
-        ({"a@node": 1.0}, {}, "1x4:t4+1x8:a100", "does not say of which kind"),
+        ({"a@node": 1.0}, {}, "1x4:t4+1x8:a100", "names no kind"),
         ({"a@v100.node": 1.0}, {"levels": {"v100": "node*4"}}, "1x8:v100", "nodes have 8"),
         ({}, {"pinned": {"a": "v100-9"}}, "2x8:v100", "pinned: a: there is no node 'v100-9'"),
         ({}, {"pinned": {"a": "v100-0:1-2"}}, "2x8:v100", "v100-0:1-2 is not one cell"),

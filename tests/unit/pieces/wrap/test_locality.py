@@ -89,6 +89,6 @@ def test_jobs_all_end_and_none_waits_for_ever() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"relax_s": 0.0}, {"rounds": 0}])
-def test_numbers_that_mean_nothing_are_refused(bad: dict[str, float]) -> None:
+def test_locality_refuses_numbers_that_mean_nothing(bad: dict[str, float]) -> None:
     with pytest.raises(InvalidConfig, match="locality"):
         Locality(Fifo(), **bad)  # type: ignore[arg-type]

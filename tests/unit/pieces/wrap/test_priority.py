@@ -60,7 +60,7 @@ def test_an_opportunistic_job_uses_what_idles_until_a_higher_one_can_start() -> 
     assert not policy().decide(firm).changes  # it would be in the way until its end
 
 
-def test_who_gives_way_is_told_to_whom() -> None:
+def test_a_lower_priority_gives_way_and_its_reason_names_the_other_job() -> None:
     view = running(4, job("filler", 3, -1.0), then=(job("real", 4),))
 
     plan = policy().decide(view)

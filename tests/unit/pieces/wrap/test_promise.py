@@ -405,3 +405,21 @@ def test_a_deadline_is_promised_by_sizes_that_the_jobs_own_plan_runs_on() -> Non
     plan = build("policy", "promise:restarts=0|sia").decide(view)
 
     assert gpus_after(view, plan) == {"due": 2}
+
+
+def test_a_job_that_holds_more_than_it_was_promised_makes_room_for_another_promise() -> None:
+    # At 1,000 each of the two needs one of the two GPUs from now on; the first holds both.
+    state = State(cluster_of(2))
+    first = replace(due_job(1000.0, 2700.0, Demand(2, 1, 2)), id=JobId("first"))
+    second = due_job(900.0, 2900.0, Demand(2, 1, 2))
+    state.fold(0.0, Submitted(first))
+    state.fold(0.0, Decided(1, {first.id: Allocation((state.free.slice_of(0, 0b11),))}))
+    state.fold(0.0, Started(first.id, 1))
+    state.fold(1000.0, Submitted(second))
+    state.table.promised.update({first.id, DUE})
+    knowledge = Knowledge(FixedPredictor([800.0, 900.0]), LinearBeliefs())
+    view = View(1000.0, state.table, state.cluster, state.free, knowledge)
+
+    plan = build("policy", "promise|sia").decide(view)
+
+    assert gpus_after(view, plan) == {"first": 1, "due": 1}

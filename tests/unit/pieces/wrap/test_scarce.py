@@ -83,6 +83,6 @@ def test_kinds_may_be_named() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"patience_s": -1.0}, {"busy": 2.0}])
-def test_numbers_that_mean_nothing_are_refused(bad: dict[str, float]) -> None:
+def test_scarce_refuses_numbers_that_mean_nothing(bad: dict[str, float]) -> None:
     with pytest.raises(InvalidConfig, match="scarce"):
         Scarce(Fifo(), **bad)  # type: ignore[arg-type]

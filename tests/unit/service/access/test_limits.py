@@ -17,7 +17,7 @@ from weft.core.model.job import Demand, Job, JobId
 from weft.service.access.rate_limit import AT_ONCE, Buckets, LimitRate, Streams, Turns, check_jobs
 from weft.service.access.tokens import ANYBODY, Caller
 from weft.service.http.connections import most_connections
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 
 ANN, BEN = Caller("user", "a"), Caller("user", "b")
 

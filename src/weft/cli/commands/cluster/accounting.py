@@ -88,7 +88,7 @@ def build_shares_table(shares_over_time: SharesOverTime, width: int) -> Any:
 
 
 def build_used_table(accounts: Accounts, width: int) -> Any:
-    """A row a tenant."""
+    """One row per tenant."""
     from weft.cli.view import words
     from weft.cli.view.tables import Column, fit_columns
     from weft.report.units import percent

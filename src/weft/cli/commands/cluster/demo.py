@@ -90,7 +90,7 @@ def demo(
 
 
 class Show:
-    """The workload, submitted bit by bit, and what is seen of it."""
+    """The workload, submitted bit by bit, and what is observed about it."""
 
     def __init__(self, client: Client, *, attended: bool, fixed: bool) -> None:
         from weft.cli.job_files.demo_jobs import CAPTIONS, GROW, WORKLOAD, find_scripts

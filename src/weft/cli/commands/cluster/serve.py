@@ -124,7 +124,7 @@ def _wait_for_turn(state: Path, database: str) -> Standby:
 
 
 def daily_log(folder: Path) -> logging.Handler:
-    """A file a day, `weft.log` and those before with their date; thirty are kept."""
+    """A file per day, `weft.log` and those before with their date; thirty are kept."""
     from logging.handlers import TimedRotatingFileHandler
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -96,7 +96,7 @@ def list_tokens(as_json: o.AsJson = False) -> None:
         Column("created", lambda row: words.moment(row.created), drop=2),
         Column("expires", expiry, drop=1),
     ]
-    none = "no tokens: everybody on this machine is an admin"
+    none = "no tokens: everyone on this machine is an admin"
     list_at("/tokens", TokenList, lambda reply: reply.tokens, columns, none, as_json=as_json)
 
 

@@ -1,4 +1,4 @@
-"""`weft jobs`: what runs, what waits, and what became of the others."""
+"""`weft jobs`: what runs, what waits, and what happened to the others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def jobs(
     from weft.cli.connect.pages import complete_sweeps
     from weft.cli.view.live import repeat
     from weft.cli.view.screen import console, print_json
-    from weft.cli.view.sweeps import fold_sweeps
+    from weft.cli.view.status import fold_sweeps
 
     with user_errors():
         client = Client()

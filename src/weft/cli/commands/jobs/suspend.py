@@ -1,4 +1,4 @@
-"""`weft suspend`: let jobs wait until somebody resumes them."""
+"""`weft suspend`: let jobs wait until someone resumes them."""
 
 from __future__ import annotations
 

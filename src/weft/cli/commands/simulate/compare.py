@@ -55,8 +55,7 @@ def compare(
     """Replay WORKLOAD under several policies, side by side."""
     from dataclasses import replace
 
-    from weft.app.policy_file import read_policy
-    from weft.app.policy_sets import choose_sensible, expand_sets
+    from weft.app.policy_file import choose_sensible, expand_sets, read_policy
     from weft.app.simulate.finished_runs import KeptRuns
     from weft.app.simulate.run import run_all
     from weft.core.errors import InvalidConfig

@@ -16,7 +16,7 @@ from .counting import guarded
 
 FEW = 3  # steps that a bar must have seen
 MOST_BARS = 64
-NEAR = 0.25  # a bar is drawn a few times a second: it may lag behind the steps so far
+NEAR = 0.25  # a bar is drawn a few times per second: it may lag behind the steps so far
 
 
 class Bar:
@@ -29,7 +29,7 @@ class Bar:
         self.per_unit = 0.0
 
     def now(self) -> Any:
-        """Units done and in all; None once the bar is gone."""
+        """Units done and in total; None once the bar is gone."""
         owner = self._owner()
         return None if owner is None else self._read(owner)
 

@@ -1,6 +1,6 @@
 """The count of steps in this process, and the line to the agent: cheap, and never in the way.
 
-No thread: whatever moves the count also sends it, a few times a second at most, on a socket that
+No thread: whatever moves the count also sends it, a few times per second at most, on a socket that
 never blocks. What does not go out at once is forgotten; the next message tells all again.
 """
 

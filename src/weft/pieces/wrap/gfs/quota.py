@@ -42,7 +42,7 @@ class HourOfWeek:
     """Mean and deviation of the same hour in weeks before; of days, then of late, without these."""
 
     def forecast(self, past: Mapping[int, float], hour: int) -> Forecast:
-        """From the first of these that has two hours to tell of; 0 where nothing is known."""
+        """From the first of these that has two hours to tell about; 0 where nothing is known."""
         weeks = [hour - WEEK_H * n for n in range(1, KEPT_H // WEEK_H + 1)]
         days = [hour - DAY_H * n for n in range(1, WEEK_H // DAY_H + 1)]
         late = [hour - n for n in range(1, DAY_H + 1)]
@@ -80,7 +80,7 @@ def free_gpus(capacity: int, forecast: Forecast, quantile: float, now: float = 0
 
 
 def spot_quota(free: Sequence[int], eta: float = 1.0) -> float:
-    """GPUs for spot jobs where so many are free in each hour of the promise."""
+    """GPUs for spot jobs where that many are free in each hour of the promise."""
     return eta * min(free)
 
 

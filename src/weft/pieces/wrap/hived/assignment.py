@@ -98,7 +98,7 @@ class Seat:
 
 @frozen
 class Owned:
-    """One cell of a virtual cluster; `pinned` is where it is for ever, else it is bound anew."""
+    """One cell of a virtual cluster; `pinned` is where it is forever, else it is bound again."""
 
     name: str
     tenant: str
@@ -267,7 +267,7 @@ def _find_level(chains: Sequence[Chain], wish: Wanted) -> tuple[int, int] | str:
     names = [chain.name for chain in chains]
     if not wish.chain and len(chains) > 1:
         return (
-            f"cells: {wish.key} does not say of which kind; write {wish.tenant}@KIND.{wish.level} "
+            f"cells: {wish.key} names no kind; write {wish.tenant}@KIND.{wish.level} "
             f"with KIND one of {', '.join(names)}"
         )
     if wish.chain and wish.chain not in names:

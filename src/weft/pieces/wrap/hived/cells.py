@@ -1,6 +1,6 @@
 """Cells of one type of hardware, and the buddy allocation of those that are free.
 
-A cell of level 0 is one device; a cell of the next level is so many equal ones of the level
+A cell of level 0 is one device; a cell of the next level is that many equal ones of the level
 below. Free space is kept as maximal cells: taking one splits the smallest that will do, and giving
 one back merges it with its siblings as soon as all of them are free.
 """

@@ -14,7 +14,7 @@ LEVEL = re.compile(r"([A-Za-z][\w-]*)\*(\d+)")
 
 @frozen
 class Wanted:
-    """So many cells of a level of a chain for a tenant; `chain` empty: the only one there is."""
+    """That many cells of a level of a chain for a tenant; `chain` empty: the only one there is."""
 
     tenant: str
     chain: str

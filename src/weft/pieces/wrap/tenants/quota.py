@@ -2,7 +2,7 @@
 
 The inner policy decides first. Where its plan would give a tenant more than it may hold, the
 jobs that go too far are taken out of its sight, or the sizes and kinds it may choose for them
-are narrowed, and it decides anew: what it promises then always hangs together. Nothing is taken
+are narrowed, and it decides again: what it promises then always hangs together. Nothing is taken
 from jobs that run; a limit that was lowered takes effect as they end.
 """
 
@@ -77,7 +77,7 @@ class Shape:
 
 
 def _runnable(job: Job, most: int) -> tuple[Execution, ...]:
-    """The execution plans of a job that run on at most so many GPUs."""
+    """The execution plans of a job that run on at most that many GPUs."""
     sizes = range(max(job.demand.min, 1), most + 1)
     return tuple(plan for plan in job.plans if any(plan.on(gpus) for gpus in sizes))
 

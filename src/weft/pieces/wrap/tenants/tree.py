@@ -68,7 +68,7 @@ class Held:
         self._gpus: defaultdict[str, float] = defaultdict(float)
 
     def add(self, who: str, gpus: float) -> None:
-        """A tenant holds so many more, or fewer."""
+        """A tenant holds that many more, or fewer."""
         for name in self._tree.line(who):
             self._gpus[name] += gpus
 

@@ -17,7 +17,7 @@ from weft.runtime.records.status import count_words, words_but_pending
 from weft.service.access.trust import trust_warnings
 from weft.service.context import PROBLEMS, Admin, Anyone, Context, Service
 from weft.service.http.json_body import Json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.jobs.job_view import goodput_of, node_answers
 from weft.service.requests.job_file import PolicySpec, PolicyText, describe_policy
 from weft.service.requests.request_base import RequestBody

@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from weft.core.events.event import Event
 from weft.service.access.tokens import Caller, Tokens
 from weft.service.context import PROBLEMS, Anyone, Context, Service
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 
 router = APIRouter(tags=["events"], responses=PROBLEMS)
 

@@ -13,7 +13,7 @@ from fastapi.responses import PlainTextResponse
 from weft.core.latency import Histogram
 from weft.runtime.records.status import count_words, words_but_pending
 from weft.service.context import PROBLEMS, Anyone, Context, Service
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.jobs.job_view import JobView, goodput_of
 from weft.service.routes.cluster.cluster import count_held_by_kind, count_nodes
 
@@ -29,7 +29,7 @@ TEXT: dict[int | str, dict[str, Any]] = {
 async def prometheus(service: Service, who: Anyone) -> PlainTextResponse:
     """Metrics in Prometheus' text format; they cover all tenants, so a tenant may not read them."""
     if not who.everywhere:
-        raise Refused(403, "metrics are of all tenants", "use a token of an admin or viewer of '*'")
+        raise Refused(403, "metrics cover all tenants", "use a token of an admin or viewer of '*'")
     text = "\n".join(_lines(service)) + "\n"
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -76,7 +76,7 @@ def _lines(service: Context) -> Iterator[str]:
     single: Mapping[str, tuple[str, str, float]] = {
         "goodput_samples_per_second": (
             "gauge",
-            "Useful samples a second of all running jobs that report.",
+            "Useful samples per second of all running jobs that report.",
             sum(
                 goodput_of(record) or 0.0
                 for record in driver.ledger.jobs.live.values()

@@ -1,4 +1,4 @@
-"""The same jobs with something different, simulated beside the driver."""
+"""The same jobs with something different, and the queue ahead, simulated beside the driver."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from weft.core.errors import WeftError
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Service
 from weft.service.http.json_body import Json, write_json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
+from weft.service.jobs.forecast import ALL_TENANTS
 from weft.service.jobs.what_if_work import Report, Written, compare_ahead, compare_past
 from weft.service.responses.answers import Comparison, Problem
+from weft.service.responses.watch import Queue
 from weft.service.responses.what_if import Progress, WhatIfLine
 from weft.service.routes.jobs.why import Changed, read_change
 
@@ -121,7 +123,9 @@ def _prepare(service: Context, who: Caller, body: WhatIf) -> Prepare:
         present = Present.of(service.driver.scheduler, service.driver.now)
         return lambda: partial(compare_ahead, body.cpu_s, present, change, named, rules, who)
     if not who.everywhere:
-        raise Refused(403, "the past holds all tenants' jobs", "ask an admin, or start from now")
+        raise Refused(
+            403, "the past contains the jobs of all tenants", "ask an admin, or start from now"
+        )
     return _back(service, change, body.hours, body.cpu_s)
 
 
@@ -139,3 +143,21 @@ def _back(service: Context, change: Changes, hours: float | None, cpu_s: float) 
     since = 0.0 if hours is None else now - hours * HOUR
     read = jobs.pager(MOST_JOBS, after=jobs.following - MOST_JOBS - 1, since=since)
     return lambda: partial(compare_past, cpu_s, read(), variants, now, hours, read_speeds(store))
+
+
+@router.get("/queue", response_model=Queue)
+async def queue(service: Service, who: Anyone) -> Response:
+    """The caller's waiting jobs, with their place in the queue and expected start.
+
+    Simulated from the present state under the policy that decides; places count all tenants' jobs.
+    """
+    driver = service.driver
+    whose = ALL_TENANTS if who.everywhere else who.tenant
+    try:
+        jobs, again_s = await service.forecast.ask(
+            whose, lambda: Present.of(driver.scheduler, driver.now)
+        )
+    except WeftError as error:
+        raise Refused(409, error.what, error.hint) from error
+    body = b'{"jobs":%b,"again_s":%b}' % (jobs, write_json(again_s))
+    return Response(body, media_type=Json.media_type)

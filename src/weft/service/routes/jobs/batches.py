@@ -17,7 +17,7 @@ from weft.service.access.rate_limit import check_jobs
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Context, Service, Writer
 from weft.service.http.json_body import Json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.requests.job_file import GUARANTEED, JobFile
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import MadeAll
@@ -44,7 +44,7 @@ async def submit_batch(body: JobBatch, request: Request, service: Service, who: 
     single.check_user_known(service)
     for number, asked in enumerate(body.jobs):
         if asked.sweep is not None:
-            raise Refused(422, "a sweep in a batch", "submit it by itself", f"jobs.{number}.sweep")
+            raise Refused(422, "a sweep in a batch", "submit it on its own", f"jobs.{number}.sweep")
     jobs: list[Job] = []
     fresh: list[Job] = []
     for number, asked in enumerate(body.jobs):

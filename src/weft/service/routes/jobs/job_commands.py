@@ -12,7 +12,7 @@ from weft.runtime.records.sleep_records import describe_sleep
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Context, Service, Writer, find_job
 from weft.service.http.json_body import Json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.requests.job_file import with_priority
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import Done
@@ -54,7 +54,7 @@ async def suspend_job(
     """Make a job leave its devices and wait until it is resumed; a waiting job is held.
 
     It is put to sleep where it is if the engine can, else it saves and leaves. Where it would have
-    to begin anew, the answer is 409 unless `restart` says that it may.
+    to start over, the answer is 409 unless `restart` says that it may.
     """
     job = _find(job_id, request, service, who)
     if not body.restart and loses_work(service.driver, job.id):
@@ -62,7 +62,7 @@ async def suspend_job(
             409,
             f"job {job.id!r} has no checkpoint and cannot be put to sleep here: suspending it "
             "would lose all its work",
-            "say restart: true (`weft suspend --yes`) if it may begin anew",
+            "say restart: true (`weft suspend --yes`) if it may start over",
             "restart",
         )
     runs = service.driver.job(job.id).record.running is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -10,11 +11,15 @@ from pydantic import Field, ValidationError
 
 from weft.app.yaml_file import dump_yaml, parse_aside
 from weft.core.errors import did_you_mean
+from weft.core.model.job import Job, name_of
+from weft.core.model.launch import DEFAULT_GRACE_S, Launch
+from weft.core.model.priorities import priority_word
+from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Anyone, Service, Writer, find_job
 from weft.service.http.json_body import Json
-from weft.service.http.refusals import Refused
-from weft.service.requests.job_as_file import file_again, file_of
-from weft.service.requests.job_file import JobFile
+from weft.service.http.problems import Refused
+from weft.service.requests.field_groups import share_of
+from weft.service.requests.job_file import HIDDEN, SHELL, JobFile
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import Made
 from weft.service.responses.watch import JobText
@@ -23,6 +28,8 @@ from weft.service.routes.jobs.jobs import hand_in
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)
 
 MOST_TEXT = 262_144
+Fields = dict[str, Any]
+SHOWN = 5
 
 
 class AskAgain(RequestBody):
@@ -87,3 +94,128 @@ def _say(error: ValidationError) -> Refused:
         close = did_you_mean(field, JobFile.model_fields)
         return Refused(422, f"a job file has no field {field!r}{close}", "leave it out", field)
     return Refused(422, f"{field}: {first['msg']}", "see the how-to page of job files", field)
+
+
+# ---- A job as the file that would describe it: to copy, to change and to submit again
+#
+# The service gives the values of its variables only to the job. To submit it again, users bring
+# their own: a new command could print them.
+
+
+def file_again(job: Job, change: Mapping[str, Any], who: Caller) -> Fields:
+    """The file of a job with some fields changed, as `who` may submit it; None takes one away.
+
+    Variables that are not secret are copied for the person who chose them; other values have to
+    be in `change`. Refused says which. One that is starred out there is copied, too.
+    """
+    fields = {**file_of(job), **change}
+    if job.launch is not None and "env" not in change:
+        fields["env"] = _copy_env(job.launch, who, job.user, job.launch.env)
+    elif job.launch is not None and isinstance(env := change["env"], dict):
+        starred = [name for name in job.launch.env if env.get(name) == HIDDEN]
+        fields["env"] = {**env, **_copy_env(job.launch, who, job.user, starred)}
+    if "secrets" not in change and (env := fields.get("env")) is not None:
+        fields["secrets"] = [name for name in fields.get("secrets", ()) if name in env]
+    if fields.get("env") is None:
+        fields.pop("secrets", None)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _copy_env(launch: Launch, who: Caller, user: str, names: Iterable[str]) -> dict[str, str]:
+    own = who.name == user and (bool(who.name) or not who.token)
+    missing = [name for name in names if launch.is_secret(name) or not own]
+    if missing:
+        raise Refused(
+            422,
+            f"values of variables are not copied: {', '.join(missing[:SHOWN])}"
+            f"{' and more' if len(missing) > SHOWN else ''}",
+            'bring your own in `change`: {"env": {"NAME": "value"}}; null leaves all out',
+            "env",
+        )
+    return {name: launch.env[name] for name in names}
+
+
+def file_of(job: Job) -> Fields:
+    """Fields of a job file, those that differ from their defaults, without values of variables."""
+    fields: Fields = {"name": name_of(job), **_demand(job)}
+    if job.batch is not None:
+        fields["batch"] = {"init": job.batch.init, "max": job.batch.max}
+        if job.batch.max_per_gpu != job.batch.max:
+            fields["batch"]["max_per_gpu"] = job.batch.max_per_gpu
+    if job.launch is not None:
+        fields |= _launch(job.launch)
+    implied = not job.demand.rigid or "batch" in fields or "checkpoint" in fields
+    implied |= priority_word(job) == "spot"
+    after = {word: list(names) for word, names in _after(job) if names}
+    more = {
+        "tenant": job.tenant,
+        "user": job.user or None,
+        "model": job.model,
+        "priority": priority_word(job),
+        "plans": [plan.text for plan in job.plans],
+        "cpus": job.cpus if job.demand.max else None,
+        "mem_gb": job.mem_gb,
+        "hints": dict(job.hints),
+        "app": job.app or None,
+        "max_parallel": job.max_parallel or None,
+        "after": after,
+        "preemptible": None if job.preemptible == implied else job.preemptible,
+    }
+    return {**fields, **{key: value for key, value in more.items() if _is_set(key, value)}}
+
+
+def _is_set(key: str, value: object) -> bool:
+    default = JobFile.model_fields[key].default
+    return value not in (None, "", {}, []) and value != default
+
+
+def _after(job: Job) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return ("ok", job.after.ok), ("any", job.after.any), ("not_ok", job.after.not_ok)
+
+
+def _demand(job: Job) -> Fields:
+    demand = job.demand
+    fields: Fields = {
+        "gpus": demand.gpus if demand.rigid else {"min": demand.min, "max": demand.max}
+    }
+    if demand.kinds:
+        fields["kinds"] = list(demand.kinds)
+    fields |= share_of(job, priority_word(job))
+    if demand.nodes:
+        fields["nodes"] = demand.nodes
+    return fields
+
+
+def _launch(launch: Launch) -> Fields:
+    checkpoint: Fields = {"dir": launch.checkpoint} if launch.checkpoint else {}
+    if launch.grace_s != DEFAULT_GRACE_S:
+        checkpoint["grace_s"] = launch.grace_s
+    processes: str | int = launch.processes.value
+    fields: Fields = {
+        **_command(launch),
+        "setup": launch.setup,
+        "workdir": launch.workdir,
+        "env": dict.fromkeys(launch.env, HIDDEN),
+        "secrets": list(launch.secrets),
+        "checkpoint": checkpoint,
+        "processes": 1 if processes == "1" else processes,
+        "time_limit_s": launch.time_limit_s or None,
+        "warn_s": launch.warn_s,
+        "retry_on": list(launch.retry_on),
+        "retries": launch.retries,
+        "backoff_s": launch.backoff_s,
+        "pty": launch.pty,
+        "watch": launch.watch,
+        "idle_timeout_s": launch.idle_s if launch.pty else None,
+    }
+    if launch.software is not None:
+        volumes = {"volumes": [*launch.software.volumes]} if launch.software.volumes else {}
+        fields["environment"] = {launch.software.kind.value: launch.software.name, **volumes}
+    return {key: value for key, value in fields.items() if _is_set(key, value)}
+
+
+def _command(launch: Launch) -> Fields:
+    words = launch.command
+    if words[: len(SHELL)] == SHELL and len(words) == len(SHELL) + 1:
+        return {"run": words[-1]}
+    return {"command": list(words)} if words else {}

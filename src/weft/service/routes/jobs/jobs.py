@@ -25,7 +25,7 @@ from weft.service.access.tokens import Caller
 from weft.service.budget.sizes import check_sweep
 from weft.service.context import PROBLEMS, Anyone, Context, Service, Writer, find_job
 from weft.service.http.json_body import Json, write_json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.jobs.job_names import own_id
 from weft.service.jobs.job_view import JobView
 from weft.service.requests.job_file import (
@@ -170,7 +170,9 @@ def read_jobs(body: JobFile, service: Context, who: Caller) -> Iterator[Job]:
     """The jobs that a body describes, as the caller may submit them: one, or those of a sweep."""
     tenant = body.tenant or (DEFAULT_TENANT if who.everywhere else who.tenant)
     if not who.admin and tenant != who.tenant:
-        raise Refused(403, f"this token is not of tenant {tenant!r}", "leave it out", "tenant")
+        raise Refused(
+            403, f"this token does not belong to tenant {tenant!r}", "leave it out", "tenant"
+        )
     body = body.model_copy(update={"id": own_id(body.id, tenant, who)})
     after, now = find_after(body, service, who), service.driver.now
     for single, values in expand(body, body.id or new_id(name_of(body))):

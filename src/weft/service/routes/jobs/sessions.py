@@ -19,7 +19,7 @@ from weft.runtime.records.status import JobStatus
 from weft.service.access.rate_limit import Streams
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Context, Service, Writer, find_job
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 
 # ---- A request and its answer at the same time: bytes both ways over one HTTP request
 #
@@ -182,7 +182,7 @@ def find_own(service: Context, who: Caller, job_id: str) -> tuple[JobStatus, Ses
     account = job.launch.account if job.launch else ""
     own = who.account == account and (not who.name or who.name == job.user)
     if not who.admin and not (who.commands(job) and own):
-        raise Refused(403, f"job {job.id!r} is {job.user or 'somebody'}'s", "ask its owner")
+        raise Refused(403, f"job {job.id!r} is {job.user or 'someone'}'s", "ask its owner")
     sessions = service.driver.engine.sessions
     if sessions is None:
         raise Refused(409, "the jobs of this engine have no terminals and no ports")

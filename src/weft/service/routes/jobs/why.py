@@ -25,7 +25,7 @@ from weft.service.access.tokens import Caller
 from weft.service.budget.sizes import check_machines, check_sweep
 from weft.service.context import PROBLEMS, Anyone, Context, Service, Writer, find_job
 from weft.service.http.json_body import Json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.jobs.job_view import JobView, state_word
 from weft.service.jobs.what_if_work import start_of
 from weft.service.requests.field_types import Word
@@ -40,7 +40,8 @@ from weft.stack.layers import decided_by
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 
 ANSWER_CPU_S = 0.8  # what is not simulated by then is left out of an answer
-MANY_CPU_S = 0.6  # the same of many jobs: to send and count them takes time besides
+MANY_CPU_S = 0.6  # the same of many jobs: to send them takes time besides
+COUNT_CPU_S = 1e-5  # of that, for each job: they are counted in any case
 MANY = 1_000  # active jobs from which it is asked beforehand what a decision takes
 OVER_QUOTA = (Blocker.QUOTA, Blocker.TOO_LARGE, Blocker.SHARE, Blocker.GUARANTEE)
 
@@ -91,7 +92,8 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     waits = job_view.waits_for(status)
     more = _others_changes(service, record.job, waits)
     many = len(present.table) >= MANY
-    purse = (MANY_CPU_S, service.driver.decisions.spent_s) if many else (ANSWER_CPU_S, 0.0)
+    left_s = max(MANY_CPU_S - COUNT_CPU_S * len(present.table), 0.0)
+    purse = (left_s, service.driver.decisions.spent_s) if many else (ANSWER_CPU_S, 0.0)
     if purse[1] > purse[0]:  # no policy is asked, so later jobs do not matter
         earlier = present.table.jobs[: present.table.row(record.job.id)]
         present = present.without_behind(record.job.id, {job.id for job in earlier})

@@ -14,9 +14,9 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 from pydantic import Field
 
-from weft.app.insight.shares import summarize_shares
 from weft.core.model.job import name_of
 from weft.runtime.loop.driver import Driver
+from weft.runtime.records.entitlement import summarize_shares
 from weft.runtime.records.job_records import ALL, JobRecord
 from weft.runtime.records.usage import DayUsage
 from weft.service.access.tokens import Caller
@@ -86,8 +86,8 @@ async def shares(
 ) -> Response:
     """GPUs that tenants used and were entitled to over time, in about two hundred windows.
 
-    A window is ten seconds long at first; windows grow with the time that there is to tell of, up
-    to two weeks.
+    A window is ten seconds long at first; windows grow with the time they cover, up to
+    two weeks.
     """
     driver = service.driver
     now, shares = driver.now, driver.ledger.shares(driver.now)
@@ -122,7 +122,7 @@ def _tenant(name: str, used: DayUsage, weight: float) -> Tenant:
 
 
 async def _csv(service: Context, who: Caller, since: float, until: float) -> AsyncIterator[str]:
-    """A row a job, with time for others between parts."""
+    """One row per job, with time for others between parts."""
     yield as_csv([COLUMNS])
     last = -1
     while True:

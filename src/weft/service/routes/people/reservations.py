@@ -11,7 +11,7 @@ from weft.core.errors import UnknownName
 from weft.core.model.job import NodeId
 from weft.service.context import PROBLEMS, Admin, Anyone, Context, Service
 from weft.service.http.json_body import Json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.requests.field_types import Word
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.admin import Reservation, ReservationList

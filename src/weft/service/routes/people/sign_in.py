@@ -8,7 +8,7 @@ from weft.service.access.page_sessions import COOKIE, LASTS_S
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Anyone, Service
 from weft.service.http.json_body import Json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.responses.answers import Done, Me
 
 router = APIRouter(tags=["sign-in"], responses=PROBLEMS)

@@ -5,11 +5,11 @@ const HEADERS = { "x-weft-page": "1" };
 
 /** What the service refused, in its own words. */
 export class Problem extends Error {
-  constructor(status, said) {
-    super(said.error || `the service answered ${status}`);
+  constructor(status, refusal) {
+    super(refusal.error || `the service answered ${status}`);
     this.status = status;
-    this.hint = said.hint || "";
-    this.field = said.field || "";
+    this.hint = refusal.hint || "";
+    this.field = refusal.field || "";
   }
 }
 
@@ -21,13 +21,13 @@ export function onSignedOut(then) {
 }
 
 async function refuse(answer) {
-  let said = {};
+  let refusal = {};
   try {
-    said = await answer.json();
+    refusal = await answer.json();
   } catch {
-    said = {};
+    refusal = {};
   }
-  const problem = new Problem(answer.status, said);
+  const problem = new Problem(answer.status, refusal);
   if (answer.status === 401) signedOut(problem);
   return problem;
 }
@@ -69,10 +69,10 @@ export const at = (...parts) => "/" + parts.map(encodeURIComponent).join("/");
 
 /** A query from fields; those that are empty are left out. */
 export function query(fields) {
-  const told = Object.entries(fields).filter(
+  const given = Object.entries(fields).filter(
     ([, value]) => value !== "" && value !== null && value !== undefined,
   );
-  return told.length ? "?" + new URLSearchParams(told) : "";
+  return given.length ? "?" + new URLSearchParams(given) : "";
 }
 
 /** The pieces of a text that the service streams, until it ends or `signal` aborts it. */
@@ -104,7 +104,7 @@ const SILENT_MS = 45_000; // the service says something every 15 s
 const SLOWEST_MS = 10_000;
 
 /**
- * Follow server-sent events for ever, from where the connection broke.
+ * Follow server-sent events forever, from where the connection broke.
  * `heard(kind, data)` gets each message, `state(word)` "connecting", "live" or "lost".
  * Returns what ends it.
  */
@@ -137,9 +137,9 @@ export function follow(path, heard, state) {
           const messages = parts.join("").split("\n\n");
           parts = [messages.pop()];
           for (const text of messages) {
-            const told = readMessage(text);
-            if (told.id) last = told.id;
-            if (told.data) heard(told.event, JSON.parse(told.data));
+            const message = readMessage(text);
+            if (message.id) last = message.id;
+            if (message.data) heard(message.event, JSON.parse(message.data));
           }
         }
       } catch (error) {
@@ -167,10 +167,10 @@ export function follow(path, heard, state) {
 }
 
 function readMessage(text) {
-  const told = { event: "message", data: "", id: "" };
+  const message = { event: "message", data: "", id: "" };
   for (const line of text.split("\n")) {
     const colon = line.indexOf(":");
-    if (colon > 0) told[line.slice(0, colon)] = line.slice(colon + 1).trimStart();
+    if (colon > 0) message[line.slice(0, colon)] = line.slice(colon + 1).trimStart();
   }
-  return told;
+  return message;
 }

@@ -26,18 +26,18 @@ function table(headings, rows) {
 function fields(schema, all) {
   const whole = schema.$ref ? all[named(schema.$ref)] : schema;
   const needed = new Set(whole.required || []);
-  return Object.entries(whole.properties || {}).map(([name, one]) => [
+  return Object.entries(whole.properties || {}).map(([name, field]) => [
     name,
-    kind(one),
+    kind(field),
     needed.has(name)
       ? "required"
-      : "default" in one
-        ? `default ${JSON.stringify(one.default)}`
+      : "default" in field
+        ? `default ${JSON.stringify(field.default)}`
         : "",
   ]);
 }
-function route(path, method, one, all) {
-  const says = (one.description || one.summary || "").split("\n\n");
+function route(path, method, operation, all) {
+  const says = (operation.description || operation.summary || "").split("\n\n");
   const made = make("details"),
     line = made.appendChild(make("summary"));
   line.append(
@@ -46,7 +46,7 @@ function route(path, method, one, all) {
     make("span", says[0], "say"),
   );
   says.slice(1).forEach((more) => made.append(make("p", more)));
-  const given = (one.parameters || []).filter((p) => p.in !== "header");
+  const given = (operation.parameters || []).filter((p) => p.in !== "header");
   if (given.length)
     made.append(
       table(
@@ -54,7 +54,7 @@ function route(path, method, one, all) {
         given.map((p) => [p.name, p.in, kind(p.schema), p.required ? "required" : ""]),
       ),
     );
-  const body = one.requestBody?.content?.["application/json"]?.schema;
+  const body = operation.requestBody?.content?.["application/json"]?.schema;
   if (body) made.append(table(["field of the body", "type", ""], fields(body, all)));
   const send = body ? " -H 'content-type: application/json' -d @body.json" : "";
   made.append(make("pre", `curl -X ${method.toUpperCase()}${send} ${location.origin}${path}`));
@@ -67,9 +67,9 @@ fetch("openapi.json")
     const main = document.getElementById("routes"),
       groups = {};
     for (const [path, methods] of Object.entries(api.paths))
-      for (const [method, one] of Object.entries(methods))
+      for (const [method, operation] of Object.entries(methods))
         (groups[path.replace("/api/v1", "").split("/")[1] || "root"] ??= []).push(
-          route(path, method, one, api.components?.schemas || {}),
+          route(path, method, operation, api.components?.schemas || {}),
         );
     main.replaceChildren(
       ...Object.entries(groups)

@@ -65,7 +65,7 @@ export function Chart({
   const early = time && data[0].length < 2; // of a single moment uPlot shows years
   const shape = JSON.stringify([
     early,
-    series.map((one) => [one.label, one.step, one.dash, one.scale, one.colour]),
+    series.map((line) => [line.label, line.step, line.dash, line.scale, line.colour]),
     time,
     height,
     xLabel,
@@ -87,7 +87,7 @@ export function Chart({
         ticks: { show: false },
         font: "11px system-ui",
         size: 44,
-        values: (_, all) => all.map((one) => (one == null ? "" : format(one))),
+        values: (_, all) => all.map((value) => (value == null ? "" : format(value))),
       };
       const options = {
         width: Math.max(box.current.clientWidth, 120),
@@ -102,7 +102,7 @@ export function Chart({
         axes: [
           {
             ...axis,
-            size: (_, labels) => (labels?.some((one) => one.includes("\n")) ? 40 : 26), // with the day
+            size: (_, labels) => (labels?.some((label) => label.includes("\n")) ? 40 : 26), // with the day
             space: 80,
             values: time ? (_, all) => timeMarks(all) : axis.values,
             label: xLabel,
@@ -110,11 +110,11 @@ export function Chart({
             labelSize: xLabel ? 16 : 0,
           },
           whole ? { ...axis, incrs: WHOLE } : axis,
-          ...(series.some((one) => one.scale)
+          ...(series.some((line) => line.scale)
             ? [
                 {
                   ...axis,
-                  scale: series.find((one) => one.scale).scale,
+                  scale: series.find((line) => line.scale).scale,
                   side: 1,
                   grid: { show: false },
                 },
@@ -126,16 +126,16 @@ export function Chart({
             label: time ? "at" : xLabel || "x",
             value: (_, value) => (value == null ? "" : time ? clock(value) : format(value)),
           },
-          ...series.map((one, i) => ({
-            label: one.label,
-            stroke: one.colour || lineColour(i),
+          ...series.map((line, i) => ({
+            label: line.label,
+            stroke: line.colour || lineColour(i),
             width: 1.5,
-            dash: one.dash,
-            scale: one.scale || "y",
-            spanGaps: Boolean(one.span),
-            fill: one.fill,
+            dash: line.dash,
+            scale: line.scale || "y",
+            spanGaps: Boolean(line.span),
+            fill: line.fill,
             points: { show: false },
-            paths: one.step ? Plot.paths.stepped({ align: 1 }) : undefined,
+            paths: line.step ? Plot.paths.stepped({ align: 1 }) : undefined,
             value: (_, value) => (value == null ? "" : format(value)),
           })),
         ],

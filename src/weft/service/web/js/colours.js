@@ -12,26 +12,26 @@ const known = new Map();
 
 /** The colour of a job or a tenant, light enough for dark text and apart from idle on both grounds. */
 export function colourOf(name) {
-  let found = known.get(name);
-  if (!found) {
+  let colour = known.get(name);
+  if (!colour) {
     const value = hash(name);
     const hue = (value % HUES) * (360 / HUES),
       light = [66, 74, 58][(value >>> 8) % 3];
-    found = `oklch(${light}% 0.115 ${hue})`;
+    colour = `oklch(${light}% 0.115 ${hue})`;
     if (known.size > 50_000) known.clear();
-    known.set(name, found);
+    known.set(name, colour);
   }
-  return found;
+  return colour;
 }
 
 /** What a named token is now, light or dark: for canvases, which know no style sheet. */
 export function token(name) {
-  let found = tokens.get(name);
-  if (found === undefined) {
-    found = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-    tokens.set(name, found);
+  let value = tokens.get(name);
+  if (value === undefined) {
+    value = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+    tokens.set(name, value);
   }
-  return found;
+  return value;
 }
 const tokens = new Map();
 

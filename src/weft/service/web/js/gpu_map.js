@@ -9,18 +9,18 @@ const LABEL = 15,
 
 /** Who is on which device: `node:gpu` to the jobs there. */
 export function occupants(jobs) {
-  const found = new Map();
+  const byDevice = new Map();
   for (const job of jobs.values()) {
     for (const part of job.on) {
       for (const gpu of part.gpus) {
         const key = `${part.node}:${gpu}`;
-        const there = found.get(key);
+        const there = byDevice.get(key);
         if (there) there.push(job);
-        else found.set(key, [job]);
+        else byDevice.set(key, [job]);
       }
     }
   }
-  return found;
+  return byDevice;
 }
 
 const natural = new Intl.Collator("en", { numeric: true });

@@ -12,8 +12,8 @@ import { JobView } from "./views/job.js";
 import { JobsView } from "./views/jobs.js";
 import { SignIn } from "./views/sign_in.js";
 
-// Views that are not looked at first are loaded when somebody does.
-const later = (file, name) => () => import(file).then((found) => found[name]);
+// Views that are not looked at first are loaded when someone opens them.
+const later = (file, name) => () => import(file).then((module) => module[name]);
 const VIEWS = {
   __proto__: null, // the address names a view, and could name what every object has
   cluster: { title: "Cluster", view: ClusterView },
@@ -63,10 +63,10 @@ function Frame({ me, leave }) {
     <header class="top">
       <a class="brand" href=${link("cluster")}><img src="/web/icon.svg" alt="" />weft</a>
       <nav class="nav" aria-label="Views">${Object.entries(VIEWS)
-        .filter(([, one]) => !one.hidden && (!one.writes || me.role !== "viewer"))
+        .filter(([, entry]) => !entry.hidden && (!entry.writes || me.role !== "viewer"))
         .map(
-          ([name, one]) => html`
-        <a key=${name} href=${link(name)} aria-current=${name === route.view || chosen?.under === name ? "page" : null}>${one.title}</a>`,
+          ([name, entry]) => html`
+        <a key=${name} href=${link(name)} aria-current=${name === route.view || chosen?.under === name ? "page" : null}>${entry.title}</a>`,
         )}</nav>
       <div class="end">
         ${
@@ -81,7 +81,7 @@ function Frame({ me, leave }) {
       </div>
     </header>
     ${store.ready && lost && html`<div class="banner" role="status">The service does not answer. What is shown is ${count(Math.round((performance.now() - store.heardAt) / 1000), "second")} old; the page comes back by itself.</div>`}
-    ${cluster && cluster.speed !== 1 && html`<div class="banner" role="note">Virtual time: this is a simulated cluster, ${cluster.speed > 1 ? `${number(cluster.speed)} times as fast as the clock` : `${number(1 / cluster.speed)} times as slow as the clock`}. Times and durations are its own.</div>`}
+    ${cluster && cluster.speed !== 1 && html`<div class="banner" role="note">Virtual time: this is a simulated cluster, ${cluster.speed > 1 ? `${number(cluster.speed)} times as fast as the clock` : `${number(1 / cluster.speed)} times as slow as the clock`}. All times shown are simulated.</div>`}
     ${cluster?.trouble && html`<div class="banner bad" role="alert">${cluster.trouble}</div>`}
     <main id="main" tabindex="-1" ref=${main}>
       ${
@@ -95,18 +95,18 @@ function Frame({ me, leave }) {
 }
 
 function Chosen({ name, route, me }) {
-  const one = VIEWS[name];
-  const [found, setFound] = useState(() => one.view || null);
+  const entry = VIEWS[name];
+  const [view, setView] = useState(() => entry.view || null);
   const [error, setError] = useState(null);
   useEffect(() => {
-    if (found) return;
-    one.load().then((view) => {
-      one.view = view;
-      setFound(() => view);
+    if (view) return;
+    entry.load().then((loaded) => {
+      entry.view = loaded;
+      setView(() => loaded);
     }, setError);
   }, []);
   if (error) return html`<${Trouble} error=${error} again=${() => location.reload()} />`;
-  return found ? html`<${found} route=${route} me=${me} />` : html`<${Loading} />`;
+  return view ? html`<${view} route=${route} me=${me} />` : html`<${Loading} />`;
 }
 
 function ThemeButton() {
@@ -122,9 +122,9 @@ function Page() {
   const [error, setError] = useState(null);
   const ask = () =>
     get("/me").then(
-      (found) => {
+      (identity) => {
         setError(null);
-        setMe(found);
+        setMe(identity);
         watch();
       },
       (problem) => {
@@ -156,8 +156,8 @@ function Page() {
       : me === undefined
         ? html`<${Loading} />`
         : me === null
-          ? html`<${SignIn} done=${(found) => {
-              setMe(found);
+          ? html`<${SignIn} done=${(identity) => {
+              setMe(identity);
               watch();
             }} />`
           : html`<${Frame} me=${me} leave=${leave} />`

@@ -18,9 +18,9 @@ export function readRoute() {
 
 /** The address of a view; fields that are empty are left out. */
 export function link(view, parts = [], query = {}) {
-  const told = Object.entries(query).filter(([, value]) => value !== "" && value != null);
+  const given = Object.entries(query).filter(([, value]) => value !== "" && value != null);
   const path = [view, ...parts].map(encodeURIComponent).join("/");
-  return `#/${path}${told.length ? "?" + new URLSearchParams(told) : ""}`;
+  return `#/${path}${given.length ? "?" + new URLSearchParams(given) : ""}`;
 }
 
 /** Change fields of the query in place: no new entry of the history for every key. */

@@ -36,21 +36,21 @@ function changed(soon = false) {
   );
 }
 
-function heard(kind, told) {
+function heard(kind, update) {
   if (kind !== "snapshot" && kind !== "update") return;
   if (kind === "snapshot") {
     store.jobs = new Map();
     store.nodes = new Map();
     store.reasons = new Map();
   }
-  store.cluster = told.cluster;
+  store.cluster = update.cluster;
   store.heardAt = performance.now();
-  for (const node of told.nodes) store.nodes.set(node.id, node);
-  for (const [number, text] of Object.entries(told.reasons))
+  for (const node of update.nodes) store.nodes.set(node.id, node);
+  for (const [number, text] of Object.entries(update.reasons))
     store.reasons.set(Number(number), text);
-  for (const job of told.jobs) store.jobs.set(job.id, job);
-  if (told.jobs.length || kind === "snapshot") store.jobsVersion += 1;
-  if (told.nodes.length || kind === "snapshot") store.nodesVersion += 1;
+  for (const job of update.jobs) store.jobs.set(job.id, job);
+  if (update.jobs.length || kind === "snapshot") store.jobsVersion += 1;
+  if (update.nodes.length || kind === "snapshot") store.nodesVersion += 1;
   const first = !store.ready;
   store.ready = true;
   changed(first);
@@ -66,7 +66,7 @@ export function watch() {
   });
 }
 
-/** Stop, and forget everything: somebody else may sign in. */
+/** Stop, and forget everything: someone else may sign in. */
 export function unwatch() {
   end?.();
   end = null;
@@ -87,7 +87,7 @@ export function useStore() {
   useEffect(() => {
     const listener = () => again((n) => n + 1);
     listeners.add(listener);
-    if (store.version !== drawn) listener(); // a slow browser paints first: somebody may have spoken meanwhile
+    if (store.version !== drawn) listener(); // a slow browser paints first: someone may have spoken meanwhile
     return () => listeners.delete(listener);
   }, []);
   return store;

@@ -23,7 +23,7 @@ const TALLEST = 460;
 function useSpans(since, until, live) {
   const { lives } = useStore();
   const held = useRef(new Map());
-  const [told, setTold] = useState({ spans: [], part: 0, begun: null });
+  const [timeline, setTimeline] = useState({ spans: [], part: 0, begun: null });
   const [error, setError] = useState(null);
   const key = live ? `live ${Math.round(until - since)}` : `${since} ${until}`;
   useEffect(() => {
@@ -38,10 +38,10 @@ function useSpans(since, until, live) {
           const window_ = live
             ? { since: Math.max(0, clusterNow() - (until - since)), until: "" }
             : { since: from, until };
-          const found = await get("/timeline" + query({ ...window_, after: after || "" }), {
+          const reply = await get("/timeline" + query({ ...window_, after: after || "" }), {
             signal: abort.signal,
           });
-          for (const span of found.spans)
+          for (const span of reply.spans)
             held.current.set(
               `${span.job}|${span.attempt}|${span.start}|${span.on[0]?.node}:${span.on[0]?.gpus[0]}`,
               span,
@@ -49,13 +49,13 @@ function useSpans(since, until, live) {
           if (live)
             for (const [name, span] of held.current)
               if (span.end !== null && span.end < window_.since) held.current.delete(name);
-          if (found.part_read > 0.999) after = found.seq;
-          if (found.spans.length || !after)
-            setTold({
+          if (reply.part_read > 0.999) after = reply.seq;
+          if (reply.spans.length || !after)
+            setTimeline({
               spans: [...held.current.values()],
-              part: found.part_read,
-              begun: found.begun,
-              left: found.left_out,
+              part: reply.part_read,
+              begun: reply.begun,
+              left: reply.left_out,
             });
           setError(null);
         }
@@ -71,12 +71,12 @@ function useSpans(since, until, live) {
       clearTimeout(timer);
     };
   }, [key, lives]);
-  return { ...told, error };
+  return { ...timeline, error };
 }
 
 export function Stream({ route }) {
   const store = useStore();
-  const asked = SPANS.some(([one]) => one === route.query.span)
+  const asked = SPANS.some(([span]) => span === route.query.span)
     ? route.query.span
     : store.cluster.speed > 30
       ? "3600"
@@ -145,8 +145,8 @@ export function StreamCanvas({
   }, [width, height, top, byRow, since, until, over?.span?.job, themed]);
   const point = (event) => {
     const area = canvas.current.getBoundingClientRect();
-    const found = barAt(frame, event.clientX - area.left, event.clientY - area.top);
-    setOver(found && { ...found, x: event.clientX - area.left, y: event.clientY - area.top });
+    const bar = barAt(frame, event.clientX - area.left, event.clientY - area.top);
+    setOver(bar && { ...bar, x: event.clientX - area.left, y: event.clientY - area.top });
   };
   const busy = useMemo(
     () =>

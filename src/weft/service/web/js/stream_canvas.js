@@ -84,12 +84,13 @@ const STEPS = [
 ];
 
 function ticks(since, until, width) {
-  const step = STEPS.find((one) => (until - since) / one <= Math.max(width / 90, 2)) || 1209600;
+  const step =
+    STEPS.find((seconds) => (until - since) / seconds <= Math.max(width / 90, 2)) || 1209600;
   const shift = new Date(since * 1000).getTimezoneOffset() * 60;
-  const found = [];
+  const times = [];
   for (let at = Math.ceil((since - shift) / step) * step + shift; at <= until; at += step)
-    found.push(at);
-  return { step, found };
+    times.push(at);
+  return { step, times };
 }
 
 /** Draw what is visible; `top` is how far the rows are scrolled. Times are clocks, or counted from `zero`. */
@@ -174,10 +175,10 @@ export function draw(
   ctx.font = `11px ${font}`;
   const texts =
     zero === undefined
-      ? timeMarks(marks.found).map((text) => text.split("\n").reverse().join(" "))
-      : marks.found.map((at) => duration(at - zero));
+      ? timeMarks(marks.times).map((text) => text.split("\n").reverse().join(" "))
+      : marks.times.map((at) => duration(at - zero));
   let free = -Infinity;
-  for (const [i, at] of marks.found.entries()) {
+  for (const [i, at] of marks.times.entries()) {
     const left = x(at),
       text = texts[i];
     ctx.fillStyle = ink.line;
@@ -202,9 +203,8 @@ export function barAt({ width, top, rowHeight, rows, byRow, since, until, now },
   if (py < AXIS || px < gutter || row < 0 || row >= rows.length) return null;
   const at = since + ((px - gutter) / (width - gutter)) * (until - since);
   const within = (py - AXIS + top - row * rowHeight) / rowHeight;
-  const found = barsOf(byRow, row).filter(
-    ({ span }) => span.start <= at && (span.end ?? now) >= at,
-  );
-  const bar = found.find((one) => Math.floor(within * one.lanes) === one.lane) || found[0];
+  const bars = barsOf(byRow, row).filter(({ span }) => span.start <= at && (span.end ?? now) >= at);
+  const bar =
+    bars.find((candidate) => Math.floor(within * candidate.lanes) === candidate.lane) || bars[0];
   return { row: rows[row], at, span: bar?.span || null };
 }

@@ -82,9 +82,9 @@ export const Choice = ({
 }) => html`<div class="group" role="group" aria-label=${label}>
   ${options.map(([key, text]) => html`<button type="button" key=${key} aria-pressed=${String(key === value)} onClick=${() => choose(key)}>${text}</button>`)}</div>`;
 
-/** What a question to the service came to: `{data, error, loading, again}`; asked anew when `key` changes. */
+/** What a question to the service came to: `{data, error, loading, again}`; asked again when `key` changes. */
 export function useAsk(ask, key, { every = 0 } = {}) {
-  const [found, setFound] = useState({ loading: true });
+  const [reply, setReply] = useState({ loading: true });
   const [round, setRound] = useState(0);
   useEffect(() => {
     const abort = new AbortController();
@@ -93,14 +93,14 @@ export function useAsk(ask, key, { every = 0 } = {}) {
     const run = async () => {
       try {
         const data = await ask(abort.signal);
-        if (!over) setFound({ data, loading: false, key });
+        if (!over) setReply({ data, loading: false, key });
       } catch (error) {
         if (!over && error.name !== "AbortError")
-          setFound((was) => ({ ...was, error, loading: false }));
+          setReply((was) => ({ ...was, error, loading: false }));
       }
       if (every && !over) timer = setTimeout(run, every);
     };
-    setFound((was) => ({ data: was.key === key ? was.data : undefined, loading: true, key }));
+    setReply((was) => ({ data: was.key === key ? was.data : undefined, loading: true, key }));
     run();
     return () => {
       over = true;
@@ -108,7 +108,7 @@ export function useAsk(ask, key, { every = 0 } = {}) {
       abort.abort();
     };
   }, [key, round]);
-  return { ...found, again: () => setRound((n) => n + 1) };
+  return { ...reply, again: () => setRound((n) => n + 1) };
 }
 
 // ---- questions and news
@@ -128,10 +128,10 @@ export function confirm(
 }
 
 export function toast(text, bad = false) {
-  const one = { text, bad, id: Math.random() };
-  setToasts((all) => [...all.slice(-3), one]);
+  const notice = { text, bad, id: Math.random() };
+  setToasts((all) => [...all.slice(-3), notice]);
   setTimeout(
-    () => setToasts((all) => all.filter((other) => other.id !== one.id)),
+    () => setToasts((all) => all.filter((other) => other.id !== notice.id)),
     bad ? 9000 : 5000,
   );
 }
@@ -182,5 +182,5 @@ export function Notices() {
         <button class=${asked.danger ? "danger" : "main"} type="submit" autofocus>${asked.action}</button></div>
       </form></dialog>`
     }
-    <div class="toasts" role="status" aria-live="polite">${toasts.map((one) => html`<div key=${one.id} class="toast ${one.bad ? "bad" : ""}">${one.text}</div>`)}</div>`;
+    <div class="toasts" role="status" aria-live="polite">${toasts.map((notice) => html`<div key=${notice.id} class="toast ${notice.bad ? "bad" : ""}">${notice.text}</div>`)}</div>`;
 }

@@ -112,8 +112,8 @@ function GpuMap({ store, paint, find }) {
     return cellAt(plan, event.clientX - area.left, event.clientY - area.top);
   };
   const open = (index) => {
-    const found = plan.cells[index];
-    const jobs = found ? who.get(`${found.node.id}:${found.gpu}`) : null;
+    const cell = plan.cells[index];
+    const jobs = cell ? who.get(`${cell.node.id}:${cell.gpu}`) : null;
     if (jobs) go("job", [jobs[0].id]);
   };
   const keys = (event) => {
@@ -147,17 +147,17 @@ function Tip({ cell, jobs, plan, width }) {
     ${jobs.length ? jobs.map((job) => html`<${JobFacts} key=${job.id} job=${job} />`) : html`<div>${cell.node.held_gpus.includes(cell.gpu) ? "another tenant's job" : out ? "not to be used" : "idle"}</div>`}</div>`;
 }
 
-/** What the service predicts of a job, asked once somebody has looked at it for a moment. */
+/** What the service predicts for a job, requested once someone has looked at it for a moment. */
 function usePredicted(job) {
-  const [found, setFound] = useState({});
+  const [numbers, setNumbers] = useState({});
   useEffect(() => {
-    setFound({});
+    setNumbers({});
     if (job.state !== "running") return undefined;
     const abort = new AbortController();
     const timer = setTimeout(
       () =>
         get(at("jobs", job.id, "explain"), { signal: abort.signal }).then(
-          (told) => setFound(told.numbers),
+          (explanation) => setNumbers(explanation.numbers),
           () => {},
         ),
       LOOKED_MS,
@@ -167,15 +167,15 @@ function usePredicted(job) {
       abort.abort();
     };
   }, [job.id, job.attempt]);
-  return found;
+  return numbers;
 }
 
 function JobFacts({ job }) {
   const predicted = usePredicted(job);
-  const against = (value, told, write) =>
-    value == null && told == null
+  const against = (value, predictedValue, write) =>
+    value == null && predictedValue == null
       ? ""
-      : `${value == null ? "–" : write(value)}${told == null ? "" : ` (predicted ${write(told)})`}`;
+      : `${value == null ? "–" : write(value)}${predictedValue == null ? "" : ` (predicted ${write(predictedValue)})`}`;
   const facts = [
     ["tenant", job.tenant],
     ["share", job.share < 1 ? number(job.share) : ""],
@@ -215,9 +215,9 @@ function Figures({ store, waiting }) {
     </div>
     <div class="kinds">${kinds.map(
       (
-        one,
-      ) => html`<div key=${one.kind}><div class="line"><span>${one.kind}</span><span class="dim">${one.busy} of ${count(one.gpus, deviceWord([one.kind]))}${one.out ? `, ${one.out} out of use` : ""}</span></div>
-      <${Bar} part=${one.busy / one.gpus} label=${`${one.busy} of ${one.gpus} ${one.kind} in use`} /></div>`,
+        row,
+      ) => html`<div key=${row.kind}><div class="line"><span>${row.kind}</span><span class="dim">${row.busy} of ${count(row.gpus, deviceWord([row.kind]))}${row.out ? `, ${row.out} out of use` : ""}</span></div>
+      <${Bar} part=${row.busy / row.gpus} label=${`${row.busy} of ${row.gpus} ${row.kind} in use`} /></div>`,
     )}</div>
     <details class="small"><summary class="dim">${count(store.nodes.size, "node")}</summary><ul>${[...store.nodes.values()].map((node) => html`<li key=${node.id}><a href=${link("node", [node.id])}>${node.id}</a> <span class="dim">${node.held_gpus.length} of ${count(node.gpus, deviceWord([node.kind]))}${node.state === "up" ? "" : `, ${node.state}`}</span></li>`)}</ul></details><//>`;
 }

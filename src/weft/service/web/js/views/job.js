@@ -43,9 +43,9 @@ function useJob(id) {
   useEffect(() => {
     let over = false;
     get(at("jobs", id)).then(
-      (found) => {
+      (details) => {
         if (!over) {
-          setJob(found);
+          setJob(details);
           setError(null);
         }
       },
@@ -69,7 +69,7 @@ export function JobView({ route, me }) {
   return html`
     <div class="head"><h1>${job.name}</h1><${State} state=${job.state} /><span class="dim mono small">${job.id}</span>
       <div class="end"><${Actions} job=${job} me=${me} /></div></div>
-    ${job.notices.length > 0 && html`<div class="note">${job.notices.slice(-3).map((one) => html`<div key=${one.at}>${one.text}</div>`)}</div>`}
+    ${job.notices.length > 0 && html`<div class="note">${job.notices.slice(-3).map((notice) => html`<div key=${notice.at}>${notice.text}</div>`)}</div>`}
     <div class="halves">
       <div class="stack">
         <${Facts} job=${job} row=${row} />
@@ -89,9 +89,9 @@ function Actions({ job, me }) {
       return null;
     });
   const again = async () => {
-    const found = await file();
-    if (!found) return;
-    const names = Object.keys(found.job.env || {});
+    const jobFile = await file();
+    if (!jobFile) return;
+    const names = Object.keys(jobFile.job.env || {});
     const values = await confirm(`Submit ${job.name} again?`, {
       detail: names.length
         ? "A new job with the same file, at the end of the queue. Secrets are not copied: enter them again. A field you leave empty keeps its value if you set it before."
@@ -103,18 +103,18 @@ function Actions({ job, me }) {
     const env = Object.fromEntries(names.map((name) => [name, values[name] || HIDDEN]));
     const made = await attempt(
       () => post(at("jobs", job.id, "again"), names.length ? { change: { env } } : {}),
-      (told) => `submitted as ${told.id}`,
+      (reply) => `submitted as ${reply.id}`,
     );
     if (made) go("job", [made.id]);
   };
   const copy = async () => {
-    const found = await file();
-    if (!found) return;
+    const jobFile = await file();
+    if (!jobFile) return;
     try {
-      await navigator.clipboard.writeText(found.yaml);
+      await navigator.clipboard.writeText(jobFile.yaml);
       toast("job file copied");
     } catch {
-      saveText(`${job.name}.yaml`, found.yaml);
+      saveText(`${job.name}.yaml`, jobFile.yaml);
     }
   };
   return html`<button onClick=${copy}>Copy as job file</button>
@@ -320,7 +320,7 @@ function Cheapest({ job, change, me }) {
         return;
       const made = await attempt(
         () => post(at("jobs", job.id, "again"), { change: change.fields, replace: true }),
-        (told) => `submitted as ${told.id}`,
+        (reply) => `submitted as ${reply.id}`,
       );
       if (made) go("job", [made.id]);
     } else if (
@@ -336,14 +336,14 @@ function Cheapest({ job, change, me }) {
 }
 
 function Ahead({ ahead }) {
-  const waiting = ahead.filter((one) => one.state === "waiting"),
-    running = ahead.filter((one) => one.state === "running");
+  const waiting = ahead.filter((job) => job.state === "waiting"),
+    running = ahead.filter((job) => job.state === "running");
   const list = (some) =>
     some
       .slice(0, 6)
       .map(
-        (one, i) =>
-          html`<li key=${i}>${one.id ? html`<a href=${link("job", [one.id])}>${one.name}</a>` : html`<span class="dim">${one.name}</span>`}<span class="dim">${count(one.gpus, theDevice())}</span></li>`,
+        (job, i) =>
+          html`<li key=${i}>${job.id ? html`<a href=${link("job", [job.id])}>${job.name}</a>` : html`<span class="dim">${job.name}</span>`}<span class="dim">${count(job.gpus, theDevice())}</span></li>`,
       );
   return html`<div class="halves">${waiting.length > 0 && html`<div><h3>Ahead of it</h3><ul class="why-list">${list(waiting)}</ul></div>`}
     ${running.length > 0 && html`<div><h3>Running on devices it could use</h3><ul class="why-list">${list(running)}</ul></div>`}</div>`;

@@ -90,11 +90,11 @@ export function History({ job, row }) {
 
 /** GPUs over time as steps, from the spans. */
 function Allocations({ job, spans }) {
-  const found = spans.data?.spans || [];
+  const held = spans.data?.spans || [];
   const chart = useMemo(() => {
     const xs = [job.submitted],
       ys = [0];
-    for (const span of [...found].sort((a, b) => a.start - b.start)) {
+    for (const span of [...held].sort((a, b) => a.start - b.start)) {
       const gpus = span.on.reduce((sum, part) => sum + part.gpus.length, 0) * span.share;
       xs.push(span.start, span.end ?? Math.max(clusterNow(), span.start + 1));
       ys.push(gpus, 0);
@@ -106,14 +106,14 @@ function Allocations({ job, spans }) {
     const order = xs.map((_, i) => i).sort((a, b) => xs[a] - xs[b] || a - b);
     return [order.map((i) => xs[i]), order.map((i) => ys[i])];
   }, [spans.data]);
-  const lost = found.reduce((sum, span) => sum + (span.lost_gpu_s || 0), 0);
+  const lost = held.reduce((sum, span) => sum + (span.lost_gpu_s || 0), 0);
   return html`<${Panel} title="What it held" end=${lost ? html`<span class="dim small">${gpuHours(lost)} of work lost to stops</span>` : null}>
     <${Trouble} error=${spans.error} />
     ${
-      found.length
-        ? html`<${Chart} data=${chart} series=${[{ label: `${theDevice()}s`, step: true, fill: "oklch(58% 0.15 262 / 15%)" }]} height=${150} whole=${true} describe=${`${theDevice()}s held over time: ${count(found.length, "span")}`} />
+      held.length
+        ? html`<${Chart} data=${chart} series=${[{ label: `${theDevice()}s`, step: true, fill: "oklch(58% 0.15 262 / 15%)" }]} height=${150} whole=${true} describe=${`${theDevice()}s held over time: ${count(held.length, "span")}`} />
       <div class="scroll events" tabindex="0" role="region" aria-label="Spans"><table><thead><tr><th scope="col">From</th><th scope="col">To</th><th class="num" scope="col">For</th><th class="num roomy" scope="col">Attempt</th><th scope="col">Where</th><th class="roomy" scope="col">Ended</th><th class="num roomy" scope="col">Work lost</th></tr></thead>
-      <tbody>${[...found]
+      <tbody>${[...held]
         .reverse()
         .slice(0, 100)
         .map(
@@ -133,16 +133,16 @@ const ofDevice = (label) => label.replace("GPU", theDevice());
 function Measures({ events }) {
   const reports = useMemo(() => {
     const all = events.data?.events || [];
-    const init = all.find((one) => one.event === "Submitted")?.job.batch?.init;
+    const init = all.find((event) => event.event === "Submitted")?.job.batch?.init;
     return all
-      .filter((one) => one.event === "Reported")
-      .map((one) => [one.at, { ...one.report, init }]);
+      .filter((event) => event.event === "Reported")
+      .map((event) => [event.at, { ...event.report, init }]);
   }, [events.data]);
-  const known = MEASURES.filter((one) =>
-    one.series.some(([, read]) => reports.some(([, report]) => read(report) != null)),
+  const known = MEASURES.filter((measure) =>
+    measure.series.some(([, read]) => reports.some(([, report]) => read(report) != null)),
   );
   const asked = readRoute().query.measure;
-  const chosen = known.find((one) => one.key === asked) || known[0];
+  const chosen = known.find((measure) => measure.key === asked) || known[0];
   const data = useMemo(
     () =>
       chosen
@@ -158,7 +158,7 @@ function Measures({ events }) {
         .map(([label], i) => ({ label: ofDevice(label), i }))
         .filter(({ i }) => data[i + 1].some((value) => value != null))
     : [];
-  return html`<${Panel} title="Measurements" end=${known.length > 1 ? html`<${Choice} label="Measure" value=${chosen.key} options=${known.map((one) => [one.key, ofDevice(one.label)])} choose=${(measure) => setQuery({ measure })} />` : null}>
+  return html`<${Panel} title="Measurements" end=${known.length > 1 ? html`<${Choice} label="Measure" value=${chosen.key} options=${known.map((measure) => [measure.key, ofDevice(measure.label)])} choose=${(measure) => setQuery({ measure })} />` : null}>
     ${
       chosen
         ? html`<${Chart} key=${chosen.key} data=${[data[0], ...drawn.map(({ i }) => data[i + 1])]} series=${drawn.map(({ label }) => ({ label, span: true }))} height=${220} zero=${true} describe=${`${ofDevice(chosen.label)} over time, ${count(reports.length, "report")}`} />
@@ -171,63 +171,65 @@ function Measures({ events }) {
 
 const TELL = {
   Submitted: () => "submitted",
-  Started: (one) => `attempt ${one.attempt} runs`,
-  Stopped: (one) => `attempt ${one.attempt} left its devices`,
+  Started: (event) => `attempt ${event.attempt} runs`,
+  Stopped: (event) => `attempt ${event.attempt} left its devices`,
   Finished: () => "finished",
-  Failed: (one) =>
-    `attempt ${one.attempt} failed: ${one.reason || "no reason"}${one.retry ? "; it will be retried" : ""}`,
-  StartFailed: (one) => `could not start: ${one.reason || ""}`,
-  Cancelled: (one) => `cancelled${one.reason ? `: ${one.reason}` : ""}`,
-  Suspended: (one) => `suspended by ${one.by || "its owner"}`,
+  Failed: (event) =>
+    `attempt ${event.attempt} failed: ${event.reason || "no reason"}${event.retry ? "; it will be retried" : ""}`,
+  StartFailed: (event) => `could not start: ${event.reason || ""}`,
+  Cancelled: (event) => `cancelled${event.reason ? `: ${event.reason}` : ""}`,
+  Suspended: (event) => `suspended by ${event.by || "its owner"}`,
   Resumed: () => "resumed",
-  PriorityChanged: (one) =>
-    `priority ${one.priority > 0 ? "guaranteed" : one.priority <= -1 ? "opportunistic" : one.priority < 0 ? "spot" : "normal"} from here on`,
-  Saved: (one) => `checkpoint at step ${number(one.step ?? 0)}`,
-  Noticed: (one) => one.text,
+  PriorityChanged: (event) =>
+    `priority ${event.priority > 0 ? "guaranteed" : event.priority <= -1 ? "opportunistic" : event.priority < 0 ? "spot" : "normal"} from here on`,
+  Saved: (event) => `checkpoint at step ${number(event.step ?? 0)}`,
+  Noticed: (event) => event.text,
   DeadlineMissed: () => "its deadline has passed",
   Resizable: () => "can be resized while it trains",
-  Resized: (one) => `resized while it trained, a pause of ${duration(one.pause_s ?? 0)}`,
-  Observed: (one) =>
+  Resized: (event) => `resized while it trained, a pause of ${duration(event.pause_s ?? 0)}`,
+  Observed: (event) =>
     [
-      one.peak_gb == null ? "" : `holds up to ${number(one.peak_gb)} GB of its ${theDevice()}`,
-      one.pace == null
+      event.peak_gb == null ? "" : `holds up to ${number(event.peak_gb)} GB of its ${theDevice()}`,
+      event.pace == null
         ? ""
-        : `keeps ${Math.round(100 * one.pace)} % of its speed alone beside ${count((one.beside ?? []).length, "other job")}`,
+        : `keeps ${Math.round(100 * event.pace)} % of its speed alone beside ${count((event.beside ?? []).length, "other job")}`,
     ]
       .filter(Boolean)
       .join("; "),
   ResizeFailed: () => "could not be resized while it trained",
 };
 
-function tellDecision(one, job) {
-  if (one.rejected?.[job]) return `rejected: ${one.rejected[job]}`;
-  const why = one.reasons?.[job] ? ` – ${one.reasons[job]}` : "";
-  if (one.changes && job in one.changes) {
-    const to = one.changes[job];
-    if (to === null) return `decision ${one.number}: gives its ${theDevice()}s back${why}`;
+function tellDecision(decision, job) {
+  if (decision.rejected?.[job]) return `rejected: ${decision.rejected[job]}`;
+  const why = decision.reasons?.[job] ? ` – ${decision.reasons[job]}` : "";
+  if (decision.changes && job in decision.changes) {
+    const to = decision.changes[job];
+    if (to === null) return `decision ${decision.number}: gives its ${theDevice()}s back${why}`;
     const plan = to.plan ? ` by plan ${to.plan}` : "";
-    return `decision ${one.number}: gets ${to.slices.map((part) => `${part.node}: ${theDevice()} ${ranges(part.gpus)}`).join("; ")}${plan}${why}`;
+    return `decision ${decision.number}: gets ${to.slices.map((part) => `${part.node}: ${theDevice()} ${ranges(part.gpus)}`).join("; ")}${plan}${why}`;
   }
-  return why ? `decision ${one.number}${why}` : "";
+  return why ? `decision ${decision.number}${why}` : "";
 }
 
 function Events({ events }) {
   const all = events.data?.events || [];
   const id = readRoute().parts[0];
-  const told = all
-    .filter((one) => one.event !== "Reported")
-    .map((one) => [
-      one.seq,
-      one.at,
-      one.event === "Decided" ? tellDecision(one, id) : (TELL[one.event] || (() => one.event))(one),
+  const rows = all
+    .filter((event) => event.event !== "Reported")
+    .map((event) => [
+      event.seq,
+      event.at,
+      event.event === "Decided"
+        ? tellDecision(event, id)
+        : (TELL[event.event] || (() => event.event))(event),
     ])
     .filter(([, , text]) => text)
     .reverse();
-  return html`<${Panel} title="Events" flush=${true} end=${html`<span class="dim small">${number(told.length)}</span>`}>
+  return html`<${Panel} title="Events" flush=${true} end=${html`<span class="dim small">${number(rows.length)}</span>`}>
     <${Trouble} error=${events.error} />
     ${
-      told.length
-        ? html`<div class="events scroll" tabindex="0" role="region" aria-label="Events of the job"><table><tbody>${told.map(([seq, when, text]) => html`<tr key=${seq}><td class="nowrap dim">${clock(when)}</td><td class="wrap">${text}</td></tr>`)}</tbody></table></div>`
+      rows.length
+        ? html`<div class="events scroll" tabindex="0" role="region" aria-label="Events of the job"><table><tbody>${rows.map(([seq, when, text]) => html`<tr key=${seq}><td class="nowrap dim">${clock(when)}</td><td class="wrap">${text}</td></tr>`)}</tbody></table></div>`
         : events.loading
           ? html`<${Loading} />`
           : html`<${Empty} title="No events">The log has no events of this job.<//>`

@@ -39,12 +39,12 @@ export function Logs({ job }) {
     };
     const read = async () => {
       try {
-        const { ranks: found } = await get(
+        const { ranks: written } = await get(
           at("jobs", job.id, "logs", "ranks") + query({ attempt: number_ }),
           { signal: abort.signal },
         );
-        setRanks(found);
-        if (!found.includes(rank)) {
+        setRanks(written);
+        if (!written.includes(rank)) {
           if (!ended) timer = setTimeout(read, AGAIN_MS);
           return;
         }
@@ -90,8 +90,8 @@ export function Logs({ job }) {
     ? text.split("\n").filter((line) => line.toLowerCase().includes(find.toLowerCase()))
     : null;
   return html`<${Panel} title="Log" end=${html`
-      <${Field} label="Rank"><select value=${rank} onChange=${(event) => setRank(Number(event.target.value))}>${choices.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select><//>
-      <${Field} label="Attempt"><select value=${number_} onChange=${(event) => setAttempt(Number(event.target.value))}>${attempts.length ? attempts.map((one) => html`<option key=${one} value=${one}>${one}</option>`) : html`<option value="0">–</option>`}</select><//>`}>
+      <${Field} label="Rank"><select value=${rank} onChange=${(event) => setRank(Number(event.target.value))}>${choices.map((choice) => html`<option key=${choice} value=${choice}>${choice}</option>`)}</select><//>
+      <${Field} label="Attempt"><select value=${number_} onChange=${(event) => setAttempt(Number(event.target.value))}>${attempts.length ? attempts.map((attempt) => html`<option key=${attempt} value=${attempt}>${attempt}</option>`) : html`<option value="0">–</option>`}</select><//>`}>
     <div class="row"><input type="search" aria-label="Find in the log" placeholder="Find in the log" value=${find} onInput=${(event) => setFind(event.target.value)} />
       <label class="check small"><input type="checkbox" checked=${stay} onChange=${(event) => setStay(event.target.checked)} /> follow</label>
       <span class="dim small">${lines ? count(lines.length, "line") : ""}</span>

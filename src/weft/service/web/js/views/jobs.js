@@ -132,19 +132,20 @@ export function JobsView({ route, me }) {
     [store.nodesVersion],
   );
   const jobs = useMemo(() => {
-    const column = COLUMNS.find((one) => one.key === (query.sort || "").replace("-", "")) || null;
-    const found = [];
+    const column =
+      COLUMNS.find((candidate) => candidate.key === (query.sort || "").replace("-", "")) || null;
+    const matches = [];
     for (const job of store.jobs.values()) {
       for (const part of job.on) part.kind = nodeKinds.get(part.node);
-      if (wanted(job, query)) found.push(job);
+      if (wanted(job, query)) matches.push(job);
     }
-    if (!query.q) foldSweeps(found);
+    if (!query.q) foldSweeps(matches);
     if (!column)
-      return found.sort(
+      return matches.sort(
         (a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || b.submitted - a.submitted,
       );
     const sign = query.sort.startsWith("-") ? -1 : 1;
-    const keyed = found.map((job) => [column.by(job, line), job]);
+    const keyed = matches.map((job) => [column.by(job, line), job]);
     keyed.sort(([a], [b]) => sign * (a < b ? -1 : a > b ? 1 : 0));
     return keyed.map(([, job]) => job);
   }, [store.jobsVersion, store.reasons, line, JSON.stringify(query)]);
@@ -155,9 +156,9 @@ export function JobsView({ route, me }) {
     <header><h1>Jobs</h1><span class="dim" role="status">${count(jobs.length, "job")}</span>
       <div class="end filters">
         <input type="search" aria-label="Filter by words" placeholder="Filter by name, user, reason" value=${query.q || ""} onInput=${(event) => setQuery({ q: event.target.value })} />
-        <select aria-label="State" value=${query.state || "recent"} onChange=${(event) => setQuery({ state: event.target.value === "recent" ? "" : event.target.value })}>${STATES.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>
-        ${tenants.length > 1 && html`<select aria-label="Tenant" value=${query.tenant || ""} onChange=${(event) => setQuery({ tenant: event.target.value })}><option value="">all tenants</option>${tenants.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`}
-        ${kinds.length > 1 && html`<select aria-label="Kind of GPU" value=${query.kind || ""} onChange=${(event) => setQuery({ kind: event.target.value })}><option value="">all kinds</option>${kinds.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`}
+        <select aria-label="State" value=${query.state || "recent"} onChange=${(event) => setQuery({ state: event.target.value === "recent" ? "" : event.target.value })}>${STATES.map((state) => html`<option key=${state} value=${state}>${state}</option>`)}</select>
+        ${tenants.length > 1 && html`<select aria-label="Tenant" value=${query.tenant || ""} onChange=${(event) => setQuery({ tenant: event.target.value })}><option value="">all tenants</option>${tenants.map((tenant) => html`<option key=${tenant} value=${tenant}>${tenant}</option>`)}</select>`}
+        ${kinds.length > 1 && html`<select aria-label="Kind of GPU" value=${query.kind || ""} onChange=${(event) => setQuery({ kind: event.target.value })}><option value="">all kinds</option>${kinds.map((kind) => html`<option key=${kind} value=${kind}>${kind}</option>`)}</select>`}
         <${Saved} query=${query} />
       </div></header>
     ${picked.length > 0 && html`<${Actions} jobs=${picked} clear=${() => setChosen(new Set())} />`}
@@ -181,7 +182,7 @@ export function foldSweeps(jobs) {
 const SAVED = "weft-filters";
 const readSaved = () => JSON.parse(localStorage.getItem(SAVED) || "{}");
 
-/** Filters that somebody gave a name, kept by the browser. */
+/** Filters that someone gave a name, kept by the browser. */
 function Saved({ query }) {
   const [saved, setSaved] = useState(readSaved);
   const keep = (next) => {
@@ -208,11 +209,11 @@ function Older({ state }) {
   const load = async () => {
     setBusy(true);
     try {
-      const told = await get(
+      const page = await get(
         "/jobs" + ask({ state: state === "all" ? "" : state, limit: 1000, after }),
       );
-      remember(told.jobs);
-      setAfter(told.next);
+      remember(page.jobs);
+      setAfter(page.next);
     } catch (error) {
       toast(error.message, true);
     }
@@ -237,9 +238,9 @@ function useLine(store) {
     let timer = 0;
     const ask = () =>
       get("/queue", { signal: abort.signal }).then(
-        (told) => {
-          setLine(new Map(told.jobs.map((one) => [one.id, one])));
-          timer = setTimeout(ask, Math.max(5, told.again_s) * 1000);
+        (queue) => {
+          setLine(new Map(queue.jobs.map((entry) => [entry.id, entry])));
+          timer = setTimeout(ask, Math.max(5, queue.again_s) * 1000);
         },
         (error) => {
           if (error.name !== "AbortError") timer = setTimeout(ask, 15_000);
@@ -280,9 +281,9 @@ function Table({ jobs, line, chosen, setChosen, query, viewer }) {
   const columns = useMemo(
     () =>
       COLUMNS.filter(
-        (one) =>
-          (!narrow.matches || ON_A_PHONE.has(one.key)) &&
-          (!one.has || jobs.some((job) => one.has(job, line))),
+        (column) =>
+          (!narrow.matches || ON_A_PHONE.has(column.key)) &&
+          (!column.has || jobs.some((job) => column.has(job, line))),
       ),
     [jobs, line, narrow.matches],
   );
@@ -304,9 +305,9 @@ function Table({ jobs, line, chosen, setChosen, query, viewer }) {
       <thead><tr>${!viewer && html`<th class="c-pick" scope="col"><input type="checkbox" aria-label="Choose all" checked=${all} onChange=${(event) => setChosen(event.target.checked ? new Set(jobs.map((job) => job.id)) : new Set())} /></th>`}
         ${columns.map(
           (
-            one,
-          ) => html`<th key=${one.key} scope="col" class="${one.cls} ${one.num ? "num" : ""}" aria-sort=${query.sort === one.key ? "ascending" : query.sort === `-${one.key}` ? "descending" : null}>
-          <button onClick=${() => sort(one.key)}>${one.key === "gpus" && theDevice() !== "GPU" ? "Slots" : one.label}<span aria-hidden="true">${query.sort === one.key ? "↑" : query.sort === `-${one.key}` ? "↓" : ""}</span></button></th>`,
+            column,
+          ) => html`<th key=${column.key} scope="col" class="${column.cls} ${column.num ? "num" : ""}" aria-sort=${query.sort === column.key ? "ascending" : query.sort === `-${column.key}` ? "descending" : null}>
+          <button onClick=${() => sort(column.key)}>${column.key === "gpus" && theDevice() !== "GPU" ? "Slots" : column.label}<span aria-hidden="true">${query.sort === column.key ? "↑" : query.sort === `-${column.key}` ? "↓" : ""}</span></button></th>`,
         )}</tr></thead>
       <tbody>
         ${above > 0 && html`<tr class="filler" aria-hidden="true"><td colspan=${wide} style=${{ height: `${above}px` }}></td></tr>`}
@@ -360,5 +361,5 @@ function Row({ job, index, columns, line, chosen, pick }) {
   };
   return html`<tr aria-rowindex=${index + 2}>
     ${pick && html`<td class="c-pick"><input type="checkbox" aria-label=${`Choose ${job.name}`} checked=${chosen} onChange=${(event) => pick(job.id, event.target.checked)} /></td>`}
-    ${columns.map((one) => html`<td key=${one.key} class="${one.cls} ${one.num ? "num" : ""} ${one.key === "why" ? "why" : ""}" title=${titles[one.key]}>${CELLS[one.key](job, facts)}</td>`)}</tr>`;
+    ${columns.map((column) => html`<td key=${column.key} class="${column.cls} ${column.num ? "num" : ""} ${column.key === "why" ? "why" : ""}" title=${titles[column.key]}>${CELLS[column.key](job, facts)}</td>`)}</tr>`;
 }

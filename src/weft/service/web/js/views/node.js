@@ -50,7 +50,7 @@ export function NodeView({ route, me }) {
     )
       await attempt(
         () => post(at("nodes", node.id, word)),
-        (told) => told.done,
+        (reply) => reply.done,
       );
   };
   const device = deviceWord([node.kind]);
@@ -79,14 +79,14 @@ export function NodeView({ route, me }) {
 
 /** What the driver counted of each GPU, whoever used it; without that, what its jobs report. */
 function Devices({ node, since, jobs }) {
-  const told = useAsk(
+  const devices = useAsk(
     (signal) => get(at("nodes", node.id, "devices") + query({ since }), { signal }),
     `devices ${node.id}`,
     { every: AGAIN_MS },
   );
-  if (told.error) return html`<${Trouble} error=${told.error} />`;
-  if (!told.data) return null;
-  const { at: times, gpus } = told.data;
+  if (devices.error) return html`<${Trouble} error=${devices.error} />`;
+  if (!devices.data) return null;
+  const { at: times, gpus } = devices.data;
   if (times.length < 2) return html`<${Measured} jobs=${jobs} />`;
   return COUNTERS.map(([key, title, format]) => {
     const known = gpus.filter((gpu) => gpu[key].some((value) => value != null));
@@ -112,7 +112,7 @@ function Held({ node, spans, since }) {
 
 /** What its jobs report of their GPUs; engines that see no GPU tell nothing. */
 function Measured({ jobs }) {
-  const told = useAsk(
+  const histories = useAsk(
     (signal) =>
       Promise.all(
         jobs.map((job) => get(at("jobs", job.id, "events") + query({ limit: 1000 }), { signal })),
@@ -122,8 +122,8 @@ function Measured({ jobs }) {
   );
   return COUNTERS.map(([key, title, format]) => {
     const name = REPORTED[key] || key;
-    const points = (told.data || []).map((one) =>
-      one.events
+    const points = (histories.data || []).map((history) =>
+      history.events
         .filter((event) => event.report?.[name] != null)
         .map((event) => [event.at, event.report[name]]),
     );

@@ -15,8 +15,8 @@ export function PoliciesView({ route, me }) {
   const find = (route.query.q || "").toLowerCase();
   const shown = useMemo(
     () =>
-      (data?.policies || []).filter((one) =>
-        `${one.name} ${one.summary} ${one.tags.join(" ")} ${Object.values(one.sections).join(" ")}`
+      (data?.policies || []).filter((policy) =>
+        `${policy.name} ${policy.summary} ${policy.tags.join(" ")} ${Object.values(policy.sections).join(" ")}`
           .toLowerCase()
           .includes(find),
       ),
@@ -29,7 +29,7 @@ export function PoliciesView({ route, me }) {
     <${Panel} title="Policies" level=1 flush=${true} end=${html`<input type="search" aria-label="Find a policy" placeholder="Find: fair, sharing …" value=${route.query.q || ""} onInput=${(event) => setQuery({ q: event.target.value })} />`}>
       ${loading && !data ? html`<${Loading} />` : null}<${Trouble} error=${error} again=${again} />
       ${me.role === "admin" && html`<${Switch} active=${active} known=${data?.policies || []} />`}
-      <div class="policies" tabindex="0" role="region" aria-label="All policies">${data && [...shown].sort((a, b) => (b.name === name) - (a.name === name)).map((one) => html`<${Card} key=${one.name} policy=${one} active=${one.name === name} admin=${me.role === "admin"} />`)}</div>
+      <div class="policies" tabindex="0" role="region" aria-label="All policies">${data && [...shown].sort((a, b) => (b.name === name) - (a.name === name)).map((policy) => html`<${Card} key=${policy.name} policy=${policy} active=${policy.name === name} admin=${me.role === "admin"} />`)}</div>
       ${data && !shown.length && html`<${Empty} title="No policies match">Search for fewer words.<//>`}<//>
     <${Decisions} decisions=${store.cluster.decisions} /></div>`;
 }
@@ -44,7 +44,7 @@ async function use(policy, detail) {
     return;
   await attempt(
     () => put("/policy", { policy }),
-    (told) => `${told.policy} decides from now on`,
+    (reply) => `${reply.policy} decides from now on`,
   );
 }
 
@@ -54,9 +54,9 @@ function Switch({ active, known }) {
     event.preventDefault();
     use(text.trim());
   }}>
-    <div class="row"><${Field} label="Decides now"><input readonly value=${active} /><//>
-      <${Field} label="Another, with parameters"><input list="policy-names" placeholder="las:by=time" value=${text} onInput=${(event) => setText(event.target.value)} /><//>
-      <datalist id="policy-names">${known.map((one) => html`<option key=${one.name} value=${one.name}></option>`)}</datalist>
+    <div class="row"><${Field} label="Active policy"><input readonly value=${active} /><//>
+      <${Field} label="Switch to, with parameters"><input list="policy-names" placeholder="las:by=time" value=${text} onInput=${(event) => setText(event.target.value)} /><//>
+      <datalist id="policy-names">${known.map((policy) => html`<option key=${policy.name} value=${policy.name}></option>`)}</datalist>
       <button disabled=${!text.trim()}>Switch …</button></div></form>`;
 }
 
@@ -83,7 +83,7 @@ function Decisions({ decisions }) {
     ${loading && !data ? html`<${Loading} />` : null}
     ${data && data.part_read < 0.999 && html`<p class="loading" role="status">Reading the log: ${percent(data.part_read)}</p>`}
     ${data && !data.decisions.length && html`<${Empty} title="No decisions yet">Decisions that change something appear here.<//>`}
-    ${data?.decisions.length > 0 && html`<div class="decisions" tabindex="0" role="region" aria-label="Last decisions">${data.decisions.map((one) => html`<${DecisionCard} key=${one.number} decision=${one} />`)}</div>`}<//>`;
+    ${data?.decisions.length > 0 && html`<div class="decisions" tabindex="0" role="region" aria-label="Last decisions">${data.decisions.map((decision) => html`<${DecisionCard} key=${decision.number} decision=${decision} />`)}</div>`}<//>`;
 }
 
 function DecisionCard({ decision }) {

@@ -29,7 +29,7 @@ export function Quotas({ quotas, tenants, chosen, saved }) {
   );
   const save = async (event) => {
     event.preventDefault();
-    const told = changes
+    const summary = changes
       .map(
         ([rule, label, none]) =>
           `${label}: ${quotas[rule][name] ?? none} → ${typed[rule] === "" ? none : typed[rule]}`,
@@ -37,7 +37,7 @@ export function Quotas({ quotas, tenants, chosen, saved }) {
       .join("; ");
     if (
       !(await confirm(`Change the quota of ${name}?`, {
-        detail: `${told}. Limits do not stop running jobs; owners take back their own GPUs.`,
+        detail: `${summary}. Limits do not stop running jobs; owners take back their own GPUs.`,
         action: "Change the quota",
       }))
     )
@@ -61,7 +61,7 @@ export function Quotas({ quotas, tenants, chosen, saved }) {
       setTenant(event.target.value);
       setTyped(valuesOf(quotas, event.target.value.trim()));
     }} /><//>
-      <datalist id="tenant-names">${tenants.map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>
+      <datalist id="tenant-names">${tenants.map((tenant) => html`<option key=${tenant} value=${tenant}></option>`)}</datalist>
       ${RULES.map(([rule, label, none]) => html`<${Field} key=${rule} label=${label}><input type="number" min="0" step="any" placeholder=${none} value=${typed[rule]} onInput=${(event) => setTyped((was) => ({ ...was, [rule]: event.target.value }))} /><//>`)}</div>
     <div class="row"><button class="main" disabled=${!name || !changes.length}>Change …</button>
       <span class="dim small">An empty field means no rule. For limits per kind of GPU, groups and lending, use <code>weft quota</code>.</span></div></form><//>`;

@@ -15,7 +15,7 @@ batch: {init: 128, max: 4096}
 
 /** Words of a line as a shell would read them: quotes keep blanks together. */
 export function words(line) {
-  const found = [];
+  const result = [];
   let word = null,
     quote = "";
   for (let i = 0; i < line.length; i++) {
@@ -28,12 +28,12 @@ export function words(line) {
       quote = sign;
       word ??= "";
     } else if (/\s/.test(sign)) {
-      if (word !== null) found.push(word);
+      if (word !== null) result.push(word);
       word = null;
     } else word = (word ?? "") + (sign === "\\" && i + 1 < line.length ? line[++i] : sign);
   }
-  if (word !== null) found.push(word);
-  return found;
+  if (word !== null) result.push(word);
+  return result;
 }
 
 /** A problem as the form has it: where a job file needs other words, here a box is ticked. */
@@ -107,7 +107,7 @@ export function SubmitView({ route, me }) {
     const timer = setTimeout(
       () =>
         post("/job-file", { text }).then(
-          (found) => setFile({ body: found.job, error: null }),
+          (parsed) => setFile({ body: parsed.job, error: null }),
           (problem) => setFile({ body: null, error: problem }),
         ),
       PAUSE_MS,
@@ -132,8 +132,8 @@ export function SubmitView({ route, me }) {
   };
   const set = (key, value) => setForm((was) => ({ ...was, [key]: value }));
   const upload = async (event) => {
-    const [one] = event.target.files;
-    if (one) setText(await one.text());
+    const [picked] = event.target.files;
+    if (picked) setText(await picked.text());
   };
   return html`<div class="columns"><${Panel} title="Submit a job" level=1 end=${html`<${Choice} label="How" value=${way} options=${[
     ["form", "Command"],
@@ -166,9 +166,9 @@ function Form({ form, set, kinds, me }) {
       <${Field} label=${`${theDevice()}s`}>${input("min", { type: "number", min: 0, required: true })}<//>
       <${Field} label="and up to (elastic)">${input("max", { type: "number", min: form.min, placeholder: form.min })}<//>
       <${Field} label=${`Share of a ${theDevice()}`}><select value=${form.share} onChange=${(event) => set("share", event.target.value)}><option value="allowed">may share one</option><option value="never">a whole one</option><option value="0.5">half of one</option><option value="0.25">a quarter of one</option></select><//>
-      <${Field} label="Priority"><select value=${form.priority} onChange=${(event) => set("priority", event.target.value)}>${["normal", "guaranteed", "spot", "opportunistic"].map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select><//>
+      <${Field} label="Priority"><select value=${form.priority} onChange=${(event) => set("priority", event.target.value)}>${["normal", "guaranteed", "spot", "opportunistic"].map((priority) => html`<option key=${priority} value=${priority}>${priority}</option>`)}</select><//>
     </div>
-    ${kinds.length > 1 && html`<fieldset class="row kinds-choice"><legend class="small dim">Kinds of GPU; none chosen: any</legend>${kinds.map((kind) => html`<label class="check" key=${kind}><input type="checkbox" checked=${form.kinds.includes(kind)} onChange=${(event) => set("kinds", event.target.checked ? [...form.kinds, kind] : form.kinds.filter((one) => one !== kind))} />${kind}</label>`)}</fieldset>`}
+    ${kinds.length > 1 && html`<fieldset class="row kinds-choice"><legend class="small dim">Kinds of GPU; none chosen: any</legend>${kinds.map((kind) => html`<label class="check" key=${kind}><input type="checkbox" checked=${form.kinds.includes(kind)} onChange=${(event) => set("kinds", event.target.checked ? [...form.kinds, kind] : form.kinds.filter((other) => other !== kind))} />${kind}</label>`)}</fieldset>`}
     <div class="fields">
       <${Field} label="Initial batch (adaptive)">${input("batch", { type: "number", min: 1, placeholder: "fixed" })}<//>
       <${Field} label="Largest batch">${input("batchMax", { type: "number", min: form.batch || 1, disabled: !form.batch })}<//>
@@ -181,21 +181,21 @@ function Form({ form, set, kinds, me }) {
 
 /** What would happen to the job now; asked when it has not changed for a moment. */
 function Plan({ body, way }) {
-  const [found, setFound] = useState({ data: null, error: null, busy: false });
+  const [plan, setPlan] = useState({ data: null, error: null, busy: false });
   const asked = body ? JSON.stringify(body) : "";
   useEffect(() => {
     if (!asked) {
-      setFound({ data: null, error: null, busy: false });
+      setPlan({ data: null, error: null, busy: false });
       return undefined;
     }
     const abort = new AbortController();
-    setFound((was) => ({ ...was, busy: true }));
+    setPlan((was) => ({ ...was, busy: true }));
     const timer = setTimeout(
       () =>
         post("/plan", JSON.parse(asked), { signal: abort.signal }).then(
-          (data) => setFound({ data, error: null, busy: false }),
+          (data) => setPlan({ data, error: null, busy: false }),
           (error) => {
-            if (error.name !== "AbortError") setFound({ data: null, error, busy: false });
+            if (error.name !== "AbortError") setPlan({ data: null, error, busy: false });
           },
         ),
       PAUSE_MS,
@@ -205,7 +205,7 @@ function Plan({ body, way }) {
       abort.abort();
     };
   }, [asked]);
-  const { data, error, busy } = found;
+  const { data, error, busy } = plan;
   return html`<${Panel} title="What would happen" end=${busy ? html`<span class="dim small" role="status">asking …</span>` : null}>
     ${!asked && html`<p class="dim">Fill in the form: the answer appears here before anything is sent.</p>`}
     ${asked && busy && !data && !error && html`<${Loading} />`}
@@ -215,7 +215,7 @@ function Plan({ body, way }) {
       html`<div class=${data.starts_now ? "good" : "note"} role="status"><b>${data.starts_now ? "Would start now" : "Would wait"}</b><small>${data.reason}</small></div>
       ${data.allocation && html`<dl class="facts"><dt>on</dt><dd>${data.allocation.map((part, i) => html`<div key=${i}>${part.node}: ${theDevice()} ${ranges(part.gpus)}${part.kind === "cpu" ? "" : ` (${part.kind})`}</div>`)}</dd></dl>`}
       ${!data.starts_now && data.start && html`<div><span class="when">${startsIn(data.start.p50)}</span><div class="dim small">expected start · 8 in 10 simulations: ${duration(data.start.p10)} to ${data.start.p90 == null ? "no end in sight" : duration(data.start.p90)}</div></div>`}
-      ${data.displaces.length > 0 && html`<div><h3>Would be stopped for it</h3><ul class="why-list">${data.displaces.map((one, i) => html`<li key=${i}>${one.id ? html`<a href=${link("job", [one.id])}>${one.name}</a>` : one.name}<span class="dim">${count(one.gpus, theDevice())}</span></li>`)}</ul></div>`}
-      ${data.moves.length > 0 && html`<div><h3>Would move</h3><ul class="why-list">${data.moves.map((one, i) => html`<li key=${i}>${one.name}: ${one.text}</li>`)}</ul></div>`}`
+      ${data.displaces.length > 0 && html`<div><h3>Would be stopped for it</h3><ul class="why-list">${data.displaces.map((job, i) => html`<li key=${i}>${job.id ? html`<a href=${link("job", [job.id])}>${job.name}</a>` : job.name}<span class="dim">${count(job.gpus, theDevice())}</span></li>`)}</ul></div>`}
+      ${data.moves.length > 0 && html`<div><h3>Would move</h3><ul class="why-list">${data.moves.map((move, i) => html`<li key=${i}>${move.name}: ${move.text}</li>`)}</ul></div>`}`
     }<//>`;
 }

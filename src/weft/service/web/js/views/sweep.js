@@ -14,37 +14,40 @@ export function SweepView({ route }) {
   const { data, error, loading } = useAsk(
     async (signal) => {
       const { jobs } = await get("/jobs" + query({ app, limit: 1000 }), { signal });
-      const told = await Promise.all(
+      const histories = await Promise.all(
         jobs
           .slice(0, DRAWN)
           .map((job) => get(at("jobs", job.id, "events") + query({ limit: 1000 }), { signal })),
       );
-      return { jobs, reports: told.map((one) => one.events.filter((event) => event.report)) };
+      return {
+        jobs,
+        reports: histories.map((history) => history.events.filter((event) => event.report)),
+      };
     },
     app,
     { every: AGAIN_MS },
   );
-  const found = useMemo(() => (data ? compare(data) : null), [data]);
+  const comparison = useMemo(() => (data ? compare(data) : null), [data]);
   if (loading && !data) return html`<${Loading} />`;
   if (!data || !data.jobs.length)
     return html`<${Trouble} error=${error} /><${Empty} title="No such sweep"><a href=${link("jobs")}>All jobs</a><//>`;
   const { jobs } = data;
-  const known = found.last.some((loss) => loss != null);
+  const known = comparison.last.some((loss) => loss != null);
   const steps = jobs.some((job) => job.measured?.steps != null);
   const log = route.query.scale === "log";
   const isNumeric = (name) =>
     jobs.every((job) => Number.isFinite(Number(job.parameters[name] ?? 0)));
   return html`<div class="head"><h1>${app}</h1><span class="dim">${count(jobs.length, "job")}</span></div>
-    <${Panel} title="Loss" end=${found.xs.length > 1 ? html`<${Scale} log=${log} />` : null}>${found.xs.length > 1 ? html`<${Chart} data=${[found.xs, ...found.columns]} time=${false} xLabel="steps" height=${280} log=${log} series=${jobs.slice(0, DRAWN).map((job, i) => ({ label: `${i === found.best ? "★ " : ""}${shortName(job.name)}`, colour: lineColour(i), span: true }))} describe="Losses of the jobs over their steps" />` : html`<p class="dim">None of its jobs has reported a loss yet.</p>`}
+    <${Panel} title="Loss" end=${comparison.xs.length > 1 ? html`<${Scale} log=${log} />` : null}>${comparison.xs.length > 1 ? html`<${Chart} data=${[comparison.xs, ...comparison.columns]} time=${false} xLabel="steps" height=${280} log=${log} series=${jobs.slice(0, DRAWN).map((job, i) => ({ label: `${i === comparison.best ? "★ " : ""}${shortName(job.name)}`, colour: lineColour(i), span: true }))} describe="Losses of the jobs over their steps" />` : html`<p class="dim">None of its jobs has reported a loss yet.</p>`}
       ${jobs.length > DRAWN && html`<p class="dim small">The first ${DRAWN} of ${jobs.length} are drawn.</p>`}<//>
     <${Panel} title="Side by side" flush=${true}><div class="scroll" tabindex="0" role="region" aria-label="Jobs side by side"><table>
-      <thead><tr><th scope="col">Job</th><th scope="col">State</th>${found.names.map((name) => html`<th key=${name} class=${isNumeric(name) ? "num" : null} scope="col">${name}</th>`)}${known && html`<th class="num" scope="col">Loss</th>`}${steps && html`<th class="num" scope="col">Steps</th>`}<th class="num" scope="col">Took</th></tr></thead>
+      <thead><tr><th scope="col">Job</th><th scope="col">State</th>${comparison.names.map((name) => html`<th key=${name} class=${isNumeric(name) ? "num" : null} scope="col">${name}</th>`)}${known && html`<th class="num" scope="col">Loss</th>`}${steps && html`<th class="num" scope="col">Steps</th>`}<th class="num" scope="col">Took</th></tr></thead>
       <tbody>${jobs.map(
         (
           job,
           i,
-        ) => html`<tr key=${job.id}><td><a href=${link("job", [job.id])} title=${job.name}>${shortName(job.name)}</a>${i === found.best ? html` <span class="badge running">best</span>` : ""}</td><td><${State} state=${job.state} /></td>
-        ${found.names.map((name) => html`<td key=${name} class=${isNumeric(name) ? "num" : "wrap"}>${String(job.parameters[name] ?? "")}</td>`)}${known && html`<td class="num">${number(found.last[i])}</td>`}${steps && html`<td class="num">${number(job.measured?.steps)}</td>`}<td class="num">${job.started && job.ended ? duration(job.ended - job.started) : ""}</td></tr>`,
+        ) => html`<tr key=${job.id}><td><a href=${link("job", [job.id])} title=${job.name}>${shortName(job.name)}</a>${i === comparison.best ? html` <span class="badge running">best</span>` : ""}</td><td><${State} state=${job.state} /></td>
+        ${comparison.names.map((name) => html`<td key=${name} class=${isNumeric(name) ? "num" : "wrap"}>${String(job.parameters[name] ?? "")}</td>`)}${known && html`<td class="num">${number(comparison.last[i])}</td>`}${steps && html`<td class="num">${number(job.measured?.steps)}</td>`}<td class="num">${job.started && job.ended ? duration(job.ended - job.started) : ""}</td></tr>`,
       )}</tbody></table></div><//>`;
 }
 

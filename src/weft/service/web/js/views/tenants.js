@@ -23,9 +23,9 @@ export function TenantsView({ route, me }) {
   );
   const [edited, setEdited] = useState("");
   const tenants = shares.data?.tenants || [];
-  const chosen = tenants.find((one) => one.tenant === route.query.tenant) || null;
+  const chosen = tenants.find((row) => row.tenant === route.query.tenant) || null;
   return html`
-    <${Panel} title="Share received and entitlement" level=1 end=${tenants.length > 1 ? html`<${Choice} label="Tenant" value=${chosen ? chosen.tenant : ""} options=${[["", "all"], ...tenants.slice(0, 12).map((one) => [one.tenant, one.tenant])]} choose=${(tenant) => setQuery({ tenant })} />` : null}>
+    <${Panel} title="Share received and entitlement" level=1 end=${tenants.length > 1 ? html`<${Choice} label="Tenant" value=${chosen ? chosen.tenant : ""} options=${[["", "all"], ...tenants.slice(0, 12).map((row) => [row.tenant, row.tenant])]} choose=${(tenant) => setQuery({ tenant })} />` : null}>
       <${Trouble} error=${shares.error} />
       ${shares.loading && !shares.data ? html`<${Loading} />` : null}
       ${tenants.length ? html`<${Shares} shares=${shares.data} chosen=${chosen} />` : shares.data ? html`<${Empty} title="No tenant has used any GPU time yet">The chart begins with the first job.<//>` : null}<//>
@@ -33,7 +33,7 @@ export function TenantsView({ route, me }) {
       setEdited(tenant);
       document.getElementById("quota")?.scrollIntoView({ block: "nearest" });
     }} />
-    ${me.role === "admin" && quotas.data && html`<${Quotas} quotas=${quotas.data} tenants=${tenants.map((one) => one.tenant)} chosen=${edited} saved=${quotas.again} />`}`;
+    ${me.role === "admin" && quotas.data && html`<${Quotas} quotas=${quotas.data} tenants=${tenants.map((row) => row.tenant)} chosen=${edited} saved=${quotas.again} />`}`;
 }
 
 /** One tenant: received and entitled. All: what each received, stacked by lines. */
@@ -45,14 +45,14 @@ function Shares({ shares, chosen }) {
         .slice(0, 8)
         .sort((a, b) => (a.tenant < b.tenant ? -1 : 1)); // the same colours tomorrow
   const data = useMemo(
-    () => [shares.at, ...few.flatMap((one) => [one.used_gpus, one.entitled_gpus])],
+    () => [shares.at, ...few.flatMap((row) => [row.used_gpus, row.entitled_gpus])],
     [shares, chosen?.tenant],
   );
-  const series = few.flatMap((one, i) =>
+  const series = few.flatMap((row, i) =>
     chosen
       ? [
           {
-            label: `${one.tenant} received`,
+            label: `${row.tenant} received`,
             step: true,
             colour: lineColour(0),
             fill: "oklch(58% 0.15 262 / 14%)",
@@ -60,11 +60,11 @@ function Shares({ shares, chosen }) {
           { label: "entitled to", step: true, dash: [5, 4], colour: lineColour(1) },
         ]
       : [
-          { label: one.tenant, step: true, colour: lineColour(i) },
-          { label: `${one.tenant}, due`, step: true, dash: [4, 4], colour: lineColour(i) },
+          { label: row.tenant, step: true, colour: lineColour(i) },
+          { label: `${row.tenant}, due`, step: true, dash: [4, 4], colour: lineColour(i) },
         ],
   );
-  return html`<${Chart} key=${chosen?.tenant || "all"} data=${data} series=${series} height=${260} zero=${true} describe=${`${theDevice()}s of ${few.map((one) => one.tenant).join(", ")} over time`} />
+  return html`<${Chart} key=${chosen?.tenant || "all"} data=${data} series=${series} height=${260} zero=${true} describe=${`${theDevice()}s of ${few.map((row) => row.tenant).join(", ")} over time`} />
     <p class="dim small">${theDevice()}s on average in windows of ${duration(shares.window_s)}${chosen || few.length ? "; dashed, due: its part of the cluster by weight, no more than its jobs asked for" : ""}</p>`;
 }
 
@@ -81,10 +81,10 @@ function Table({ accounts, quotas, edit }) {
       ${quotas && html`<th class="num roomy" scope="col">Holds now</th><th class="num roomy" scope="col">Limit</th><th class="num roomy" scope="col">Own</th><th class="num roomy" scope="col">Guaranteed</th><th class="roomy" scope="col"><span class="visually-hidden">Quota</span></th>`}</tr></thead>
       <tbody>${data.tenants.map(
         (
-          one,
-        ) => html`<tr key=${one.tenant}><td><a href=${link("jobs", [], { tenant: one.tenant, state: "all" })}>${one.tenant}</a></td><td class="num roomy">${number(one.jobs)}</td><td class="num nowrap">${gpuHours(one.gpu_seconds)}</td><td class="num nowrap">${gpuHours(one.entitled_gpu_seconds)}</td>
-        <td class="num">${one.received == null ? "–" : percent(one.received)}</td><td class="num roomy">${number(one.weight)}</td>
-        ${quotas && html`<td class="num roomy">${number(quotas.held[one.tenant] ?? 0)}</td><td class="num roomy">${number(quotas.limits[one.tenant]) || "none"}</td><td class="num roomy">${number(quotas.own[one.tenant]) || "–"}</td><td class="num roomy">${number(quotas.guaranteed[one.tenant]) || "–"}</td><td class="roomy"><button class="quiet" aria-label=${`Change the quota of ${one.tenant}`} onClick=${() => edit(one.tenant)}>Change</button></td>`}</tr>`,
+          row,
+        ) => html`<tr key=${row.tenant}><td><a href=${link("jobs", [], { tenant: row.tenant, state: "all" })}>${row.tenant}</a></td><td class="num roomy">${number(row.jobs)}</td><td class="num nowrap">${gpuHours(row.gpu_seconds)}</td><td class="num nowrap">${gpuHours(row.entitled_gpu_seconds)}</td>
+        <td class="num">${row.received == null ? "–" : percent(row.received)}</td><td class="num roomy">${number(row.weight)}</td>
+        ${quotas && html`<td class="num roomy">${number(quotas.held[row.tenant] ?? 0)}</td><td class="num roomy">${number(quotas.limits[row.tenant]) || "none"}</td><td class="num roomy">${number(quotas.own[row.tenant]) || "–"}</td><td class="num roomy">${number(quotas.guaranteed[row.tenant]) || "–"}</td><td class="roomy"><button class="quiet" aria-label=${`Change the quota of ${row.tenant}`} onClick=${() => edit(row.tenant)}>Change</button></td>`}</tr>`,
       )}</tbody></table></div>`
     }<//>`;
 }

@@ -32,16 +32,16 @@ function tenantsOf(store) {
 
 /** `vision=8, nlp=4` as an object; throws a sentence for what cannot be read. */
 function pairs(text, what) {
-  const found = {};
-  for (const one of text.split(/[\s,]+/).filter(Boolean)) {
-    const [name, value] = one.split("=");
+  const values = {};
+  for (const pair of text.split(/[\s,]+/).filter(Boolean)) {
+    const [name, value] = pair.split("=");
     if (!name || !Number.isFinite(Number(value)) || value === "")
-      throw Object.assign(new Error(`${what}: ${one} is not TENANT=NUMBER`), {
+      throw Object.assign(new Error(`${what}: ${pair} is not TENANT=NUMBER`), {
         hint: "such as vision=8, nlp=4",
       });
-    found[name] = Number(value);
+    values[name] = Number(value);
   }
-  return found;
+  return values;
 }
 
 function bodyOf(form) {
@@ -61,14 +61,14 @@ export function WhatIfView({ me }) {
   const [form, setForm] = useState({ ...FRESH, start: me.everywhere ? "history" : "now" });
   const [progress, setProgress] = useState(null);
   const [error, setError] = useState(null);
-  const [found, setFound] = useState(null);
+  const [result, setResult] = useState(null);
   const abort = useRef(null);
   useEffect(() => () => abort.current?.abort(), []);
   const set = (key) => (event) => setForm((was) => ({ ...was, [key]: event.target.value }));
   const run = async (event) => {
     event.preventDefault();
     setError(null);
-    setFound(null);
+    setResult(null);
     abort.current = new AbortController();
     try {
       const body = bodyOf(form);
@@ -80,7 +80,7 @@ export function WhatIfView({ me }) {
           setProgress((was) => ({ ...was, [line.progress.label]: line.progress.part }));
         if (line.problem)
           setError(Object.assign(new Error(line.problem.error), { hint: line.problem.hint }));
-        if (line.result) setFound({ ...line.result, metrics: line.metrics, sides: line.sides });
+        if (line.result) setResult({ ...line.result, metrics: line.metrics, sides: line.sides });
       }
     } catch (problem) {
       if (problem.name !== "AbortError") setError(problem);
@@ -92,7 +92,7 @@ export function WhatIfView({ me }) {
     if (!file) return;
     setError(null);
     try {
-      setFound(readResult(JSON.parse(await file.text()), file.name));
+      setResult(readResult(JSON.parse(await file.text()), file.name));
     } catch (problem) {
       setError(
         Object.assign(new Error(`${file.name} is not a result of weft compare`), {
@@ -109,15 +109,15 @@ export function WhatIfView({ me }) {
           <span class="dim small">${form.start === "history" ? "Simulates the log's jobs as they were scheduled and with the change." : "Simulates all running and waiting jobs to their end, both ways."}</span></div>
         <div class="fields">
           <${Field} label="Another policy"><select value=${form.policy} onChange=${set("policy")}><option value="">${store.cluster.policy}, as it is</option>
-            ${(policies.data?.policies || []).map((one) => html`<option key=${one.name} value=${one.name} title=${one.summary}>${one.name}</option>`)}</select><//>
+            ${(policies.data?.policies || []).map((policy) => html`<option key=${policy.name} value=${policy.name} title=${policy.summary}>${policy.name}</option>`)}</select><//>
           <${Field} label="with parameters"><input placeholder="wake_s=30,share=true" disabled=${!form.policy} value=${form.parameters} onInput=${set("parameters")} /><//>
           <${Field} label="More machines"><input list="machines" placeholder="2x8:a100" value=${form.nodes} onInput=${set("nodes")} /><//>
           <${Field} label="Other limits of tenants"><input list="limits" placeholder="vision=8, nlp=4" value=${form.limits} onInput=${set("limits")} /><//>
           <${Field} label="Other weights of tenants"><input placeholder="vision=2" value=${form.weights} onInput=${set("weights")} /><//>
           ${form.start === "history" && html`<${Field} label="Only the last hours"><input type="number" min="0.1" step="any" placeholder="all" value=${form.hours} onInput=${set("hours")} /><//>`}
           <${Field} label="CPU seconds to spend"><input type="number" min="1" max="100" placeholder="20" value=${form.cpu} onInput=${set("cpu")} /><//>
-          <datalist id="machines">${machinesLike(store).map((one) => html`<option key=${one} value=${one} />`)}</datalist>
-          <datalist id="limits">${tenantsOf(store).map((one) => html`<option key=${one} value=${`${one}=8`} />`)}</datalist>
+          <datalist id="machines">${machinesLike(store).map((machine) => html`<option key=${machine} value=${machine} />`)}</datalist>
+          <datalist id="limits">${tenantsOf(store).map((tenant) => html`<option key=${tenant} value=${`${tenant}=8`} />`)}</datalist>
         </div>
         <div class="row"><button class="main" disabled=${Boolean(progress) || !changed}>${progress ? "Simulating …" : "Simulate both"}</button>
           ${progress && html`<button type="button" onClick=${() => abort.current.abort()}>Stop</button>`}
@@ -125,15 +125,15 @@ export function WhatIfView({ me }) {
         ${progress && html`<div class="stack" role="status" aria-label="Progress">${Object.keys(progress).length ? Object.entries(progress).map(([label, part]) => html`<div key=${label}><div class="small">${label} · ${percent(part)}</div><${Bar} part=${part} label=${`${label}: ${percent(part)}`} /></div>`) : html`<p class="dim">It waits for its turn to be simulated.</p>`}</div>`}
         <${Trouble} error=${error} />
       </form><//>
-    ${found ? html`<${Result} found=${found} />` : !progress && html`<${Empty} title="Nothing has been simulated yet">Choose what to change; both results appear here, as a table, as distributions and as streams.<//>`}`;
+    ${result ? html`<${Result} result=${result} />` : !progress && html`<${Empty} title="Nothing has been simulated yet">Choose what to change; both results appear here, as a table, as distributions and as streams.<//>`}`;
 }
 
 /** What `weft compare --json` wrote, as this view shows it. */
-function readResult(told, name) {
-  if (!told || typeof told.policies !== "object") throw new Error("it has no policies");
+function readResult(written, name) {
+  if (!written || typeof written.policies !== "object") throw new Error("it has no policies");
   const sides = {};
-  for (const [label, one] of Object.entries(told.policies)) {
-    const rows = one.per_job || [];
+  for (const [label, numbers] of Object.entries(written.policies)) {
+    const rows = numbers.per_job || [];
     const hours = (a, b) =>
       rows
         .filter((row) => row[a] != null && row[b] != null)
@@ -142,14 +142,14 @@ function readResult(told, name) {
     sides[label] = {
       jct_h: hours("submit_s", "end_s"),
       wait_h: hours("submit_s", "start_s"),
-      spans: (one.timeline || []).map((bar) => spanOf(bar, rows)),
+      spans: (numbers.timeline || []).map((bar) => spanOf(bar, rows)),
       begun: 0,
     };
   }
   const names = [
     ...new Set(
-      Object.values(told.policies).flatMap((one) =>
-        Object.keys(one).filter((key) => typeof one[key] === "number"),
+      Object.values(written.policies).flatMap((numbers) =>
+        Object.keys(numbers).filter((key) => typeof numbers[key] === "number"),
       ),
     ),
   ];
@@ -160,10 +160,10 @@ function readResult(told, name) {
     better: /util|jain|finished|goodput/.test(key) ? "more" : "less",
   }));
   return {
-    policies: told.policies,
-    jobs: Object.values(told.policies)[0]?.jobs,
+    policies: written.policies,
+    jobs: Object.values(written.policies)[0]?.jobs,
     hours: 0,
-    note: `${name}: ${told.workload} on ${told.cluster}`,
+    note: `${name}: ${written.workload} on ${written.cluster}`,
     file: true,
     outlook: [],
     metrics,
@@ -187,21 +187,21 @@ function spanOf(bar, rows) {
   };
 }
 
-function Result({ found }) {
-  const labels = Object.keys(found.policies);
-  return html`<p class="dim">${found.note}</p>
-    ${labels.filter((label) => found.never?.[label]?.length).map((label) => html`<${Never} key=${label} label=${label} never=${found.never[label]} />`)}
-    <div class="halves"><${Table} found=${found} labels=${labels} /><${Distributions} found=${found} labels=${labels} /></div>
-    <${Streams} found=${found} labels=${labels} />
-    ${found.outlook.length > 0 && html`<${Outlook} outlook=${found.outlook} />`}`;
+function Result({ result }) {
+  const labels = Object.keys(result.policies);
+  return html`<p class="dim">${result.note}</p>
+    ${labels.filter((label) => result.never?.[label]?.length).map((label) => html`<${Never} key=${label} label=${label} never=${result.never[label]} />`)}
+    <div class="halves"><${Table} result=${result} labels=${labels} /><${Distributions} result=${result} labels=${labels} /></div>
+    <${Streams} result=${result} labels=${labels} />
+    ${result.outlook.length > 0 && html`<${Outlook} outlook=${result.outlook} />`}`;
 }
 
-/** Jobs that a side leaves waiting for ever, by reason. */
+/** Jobs that a side leaves waiting forever, by reason. */
 function Never({ label, never }) {
-  const count = never.reduce((sum, one) => sum + one.count, 0);
+  const count = never.reduce((sum, group) => sum + group.count, 0);
   return html`<${Panel} title=${`${label}: never starts (${count})`}><ul>${never.map(
-    (one) => html`<li key=${one.because}>${number(one.count)}, because ${one.because}:
-      ${one.jobs.map((job, i) => html`${i ? ", " : " "}<a href=${link("job", [job])}>${job}</a>`)}${one.count > one.jobs.length ? " …" : ""}</li>`,
+    (group) => html`<li key=${group.because}>${number(group.count)}, because ${group.because}:
+      ${group.jobs.map((job, i) => html`${i ? ", " : " "}<a href=${link("job", [job])}>${job}</a>`)}${group.count > group.jobs.length ? " …" : ""}</li>`,
   )}</ul><//>`;
 }
 
@@ -219,14 +219,14 @@ function write(value, unit) {
       : number(value);
 }
 
-function Table({ found, labels }) {
-  const rows = [...found.metrics, ...AHEAD].filter((one) =>
-    labels.some((label) => found.policies[label][one.name] != null),
+function Table({ result, labels }) {
+  const rows = [...result.metrics, ...AHEAD].filter((metric) =>
+    labels.some((label) => result.policies[label][metric.name] != null),
   );
   const [first] = labels;
   // Where no job ends there is nothing to average.
-  const nobody = (label) => found.never?.[label]?.length && !found.sides[label]?.jct_h.length;
-  const valueOf = (row, label) => (nobody(label) ? null : found.policies[label][row.name]);
+  const noneEnds = (label) => result.never?.[label]?.length && !result.sides[label]?.jct_h.length;
+  const valueOf = (row, label) => (noneEnds(label) ? null : result.policies[label][row.name]);
   const against = (row, label) => {
     const [was, is] = [valueOf(row, first), valueOf(row, label)];
     if (label === first || was == null || is == null || was === 0 || was === is) return null;
@@ -240,13 +240,13 @@ function Table({ found, labels }) {
     <tbody>${rows.map((row) => html`<tr key=${row.name}><td>${row.heading}</td>${labels.map((label) => html`<td key=${label} class="num nowrap">${write(valueOf(row, label), row.unit)}${against(row, label)}</td>`)}</tr>`)}</tbody></table></div><//>`;
 }
 
-function Distributions({ found, labels }) {
+function Distributions({ result, labels }) {
   const [what, setWhat] = useState("jct_h");
   const [data, unit] = useMemo(() => {
-    const lists = labels.map((label) => found.sides[label]?.[what] || []);
+    const lists = labels.map((label) => result.sides[label]?.[what] || []);
     const [times, unit] = unitFor(Math.max(0, ...lists.map((list) => list.at(-1) ?? 0)));
     return [cdf(lists.map((list) => list.map((hours) => hours * times))), unit];
-  }, [found, what]);
+  }, [result, what]);
   return html`<${Panel} title="Distributions" end=${html`<${Choice} label="Of what" value=${what} options=${[
     ["jct_h", "Completion"],
     ["wait_h", "Waiting"],
@@ -277,23 +277,23 @@ function cdf(lists) {
   ];
 }
 
-function Streams({ found, labels }) {
-  const drawn = labels.filter((label) => found.sides[label]?.spans.length);
+function Streams({ result, labels }) {
+  const drawn = labels.filter((label) => result.sides[label]?.spans.length);
   const layout = useMemo(
-    () => rowsOfSpans(drawn.flatMap((label) => found.sides[label].spans)),
-    [found],
+    () => rowsOfSpans(drawn.flatMap((label) => result.sides[label].spans)),
+    [result],
   );
   if (!drawn.length)
-    return html`<${Panel} title="Streams"><p class="dim">${found.file ? "The file holds no streams: " : "There are no streams: "}they are kept of runs on at most 128 GPUs with at most 4,000 spans${found.file ? ", by weft compare … --json --per-job with one seed" : ""}.</p><//>`;
+    return html`<${Panel} title="Streams"><p class="dim">${result.file ? "The file holds no streams: " : "There are no streams: "}they are kept of runs on at most 128 GPUs with at most 4,000 spans${result.file ? ", by weft compare … --json --per-job with one seed" : ""}.</p><//>`;
   const end = Math.max(
-    ...drawn.flatMap((label) => found.sides[label].spans.map((span) => span.end)),
+    ...drawn.flatMap((label) => result.sides[label].spans.map((span) => span.end)),
   );
-  return html`<div class="halves">${drawn.map((label) => html`<${Panel} key=${label} title=${label}><${StreamCanvas} layout=${layout} spans=${found.sides[label].spans} since=${0} until=${end} now=${end} zero=${0} tallest=${360} open=${!found.file} /><//>`)}</div>`;
+  return html`<div class="halves">${drawn.map((label) => html`<${Panel} key=${label} title=${label}><${StreamCanvas} layout=${layout} spans=${result.sides[label].spans} since=${0} until=${end} now=${end} zero=${0} tallest=${360} open=${!result.file} /><//>`)}</div>`;
 }
 
 function Outlook({ outlook }) {
   const middle = (start) => (start ? duration(start.p50) : "–");
   return html`<${Panel} title="Jobs" flush=${true}><div class="scroll events" tabindex="0" role="region" aria-label="When jobs start and end"><table>
     <thead><tr><th scope="col">Job</th><th class="num" scope="col">Starts in</th><th class="num" scope="col">if so</th><th class="num" scope="col">Ends in</th><th class="num" scope="col">if so</th></tr></thead>
-    <tbody>${outlook.slice(0, 500).map((one) => html`<tr key=${one.id}><td class="nowrap"><a href=${link("job", [one.id])}>${one.name}</a></td><td class="num">${middle(one.start)}</td><td class="num">${middle(one.start_then)}</td><td class="num">${middle(one.end)}</td><td class="num">${middle(one.end_then)}</td></tr>`)}</tbody></table></div><//>`;
+    <tbody>${outlook.slice(0, 500).map((job) => html`<tr key=${job.id}><td class="nowrap"><a href=${link("job", [job.id])}>${job.name}</a></td><td class="num">${middle(job.start)}</td><td class="num">${middle(job.start_then)}</td><td class="num">${middle(job.end)}</td><td class="num">${middle(job.end_then)}</td></tr>`)}</tbody></table></div><//>`;
 }

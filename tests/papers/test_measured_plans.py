@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.papers.plans.plan_tables import KIND, load_measured
 
 from weft.core.model.execution import read_execution
 from weft.core.model.job import Config, Job, JobId
-from weft.perf.plans.tables import KIND, load_measured
 
 PLANS = tuple(read_execution(text) for text in ("dp", "gc", "ga4", "offload"))
 

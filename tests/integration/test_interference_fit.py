@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 import pytest
+from benchmarks.interference_fit import Group, Penalty, fit
 
 from weft.core.errors import InvalidConfig
 from weft.perf.sharing.interference import Interference, load_shipped
-from weft.perf.sharing.interference_fit import Group, Penalty, fit
 from weft.perf.sharing.interference_law import Features, Law
 
 TRUTH = Law(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from math import inf
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -73,7 +73,7 @@ class PlanTable:
         return known[min(wider)] if wider else inf
 
     def own(self, job: Job, gpus: int) -> Execution | None:
-        """What a job runs by itself on so many GPUs."""
+        """What a job runs by itself on that many GPUs."""
         return job.plans[0].on(gpus) if job.plans else None
 
     def choices(self, job: Job, config: Config) -> list[PlanChoice]:
@@ -190,12 +190,12 @@ class OwnPlans(LinearBeliefs):
 # `python -m benchmarks.plan_profiles` measures them again, there or on another GPU.
 
 KIND = "h200"
-SHIPPED = "data/h200_plans.json"
+MEASURED = Path(__file__).with_name("h200_plans.json")
 
 
 def load_measured(gpu_mem_gb: float = 141.0) -> PlanTable:
     """Seconds of an update on one GPU with so much memory; plans that need more cannot run."""
-    whole = json.loads(files("weft.perf").joinpath(SHIPPED).read_text())
+    whole = json.loads(MEASURED.read_text())
     rows = [
         Measured(row["model"], KIND, _plan(row["plan"]), 1, 1, row["step_s"], row["gpu_gb"])
         for row in whole["rows"]

@@ -18,7 +18,7 @@ from weft.service.access.redaction import longest, mask_bytes, secrets_of
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Service, find_job
 from weft.service.http.json_body import Json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.responses.watch import LogRanks
 
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)

@@ -12,7 +12,7 @@ from weft.core.errors import WeftError
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Context, Service, Writer
 from weft.service.http.json_body import Json
-from weft.service.http.refusals import Refused
+from weft.service.http.problems import Refused
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import Done
 from weft.service.responses.batch_jobs import BatchJobs, BatchJobToSubmit

@@ -81,7 +81,7 @@ def only_one(client: Client) -> Iterator[bool]:
 
 
 def serve_batch_jobs(client: Client, say: Say, *, until_done: bool) -> None:
-    """Do what the service asks for, until no job is left or for ever."""
+    """Do what the service asks for, until no job is left, or forever."""
     idle_since = time.monotonic()
     while True:
         try:

@@ -21,7 +21,7 @@ router = APIRouter(tags=["batch jobs"], responses=PROBLEMS)
 
 
 class BatchReport(RequestBody):
-    """What became of an offer: the batch job's `number`, or why sbatch refused it."""
+    """What happened to an offer: the batch job's `number`, or why sbatch refused it."""
 
     secret: Annotated[str, Field(min_length=1, max_length=64)]
     number: Annotated[str, Field(pattern=r"^[0-9]{0,12}$")] = ""
@@ -32,7 +32,7 @@ class BatchReport(RequestBody):
 async def take_batch_jobs(service: Service, who: Writer) -> Json:
     """What the caller's client is to submit and to end now, and how many jobs have not ended.
 
-    An offer goes to one client, which reports within a minute what became of it.
+    An offer goes to one client, which reports within a minute what happened to it.
     """
     account, works = find_works(service, who)
     try:

@@ -40,7 +40,7 @@ WORDS = {
 PREPARES, PREPARED = "CONFIGURING", "its nodes are being switched on or made ready"
 TAKEN_AWAY = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL")  # by no doing of the job
 TAG = "weft"
-ATTEMPT = re.compile("[0-9]{1,9}")  # anybody can write a tag with more digits than are read
+ATTEMPT = re.compile("[0-9]{1,9}")  # any user can write a tag with more digits than Python reads
 ALL = 1_000  # more GPUs than any node has
 
 

@@ -4,7 +4,7 @@
 
 On a machine with two idle cores wall tells how much faster two are. On a busy one CPU does: two
 processes are at best `2 x one / two` times faster, and `2 x one / (two + idle)` if they are idle as
-long as here. On a busy machine a process that gets no turn between two runs counts as idle too.
+long as here; a process that waits for a processor is not idle.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from weft.app.simulate.run import run_all, run_one
 from weft.app.simulate.setup import Setup
 from weft.sim.result import Outcome
 
+SCHEDULED = Path("/proc/self/schedstat")
 POLICIES = ("fifo", "fifo:backfill=true", "sjf", "srtf", "srsf", "las", "tiresias", "gittins")
 
 
@@ -40,14 +41,19 @@ class TimedRun:
         return outcome
 
 
-def _now() -> tuple[float, float]:
-    """By the clock, and CPU seconds of this process."""
-    return time.monotonic(), time.process_time()
+def _now() -> tuple[float, float, float]:
+    """By the clock, CPU seconds of this process, and those it waited for a processor."""
+    waited = int(SCHEDULED.read_text().split()[1]) / 1e9 if SCHEDULED.exists() else 0.0
+    return time.monotonic(), time.process_time(), waited
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one process did: its runs, and its seconds without CPU before, between and after."""
+    """What one process did: its runs, and its seconds idle before, between and after them.
+
+    It is idle while it neither has a processor nor waits for one. Before and after its runs, when
+    it waits for others, these seconds are as many as it would have had of a processor.
+    """
 
     runs: int
     before: float
@@ -59,10 +65,13 @@ class Part:
         """From what a process wrote down."""
         runs = [[float(at) for at in line.split()] for line in path.read_text().splitlines()]
         between = sum(
-            (start - end) - (cpu_start - cpu_end)
-            for (_, _, end, cpu_end), (start, cpu_start, _, _) in pairwise(runs)
+            (start - end) - (cpu_start - cpu_end) - (waited_start - waited_end)
+            for (*_, end, cpu_end, waited_end), (start, cpu_start, waited_start, *_) in pairwise(
+                runs
+            )
         )
-        return cls(len(runs), runs[0][0] - began, between, ended - runs[-1][2])
+        share = sum(run[4] - run[1] for run in runs) / sum(run[3] - run[0] for run in runs)
+        return cls(len(runs), share * (runs[0][0] - began), between, share * (ended - runs[-1][3]))
 
     @property
     def idle_s(self) -> float:

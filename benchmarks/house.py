@@ -52,6 +52,7 @@ def measure(weft: Path) -> dict[str, str]:
         **sizes,
         "files in the largest folders": ", ".join(largest),
         "pairs of files that repeat": str(count_repeats(texts)),
+        "modules with one reader": str(count_single_readers(graph, weft)),
         "import weft, CPU s": f"{import_time(weft.parent):.3f}",
         **walks,
     }
@@ -110,6 +111,14 @@ def count_repeats(texts: dict[Path, str]) -> int:
             places[tuple(kept[i : i + RUN])].add(path)
     shared = [sorted(paths) for paths in places.values() if 1 < len(paths) <= COMMON]
     return len({pair for paths in shared for pair in combinations(paths, 2)})
+
+
+def count_single_readers(graph: dict[str, set[str]], weft: Path) -> int:
+    """Modules that exactly one other imports; packages are left out."""
+    readers = Counter(name for names in graph.values() for name in names & graph.keys())
+    return sum(
+        n == 1 and not (weft / name.replace(".", "/")).is_dir() for name, n in readers.items()
+    )
 
 
 def import_time(source: Path) -> float:

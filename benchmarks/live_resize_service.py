@@ -24,6 +24,7 @@ WISH = "wish.json"
 LIMIT_S = 30.0  # for new ranks to be ready: they may have to import torch
 LOOK_S = 0.02
 FOREVER = 100_000
+ANY_END = tuple(range(-64, 126))  # exit codes, and signals below 0
 
 
 class Follow(InProcess):
@@ -55,6 +56,7 @@ def job_of(folder: Path, layers: int, save_s: float) -> Job:
         env={"OMP_NUM_THREADS": "1"},
         processes=Processes.PER_GPU,
         retries=FOREVER,
+        retry_on=ANY_END,  # named, or three kills before a checkpoint would be its last
         grace_s=20.0,
     )
     return Job(JobId("job"), demand=Demand(1, min=1, max=SLOTS), launch=launch)

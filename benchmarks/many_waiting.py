@@ -67,7 +67,8 @@ def first_of_watch(it: Service) -> float:
     address, pid = it.address.removeprefix("http://"), it.process.pid
     host, _, port = address.partition(":")
     with socket.create_connection((host, int(port))) as other:
-        other.sendall(b"GET /api/v1/watch HTTP/1.1\r\nHost: it\r\n\r\n")
+        other.sendall(f"GET /api/v1/watch HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
+        assert other.recv(65_536).startswith(b"HTTP/1.1 200 ")
         threading.Thread(target=_swallow, args=(other,), daemon=True).start()
         rest(it)
         before = cpu_s(pid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,16 @@ import pytest
 from tests.clusters.kubernetes import CLAIMS, KubernetesCluster, release, why_no_scheduler
 from tests.engines.contract import engine_of_pods
 from weft.core.errors import EngineError
-from weft.core.events.event import Started, Stopped
+from weft.core.events.event import Resized, Started, Stopped
 from weft.engines.kubernetes.api import Object
 from weft.engines.kubernetes.engine import KubernetesEngine
+from weft.testing.engine_resize import (
+    TRAIN,
+    begin_training,
+    change_ranks,
+    stop_training,
+    train_on,
+)
 from weft.testing.engine_subject import session, shell_job, shell_subject
 
 pytestmark = pytest.mark.slow
@@ -117,6 +125,37 @@ def test_pods_claim_devices_that_a_driver_published_and_the_scheduler_allocates(
     assert sorted(map(len, given.values())) == [1, 2]
     for node, devices in given.items():
         assert {*devices} == {(DRIVER, node)}
+
+
+def test_a_training_grows_and_shrinks_by_the_devices_that_its_pods_claim(
+    published: KubernetesCluster, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    made = engine(published, tmp_path / "state", f"claim/{DRIVER}")
+
+    def given() -> Given:
+        pods = published.api.get(PODS)["items"]
+        running = [pod for pod in pods if pod["status"]["phase"] == "Running"]
+        return {pod["spec"]["nodeName"]: allocated(published, pod) for pod in running}
+
+    async def life() -> None:
+        subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
+        async with session(subject) as it:
+            both = await it.over(1, 1)
+            first = replace(both, slices=both.slices[:1])
+            job = await begin_training(it, shell_job("net", 1, TRAIN), first)
+            assert given() == {"t1": [(DRIVER, "t1")]}
+
+            assert isinstance(await change_ranks(it, job, both, 1), Resized)
+            await train_on(it, job, 2)
+            assert given() == {"t1": [(DRIVER, "t1")], "t2": [(DRIVER, "t2")]}
+
+            assert isinstance(await change_ranks(it, job, first, 2), Resized)
+            await train_on(it, job, 1)
+            await it.becomes(lambda: given() == {"t1": [(DRIVER, "t1")]}, "t2 is given back")
+            await stop_training(it, job)
+
+    asyncio.run(life())
 
 
 def test_a_cluster_without_claims_says_so(kubernetes: KubernetesCluster, tmp_path: Path) -> None:

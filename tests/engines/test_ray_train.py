@@ -62,6 +62,65 @@ print("TUNED", found.metrics["score"], os.environ["WEFT_WORKERS"], flush=True)
 """
 
 
+# As above, for as long as it is left alone; `first` is where this attempt went on.
+LONG = """
+import json, os, tempfile, time
+from pathlib import Path
+import ray.train
+from ray.train import Checkpoint, RunConfig
+from ray.train.torch import TorchTrainer
+from weft.train.ray import Elastic, ask_workers
+
+def train(config):
+    kept, first = ray.train.get_checkpoint(), 0
+    if kept:
+        with kept.as_directory() as folder:
+            first = json.loads(Path(folder, "state").read_text()) + 1
+    for epoch in range(first, first + 3 if first else 100_000):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "state").write_text(json.dumps(epoch))
+            made = None
+            if ray.train.get_context().get_world_rank() == 0:
+                made = Checkpoint.from_directory(folder)
+            ray.train.report({"epoch": epoch, "first": first}, checkpoint=made)
+        time.sleep(0.2)
+
+run = RunConfig(
+    name="net",
+    storage_path=os.environ["WEFT_CHECKPOINTS"],
+    callbacks=[Elastic(report_every_s=0.0)],
+)
+done = TorchTrainer(train, scaling_config=ask_workers(), run_config=run).fit()
+print("WENT ON", done.metrics["first"] > 0, flush=True)
+"""
+
+
+def test_it_leaves_a_drained_node_and_goes_on_elsewhere(tmp_path: Path) -> None:
+    for module in ("ray", "pyarrow"):
+        pytest.importorskip(module, reason=f"{module} is not installed: {INSTALL}")
+    (tmp_path / "drive.py").write_text(LONG)
+    command = [sys.executable, "-m", "weft.node.ray_job", sys.executable, "drive.py"]
+    with serving("processes:nodes=2,slots=2", tmp_path / "state", "fifo") as client:
+        job = submit(
+            client,
+            command=command,
+            gpus=2,
+            workdir=str(tmp_path),
+            env={"RAY_TRAIN_V2_ENABLED": "1", "PYTHONPATH": ":".join(sys.path)},
+        )
+        wait_until(lambda: (get(client, f"/jobs/{job}")["saved_step"] or 0) > 1, "it saves", 900.0)
+        (part,) = get(client, f"/jobs/{job}")["allocation"]
+
+        client.post(f"/api/v1/nodes/{part['node']}/drain")
+
+        ended = ("succeeded", "failed", "cancelled")
+        wait_until(lambda: get(client, f"/jobs/{job}")["state"] in ended, "it ends", 900.0)
+        printed = [*(tmp_path / "state").rglob("rank-0.log")]
+        output = "\n".join(path.read_text()[-3000:] for path in sorted(printed))
+        assert get(client, f"/jobs/{job}")["state"] == "succeeded", output
+        assert "WENT ON True" in output
+
+
 @pytest.mark.parametrize(
     ("script", "expected"), [(TRAIN, "TRAINED 3 2 2"), (TUNE, "TUNED 9 2")], ids=["train", "tune"]
 )

@@ -19,6 +19,7 @@ from tests.engines.elastic_scenario import Service
 from tests.waiting import wait_until
 from weft.core.errors import EngineError, WeftError
 from weft.engines.kubernetes.engine import KubernetesEngine
+from weft.service.responses.admin import QuotaAnswer
 from weft.service.responses.answers import JobList
 
 pytestmark = pytest.mark.slow
@@ -128,6 +129,38 @@ def test_who_waits_and_who_runs_is_shown_and_deletion_cancels(
 
     assert service.job(running["job"]).state == "cancelled"
     person.await_phase("waits", "Succeeded")
+
+
+def test_a_job_above_its_tenants_quota_waits_says_so_and_runs_when_it_may(
+    service: Service, person: Person
+) -> None:
+    service.client.put(QuotaAnswer, "/quotas", {"limits": {"default": 1}})
+    person.apply("within", run="exec sleep 1000", gpus=1, kinds=["a100"])
+    person.await_phase("within", "Running")
+
+    person.apply("above", run="true", gpus=1, kinds=["a100"])
+
+    wait_until(lambda: "quota" in person.status("above").get("reason", ""), "that is shown")
+    assert person.phase("above") == "Pending"
+    service.client.put(QuotaAnswer, "/quotas", {"limits": {"default": 2}})
+    person.await_phase("above", "Succeeded")
+    assert person.phase("within") == "Running"
+
+
+def test_a_job_above_the_namespaces_own_quota_says_so_and_runs_once_it_is_lifted(
+    kubernetes: KubernetesCluster, service: Service, person: Person
+) -> None:
+    quota, none = "/api/v1/namespaces/weft/resourcequotas", {"pods": "0"}
+    kubernetes.api.create(quota, {"metadata": {"name": "few"}, "spec": {"hard": none}})
+    kubernetes.api.merge(f"{quota}/few/status", {"status": {"hard": none, "used": none}})
+    try:
+        person.apply("net", run="true")
+
+        wait_until(lambda: "exceeded quota" in json.dumps(person.status("net")), "that is shown")
+    finally:
+        kubernetes.api.delete(f"{quota}/few")
+
+    person.await_phase("net", "Succeeded")
 
 
 def test_a_bad_spec_is_told_by_field_and_runs_once_it_is_corrected(

@@ -208,9 +208,18 @@ def test_a_leader_that_moved_meanwhile_keeps_its_place(database: Callable[[], st
 def test_no_job_is_lost_or_runs_twice_when_a_leader_goes(
     database: Callable[[], str], tmp_path: Path
 ) -> None:
-    took = rounds(tmp_path, 5, seed=3, database=database())
+    took = rounds(tmp_path, 6, seed=3, database=database())
 
-    assert set(took) == {"stop", "kill", "end", "clock", "pause"}
+    assert set(took) == {"stop", "kill", "end", "clock", "pause", "cut"}
+
+
+@pytest.mark.slow
+def test_nor_when_it_cannot_be_ended_and_goes_on_later(
+    database: Callable[[], str], tmp_path: Path
+) -> None:
+    took = rounds(tmp_path, 6, seed=4, database=database(), machines=True)
+
+    assert sum(map(len, took.values())) == 6
 
 
 def test_a_leader_stuck_in_a_transaction_is_undone(database: Callable[[], str]) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.integration.serving import LIMIT_S, STILL, serving, token
 from tests.waiting import wait_until
+from weft.runtime.loop.leading import Leading
 from weft.service.watchdog import tell, watchdog_s
 
 API = "/api/v1"
@@ -66,8 +67,20 @@ def test_a_service_that_is_well_is_ready_without_a_token() -> None:
         "loop",
         "engine",
         "log",
+        "lease",
         "decisions",
     }
+
+
+def test_a_service_whose_lease_another_may_have_taken_is_not_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with serving() as client:
+        assert client.get("/health/ready").status_code == 200
+        monkeypatch.setattr(Leading, "unrenewed_s", 6.0)
+
+        assert client.get("/health/ready").status_code == 503
+        assert bad(client) == {"lease": "not renewed for 6 s"}
 
 
 def test_a_log_that_cannot_be_written_makes_it_unready_and_it_comes_back(tmp_path: Path) -> None:

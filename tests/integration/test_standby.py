@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,13 @@ def test_no_job_is_lost_or_runs_twice_when_the_leader_goes(tmp_path: Path) -> No
     took = rounds(tmp_path, 3, seed=1)
 
     assert set(took) == {"stop", "kill", "end"}
+
+
+@pytest.mark.slow
+def test_nor_when_it_is_cut_off_and_its_clock_moves(tmp_path: Path) -> None:
+    took = rounds(tmp_path, 6, seed=3)
+
+    assert set(took) == {"stop", "kill", "end", "clock", "pause", "cut"}
 
 
 @pytest.mark.slow
@@ -52,6 +61,14 @@ def test_a_leader_that_moved_meanwhile_keeps_its_token(tmp_path: Path) -> None:
 
     assert store.append([(1.0, Woken())]) == 1
     store.close()
+
+
+def test_a_log_that_is_just_being_made_has_no_leader_yet(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(lease.TABLE.partition(";")[0])  # its row comes next
+
+    assert lease.read(path) == lease.Lease()
 
 
 def test_each_owner_has_a_higher_token(tmp_path: Path) -> None:

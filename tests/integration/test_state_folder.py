@@ -13,7 +13,7 @@ import pytest
 from weft.app.serve.live import Live, Settings
 from weft.app.state.backup import make_backup, restore_backup
 from weft.app.state.check import Finding, accept_loss, check_state
-from weft.app.state.folder import open_to_others
+from weft.app.state.folder import make_private, open_to_others
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Demand, Job, JobId
 
@@ -198,6 +198,25 @@ def test_the_folder_and_its_files_are_closed_to_others_also_where_they_were_open
     assert not open_to_others(state)
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
     assert stat.S_IMODE((state / "events.db").stat().st_mode) == 0o600
+
+
+def test_a_file_that_goes_away_while_the_folder_is_closed_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("events.db", "events.db-wal", "tokens.json"):
+        (tmp_path / name).touch(0o644)
+    change = Path.chmod
+
+    def chmod(path: Path, mode: int) -> None:
+        (tmp_path / "events.db-wal").unlink(missing_ok=True)  # as the leader that ends does
+        change(path, mode)
+
+    monkeypatch.setattr(Path, "chmod", chmod)
+
+    make_private(tmp_path)
+
+    assert open_to_others(tmp_path) == []
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["events.db", "tokens.json"]
 
 
 def test_a_folder_of_other_things_keeps_its_mode(tmp_path: Path) -> None:

@@ -240,8 +240,8 @@ class Scheduler:
             decide = partial(decide_beside_sleepers, asked) if view.asleep else asked.decide
             plan = decide(view) if self.timed is None else self.timed(decide, view)
         finally:
-            view.free.rollback(mark)
-        check_plan(view, plan, about)
+            tried = view.free.rollback(mark)
+        check_plan(view, plan, about, tried)
         return plan
 
     def view(self, now: float) -> View:
@@ -272,6 +272,10 @@ class Scheduler:
         self._decided_at = now
         if by is None:
             self.memory = plan.memory
+            if self._journal is None and plan.does_nothing and not state.asleep:
+                state.decisions, state.wake_at = state.decisions + 1, self._next_wake(now, plan)
+                state.free.commit()
+                return []
         decided = facts.Decided(
             state.decisions + 1,
             plan.changes,

@@ -156,12 +156,23 @@ class GangResizer(Members):
             if self._form is None or epoch > self._form.epoch:
                 self._tell_form(Form(**_as_tuples(request["form"])))
         elif "drop" in request:
-            for number in {*self.members} & {*self._ranks}:
-                self._hands.tell(number, Drop(epoch, str(request["drop"])))
+            self._tell_drop(epoch, str(request["drop"]))
         elif "meet" in request:
             address = self._spec.address or self._spec.master_addr
             where = {"address": address, "port": find_free_port(address)}
             self._journal.write("meeting", epoch=epoch, **where)
+
+    def _tell_drop(self, epoch: int, why: str) -> None:
+        """Tell our ranks; we answer for those that were never told to form the groups.
+
+        Without them no rank can switch, and they would say nothing of a change that they do not
+        know.
+        """
+        ours = {*self.members} & {*self._ranks}
+        for number in ours:
+            self._hands.tell(number, Drop(epoch, why))
+        if ours and (self._form is None or self._form.epoch < epoch):
+            self._journal.write("dropped", epoch=epoch, number=min(ours), reason=why)
 
     def _tell_form(self, form: Form) -> None:
         self._form, self._switched = form, float("inf")

@@ -9,6 +9,7 @@ from weft.core.state.table import Bools, Column, Floats, Rows
 from weft.pieces.place.gangs import acceptable
 
 EPS = 1e-9
+FEW = 256  # sizes that are quicker taken one by one
 
 
 def fit_first(need: Floats, room: float) -> Bools:
@@ -18,6 +19,8 @@ def fit_first(need: Floats, room: float) -> Bools:
     left, so there are at most as many passes as different sizes. Only as many are added up as
     would fit if all were as small as the smallest.
     """
+    if len(need) <= FEW:
+        return np.array(_fit_few(need.tolist(), room), dtype=np.bool_)
     chosen = np.zeros(len(need), dtype=bool)
     rows = np.flatnonzero(need <= room + EPS)
     least = float(need[rows].min(initial=np.inf))
@@ -32,6 +35,22 @@ def fit_first(need: Floats, room: float) -> Bools:
             room -= float(total[count - 1])
         rest = rows[count + 1 :]
         rows = rest[need[rest] <= room + EPS]
+    return chosen
+
+
+def _fit_few(need: list[float], room: float) -> list[bool]:
+    """The same, in the same passes."""
+    chosen: list[bool] = []
+    taken, most = 0.0, room + EPS
+    for size in need:
+        total = taken + size
+        fits = total <= most
+        if fits:
+            taken = total
+        elif size <= most:  # a pass ends here
+            room -= taken
+            taken, most = 0.0, room + EPS
+        chosen.append(fits)
     return chosen
 
 

@@ -61,27 +61,28 @@ def pack(
 
 def pack_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
     """The same in order of `key`; where many wait, only those that may get a turn are ranked."""
-    one_kind = len(view.cluster.kinds) <= 1
+    table, one_kind = view.table, len(view.cluster.kinds) <= 1
     if one_kind and (plan := start_all(view, place, key)) is not None:
         return plan
-    table = view.table
-    running = view.running()
-    room = view.free.room() + float(table.need[running].sum())
-    most = int(room) + SPARE
-    resized = bool((table.held != table.gpus)[running].any())
+    held, need = table.held, table.need
+    running: Bools = held > 0.0
+    resized = np.count_nonzero((held != table.gpus) & running)
     if resized or not one_kind:
         return pack(view, view.ranked(key), place)
+    room = view.free.room() + float(np.add.reduce(need[running]))
+    most = int(room) + SPARE
     if table.waiting < 2 * most:
-        order = view.ranked(key)
-        return pack(view, order, place, chosen=fit_first(table.need[order], room))
-    order, chosen = _choose_first(view, key, running, room, most)
-    draft = Draft(view, place)
-    for row in order[running[order] & ~chosen].tolist():
+        order = key.argsort(kind="stable")
+        chosen = fit_first(need[order], room)
+    else:
+        order, chosen = _choose_first(view, key, running, room, most)
+    draft, runs = Draft(view, place), running[order]
+    for row in order[runs & ~chosen].tolist():
         draft.release(row)
-    new = order[~running[order] & chosen].tolist()
+    new = order[~runs & chosen].tolist()
     starved = [row for row in new if not draft.start(row)]
     if starved:
-        others: Bools = table.need <= view.free.room() + EPS
+        others: Bools = need <= view.free.room() + EPS
         others[order[chosen]] = False
         draft.refill(view.ranked(key, among=others))
     return Plan(draft.changes)
@@ -175,7 +176,7 @@ def start_all(view: View, place: Placer = fewest_nodes, key: Floats | None = Non
     if not view.table.waiting:
         return Plan()
     waiting = view.table.waiting_rows()
-    if view.table.need[waiting].sum() > view.free.room():
+    if np.add.reduce(view.table.need[waiting]) > view.free.room():
         return None
     draft, mark = Draft(view, place), view.free.mark()
     if key is not None:

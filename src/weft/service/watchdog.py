@@ -1,4 +1,4 @@
-"""Whether the service does its work: the engine, the log, decisions, and its own loop.
+"""Whether the service does its work: the engine, log, lease, decisions, and its own loop.
 
 Alive means that the parts without which it can do nothing still move; ready, that it does all it
 promises. The service manager is notified: systemd by its own protocol.
@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 
 from weft.app.serve.live import Live
+from weft.app.serve.standby import STALE_S
 from weft.frozen import frozen
 from weft.runtime.loop.background import end_task
 
@@ -49,10 +50,14 @@ class Watchdog:
         engine = driver.engine.health
         writing_s, deciding_s = driver.store.appends.busy_s(), driver.decisions.took.busy_s()
         trouble = driver.trouble if engine.ok else ""
+        silent_s = self._live.leading.unrenewed_s  # a standby may have taken it meanwhile
         return {
             "loop": Check(self.late_s < LATE_S, f"{self.late_s:.1f} s late" * (self.late_s > 1.0)),
             "engine": Check(engine.ok, engine.reason),
             "log": Check(writing_s < STUCK_S, _since("writes", writing_s), vital=True),
+            "lease": Check(
+                silent_s < STALE_S, f"not renewed for {silent_s:.0f} s" * (silent_s >= STALE_S)
+            ),
             "decisions": Check(
                 not trouble and deciding_s < STUCK_S, trouble or _since("decides", deciding_s)
             ),

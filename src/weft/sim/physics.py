@@ -134,8 +134,9 @@ class Physics:
         """True seconds of work left, at the speed of the allocation asked for."""
         i = seq.astype(np.intp)
         # A job that is still restarting makes no progress until `since`.
-        done = self._base[i] + self._rate[i] * np.maximum(now - self._since[i], 0.0)
-        return np.maximum(self.length[i] - done, 0.0)
+        since = np.maximum(now - self._since.take(i), 0.0)
+        done = self._base.take(i) + self._rate.take(i) * since
+        return np.maximum(self.length.take(i) - done, 0.0)
 
     def lengths(self, seq: Floats, now: float) -> Floats:  # noqa: ARG002 - same shape as remaining
         """True length of each job."""

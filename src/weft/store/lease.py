@@ -69,7 +69,8 @@ def read(path: Path) -> Lease:
     with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as db:
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'lease'").fetchone():
             return Lease()
-        return Lease(*db.execute("SELECT token, beat, holder FROM lease").fetchone())
+        row = db.execute("SELECT token, beat, holder FROM lease").fetchone()
+        return Lease() if row is None else Lease(*row)  # its table may be just being made
 
 
 def take_from(path: Path, seen: Lease) -> bool:

@@ -33,6 +33,7 @@ FORMAT = 1
 LEADS, WAITS = 0x77656674, 0x77656675  # advisory locks: of the leader, and of the first in line
 READERS = 4
 CONNECT_S = 10
+LOST_MS = 10_000  # a server that takes nothing in for that long is out of reach
 BUSY_MS = 500
 AGAIN_S = 0.2
 ENDING_S = 5.0
@@ -85,6 +86,7 @@ class Session:
                 keepalives_idle=5,
                 keepalives_interval=2,
                 keepalives_count=3,
+                tcp_user_timeout=LOST_MS,
             )
             if not durable:
                 self._db.execute("SET synchronous_commit = off")

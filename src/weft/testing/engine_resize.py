@@ -17,7 +17,7 @@ from weft.testing.engine_subject import ENDS, Script, Session, Subject, by_scrip
 
 DOOMED = 3  # the change whose new rank dies as it gets ready
 TRAIN = f"""exec {sys.executable} -c '
-import os, time
+import os, sys, time
 if os.environ.get("WEFT_JOIN") == "{DOOMED}":
     raise SystemExit(7)
 import torch
@@ -32,7 +32,9 @@ for epoch in job.epochs(1_000_000):
     for x, y in loader:
         with job.step():
             job.backward(torch.nn.functional.mse_loss(model(x), y))
-        print("step", job.steps, "of", job.size, flush=True)
+        # In one write, or a warning of a thread of torch may come between its words.
+        sys.stdout.write(f"step {{job.steps}} of {{job.size}}\\n")
+        sys.stdout.flush()
         time.sleep(0.02)
 '"""
 LINE = re.compile(r"^step (\d+) of (\d+)$", re.MULTILINE)
@@ -47,14 +49,14 @@ async def a_training_is_resized(subject: Subject, script: Script) -> None:
         job = replace(script("resized", 1, TRAIN), demand=Demand(1, min=1, max=2))
         await it.begin(job)
         await it.told(Resizable)
-        await _trains_on(it, job, 1)
+        await train_on(it, job, 1)
 
         await _change(it, job, 2, 1)
-        await _trains_on(it, job, 2)
+        await train_on(it, job, 2)
         await _change(it, job, 1, 2)
-        await _trains_on(it, job, 1)
+        await train_on(it, job, 1)
         await _fail(it, job)
-        await _trains_on(it, job, 1)
+        await train_on(it, job, 1)
 
         await it.engine.stop(job.id, 1, 30.0)
         assert await it.next() == Stopped(job.id, 1)
@@ -69,12 +71,12 @@ async def a_training_moves_to_another_node(subject: Subject, script: Script) -> 
             return
         both = await it.over(1, 1)
         first, second = (replace(both, slices=(part,)) for part in both.slices)
-        job = await _begin_on(it, script("wanders", 1, TRAIN), first)
+        job = await begin_training(it, script("wanders", 1, TRAIN), first)
         for epoch, to in ((1, both), (2, second), (4, both)):
-            answer = await _ask(it, job, to, epoch)
+            answer = await change_ranks(it, job, to, epoch)
             assert isinstance(answer, Resized), f"a change to {to} was answered by {answer}"
-            await _trains_on(it, job, to.gpus)
-        await _stop(it, job)
+            await train_on(it, job, to.gpus)
+        await stop_training(it, job)
 
 
 @by_script
@@ -83,18 +85,18 @@ async def a_change_survives_the_service(subject: Subject, script: Script) -> Non
     async with session(subject) as it:
         if Controls.RESIZE not in it.engine.supports:
             return
-        job = await _begin_on(it, script("survives", 1, TRAIN), await it.on(1))
+        job = await begin_training(it, script("survives", 1, TRAIN), await it.on(1))
         to = await it.on(2)
         await it.engine.resize(job, to, 1, 1)
     async with session(subject, frozenset({(job.id, 1)})) as it:
         await it.engine.resize(job, to, 1, 1)  # as a service does that has heard no answer
         answer = await it.told((Resized, ResizeFailed, *ENDS))
         assert isinstance(answer, Resized), f"after a restart it was answered by {answer}"
-        await _trains_on(it, job, 2)
-        again = await _ask(it, job, await it.on(1), 2)
+        await train_on(it, job, 2)
+        again = await change_ranks(it, job, await it.on(1), 2)
         assert isinstance(again, Resized), f"the next change was answered by {again}"
-        await _trains_on(it, job, 1)
-        await _stop(it, job)
+        await train_on(it, job, 1)
+        await stop_training(it, job)
 
 
 @by_script
@@ -105,14 +107,14 @@ async def a_node_lost_in_a_change_is_no_loss(subject: Subject, script: Script) -
             return
         both = await it.over(1, 1)
         first, lost = replace(both, slices=both.slices[:1]), both.slices[1].node
-        job = await _begin_on(it, script("left", 1, TRAIN), first)
+        job = await begin_training(it, script("left", 1, TRAIN), first)
         await it.engine.resize(job, both, 1, 1)
         subject.kill_node(lost)
         try:
             answer = await _answer(it, job, 1)
             assert isinstance(answer, ResizeFailed), f"its node was lost, answered by {answer}"
-            await _trains_on(it, job, 1)
-            await _stop(it, job)
+            await train_on(it, job, 1)
+            await stop_training(it, job)
         finally:
             subject.restore_node(lost)
 
@@ -124,17 +126,18 @@ async def _has_nodes(it: Session, count: int) -> bool:
     return Controls.RESIZE in it.engine.supports and len(same) >= count
 
 
-async def _begin_on(it: Session, job: Job, on: Allocation) -> Job:
+async def begin_training(it: Session, job: Job, on: Allocation) -> Job:
     """A job that may have two devices, once it trains on its first."""
     job = replace(job, demand=Demand(1, min=1, max=2))
     await it.engine.start(job, on, 1)
     assert await it.next() == Started(job.id, 1)
     await it.told(Resizable)
-    await _trains_on(it, job, 1)
+    await train_on(it, job, 1)
     return job
 
 
-async def _stop(it: Session, job: Job) -> None:
+async def stop_training(it: Session, job: Job) -> None:
+    """Stop it; each of its steps was done once, by all of its ranks."""
     await it.engine.stop(job.id, 1, 30.0)
     while not isinstance(event := await it.next(), Stopped):
         assert event == Started(job.id, 1), f"{event} was reported of a job that was asked to stop"
@@ -144,7 +147,7 @@ async def _stop(it: Session, job: Job) -> None:
 async def _change(it: Session, job: Job, gpus: int, epoch: int) -> None:
     """To that many devices, as it trains."""
     before = it.engine.pids(job.id, 1)
-    answer = await _ask(it, job, await it.on(gpus), epoch)
+    answer = await change_ranks(it, job, await it.on(gpus), epoch)
     assert isinstance(answer, Resized), f"a change to {gpus} devices was answered by {answer}"
     after = it.engine.pids(job.id, 1)
     if not before and not after:
@@ -156,13 +159,13 @@ async def _change(it: Session, job: Job, gpus: int, epoch: int) -> None:
 
 async def _fail(it: Session, job: Job) -> None:
     before = it.engine.pids(job.id, 1)
-    answer = await _ask(it, job, await it.on(2), DOOMED)
+    answer = await change_ranks(it, job, await it.on(2), DOOMED)
     assert isinstance(answer, ResizeFailed), f"a new rank died, which was answered by {answer}"
     assert answer.reason
     assert it.engine.pids(job.id, 1) == before, "the ranks are others after a change that failed"
 
 
-async def _ask(it: Session, job: Job, to: Allocation, epoch: int) -> object:
+async def change_ranks(it: Session, job: Job, to: Allocation, epoch: int) -> object:
     """What answers a change, or ends the attempt instead."""
     await it.engine.resize(job, to, 1, epoch)
     return await _answer(it, job, epoch)
@@ -176,7 +179,7 @@ async def _answer(it: Session, job: Job, epoch: int) -> object:
     return answer
 
 
-async def _trains_on(it: Session, job: Job, size: int) -> None:
+async def train_on(it: Session, job: Job, size: int) -> None:
     """A few more steps are done, by that many ranks."""
     goal = _last_step(it, job) + 3
     what = f"step {goal} with {size} ranks"

@@ -22,9 +22,8 @@ async def a_gang_is_frozen_whole(subject: Subject, script: Script) -> None:
     """Every rank stands still until all that froze it let go; then it stops as any other."""
     job = script("sleepy", 2, COUNT)
     async with session(subject) as it:
-        if Rung.FREEZE not in it.engine.stops:
+        if not await _start_freezable(it, job):
             return
-        await _start(it, job, await it.on(2))
         for _ in range(2):
             await it.engine.freeze(job.id, 1, by=PLAN)
             await it.engine.freeze(job.id, 1, by=PROBE)
@@ -68,9 +67,8 @@ async def a_frozen_attempt_is_adopted(subject: Subject, script: Script) -> None:
     """After a restart it is still frozen, stays so, and can be woken."""
     job = script("dormant", 2, COUNT)
     async with session(subject) as it:
-        if Rung.FREEZE not in it.engine.stops:
+        if not await _start_freezable(it, job):
             return
-        await _start(it, job, await it.on(2))
         await it.engine.freeze(job.id, 1, by=PLAN)
     async with session(subject, frozenset({(job.id, 1)})) as it:
         assert await _stands_still(it, job), "a frozen rank goes on after a restart"
@@ -81,6 +79,14 @@ async def a_frozen_attempt_is_adopted(subject: Subject, script: Script) -> None:
             assert event == Started(job.id, 1), (
                 f"{event} was reported for a job that was asked to stop"
             )
+
+
+async def _start_freezable(it: Session, job: Job) -> bool:
+    """Start a gang of two where the engine can freeze it; whether it can."""
+    if Rung.FREEZE not in it.engine.stops:
+        return False
+    await _start(it, job, await it.on(2))
+    return True
 
 
 async def _start(it: Session, job: Job, on: Allocation) -> None:

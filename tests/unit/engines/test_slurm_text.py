@@ -151,6 +151,12 @@ def test_a_tag_is_found_again_whatever_a_job_is_called() -> None:
     assert "|" not in tag
 
 
+@pytest.mark.parametrize("number", ["9" * 5000, "²", "٣", "-1", ""])
+def test_a_tag_whose_number_is_none_of_ours_is_no_tag(number: str) -> None:
+    """Any user can write it: it must not end the round of questions to Slurm."""
+    assert read_tag("own", f"weft:own:job:{number}") is None
+
+
 @pytest.mark.parametrize(
     ("states", "phase"),
     [

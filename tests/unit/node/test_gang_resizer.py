@@ -74,6 +74,15 @@ def test_a_part_tells_its_ranks_what_it_is_told_once(tmp_path: Path) -> None:
     assert agent.hands.told == [(0, FORM), (1, FORM)]
     agent.ask(drop="nobody wants it")
     assert agent.hands.told[2:] == [(n, Drop(1, "nobody wants it")) for n in (0, 1)]
+    assert agent.lines.written == []  # the ranks answer
+
+
+def test_a_part_answers_for_ranks_that_never_heard_of_what_is_given_up(tmp_path: Path) -> None:
+    agent = Agent(tmp_path, SPEC, 0, 1)
+    agent.ask(drop="its node is gone")  # written over `form` before the agent had read that
+
+    dropped = {"event": "dropped", "epoch": 1, "number": 0, "reason": "its node is gone"}
+    assert agent.lines.written == [dropped]
 
 
 def test_a_rank_that_leaves_by_agreement_is_no_end_of_the_attempt(tmp_path: Path) -> None:

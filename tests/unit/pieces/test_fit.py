@@ -12,7 +12,7 @@ from weft.core.events.event import Decided, Submitted
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.view import View
 from weft.core.state.state import State
-from weft.pieces.fit import fit, fit_first
+from weft.pieces.fit import FEW, fit, fit_first
 from weft.testing import cluster_of, view_of
 
 
@@ -32,6 +32,17 @@ def naive(need: list[float], room: float) -> list[bool]:
 )
 def test_the_scan_agrees_with_taking_one_after_the_other(need: list[float], room: float) -> None:
     assert fit_first(np.array(need), room).tolist() == naive(need, room)
+
+
+@examples(100)
+@given(
+    st.lists(st.sampled_from((0.1, 0.25, 0.3, 1.0, 2.0, 3.0, 8.0)), max_size=40),
+    st.integers(0, 400).map(lambda tenths: tenths / 10),
+)
+def test_many_are_scanned_as_few_are(need: list[float], room: float) -> None:
+    too_large = [room + 1.0] * FEW  # they change nothing but the way of counting
+    many = fit_first(np.array([*need, *too_large]), room).tolist()
+    assert many == [*fit_first(np.array(need), room).tolist(), *[False] * FEW]
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ class Live:
             end_unknown=settings.end_unknown,
             decider=_decider(settings),
         )
-        self._leading = Leading(self.store, self.driver.broken)
+        self.leading = Leading(self.store, self.driver.broken)
         self._refits = Refits(self.driver)
         self.retention = Retention(self.driver, settings.keep)
         self.bad_nodes = BadNodes(self._owner_of)
@@ -195,7 +195,7 @@ class Live:
     async def open(self) -> None:
         """Replay, reconcile, begin; nothing stays open if that fails."""
         raise_file_limit()
-        self._leading.open()
+        self.leading.open()
         try:
             if self.settings.state is not None and not self.store.last():
                 refuse_beside_jobs(self.settings.state, "the log has no events")
@@ -223,7 +223,7 @@ class Live:
             self.device_faults.open()
             self.device_history.open()
         except BaseException:
-            await self._leading.close()
+            await self.leading.close()
             self.store.close()
             raise
 
@@ -267,7 +267,7 @@ class Live:
         await self.sharing.close()
         await self.retention.close()
         await self.driver.close()
-        await self._leading.close()
+        await self.leading.close()
         self.store.close()
 
     def check(self, job: Job) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig
@@ -31,7 +32,8 @@ def make_private(folder: Path) -> None:
     try:
         folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         for path in _to_close(folder):
-            path.chmod(PRIVATE_FOLDER if path.is_dir() else PRIVATE_FILE)
+            with suppress(FileNotFoundError):  # a leader that ends beside us removes files
+                path.chmod(PRIVATE_FOLDER if path.is_dir() else PRIVATE_FILE)
     except OSError as error:
         raise InvalidConfig(
             f"cannot keep state in {folder}: {error.strerror}", hint="name another --state folder"
@@ -41,7 +43,7 @@ def make_private(folder: Path) -> None:
 def open_to_others(folder: Path) -> list[Path]:
     """What in the folder other users can read or change, the folder itself included."""
     everybody = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH  # to walk through is fine
-    return [path for path in _to_close(folder) if path.lstat().st_mode & everybody]
+    return [path for path in _to_close(folder) if _mode_of(path) & everybody]
 
 
 def check_log_is_there(folder: Path) -> None:
@@ -89,7 +91,15 @@ def _to_close(folder: Path) -> Iterator[Path]:
     if whole:
         yield folder
     for path in there:
-        mode = path.lstat().st_mode
+        mode = _mode_of(path)
         ours = stat.S_ISDIR(mode) and path.name in OURS
         if ours or (stat.S_ISREG(mode) and (whole or path.name.startswith(LOG))):
             yield path
+
+
+def _mode_of(path: Path) -> int:
+    """What it is and who may use it; 0 for what is gone meanwhile."""
+    try:
+        return path.lstat().st_mode
+    except FileNotFoundError:
+        return 0

@@ -48,6 +48,13 @@ class Plan:
     restarts: frozenset[JobId] = frozenset()
     promised: frozenset[JobId] = frozenset()
 
+    @property
+    def does_nothing(self) -> bool:
+        """Whether it leaves everything as it is, and says nothing about jobs."""
+        if self.changes or self.rejected or self.reasons:
+            return False
+        return not (self.blockers or self.promised)
+
     def explained(self, why: Mapping[JobId, Reason], cleared: Iterable[JobId] = ()) -> Plan:
         """The same, with reasons for these jobs; the reasons of `cleared` no longer hold."""
         if not why and not cleared:

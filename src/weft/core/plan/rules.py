@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.core.errors import PlanError
@@ -17,13 +18,19 @@ from weft.plural import say_gpus
 SHARED = Controls.SHARE | Controls.TIER
 
 
-def check_plan(view: View, plan: Plan, about: About) -> None:
-    """Raise PlanError unless every change can be carried out as the policy declared."""
+def check_plan(
+    view: View, plan: Plan, about: About, tried: Sequence[tuple[bool, Allocation]] = ()
+) -> None:
+    """Raise PlanError unless every change can be carried out as the policy declared.
+
+    `tried` is what the policy took (True) and gave in the ledger, which was undone since: where
+    that is the plan, the ledger has said already that it fits.
+    """
     if not plan.changes and not plan.rejected and plan.wake_at is None:
         return
     mark = view.free.mark()
     try:
-        _Check(view, about).all_of(plan)
+        _Check(view, about, tried).all_of(plan)
     finally:
         view.free.rollback(mark)
 
@@ -34,40 +41,56 @@ class _Check:
 
     view: View
     about: About
+    tried: Sequence[tuple[bool, Allocation]]
 
     def all_of(self, plan: Plan) -> None:
         free, table = self.view.free, self.view.table
-        self._check_names(plan)
+        rows = self._check_names(plan)
         if both := plan.changes.keys() & plan.rejected.keys():
             raise self._wrong(f"both changes and rejects {', '.join(map(repr, sorted(both)))}")
         if plan.wake_at is not None and not plan.wake_at > self.view.now:
             raise self._wrong(f"asked at {self.view.now} to be woken at {plan.wake_at}")
-        for job in plan.changes:
-            if (was := table.allocations[table.row(job)]) is not None:
-                free.give(was)
-        last = len(plan.changes)
+        held = [was for row in rows if (was := table.allocations[row]) is not None]
+        fits = self._was_tried(held, plan)
+        for was in held if not fits else ():
+            free.give(was)
+        last = len(rows)
         for number, (job, to) in enumerate(plan.changes.items(), start=1):
             if to is not None:
                 check_allocation(
-                    table.jobs[table.row(job)],
+                    table.jobs[rows[number - 1]],
                     to,
                     self.view.cluster,
                     self.about,
                     self.view.decision,
                 )
+                if fits:
+                    continue
                 if problem := free.objection(to):
                     what = f"gives {job!r} devices that it cannot have: {problem}"
                     raise self._wrong(what, job) from PlanError(problem)
                 if number < last:
                     free.take(to)
 
-    def _check_names(self, plan: Plan) -> None:
-        table = self.view.table
+    def _was_tried(self, held: list[Allocation], plan: Plan) -> bool:
+        """Whether the policy gave just what these jobs hold, and took just what they get."""
+        if len(self.tried) < len(held):
+            return False
+        wanted = [to for to in plan.changes.values() if to is not None]
+        given = [allocation for taken, allocation in self.tried if not taken]
+        return given == held and [to for taken, to in self.tried if taken] == wanted
+
+    def _check_names(self, plan: Plan) -> list[int]:
+        """The rows of the jobs that change."""
+        table, rows = self.view.table, list[int]()
         for job in (*plan.changes, *plan.rejected):
-            if job not in table:
+            row = table.find(job)
+            if row is None:
                 raise self._wrong(f"names {job!r}, which is not an active job", job)
             if job in table.suspended:
                 raise self._wrong(f"names {job!r}, which is suspended", job)
+            rows.append(row)
+        return rows[: len(plan.changes)]
 
     def _wrong(self, what: str, job: JobId | None = None) -> PlanError:
         return _wrong(self.about, self.view.decision, what, job)

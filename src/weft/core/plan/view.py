@@ -197,7 +197,7 @@ class View:
         rows = None if among is None else np.flatnonzero(among)
         columns = keys if rows is None else tuple(key[rows] for key in keys)
         if len(columns) == 1:
-            order: Rows = np.argsort(columns[0], kind="stable")
+            order: Rows = columns[0].argsort(kind="stable")
         else:
             order = np.lexsort(columns[::-1])
         return order if rows is None else rows[order]

@@ -20,6 +20,14 @@ def walk_bits(bits: int) -> Iterator[int]:
 
 
 @lru_cache(maxsize=1 << 16)
+def lowest_bits(bits: int, without: int) -> int:
+    """The same set less that many of its largest numbers."""
+    for _ in range(without):
+        bits &= ~(1 << (bits.bit_length() - 1))
+    return bits
+
+
+@lru_cache(maxsize=1 << 16)
 def bits_of(numbers: tuple[int, ...]) -> int:
     """Such numbers as a set; empty where one is listed twice, or is below 0."""
     if min(numbers, default=-1) < 0 or len(set(numbers)) < len(numbers):

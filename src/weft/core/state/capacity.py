@@ -13,15 +13,13 @@ from math import inf
 from weft.core.errors import InvalidConfig, PlanError
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import EXCLUSIVE, Allocation, Sharing, Slice, Tier
-from weft.core.state.bit_sets import bits_of, walk_bits
+from weft.core.state.bit_sets import bits_of, lowest_bits, walk_bits
+from weft.core.state.claims import WHOLE, count_parts, find_listed_twice, is_sound
 from weft.plural import say_gpus
 
 EPS = 1e-9
 RESIDENTS = 4  # opportunistic jobs on one device at most
-# Claims are counted in whole parts of a device: sums do not depend on their order, so a rollback
-# restores exactly what was there, and a ledger read from the log equals the one that wrote it.
-WHOLE = 10**12
-SLACK = round(EPS * WHOLE)
+SLACK = count_parts(EPS)
 
 
 class Capacity:
@@ -31,6 +29,7 @@ class Capacity:
         "_bits",
         "_claimed",
         "_claims",
+        "_empty_host",
         "_fitting",
         "_full",
         "_host",
@@ -61,7 +60,8 @@ class Capacity:
         self._claimed = 0
         self._residents: dict[tuple[int, int], int] = {}
         self._memory: dict[tuple[int, int], int] = {}
-        self._host = [(node.cpus, node.mem_gb) for node in cluster.nodes]
+        self._empty_host = [(node.cpus, node.mem_gb) for node in cluster.nodes]
+        self._host = list(self._empty_host)
         # What jobs without devices were promised, in whole parts of a core and of a GB.
         self._hosted: dict[int, tuple[int, int]] = {}
         self._slices: dict[tuple[int, int], Slice] = {}
@@ -110,8 +110,7 @@ class Capacity:
 
     def nodes_with(self, kind: str, free: int) -> Iterator[int]:
         """The nodes with exactly `free` free devices now, in order; costs what is walked."""
-        bits = self._bits[self.kinds.index(kind)][free]
-        return walk_bits(bits)
+        return walk_bits(self._bits[self.kinds.index(kind)][free])
 
     def count_nodes_with(self, kind: str, free: int) -> int:
         """How many nodes have exactly `free` free devices."""
@@ -120,7 +119,7 @@ class Capacity:
     def with_room(self, kind: str, share: float) -> list[tuple[int, int]]:
         """Partly claimed (node, device) pairs that have room for `share`, fullest first."""
         pool = self.kinds.index(kind)
-        most = WHOLE + SLACK - _parts(share)
+        most = WHOLE + SLACK - count_parts(share)
         devices = [
             (-claim, node, gpu)
             for (node, gpu), claim in self._claims.items()
@@ -181,10 +180,7 @@ class Capacity:
         if (extra := mask.bit_count() - count) < 0:
             name = self.cluster.nodes[node].id
             raise PlanError(f"{name} has {say_gpus(mask.bit_count())} free, not {count}")
-        chosen = mask
-        for _ in range(extra):
-            chosen &= ~(1 << (chosen.bit_length() - 1))
-        return self.slice_of(node, chosen, share)
+        return self.slice_of(node, lowest_bits(mask, extra) if extra else mask, share)
 
     def slice_of(self, node: int, devices: int, share: float = 1.0) -> Slice:
         """The devices of a bit mask, with the host in proportion to devices and share."""
@@ -204,7 +200,7 @@ class Capacity:
 
     def take(self, allocation: Allocation) -> None:
         """Promise an allocation; PlanError if any of it is not there."""
-        if objection := self.objection(allocation):
+        if allocation is not self._fitting and (objection := self.objection(allocation)):
             raise PlanError(objection)
         self._move(allocation, taking=True)
         self._undo.append((True, allocation))
@@ -218,12 +214,12 @@ class Capacity:
         """A point to return to."""
         return len(self._undo)
 
-    def rollback(self, mark: int) -> None:
-        """Undo everything since `mark`."""
-        undo = self._undo
-        while len(undo) > mark:
-            taken, allocation = undo.pop()
+    def rollback(self, mark: int) -> list[tuple[bool, Allocation]]:
+        """Undo everything since `mark`; what was taken (True) and given, in order."""
+        undone, self._undo[mark:] = self._undo[mark:], []
+        for taken, allocation in reversed(undone):
             self._move(allocation, taking=not taken)
+        return undone
 
     def commit(self) -> None:
         """Forget how to undo what was done so far."""
@@ -235,7 +231,8 @@ class Capacity:
         """What keeps an allocation from being promised now; empty where nothing does."""
         if allocation is self._fitting:
             return ""
-        problem = self._objection(allocation)
+        whole = allocation.sharing is EXCLUSIVE
+        problem = "" if whole and self._are_free(allocation) else self._objection(allocation)
         self._fitting = None if problem else allocation
         return problem
 
@@ -243,9 +240,9 @@ class Capacity:
         slices, sharing = allocation.slices, allocation.sharing
         if not slices:
             return "an allocation without slices"
-        if sharing is not EXCLUSIVE and not _sound(sharing):
+        if sharing is not EXCLUSIVE and not is_sound(sharing, EPS):
             return f"a share of {sharing.share:g} of a device"
-        if len(slices) > 1 and (twice := _find_listed_twice(slices)):
+        if len(slices) > 1 and (twice := find_listed_twice(slices)):
             return f"{twice} is listed twice"
         if not slices[0].gpus and allocation.gpus == 0:
             return self._host_objection(slices)
@@ -253,6 +250,20 @@ class Capacity:
             if problem := self._part_objection(part, sharing):
                 return problem
         return ""
+
+    def _are_free(self, allocation: Allocation) -> bool:
+        """Whether these whole devices are there with their part of the host: a quick answer."""
+        index, masks, slices = self.cluster.index, self._mask, allocation.slices
+        if not slices or (len(slices) > 1 and find_listed_twice(slices)):
+            return False
+        for part in slices:
+            node, devices = index.get(part.node), bits_of(part.gpus)
+            if node is None or not devices or devices & ~masks[node]:
+                return False
+            cpus, mem = self._host[node]
+            if part.cpus > cpus + 1e-6 or part.mem_gb > mem + 1e-6:
+                return False
+        return True
 
     def _part_objection(self, part: Slice, sharing: Sharing) -> str:
         node = self.cluster.index.get(part.node)
@@ -307,14 +318,15 @@ class Capacity:
         if self._mask[node] >> gpu & 1:
             return ""
         claim = self._claims.get((node, gpu), WHOLE)
-        fits = claim + _parts(sharing.share) <= WHOLE + SLACK
+        fits = claim + count_parts(sharing.share) <= WHOLE + SLACK
         return "" if fits else f"is claimed to {claim / WHOLE:.2f} already"
 
     def _move(self, allocation: Allocation, *, taking: bool) -> None:
         self._fitting, sharing = None, allocation.sharing
-        whole = sharing is EXCLUSIVE or (
-            sharing.share >= 1.0 - EPS and sharing.tier is Tier.GUARANTEED
-        )
+        if sharing is EXCLUSIVE and allocation.slices[0].gpus:
+            self._move_whole(allocation.slices, taking)
+            return
+        whole = sharing.share >= 1.0 - EPS and sharing.tier is Tier.GUARANTEED
         for part in allocation.slices:
             node = self.cluster.index[part.node]
             if not part.gpus:
@@ -326,21 +338,30 @@ class Capacity:
             elif sharing.tier is Tier.OPPORTUNISTIC:
                 self._move_residents(node, part.gpus, 1 if taking else -1)
             else:
-                claim = _parts(sharing.share)
+                claim = count_parts(sharing.share)
                 self._move_claims(node, part.gpus, claim if taking else -claim)
             if sharing.gpu_mem_gb:
-                claim = _parts(sharing.gpu_mem_gb)
+                claim = count_parts(sharing.gpu_mem_gb)
                 self._move_memory(node, part.gpus, claim if taking else -claim)
+            self._move_host(node, part, -1.0 if taking else 1.0)
+
+    def _move_whole(self, slices: tuple[Slice, ...], taking: bool) -> None:
+        """What most moves are: whole devices, and their part of the host."""
+        index, masks = self.cluster.index, self._mask
+        for part in slices:
+            node, devices = index[part.node], bits_of(part.gpus)
+            self._set_mask(node, masks[node] & ~devices if taking else masks[node] | devices)
             self._move_host(node, part, -1.0 if taking else 1.0)
 
     def _set_mask(self, node: int, mask: int) -> None:
         pool = self._pool[node]
         before, after = self._mask[node].bit_count(), mask.bit_count()
-        bit, bits = 1 << node, self._bits[pool]
-        bits[before] &= ~bit
-        bits[after] |= bit
         self._mask[node] = mask
-        self._idle[pool] += after - before
+        if before != after:
+            bit, bits = 1 << node, self._bits[pool]
+            bits[before] ^= bit
+            bits[after] ^= bit
+            self._idle[pool] += after - before
 
     def _move_claims(self, node: int, gpus: tuple[int, ...], change: int) -> None:
         for gpu in gpus:
@@ -365,36 +386,15 @@ class Capacity:
                 self._residents[node, gpu] = count
 
     def _move_host(self, node: int, part: Slice, sign: float) -> None:
-        machine = self.cluster.nodes[node]
-        if sign > 0 and self._mask[node] == self._full[node] and not self._shared_on(node):
-            # Back to the exact capacity whenever a node empties, so that rounding never adds up.
-            self._host[node] = (machine.cpus, machine.mem_gb)
+        empty, guests = self._mask[node] == self._full[node], self._residents
+        if empty and sign > 0 and not (guests and any(on == node for on, _ in guests)):
+            # The exact capacity whenever a node empties, so that rounding never adds up.
+            self._host[node] = self._empty_host[node]
             return
         cpus, mem = self._host[node]
         self._host[node] = (cpus + sign * part.cpus, mem + sign * part.mem_gb)
 
     def _move_hosted(self, node: int, part: Slice, sign: int) -> None:
         cpus, mem_gb = self._hosted.get(node, (0, 0))
-        more = (sign * _parts(part.cpus), sign * _parts(part.mem_gb))
+        more = (sign * count_parts(part.cpus), sign * count_parts(part.mem_gb))
         self._hosted[node] = (cpus + more[0], mem_gb + more[1])
-
-    def _shared_on(self, node: int) -> bool:
-        return bool(self._residents) and any(n == node for n, _ in self._residents)
-
-
-def _sound(sharing: Sharing) -> bool:
-    """Whether a claim is a part of a device; an opportunistic job may claim nothing."""
-    if sharing.tier is Tier.OPPORTUNISTIC:
-        return 0.0 <= sharing.share <= 1.0
-    return EPS <= sharing.share <= 1.0 + EPS
-
-
-def _find_listed_twice(slices: tuple[Slice, ...]) -> str:
-    nodes = [part.node for part in slices]
-    if len(set(nodes)) == len(nodes):
-        return ""
-    return next(node for at, node in enumerate(nodes) if node in nodes[:at])
-
-
-def _parts(share: float) -> int:
-    return round(share * WHOLE)

@@ -238,7 +238,8 @@ class State:
                 self.free.give(was)
                 grow.append((row, to))
                 continue
-            actions += self._take_away(job, decided.sleeps.get(job, Rung.RESTART))
+            if was is not None:
+                actions += self._take_away(job, decided.sleeps.get(job, Rung.RESTART))
             if to is not None:
                 begin.append((job, to))
         actions += asleep.deepen_all(self, decided)

@@ -123,7 +123,8 @@ class Table:
         """The rows that hold nothing, in order; where few do, it costs what those cost."""
         waiting = self._waiting_seqs
         if len(waiting) > min(FEW_WAITING, 8 + self.size // 256):
-            return np.flatnonzero(self.held == 0.0)
+            many: Rows = (self.held == 0.0).nonzero()[0]
+            return many
         rows = [bisect_left(self._row_of_seq, seq) for seq in sorted(waiting)]
         return np.array(rows, dtype=np.intp)
 

@@ -29,14 +29,15 @@ class Move(StrEnum):
 class Changing:
     """A change under way; times are of this machine's own clock.
 
-    `refused` says that the manager will not have those that join. `store` is where ranks can meet,
-    `asked` when they were asked to. `failed` is why it cannot be, `superseded` that it is not
-    wanted any more.
+    `resumed` says that a service before us began it, `refused` that the manager will not have those
+    that join. `store` is where ranks can meet, `asked` when they were asked to. `failed` is why it
+    cannot be, `superseded` that it is not wanted any more.
     """
 
     change: Change
     limit_s: float
     began: float
+    resumed: bool = False
     refused: bool = False
     store: str = ""
     asked: float = 0.0

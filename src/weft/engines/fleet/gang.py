@@ -202,6 +202,11 @@ class GangWatch:
         )
 
     @property
+    def unread(self) -> bool:
+        """Whether it was watched before a restart, and not all was read that its agents wrote."""
+        return not self.over and any(watch.log.again for watch in self.members)
+
+    @property
     def node_lost(self) -> bool:
         """Whether a node went down under it."""
         return any(watch.node_lost for watch in self.members)

@@ -69,6 +69,8 @@ class GangChanges:
                 run.changing.superseded = True
         elif answer.get("epoch") == epoch:
             self._tell(run, answer)
+        elif run.watch.unread:  # adopted just now: what it is able to is in its agents' logs
+            self._next[run.key] = (job, to, epoch)
         else:
             await self._begin(run, job, to, epoch)
 
@@ -79,11 +81,26 @@ class GangChanges:
             return
         request = read_json(roster.parts[0].folder / CHANGE) or {}
         pending = request if request.get("epoch") == roster.change.epoch else {}
-        run.changing = Changing(roster.change, RESIZE_LIMIT_S, now)
+        run.changing = Changing(roster.change, RESIZE_LIMIT_S, now, resumed=True)
         run.changing.asked = now if "form" in pending or "drop" in pending else 0.0
         run.changing.dropping = "drop" in pending
+        if roster.change.extension is not None and not run.asked:
+            del run.joined[roster.change.extension.key]  # it may have to be submitted first
         run.changing.refused = run.asked
-        self.loop.spawn(self._submit(run, run.changing))
+        self.loop.spawn(self._redo(run, run.changing, pending))
+
+    async def _redo(self, run: Run, changing: Changing, pending: Mapping[str, Any]) -> None:
+        """What may have been cut short: agents take no notice of a request that they know."""
+        change, watch = changing.change, run.watch
+        members = [member.part for member in watch.members]
+        parts = watch.gang.parts if "form" in pending else members if pending else members[:1]
+        added = () if change.extension is None else change.extension.parts
+        try:
+            await self._tell_parts(parts, pending or {"epoch": change.epoch, "meet": True})
+            await self.loop.channel.send([part.folder / SPEC for part in added])
+        except EngineError as error:
+            log.warning("job=%s attempt=%d is not asked again: %s", *run.key, error)
+        await self._submit(run, changing)
 
     async def _begin(self, run: Run, job: Job, to: Allocation, epoch: int) -> None:
         watch, site = run.watch, self.site()
@@ -142,7 +159,7 @@ class GangChanges:
         gang = changing.change.extension
         while gang is not None and run.changing is changing and not changing.refused:
             if changing.failed or changing.superseded:
-                changing.refused = True
+                self._refuse(run, changing, gang)
                 return
             try:
                 await self.loop.manager.submit(gang)
@@ -150,11 +167,18 @@ class GangChanges:
                 log.warning("job=%s attempt=%d cannot grow yet: %s", *run.key, error.what)
                 await asyncio.sleep(TRY_S)
             except WeftError as error:
-                changing.failed, changing.refused = str(error), True
+                changing.failed = str(error)
+                self._refuse(run, changing, gang)
             else:
                 run.joined[gang.key] = time.monotonic()
                 break
         self.loop.hurry()
+
+    def _refuse(self, run: Run, changing: Changing, gang: Gang) -> None:
+        """It is not submitted, unless a service before us did: then the manager knows."""
+        changing.refused = True
+        if changing.resumed:
+            run.joined[gang.key] = time.monotonic()
 
     # ---- what follows
 
@@ -163,6 +187,7 @@ class GangChanges:
         changing, watch = run.changing, run.watch
         notes, watch.notes = watch.notes, []
         if changing is None:
+            await self._begin_next(run)
             return
         for note in notes:
             changing.hear(note)
@@ -275,7 +300,11 @@ class GangChanges:
         run.changing = None
         if answer:
             self._tell(run, answer)
-        if run.key in self._next:
+        await self._begin_next(run)
+
+    async def _begin_next(self, run: Run) -> None:
+        """The change that waited until now, if one did."""
+        if run.key in self._next and not run.watch.unread:
             job, to, epoch = self._next.pop(run.key)
             try:
                 await self._begin(run, job, to, epoch)

@@ -38,15 +38,23 @@ class Unreachable(WeftError):  # noqa: N818 - a state, not a fault
 
 
 class ApiError(EngineError):
-    """The server refused: `code` is the HTTP status, `reason` its word for it.
+    """The server refused: `message` is what it says, `code` the HTTP status, `reason` its word.
 
     `rights` says that it does not let us ask at all, whatever we ask for.
     """
 
     def __init__(
-        self, what: str, *, hint: str = "", code: int = 0, reason: str = "", rights: bool = False
+        self,
+        what: str,
+        *,
+        hint: str = "",
+        message: str = "",
+        code: int = 0,
+        reason: str = "",
+        rights: bool = False,
     ) -> None:
         super().__init__(what, hint=hint)
+        self.message = message or what
         self.code = code
         self.reason = reason
         self.rights = rights
@@ -222,6 +230,7 @@ class Api:
         return ApiError(
             f"{verb} {path}: {message}",
             hint=QUOTA_HINT if quota else HINTS.get(code, ""),
+            message=message,
             code=code,
             reason=str(status.get("reason", "")),
             rights=rights,

@@ -101,7 +101,7 @@ class Namespace:
             if not error.rights:
                 self.cancel(gang.key)
             raise EngineError(
-                f"Kubernetes refused a pod of {gang.name or gang.job!r}: {error.what}",
+                f"Kubernetes refused a pod of {gang.name or gang.job!r}: {error.message}",
                 hint=self._hint if error.rights else error.hint,
             ) from error
 

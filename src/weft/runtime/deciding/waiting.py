@@ -147,13 +147,13 @@ class Waits:
 
     def _holders(self) -> dict[str, Holders]:
         if not self._held and self.table is not None:
-            pairs = zip(self.table.jobs, self.table.allocations, strict=True)
             kinds = {node.id: node.kind for node in self.nodes}  # those that drain as well
-            for job, on in pairs:
+            for row in self.table.held.nonzero()[0].tolist():  # few, where very many wait
+                on = self.table.allocations[row]
                 if on is not None and on.gpus:
                     kind = kinds.get(on.slices[0].node, "")
                     held = self._held.setdefault(kind, Holders())
-                    held.add(job, on.counted_gpus)
+                    held.add(self.table.jobs[row], on.counted_gpus)
         return self._held
 
     def _look(self, demand: Demand) -> Reason:
@@ -295,21 +295,21 @@ def waits_of(driver: Driver) -> Waits:
         about = live_policy(stand_in(driver.policy)).about
     nodes = driver.nodes()
     return Waits(
-        state.free,
-        [node for node, _ in nodes],
-        about,
-        scheduler.policy.about.name,
-        driver.now,
-        driver.now if decisions.asking else state.wake_at,
-        decisions.undecided,
-        frozenset(table.jobs[row].id for row in kept_back),
-        failing,
-        {node.id: word for node, word in nodes if word != "up"},
-        decisions.doubted,
-        _find_first(table, kept_back),
-        table,
-        [window for window in find_windows(driver.policy) if driver.now < window.end],
-        policy_of(replace(driver.policy, wrappers=())).about.idles,
+        free=state.free,
+        nodes=[node for node, _ in nodes],
+        about=about,
+        policy=scheduler.policy.about.name,
+        now=driver.now,
+        wake_at=driver.now if decisions.asking else state.wake_at,
+        trouble=decisions.undecided,
+        kept_back=frozenset(table.jobs[row].id for row in kept_back),
+        failing=failing,
+        words={node.id: word for node, word in nodes if word != "up"},
+        doubted=decisions.doubted,
+        first=_find_first(table, kept_back),
+        table=table,
+        windows=[window for window in find_windows(driver.policy) if driver.now < window.end],
+        idles=policy_of(replace(driver.policy, wrappers=())).about.idles,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -26,9 +27,16 @@ class Leading:
         self._store, self._broken = store, broken
         self._thread = ThreadPoolExecutor(1, "lease")
         self._task: asyncio.Task[None] | None = None
+        self._renewed = time.monotonic()
+
+    @property
+    def unrenewed_s(self) -> float:
+        """How long ago the lease was renewed; a standby may have taken it if that is long."""
+        return time.monotonic() - self._renewed
 
     def open(self) -> None:
         """Begin."""
+        self._renewed = time.monotonic()
         self._task = asyncio.create_task(self._beat())
         self._task.add_done_callback(self._broken)
 
@@ -42,6 +50,7 @@ class Leading:
         while True:
             try:
                 await loop.run_in_executor(self._thread, self._store.beat)
+                self._renewed = time.monotonic()
             except Superseded:
                 raise
             except StoreError as error:

@@ -207,6 +207,40 @@ def test_what_a_policy_does_to_the_ledger_is_undone() -> None:
     assert scheduler.state.free.idle() == 8
 
 
+@dataclass(frozen=True)
+class Tries:
+    """A policy that takes one allocation in the ledger, and says another one."""
+
+    takes: model.Allocation
+    says: model.Allocation
+    about: About = field(default=About("says", "test"))
+
+    def decide(self, view: View) -> Plan:
+        view.free.take(self.takes)
+        return Plan({A: self.says})
+
+
+def test_a_plan_that_was_tried_in_the_ledger_is_carried_out() -> None:
+    scheduler = Scheduler(Tries(on(0, 1), on(0, 1)), parse_cluster("1x4:t4+1x4:v100"))
+    actions = scheduler.step(100.0, [Submitted(JOBS[0])])
+    assert [action.on for action in actions if isinstance(action, Start)] == [on(0, 1)]
+    assert scheduler.state.free.idle() == 6
+
+
+@pytest.mark.parametrize("says", [on(3, 4), on(0, 0), on(0, 1, node=model.NodeId("who"))])
+def test_a_plan_other_than_what_was_tried_is_checked(says: model.Allocation) -> None:
+    scheduler = Scheduler(Tries(on(0, 1), says), parse_cluster("1x4:t4+1x4:v100"))
+    with pytest.raises(PlanError, match="devices that it cannot have"):
+        scheduler.step(100.0, [Submitted(JOBS[0])])
+    assert scheduler.state.free.idle() == 8
+
+
+def test_a_plan_that_was_tried_keeps_the_rules_of_its_job() -> None:
+    scheduler = Scheduler(Tries(on(0, 1, 2), on(0, 1, 2)), parse_cluster("1x4:t4+1x4:v100"))
+    with pytest.raises(PlanError):
+        scheduler.step(100.0, [Submitted(JOBS[0])])
+
+
 def test_a_refused_plan_does_not_stop_the_scheduler_from_going_on() -> None:
     scheduler = scheduler_of(Plan({A: on(0)}))
     with pytest.raises(PlanError):

@@ -46,7 +46,7 @@ async def live(service: Service) -> Json:
 
 @router.get("/health/ready", response_model=Readiness, responses=DOWN)
 async def ready(service: Service) -> Json:
-    """Whether engine, log, decisions and the service's loop work; if not, 503 and which do not."""
+    """Whether engine, log, lease, decisions and loop work; if not, 503 and which do not."""
     checks = [
         HealthCheck(part=name, ok=check.ok, said=text, message=text)
         for name, check in service.watchdog.checks().items()

@@ -17,8 +17,12 @@ from weft.solve.multiple_choice import (
     Answer,
     Ints,
     Problem,
+    at_prices_of_few,
+    at_prices_of_many,
     best_at,
     choose,
+    close_gap_of_few,
+    close_gap_of_many,
     dual_value,
     fits,
     repair,
@@ -220,3 +224,43 @@ def test_repair_makes_any_choice_fit(problem: Problem, prices: tuple[float, floa
     assert fits(problem, repaired)
     assert np.isfinite(total(problem, repaired))
     assert (used(problem, repaired) <= problem.capacity).all()
+
+
+# ---- a few jobs in plain floats: bit for bit what arrays give
+
+
+@examples(300)
+@given(problems, st.tuples(*[st.integers(0, 60).map(lambda n: n / 40.0)] * 2))
+def test_few_jobs_get_at_prices_what_many_would(
+    problem: Problem, prices: tuple[float, float]
+) -> None:
+    few = at_prices_of_few(problem, np.array(prices))
+    many = at_prices_of_many(problem, np.array(prices))
+
+    assert few.pick.tolist() == many.pick.tolist()
+    assert (few.value, few.bound) == (many.value, many.bound)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_few_jobs_are_settled_as_many_would_be(seed: int) -> None:
+    problem = drawn(3 + seed, seed, (16.0, 12.0, 8.0))
+    answer = at_prices_of_many(problem, np.random.default_rng(seed).uniform(0.02, 0.1, 3))
+
+    few = at_prices_of_few(problem, answer.prices)
+
+    assert few.pick.tolist() == answer.pick.tolist()
+    assert (few.value, few.bound) == (answer.value, answer.bound)
+    closed = close_gap_of_many(problem, answer, 0.0).tolist()
+    assert close_gap_of_few(problem, answer, 0.0).tolist() == closed
+
+
+@pytest.mark.parametrize("price", [0.0, 0.25, 0.3])
+def test_few_jobs_with_sizes_worth_the_same_a_gpu_get_what_many_would(price: float) -> None:
+    problem = Problem(
+        np.array([[0.25, 0.5, 1.0, 0.25, 0.5]] * 3), KIND, COUNT, np.array((6.0, 3.0))
+    )
+    prices = np.full(2, price)
+
+    few, many = at_prices_of_few(problem, prices), at_prices_of_many(problem, prices)
+
+    assert few.pick.tolist() == many.pick.tolist()

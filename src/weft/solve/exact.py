@@ -15,16 +15,22 @@ Ints = NDArray[np.intp]
 
 def by_dynamic_programming(value: Floats, kind: Ints, count: Floats, room: Floats) -> Ints:
     """One pass a job over the grid of what is left of each kind."""
-    largest = np.where(np.isfinite(value) & (value > 0.0), count[None, :], 0.0)
-    useful = [largest[:, kind == k].max(axis=1, initial=0.0).sum() for k in range(len(room))]
-    grid = tuple(int(min(r, u) + 1e-9) + 1 for r, u in zip(room, useful, strict=True))
-    offers = [
+    kinds, counts = kind.tolist(), count.tolist()
+    asked = [
         [
-            (size, int(kind[size]), int(count[size]), float(row[size]))
-            for size in np.flatnonzero(np.isfinite(row) & (row > 0.0)).tolist()
-            if count[size] < grid[kind[size]]
+            (size, kinds[size], counts[size], worth)
+            for size, worth in enumerate(row)
+            if 0.0 < worth < np.inf
         ]
-        for row in value
+        for row in value.tolist()
+    ]
+    useful = [0.0] * len(room)
+    for row in asked:
+        for k in {k for _, k, _, _ in row}:
+            useful[k] += max(c for _, of, c, _ in row if of == k)
+    grid = tuple(int(min(r, u) + 1e-9) + 1 for r, u in zip(room.tolist(), useful, strict=True))
+    offers = [
+        [(size, k, int(c), worth) for size, k, c, worth in row if c < grid[k]] for row in asked
     ]
     tables = [np.zeros(grid)]
     for offer in offers:

@@ -9,6 +9,8 @@ dynamic programming over capacities, or by HiGHS.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +18,7 @@ from weft.core.state.table import Floats
 from weft.frozen import frozen
 from weft.solve.cutting_planes import find_lowest
 from weft.solve.exact import by_dynamic_programming, by_highs
+from weft.solve.few_jobs import FEW, Plain
 
 Ints = NDArray[np.intp]
 TEMPERATURES = (0.2, 0.05, 0.015, 0.005)
@@ -98,8 +101,34 @@ def close_from(problem: Problem, answer: Answer, step: float) -> Answer:
 
 def at_prices(problem: Problem, prices: Floats) -> Answer:
     """What comes of given prices, and the bound they prove."""
+    few = len(problem.value) <= FEW
+    return at_prices_of_few(problem, prices) if few else at_prices_of_many(problem, prices)
+
+
+def at_prices_of_many(problem: Problem, prices: Floats) -> Answer:
+    """The same, worked out for all jobs together."""
     pick = repair(problem, best_at(problem, prices), prices)
     return Answer(pick, total(problem, pick), dual_value(problem, prices), prices)
+
+
+def at_prices_of_few(problem: Problem, prices: Floats) -> Answer:
+    """The same, job by job."""
+    plain = as_plain(problem, prices)
+    best, tops = plain.best()
+    pick = np.array(plain.repair(best, PASSES), dtype=np.intp)
+    bound = float(np.array(tops).sum() + prices @ problem.capacity)
+    return Answer(pick, total(problem, pick), bound, prices)
+
+
+def as_plain(problem: Problem, prices: Floats) -> Plain:
+    """The problem as lists, at given prices."""
+    return Plain(
+        problem.value.tolist(),
+        problem.kind.tolist(),
+        problem.count.tolist(),
+        problem.capacity.tolist(),
+        (prices[problem.kind] * problem.count).tolist(),
+    )
 
 
 def best_at(problem: Problem, prices: Floats) -> Ints:
@@ -155,14 +184,16 @@ def dual_prices(problem: Problem) -> Floats:
 
 def _newton(problem: Problem, belongs: Floats, prices: Floats, t: float) -> Floats:
     """One damped step towards demand = capacity under the soft maximum."""
-    net = (problem.value - (belongs @ prices)[None, :]) / t
-    top = np.maximum(net.max(axis=1, keepdims=True), 0.0)
+    net = problem.value - belongs @ prices
+    net /= t
+    top = np.maximum(np.maximum.reduce(net, axis=1, keepdims=True), 0.0)
     weight = np.exp(net - top)
-    weight /= weight.sum(axis=1, keepdims=True) + np.exp(-top)
+    weight /= np.add.reduce(weight, axis=1, keepdims=True) + np.exp(-top)
     each = weight @ belongs
-    slope = problem.capacity - each.sum(axis=0)
-    curve = (belongs.T @ (weight.sum(axis=0)[:, None] * belongs) - each.T @ each) / t
-    curve += (1e-9 + 1e-6 * float(curve.trace())) * np.eye(len(curve))
+    slope = problem.capacity - np.add.reduce(each, axis=0)
+    spread = np.add.reduce(weight, axis=0)[:, None] * belongs
+    curve = (belongs.T @ spread - each.T @ each) / t
+    curve.flat[:: len(curve) + 1] += 1e-9 + 1e-6 * float(curve.trace())
     step = np.linalg.solve(curve, -slope)
     limit = 0.5 * prices + t
     return np.maximum(prices + np.minimum(np.maximum(step, -limit), limit), 0.0)
@@ -270,6 +301,31 @@ def _move(problem: Problem, pick: Ints, room: Floats, row: int, size: int) -> No
 
 def close_gap(problem: Problem, answer: Answer, step: float) -> Ints:
     """Solve exactly for the jobs whose best size the bound does not settle."""
+    few = len(problem.value) <= FEW
+    return (close_gap_of_few if few else close_gap_of_many)(problem, answer, step)
+
+
+def close_gap_of_few(problem: Problem, answer: Answer, step: float) -> Ints:
+    """The same, job by job."""
+    plain = as_plain(problem, answer.prices)
+    slack = answer.bound - answer.value - step * (1.0 - 1e-6) + 1e-9
+    fixed, several = plain.settle(plain.best()[1], slack)
+    open_rows = [row for row, alive in enumerate(several) if alive]
+    room = plain.room(fixed)
+    if min(room) < -1e-9 or not open_rows:
+        return answer.pick
+    value = np.full((len(open_rows), len(plain.kind)), -np.inf)
+    for at, row in enumerate(open_rows):
+        value[at, several[row]] = problem.value[row, several[row]]
+    solve = by_dynamic_programming if prod(r + 1.0 for r in room) <= DP_STATES else by_highs
+    chosen = solve(value, problem.kind, problem.count, np.array(room))
+    closed = np.array(fixed, dtype=np.intp)
+    closed[open_rows] = chosen
+    return closed if total(problem, closed) >= answer.value - 1e-12 else answer.pick
+
+
+def close_gap_of_many(problem: Problem, answer: Answer, step: float) -> Ints:
+    """The same, worked out for all jobs together."""
     prices, bound, pick, worth = answer.prices, answer.bound, answer.pick, answer.value
     net = problem.value - (prices[problem.kind] * problem.count)[None, :]
     top = np.maximum(net.max(axis=1), 0.0)

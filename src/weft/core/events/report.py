@@ -206,8 +206,13 @@ class Report:
 
         One without any value is of a job that reports by itself and has nothing to say yet.
         """
-        given = {name for name, value in vars(self).items() if value is not None}
-        return not given or bool(given - set(_FROM_OUTSIDE))
+        given = False
+        for name, value in vars(self).items():
+            if value is not None:
+                if name not in _FROM_OUTSIDE:
+                    return True
+                given = True
+        return not given
 
     def __repr__(self) -> str:
         return f"Report({', '.join(f'{name}={value!r}' for name, value in self.values().items())})"
@@ -222,9 +227,11 @@ class Report:
 FIELDS = frozenset(f.name for f in fields(Report))
 NAMES = tuple(f.name for f in fields(Report) if f.name != "user")
 NO_REPORT = Report()
-_FROM_OUTSIDE = (
-    *("mem_gb", "held_gb", "sm", "cpus", "read_mb_s", "write_mb_s"),
-    *("power_w", "temp_c", "device_errors"),
+_FROM_OUTSIDE = frozenset(
+    (
+        *("mem_gb", "held_gb", "sm", "cpus", "read_mb_s", "write_mb_s"),
+        *("power_w", "temp_c", "device_errors"),
+    )
 )
 # Least and most of each number; whatever is not here is 0 or more.
 BOUNDS: Mapping[str, tuple[float, float]] = {

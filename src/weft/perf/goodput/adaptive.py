@@ -20,7 +20,7 @@ from weft.frozen import frozen
 from weft.perf.goodput.early_fit import early_fit
 from weft.perf.goodput.fit import Row
 from weft.perf.goodput.measurements import Measurements
-from weft.perf.goodput.model import TINY, Limits, Noise, best_batch
+from weft.perf.goodput.model import TINY, Limits, Trials, trials
 from weft.perf.goodput.tables import ModelTable
 
 
@@ -89,8 +89,10 @@ class Tuner:
     accumulate: int = 1
     fresh: bool = False
     tuned_for: tuple[object, ...] = ()
-    known_times: dict[Shape, tuple[float, float]] = field(default_factory=dict)
+    trials: Trials | None = None
+    tried_for: tuple[object, ...] = ()
     measuring: Shape = ("", (), 0)
+    measured_times: tuple[float, float] = (0.0, 0.0)
     most_local: int = 0
     limits: Limits = NO_LIMITS
     said: tuple[float, ...] = ()
@@ -116,13 +118,14 @@ class Tuner:
         if not self.fresh:
             self.tune()
         self.fresh = False
-        unit = self.length / table.total
+        ends, last = table.ends, table.epochs - 1
+        unit = self.length / ends[-1]
         start = progress = done / unit
-        self.progress = progress / table.total
-        epoch = bisect_right(table.ends, progress * (1.0 + 1e-12))
+        self.progress = progress / ends[-1]
+        epoch = bisect_right(ends, progress * (1.0 + 1e-12))
         while True:
-            speed = self.observe(min(epoch, table.epochs - 1))
-            end = table.ends[min(epoch, table.epochs - 1)]
+            now = min(epoch, last)
+            speed, end = self.observe(now), ends[now]
             if progress + speed * until_tick < end:
                 gained = progress + speed * until_tick - start
                 return Pace(unit * gained / until_tick, until_tick, self.news())
@@ -136,7 +139,7 @@ class Tuner:
 
     def news(self) -> Report | None:
         """What is worth reporting: nothing that was just said."""
-        step, sync = self.known_times[self.measuring]
+        step, sync = self.measured_times
         sqr, var = self.noise or (0.0, 0.0)
         nodes, grad = len(self.placement), step - sync
         facts = (nodes, self.replicas, self.local, self.accumulate, grad, step, sqr, var)
@@ -167,15 +170,21 @@ class Tuner:
 
     def observe(self, epoch: int) -> float:
         """True progress per second now, of which the job takes the measure."""
-        table, replicas = self.table, self.replicas
-        batch = self.local * replicas * self.accumulate
-        self.measuring = at = (self.kind, self.placement, self.local)
-        if at not in self.known_times:
-            self.known_times[at] = table.kinds[self.kind].times(self.placement, self.local)
-        step, sync = self.known_times[at]
+        table = self.table
+        batch = self.local * self.replicas * self.accumulate
+        at = (self.kind, self.placement, self.local)
+        if at != self.measuring:
+            self._measure(at)
+        step, sync = self.measured_times
         self.noise = sqr, var = table.noise(batch, epoch)
         gain = (var + sqr) / (var / (batch / table.init_batch) + sqr)
         took = step + (self.accumulate - 1) * (step - sync)
+        return gain / took / table.slowdown
+
+    def _measure(self, at: Shape) -> None:
+        """A shape other than the last: its times, which are a measurement where they are new."""
+        step, sync = self.table.kinds[self.kind].times(self.placement, self.local)
+        self.measuring, self.measured_times = at, (step, sync)
         name = "" if self.blind else self.kind
         own = self.measured.get(name)
         if own is None:
@@ -183,30 +192,26 @@ class Tuner:
             own = self.measured[name] = (
                 Measurements(0.0, early_fit) if self.blind else Measurements()
             )
-        nodes = len(self.placement)
-        if (nodes, replicas, self.local) not in own.rows:
-            own.observe(Row(nodes, replicas, self.local, step - sync, step))
-        return gain / took / table.slowdown
+        own.observe(Row(len(self.placement), self.replicas, self.local, step - sync, step))
 
     def tune(self) -> None:
         """Take the best batch for the placement under the job's own fitted model."""
-        table, kind = self.table, self.table.kinds[self.kind]
-        nodes, replicas = len(self.placement), self.replicas
         seen = self.measured.get("" if self.blind else self.kind)
-        facts = (self.kind, self.placement, seen.version if seen else 0, self.noise)
+        state = (self.kind, self.placement, seen.version if seen else 0)
+        facts = (*state, self.noise)
         if facts == self.tuned_for:
             return  # nothing new to choose by
         self.tuned_for = facts
+        table, replicas = self.table, self.replicas
         if self.batch is None and seen and self.noise is not None:
-            choice = best_batch(
-                seen.times(),
-                Noise(*self.noise, table.init_batch),
-                nodes,
-                replicas,
-                self.limits,
-            )
+            if self.trials is None or state != self.tried_for:
+                nodes, init = float(len(self.placement)), table.init_batch
+                self.trials = trials(seen.times(), nodes, float(replicas), init, self.limits)
+                self.tried_for = state
+            choice = self.trials.best(*self.noise)
             local, accumulate = int(choice.local), int(choice.accumulate)
         else:
+            kind = table.kinds[self.kind]
             batch = self.batch or max(table.init_batch, kind.min_local * replicas)
             local, accumulate = split(batch, replicas, self.most_local, table.init_batch)
             if kind.unit > 1:

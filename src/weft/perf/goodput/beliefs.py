@@ -49,7 +49,9 @@ class FittedBeliefs(NoPairs):
         belief = self._known.get(job.id)
         if belief is None:
             belief = self._known[job.id] = Belief(mixed=Measurements(0.0, self._mixed_fit))
-        own = belief.measured.setdefault(kind, Measurements())
+        own = belief.measured.get(kind)
+        if own is None:
+            own = belief.measured[kind] = Measurements()
         before = own.version
         own.observe(row)
         belief.mixed.observe(row)

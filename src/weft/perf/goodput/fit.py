@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from math import exp, log, sqrt
+from struct import pack
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,6 @@ FLOOR = 1e-4  # errors below are as good as none
 STEPS = 60
 GAMMA_PULL, SLOPE_PULL = 1e-3, 1e-2
 ALONE, APART, TOGETHER = 0, 2, 4  # where the parameters of T_sync in a regime are
-AGAINST = ([0.0, 0.0, -1.0, 1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, -1.0, 1.0, 0.0])
 
 
 class Row(NamedTuple):
@@ -88,7 +88,8 @@ class At(NamedTuple):
 class Problem:
     """The loss, with slopes by the logarithms of parameters (gamma as it is).
 
-    Row by row in plain floats: a job has measured a few configurations, not thousands.
+    Row by row in plain floats: a job has measured a few configurations, not thousands. What rows
+    share, those with equal batches on a GPU and those with equal waits, is worked out once.
     """
 
     def __init__(
@@ -96,50 +97,75 @@ class Problem:
     ) -> None:
         regime = np.where(replicas == 1, ALONE, np.where(nodes > 1, APART, TOGETHER))
         extra = np.maximum(replicas - 2.0, TINY)
-        columns = (local, regime, extra, log_grad, log_step)
-        self.rows = tuple(zip(*(column.tolist() for column in columns), strict=True))
+        self.log_grad, self.log_step = log_grad.tolist(), log_step.tolist()
+        waits = [*zip(regime.tolist(), extra.tolist(), strict=True)]
+        self.locals, self.waits = [*dict.fromkeys(local.tolist())], [*dict.fromkeys(waits)]
+        of_local = {value: at for at, value in enumerate(self.locals)}
+        of_wait = {value: at for at, value in enumerate(self.waits)}
+        places = ([of_local[v] for v in local.tolist()], [of_wait[v] for v in waits])
+        self.rows = [*zip(*places, self.log_grad, self.log_step, strict=True)]
 
-    def at(self, p: Floats) -> At:
+    def at(self, p: list[float]) -> At:
         """Two sums of squares, each weighted by the root of its mean, and two light pulls."""
-        known, g = p.tolist(), float(p[6])
-        by_grad, by_step, off_grad, off_step = [], [], [], []
-        for local, regime, extra, told_grad, told_step in self.rows:
-            fixed, more = known[0], known[1] * local
-            grad = fixed + more
-            first, rest = (TINY, 0.0) if not regime else (known[regime], known[regime + 1] * extra)
-            log_a, log_b = log(grad), log(first + rest)
+        g = p[6]
+        grads = [_gradient(p[0], p[1] * local) for local in self.locals]
+        waits = [_wait(p, regime, extra) for regime, extra in self.waits]
+        by_grad: list[float] = []
+        by_step: list[float] = []
+        off_grad, off_step = [], []
+        for of_local, of_wait, told_grad, told_step in self.rows:
+            log_a, fixed, more = grads[of_local]
+            log_b, regime, first, rest, wait = waits[of_wait]
             # Relative to the larger term, so that powers neither overflow nor vanish.
-            top = max(log_a, log_b)
-            a, b = exp(g * (log_a - top)), exp(g * (log_b - top))
-            log_z = log(a + b) / g
+            if log_a >= log_b:
+                a, b, top, over_a, over_b = 1.0, exp(g * (log_b - log_a)), log_a, 0.0, log_b - log_a
+            else:
+                a, b, top, over_a, over_b = exp(g * (log_a - log_b)), 1.0, log_b, log_a - log_b, 0.0
+            both = a + b
+            log_z = log(both) / g
             off_grad.append(log_a - told_grad)
             off_step.append(top + log_z - told_step)
-            a, b = a / (a + b), b / (a + b)
-            fixed, more = fixed / grad, more / grad
-            by_grad.append([fixed, more, 0.0, 0.0, 0.0, 0.0, 0.0])
-            slope = [a * fixed, a * more, 0.0, 0.0, 0.0, 0.0, 0.0]
-            slope[6] = (a * (log_a - top) + b * (log_b - top) - log_z) / g
-            if regime:
-                share = b / (first + rest)
-                slope[regime], slope[regime + 1] = share * first, share * rest
-            by_step.append(slope)
-        return _sum(known, (off_grad, off_step), (by_grad, by_step))
+            a, b = a / both, b / both
+            by_grad += (fixed, more, 0.0, 0.0, 0.0, 0.0, 0.0)
+            turn = (a * over_a + b * over_b - log_z) / g
+            if not regime:
+                by_step += (a * fixed, a * more, 0.0, 0.0, 0.0, 0.0, turn)
+                continue
+            share = b / wait
+            if regime == APART:
+                by_step += (a * fixed, a * more, share * first, share * rest, 0.0, 0.0, turn)
+            else:
+                by_step += (a * fixed, a * more, 0.0, 0.0, share * first, share * rest, turn)
+        return _sum(p, (off_grad, off_step), by_grad + by_step)
 
 
-def _sum(p: list[float], off: tuple[list[float], ...], slopes: tuple[list[list[float]], ...]) -> At:
+def _gradient(fixed: float, more: float) -> tuple[float, float, float]:
+    """The logarithm of the seconds of a gradient, and the parts of both terms in them."""
+    grad = fixed + more
+    return log(grad), fixed / grad, more / grad
+
+
+def _wait(p: list[float], regime: int, extra: float) -> tuple[float, int, float, float, float]:
+    """The logarithm of the seconds of a synchronisation, in which regime, and both terms."""
+    first, rest = (TINY, 0.0) if not regime else (p[regime], p[regime + 1] * extra)
+    wait = first + rest
+    return log(wait), regime, first, rest, wait
+
+
+def _sum(p: list[float], off: tuple[list[float], list[float]], slopes: list[float]) -> At:
     """Errors of gradient and step times, a light pull of gamma to 1 and of slopes to 0."""
     over, apart, together = p[6] - 1.0, p[3] / p[2], p[5] / p[4]
     loss = GAMMA_PULL * over * over + SLOPE_PULL * (apart * apart + together * together)
-    rows = [[0.0] * 6 + [1.0], *AGAINST]
+    rows = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    rows += (0.0, 0.0, -apart, apart, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -together, together, 0.0)
     errors, weights = [over, apart, together], [GAMMA_PULL, SLOPE_PULL, SLOPE_PULL]
-    rows[1], rows[2] = [apart * v for v in rows[1]], [together * v for v in rows[2]]
-    for some, their in zip(off, slopes, strict=True):
-        rmse = sqrt(sum(v * v for v in some) / len(some) + FLOOR * FLOOR)
+    for some in off:
+        rmse = sqrt(sum([v * v for v in some]) / len(some) + FLOOR * FLOOR)
         loss += rmse
         errors += some
         weights += [0.5 / (len(some) * rmse)] * len(some)
-        rows += their
-    by = np.array(rows)
+    rows += slopes
+    by = np.frombuffer(pack(f"{len(rows)}d", *rows)).reshape(-1, 7)  # quicker than of a list
     weighted = by.T * np.array(weights)
     return At(loss, weighted @ np.array(errors), weighted @ by)
 
@@ -147,15 +173,17 @@ def _sum(p: list[float], off: tuple[list[float], ...], slopes: tuple[list[list[f
 def minimise(problem: Problem, start: Floats, free: Bools) -> Floats:
     """Levenberg-Marquardt with iteratively reweighted residuals, kept inside the bounds."""
     which = np.flatnonzero(free)
-    square = np.ix_(which, which)
+    square = (7 * which[:, None] + which).ravel()
     p, damping = start.copy(), 1e-2
-    now = problem.at(p)
+    now = problem.at(p.tolist())
     for _ in range(STEPS):
-        curve = now.curve[square]
-        diagonal = np.einsum("ii->i", curve)
+        curve = now.curve.take(square)
+        diagonal = curve[:: len(which) + 1]
         diagonal += damping * (diagonal + 1e-9)
-        trial = _move(p, which, np.asarray(np.linalg.solve(curve, -now.pull[which])))
-        after = problem.at(trial)
+        down = -now.pull.take(which)
+        step = np.linalg.solve(curve.reshape(len(which), -1), down)
+        trial = _move(p, which, np.asarray(step))
+        after = problem.at(trial.tolist())
         if after.loss < now.loss:
             done = now.loss - after.loss < 3e-4 * now.loss
             p, now = trial, after

@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 TINY = 1e-8
 CANDIDATES = 50
 STEPS: Floats = np.linspace(0.0, 1.0, CANDIDATES)
+KEPT = 1024  # answers of the candidates of one allocation
 CHUNK = 256  # cases at a time: their candidates stay in the cache
 
 
@@ -75,6 +76,8 @@ class Noise(NamedTuple):
         """How many initial-size iterations one iteration of `batch` samples is worth."""
         scale = batch / self.init
         below = self.var / scale + self.sqr
+        if isinstance(below, float):
+            return (self.var + self.sqr) / below if below > 0.0 else 1.0
         return np.where(below > 0.0, (self.var + self.sqr) / np.where(below > 0, below, 1.0), 1.0)
 
     def efficiency(self, batch: Any) -> Any:
@@ -205,24 +208,51 @@ def _best_of_one(
     times: StepTime, noise: Noise, nodes: float, k: float, limits: Limits, fixed: float = 0.0
 ) -> Choice:
     """A single case, without the cost of broadcasting: only noise is new from epoch to epoch."""
-    m, s, batch, step = _steps(times, nodes, k, noise.init, limits, fixed)
-    below = noise.var * noise.init / batch
-    below += noise.sqr
-    below *= step
-    best = int(below.argmin())
-    goodput = float(noise.init * (noise.var + noise.sqr) / below[best])
-    return Choice(goodput, float(m[best]), float(s[best]) + 1.0)
+    return trials(times, nodes, k, noise.init, limits, fixed).best(noise.sqr, noise.var)
+
+
+class Trials:
+    """The candidates of one allocation: the best of them depends on noise alone.
+
+    `batch` are their global batches, `took` seconds an iteration, infinite where not allowed. Jobs
+    of equal state share them, and with them the answers.
+    """
+
+    __slots__ = ("_best", "batch", "extra", "init", "local", "took")
+
+    def __init__(
+        self, init: float, local: Floats, extra: Floats, batch: Floats, took: Floats
+    ) -> None:
+        self.init, self.local, self.extra, self.batch, self.took = init, local, extra, batch, took
+        self._best: dict[tuple[float, float], Choice] = {}
+
+    def best(self, sqr: float, var: float) -> Choice:
+        """The one with the highest goodput, for the squared norm and variance of gradients."""
+        found = self._best.get((sqr, var))
+        if found is None:
+            if len(self._best) >= KEPT:
+                self._best.clear()
+            found = self._best[sqr, var] = self._find_best(sqr, var)
+        return found
+
+    def _find_best(self, sqr: float, var: float) -> Choice:
+        below = var * self.init / self.batch
+        below += sqr
+        below *= self.took
+        best = int(below.argmin())
+        goodput = float(self.init * (var + sqr) / below[best])
+        return Choice(goodput, float(self.local[best]), float(self.extra[best]) + 1.0)
 
 
 @lru_cache(maxsize=4096)
-def _steps(
-    times: StepTime, nodes: float, k: float, init: float, limits: Limits, fixed: float
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """The candidates, their global batches and seconds an iteration; inf if not allowed."""
+def trials(
+    times: StepTime, nodes: float, k: float, init: float, limits: Limits, fixed: float = 0.0
+) -> Trials:
+    """The candidates of an allocation with these step times."""
     looked_at = candidates((k,), float(init), Limits(*map(float, limits)), fixed)
     m, s, allowed = (part[0] for part in looked_at)
     took = np.where(allowed, _iteration(times, nodes, k, m, s), np.inf)
-    return m, s, k * m * (s + 1.0), took
+    return Trials(init, m, s, k * m * (s + 1.0), took)
 
 
 def _goodput(times: StepTime, noise: Noise, nodes: Any, k: Any, m: Floats, s: Floats) -> Floats:

@@ -46,7 +46,9 @@ class Group:
 
     def observe(self, job: JobId, kind: str, row: Row) -> None:
         """A step was measured."""
-        own = self.measured.setdefault(kind, Measurements())
+        own = self.measured.get(kind)
+        if own is None:
+            own = self.measured[kind] = Measurements()
         before = own.version, self.most
         own.observe(row)
         self.mixed.observe(row)
@@ -130,7 +132,11 @@ class Pool:
 
     def all_of(self, job: Job) -> list[Group]:
         """The groups of a job, made where they are new."""
-        return [self.groups.setdefault(key, Group()) for key in self.keys(job)]
+        keys = self.keys(job)
+        for key in keys:
+            if key not in self.groups:
+                self.groups[key] = Group()
+        return [self.groups[key] for key in keys]
 
     def find(self, job: Job) -> Group | None:
         """The narrowest group in which enough jobs reported, else the widest where any did."""

@@ -70,23 +70,26 @@ class PooledBeliefs(FittedBeliefs):
         if report.grad_sqr is not None and report.grad_var is not None:
             noise = report.grad_sqr, report.grad_var
         slowed = _is_slowed(job, report, attempt)
-        for group in self.pool.all_of(job):
+        groups = self.pool.all_of(job)
+        for group in groups:
             if not slowed:
                 group.observe(job.id, kind, row)
             group.batch = batch
             if noise is not None:
                 group.observe_noise(progress, *noise)
         if attempt is not None:
-            self._advance(job, report, attempt, self._goodput(job, row, report, batch, noise))
+            goodput = self._goodput(job, row, report, batch, noise)
+            self._advance(job, report, attempt, goodput, groups)
 
-    def _advance(self, job: Job, report: Report, attempt: Attempt, goodput: float) -> None:
+    def _advance(
+        self, job: Job, report: Report, attempt: Attempt, goodput: float, groups: list[Group]
+    ) -> None:
         """How far the job has come, and whether that is as fast as it was believed."""
         before = self._stands.get(job.id)
         noise = before.noise if before is not None else None
         if report.grad_sqr is not None and report.grad_var is not None:
             noise = report.grad_sqr, report.grad_var
         progress, work = report.progress or 0.0, _declared(report)
-        groups = self.pool.all_of(job)
         if math.isfinite(work):
             for group in groups:
                 group.work = work

@@ -10,6 +10,7 @@ import csv
 import json
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -81,12 +82,18 @@ class KindTable:
     placements: Mapping[str, Curve]
     shapes: Mapping[tuple[int, int], Curve]
     unit: int = 1
+    _known: dict[tuple[Sequence[int], float], tuple[float, float]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def times(self, placement: Sequence[int], local: float) -> tuple[float, float]:
-        """Seconds of a step and of its synchronisation."""
-        if self.unit > 1:
-            return self._pipelined(placement)
-        return self._look_up(placement, local)
+        """Seconds of a step and of its synchronisation; looked up once for all jobs."""
+        at = (tuple(placement), local)
+        if at not in self._known:
+            pipelined = self.unit > 1
+            found = self._pipelined(placement) if pipelined else self._look_up(placement, local)
+            self._known[at] = found
+        return self._known[at]
 
     def _pipelined(self, placement: Sequence[int]) -> tuple[float, float]:
         """GPipe: the forward pass of a stage, three times over micro-batches and the ramp."""

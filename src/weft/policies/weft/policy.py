@@ -339,6 +339,8 @@ def share_ranks(weights: Floats, left: Floats, among: Bools) -> Floats:
     Whose rank is the higher then says nothing, and what a change costs decides between them.
     """
     shared = weights.copy()
+    if not among.any():
+        return shared
     _, where, count = np.unique(left[among], return_inverse=True, return_counts=True)
     shared[among] = (np.bincount(where, weights[among]) / count)[where]
     return shared

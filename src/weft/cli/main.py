@@ -47,6 +47,11 @@ COMMANDS = (
         "forward",
         "Open a job's port on this machine: a notebook, TensorBoard, a debugger.",
     ),
+    Entry(
+        WORK,
+        "slurm-client",
+        "Submit the batch jobs of your Weft jobs to Slurm, as you, while it runs.",
+    ),
     Entry(WORK, "profile", "Measure a training script, alone or beside others.", settings=REST),
     Entry(CLUSTER, "serve", "Run the scheduler service: REST API, events, metrics."),
     Entry(CLUSTER, "join", "Make this machine a node of a cluster."),

@@ -16,6 +16,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from weft.core.batch_work import BatchWorks
 from weft.core.events.event import Event
 from weft.core.events.report import Report
 from weft.core.job_objects import JobObjects
@@ -177,32 +178,26 @@ class Engine(Protocol):
     @property
     def wants(self) -> Wants:
         """What its class must be given to build one; read from the class."""
-        ...
 
     @property
     def supports(self) -> Controls:
         """Exactly the allocation fields it honours. A policy that sets more is refused."""
-        ...
 
     @property
     def real(self) -> bool:
         """Whether jobs are processes that measure themselves; not where they are simulated."""
-        ...
 
     @property
     def sharing(self) -> DeviceSharing:
         """How one of its devices serves several jobs."""
-        ...
 
     @property
     def health(self) -> EngineHealth:
         """Whether it still hears of its jobs."""
-        ...
 
     @property
     def speed(self) -> float:
         """Seconds of cluster time in a second of the wall clock; 1 unless simulated."""
-        ...
 
     @property
     def invitation(self) -> str:
@@ -309,6 +304,11 @@ class Engine(Protocol):
     @property
     def job_objects(self) -> JobObjects | None:
         """Jobs that people apply to its cluster; None where there are none."""
+        ...
+
+    @property
+    def batch_works(self) -> BatchWorks | None:
+        """Batch jobs that persons' own clients submit; None where none do."""
         ...
 
     @property

@@ -114,7 +114,7 @@ class LocalEngine(AgentEngine):
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS
     declares = (("", SUPPORTS),)
-    job_objects = None
+    job_objects, batch_works = None, None
 
     def __post_init__(self) -> None:
         self.state = Path(self.state).absolute()

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from weft.wire.attempt import EVENTS
+from weft.wire.shared_folders import private_mode
 
 FORGETTABLE = ("report", "notice", "saved", "health")
 BURST, RATE = 16 << 20, 8 << 10  # bytes of those at once, and per second from then on
@@ -22,7 +23,7 @@ class Journal:
 
     def __init__(self, folder: Path, notify: str) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        self._out = os.open(folder / EVENTS, flags, 0o600)
+        self._out = os.open(folder / EVENTS, flags, private_mode(folder))
         self._notify = notify
         self._room = Room(BURST, RATE)
         self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -76,7 +76,7 @@ class SimulatedEngine(NoLiveResize, NoSleep):
 
     wants = Wants.PHYSICS
     declares = (("", SUPPORTS),)
-    invitation, job_objects = "", None
+    invitation, job_objects, batch_works = "", None, None
 
     def __post_init__(self) -> None:
         self._cluster: Cluster = parse_cluster(self.cluster)

@@ -21,6 +21,7 @@ from weft.frozen import frozen
 from weft.wire.errors import WireError
 from weft.wire.identity import Identity
 from weft.wire.regular_files import given_to, read_regular
+from weft.wire.shared_folders import private_mode
 
 SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
 STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
@@ -210,12 +211,14 @@ def token_socket(root: Path, node: str, discipline: str) -> str:
 def write_whole(path: Path, body: Any) -> None:
     """JSON that is there completely or not at all.
 
-    In a folder that root gave to a user the file is that user's. Links that were there before are
+    In a folder that root gave to a user the file is that user's, and in one that is shared with a
+    user both may read it. Links that were there before are
     not followed.
     """
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
     fresh.unlink(missing_ok=True)
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    handle = os.open(fresh, flags, private_mode(path.parent))
     with os.fdopen(handle, "w") as out:
         own = os.fstat(handle).st_uid
         if (owner := given_to(path.parent, own)) != own:

@@ -2,7 +2,8 @@
 
 A pipe would block its reader, a link leads elsewhere, a folder cannot be read, and a file may
 be larger than memory. None of that gets past `open_regular` and a limit. In a folder that root gave
-to a user, what is not that user's own is refused as well: a hard link may lead anywhere.
+to a user, what is not that user's own is refused as well: a hard link may lead anywhere. So is a
+file of ours with several names in a folder that is shared with a user.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import stat
 from pathlib import Path
 
 from weft.wire.errors import WireError
+from weft.wire.shared_folders import shared_with
 
 LIMIT = 1 << 20
 _KINDS = {
@@ -42,6 +44,10 @@ def open_regular(path: Path) -> int:
     if facts.st_uid != given_to(path.parent, facts.st_uid):
         os.close(handle)
         raise WireError(f"{path} does not belong to the user whose folder it is in")
+    ours_again = facts.st_nlink > 1 and facts.st_uid == os.geteuid()
+    if ours_again and shared_with(path.parent) is not None:
+        os.close(handle)
+        raise WireError(f"{path} may be a link that another user made")
     return handle
 
 

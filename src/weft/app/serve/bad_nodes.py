@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from weft.core.batch_work import NO_CLIENT
 from weft.core.events.event import Decided, Event, Failed, Finished, Started, StartFailed
 from weft.core.model.job import JobId, NodeId
 
@@ -67,7 +68,7 @@ class BadNodes:
 
     def _note_failure(self, at: float, job: JobId, reason: str) -> NodeId | None:
         node, since = self._on.get(job), self._since.pop(job, at)
-        if node is None:
+        if node is None or NO_CLIENT in reason:
             return None
         if at - since > self.at_start_s:
             self._note_well(node, job)  # it ran for a while

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from weft.core.batch_work import BatchWorks
 from weft.core.errors import EngineError, WeftError
 from weft.core.events.event import Event, StartFailed, Stopped
 from weft.core.job_objects import JobObjects
@@ -58,6 +59,7 @@ class FleetEngine(SleepsOnNodes):
 
     wants = Wants.STATE
     job_objects: JobObjects | None = None
+    batch_works: BatchWorks | None = None
 
     def __init__(
         self,

@@ -33,6 +33,7 @@ from weft.frozen import frozen
 from weft.wire.attempt import BEAT, CLAIM
 from weft.wire.errors import WireError
 from weft.wire.regular_files import open_regular
+from weft.wire.shared_folders import shared_with
 
 # Not the doing of one attempt: of a shared file system, its server's absence as well.
 MACHINE_WIDE = OF_THIS_MACHINE | {errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN}
@@ -247,7 +248,7 @@ class GangWatch:
             case "meeting" | "built" | "adopted" | "dropped" | "gone":
                 self.notes.append(read_note(line))
             case "health":
-                health, owner = read_health(line), watch.part.folder.stat().st_uid
+                health, owner = read_health(line), _writer_of(watch.part.folder)
                 witness = None if owner == os.geteuid() else owner
                 self.health.append(replace(health, node=watch.part.node, witness=witness))
             case _:
@@ -315,6 +316,12 @@ class GangWatch:
         if first.started:
             return [Started(job, attempt), end]
         return [StartFailed(job, attempt, end.reason, lost=end.lost)]
+
+
+def _writer_of(folder: Path) -> int:
+    """The user whose processes write in a part's folder."""
+    shared = shared_with(folder)
+    return folder.stat().st_uid if shared is None else shared
 
 
 def _cause(watch: PartWatch) -> tuple[bool, float]:

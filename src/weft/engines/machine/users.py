@@ -11,6 +11,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job
 from weft.wire.attempt import USER, job_folder, write_whole
 from weft.wire.identity import Identity
+from weft.wire.shared_folders import let_walk, share_folder
 
 PASS = 0o711  # others may walk through
 ENTER = 0o710  # the group may walk in
@@ -36,14 +37,18 @@ def user_of(users: Mapping[str, Identity], job: Job) -> Identity | None:
     return user
 
 
-def check_users(users: Mapping[str, Identity], state: Path) -> None:
-    """Raise InvalidConfig where jobs could not run as these users, or not reach their folders."""
+def check_users(users: Mapping[str, Identity], state: Path, *, by_client: bool = False) -> None:
+    """Raise InvalidConfig where jobs could not run as these users, or not reach their folders.
+
+    `by_client` says that the users themselves start their jobs.
+    """
     if not users:
         return
-    if os.geteuid() != 0 and any(user.uid != os.geteuid() for user in users.values()):
+    others = any(user.uid != os.geteuid() for user in users.values())
+    if os.geteuid() != 0 and others and not by_client:
         raise InvalidConfig(
             "only a service that runs as root can run jobs as other users",
-            hint="start it as root, or leave --users out",
+            hint="start it as root, or leave --users out; on Slurm see submit_as=client",
         )
     for folder in state.absolute().parents:
         if not folder.stat().st_mode & stat.S_IXOTH:
@@ -70,19 +75,31 @@ def make_folder(folder: Path, state: Path, job: str, checkpoints: Path, user: Id
     own = job_folder(state, job)
     folder.mkdir(parents=True, exist_ok=True)
     for made in (own, folder):
-        os.chown(made, os.geteuid(), user.gid)
-        made.chmod(ENTER)
+        if _may_give(user):
+            os.chown(made, os.geteuid(), user.gid)
+            made.chmod(ENTER)
+        else:
+            let_walk(made, user.uid)
     write_whole(own / USER, {"uid": user.uid, "gid": user.gid})
     if checkpoints.parent == own and not checkpoints.exists():
-        checkpoints.mkdir(mode=OWN)
-        os.chown(checkpoints, user.uid, user.gid)
+        give_folder(checkpoints, user)
 
 
 def give_folder(folder: Path, user: Identity) -> None:
-    """A folder of the user's own in one of the service's: nothing inside can be trusted."""
+    """A folder of the user's own in one of the service's: nothing inside can be trusted.
+
+    Without the right to give it away, it stays the service's and the user may write in it.
+    """
     folder.mkdir(mode=OWN, exist_ok=True)
+    if not _may_give(user):
+        share_folder(folder, user.uid)
+        return
     os.chown(folder, user.uid, user.gid)
     folder.chmod(OWN)
+
+
+def _may_give(user: Identity) -> bool:
+    return os.geteuid() in (0, user.uid)
 
 
 def may_walk_to(path: Path, user: Identity | None) -> bool:

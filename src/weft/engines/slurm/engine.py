@@ -16,6 +16,7 @@ from weft.engines.machine.job_environment import check_names
 from weft.engines.machine.users import check_users
 from weft.engines.slurm.accounts import Charges, read_lists
 from weft.engines.slurm.native import NativeSlurm
+from weft.engines.slurm.offers import Offers
 from weft.engines.slurm.pilot import CONTROLS as PILOT
 from weft.engines.slurm.pilot import PilotSlurm
 from weft.engines.slurm.pools import read_pools
@@ -24,7 +25,7 @@ from weft.engines.slurm.submitters import Submitters
 from weft.wire.identity import Identity
 
 MODES = ("native", "pilot")
-SUBMITTERS = ("person", "service")
+SUBMITTERS = ("person", "client", "service")
 
 
 @dataclass
@@ -40,7 +41,8 @@ class SlurmEngine(FleetEngine):
     nodes without GPUs, 0 for one per core. `python` is an interpreter with Weft on the nodes, by
     default this one. With `users`, where the service is root, jobs run as their tenants' users: as
     batch jobs of these (`submit_as` person, which is native's default), or as ranks of agents that
-    are root (service, a pilot's only way).
+    are root (service, a pilot's only way). A service that is not root has each user's own client
+    submit them (`submit_as` client, `weft slurm-client`).
     """
 
     state: Path = field(metadata={"settable": False})
@@ -66,7 +68,8 @@ class SlurmEngine(FleetEngine):
     def __post_init__(self) -> None:
         check_names(self.pass_env)
         self.state = Path(self.state).absolute()
-        check_users(self.users, self.state)
+        by_client = self.submit_as == "client"
+        check_users(self.users, self.state, by_client=by_client)
         if self.mode not in MODES:
             raise InvalidConfig(
                 f"slurm: mode is {self.mode!r}", hint=f"mode is one of {', '.join(MODES)}"
@@ -91,13 +94,16 @@ class SlurmEngine(FleetEngine):
             manager = PilotSlurm(charges, folder, pools, self.slots, self.pass_env)
         else:
             submitters = Submitters(self.state, self.users if person else {})
-            manager = NativeSlurm(
+            offers = Offers(self.state / "offers", self.users) if by_client else None
+            manager = native = NativeSlurm(
                 Charges(wishes, lists),
                 self.slots,
                 self.pass_env,
                 submitters,
                 as_users=bool(self.users),
+                offers=offers,
             )
+            self.batch_works = native if by_client else None
         super().__init__(manager, self.state, "slurmctld", users=self.users)
 
     def _submits_as_person(self) -> bool:
@@ -107,9 +113,9 @@ class SlurmEngine(FleetEngine):
                 f"slurm: submit_as is {self.submit_as!r}",
                 hint=f"submit_as is one of {', '.join(SUBMITTERS)}",
             )
-        if self.submit_as == "person" and (self.mode == "pilot" or not self.users):
+        if self.submit_as in ("person", "client") and (self.mode == "pilot" or not self.users):
             raise InvalidConfig(
                 "slurm: jobs cannot be submitted as their users here",
-                hint="submit_as=person needs mode=native and `weft serve --users FILE`",
+                hint=f"submit_as={self.submit_as} needs mode=native and `weft serve --users FILE`",
             )
         return bool(self.users) and self.mode == "native" and self.submit_as != "service"

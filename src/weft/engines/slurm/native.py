@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
+from weft.core.batch_work import BatchWork
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
 from weft.engines.attempts.agent_engine import AGENT_CONTROLS
@@ -39,6 +40,7 @@ from weft.engines.slurm.associations import (
     read_associations,
 )
 from weft.engines.slurm.clients import Clients
+from weft.engines.slurm.offers import Offers
 from weft.engines.slurm.reservations import Reservations
 from weft.engines.slurm.script import SbatchOptions, batch_script
 from weft.engines.slurm.submitters import Submitters
@@ -52,8 +54,8 @@ PATIENCE_S = 10.0  # with a job that waits for GPUs that others have
 class NativeSlurm:
     """A `Manager` by sbatch, squeue and scancel.
 
-    With `submitters` users submit their own jobs; `as_users` without them needs agents that are
-    root.
+    With `submitters` users submit their own jobs, where there are `offers` by clients of their own;
+    `as_users` without them needs agents that are root.
     """
 
     def __init__(
@@ -64,8 +66,10 @@ class NativeSlurm:
         submitters: Submitters,
         *,
         as_users: bool = False,
+        offers: Offers | None = None,
     ) -> None:
         self._charges, self._slots, self._as_users = charges, slots, as_users
+        self._offers = offers
         self._clients, self._submitters = Clients(pass_env), submitters
         self._nodes: Mapping[NodeId, SlurmNode] = {}
         self._jobs: dict[Key, list[SlurmJob]] = {}
@@ -100,7 +104,9 @@ class NativeSlurm:
         await self._read_associations()
         wishes = replace(self._charges.others, owner=owner, counts_memory=memory)
         self._charges = replace(self._charges, others=wishes)
-        for tenant, options in self._charges.combinations():
+        if self._offers is not None:
+            self._offers.open()
+        for tenant, options in self._charges.combinations() if self._offers is None else ():
             await self._try(tenant, options)
         self.abilities = replace(self.abilities, limits_host=binds)
         await self.look()
@@ -185,14 +191,52 @@ class NativeSlurm:
         nodes = [part.node for part in gang.parts]
         options = replace(options, most_min=self._reservations.minutes_left(nodes, time.time()))
         script = batch_script(gang, self._nodes, options)
+        if self._offers is not None:
+            self._offer(self._offers, gang, script)
+            return
         number = await self._clients.submit(script, user=self._submitters.find(gang.job))
         self._uncertain.discard(gang.key)
         self._jobs.setdefault(gang.key, [SlurmJob(number, "PENDING", "", "")])
 
+    def _offer(self, offers: Offers, gang: Gang, script: str) -> None:
+        """Have its user's client submit it."""
+        user = self._submitters.find(gang.job)
+        assert user is not None
+        counted = ((part, self._nodes[part.node].gres) for part in gang.parts)
+        gpus = {str(part.node): len(part.gpus) if gres else 0 for part, gres in counted}
+        self._uncertain.discard(gang.key)
+        offers.make(gang.key, user.uid, script, gpus)
+
+    def take(self, account: str) -> BatchWork:
+        """What a person's client is to do."""
+        assert self._offers is not None
+        return self._offers.take(account)
+
+    async def report(self, account: str, secret: str, number: str, refusal: str) -> str:
+        """What a client did, compared with what Slurm shows."""
+        assert self._offers is not None
+        offer = self._offers.find(account, secret)
+        if offer is None:
+            return "it is not wanted any more"
+        if refusal and not offer.number:
+            self._offers.refuse(offer, f"sbatch of its user: {refusal}")
+            return ""
+        await self.look()
+        if offer.number and offer.number == number:
+            return ""
+        return (
+            f"Slurm shows no batch job {number} that is this user's and asks for what was offered"
+        )
+
     async def cancel(self, key: Key) -> None:
-        """Kill its processes, then the job: without the site's own grace time."""
+        """Kill its processes, then the job: without the site's own grace time.
+
+        Slurm lets only its owner and operators end a job, so that its user's client is asked too.
+        """
         if key not in self._jobs:
             await self.look()
+        if self._offers is not None:
+            self._offers.withdraw(key)
         ids = [job.id for job in self._jobs.get(key, ())]
         if not ids:
             return
@@ -203,11 +247,17 @@ class NativeSlurm:
         """One squeue for all."""
         whose = () if self._submitters.users else ("-u", getpass.getuser())
         text = await self._clients.ask(*JOBS, *whose)
+        tagged = [
+            (read_tag(self._charges.others.owner, comment), job) for comment, job in read_jobs(text)
+        ]
+        ours = [(key, job) for key, job in tagged if key is not None]
         jobs: dict[Key, list[SlurmJob]] = {}
-        for comment, job in read_jobs(text):
-            key = read_tag(self._charges.others.owner, comment)
-            if key is not None and self._submitters.submitted(key[0], job):
-                jobs.setdefault(key, []).append(job)
+        if self._offers is not None:
+            jobs = self._offers.adopt(ours)
+        else:
+            for key, job in ours:
+                if self._submitters.submitted(key[0], job):
+                    jobs.setdefault(key, []).append(job)
         self._jobs = jobs
         seen = {key: see(parts) for key, parts in jobs.items()}
         self._codes = {key: code for key, code in self._codes.items() if key in seen}
@@ -215,7 +265,7 @@ class NativeSlurm:
         for key, word in seen.items():
             if word.reason == WORDS["FAILED"]:  # an agent leaves with 0 whatever its job did
                 seen[key] = replace(word, code=await self._find_code(key, jobs[key][0]))
-        return seen
+        return seen if self._offers is None else {**self._offers.waiting(), **seen}
 
     async def _give_back_taken(self, seen: dict[Key, Observation]) -> None:
         """End what waits for GPUs that others took before it began: there may be room elsewhere."""

@@ -22,6 +22,7 @@ from weft.node.measuring.health import HealthLines
 from weft.node.measuring.outside import Observation, Outside
 from weft.wire.attempt import MEASURED, AttemptSpec
 from weft.wire.messages import Counted
+from weft.wire.shared_folders import private_mode
 
 WRITE_S = 0.2  # at least between two versions of the file
 LOOK_S = 1.0  # between two looks from outside
@@ -139,7 +140,8 @@ class Measurer:
         }
         fresh = self._file.with_name(f".{self._file.name}.{os.getpid()}")
         with suppress(OSError):  # a full disk: the next one may fit
-            handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            handle = os.open(fresh, flags, private_mode(fresh.parent))
             with os.fdopen(handle, "w") as out:
                 json.dump(body, out, separators=(",", ":"))
             fresh.replace(self._file)

@@ -31,7 +31,8 @@ KEPT = 8
 IN_MEMORY = 10_000
 REFUSED = 400
 CHANGING = ("POST", "PUT", "PATCH", "DELETE")
-QUESTIONS = ("/plan", "/what-if", "/what-if/stream", "/job-file")  # posted, but they change nothing
+# Posted, but they change nothing; a client asks for batch jobs every second.
+QUESTIONS = ("/plan", "/what-if", "/what-if/stream", "/job-file", "/batch-jobs/take")
 
 
 @frozen

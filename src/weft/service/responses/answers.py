@@ -73,12 +73,13 @@ class Readiness:
 class Made:
     """The id of a job that is on disk; for a sweep also the ids of its `jobs`.
 
-    `warning` says that it will probably fail because similar jobs did; it is submitted.
+    `warning`: it will probably fail, as similar jobs did; `by_client`: its user's client starts it.
     """
 
     id: str
     jobs: list[str] = field(default_factory=list)
     warning: str = ""
+    by_client: bool = False
 
 
 @frozen_by_name
@@ -221,9 +222,8 @@ class Explanation:
 class NodeAnswer:
     """One machine; `held_gpus` are in use by any job, and `drained_gpus` may not be used.
 
-    `links` names how its GPUs are connected; empty if unknown. `reason` is why the cluster places
-    no jobs on it, as written by the person who drained it; empty if it places jobs there. `health`
-    is what the GPU driver reports.
+    `links` names how its GPUs are connected; empty if unknown. `reason` is why no jobs are placed
+    on it, as written by the person who drained it. `health` is what the GPU driver reports.
     """
 
     id: str

@@ -21,6 +21,7 @@ from weft.service.routes.jobs import (
     jobs,
     logs,
     sessions,
+    slurm_client,
     why,
 )
 from weft.service.routes.people import accounting, admin, audit, pages, reservations, sign_in
@@ -35,6 +36,7 @@ API: tuple[APIRouter, ...] = (
     what_if.router,
     logs.router,
     sessions.router,
+    slurm_client.router,
     cluster.router,
     policies.router,
     events.router,

@@ -11,7 +11,6 @@ from weft.cli.job_files.job_options import Flags
 from weft.cli.options.from_fields import options_from_fields
 from weft.cli.view.errors import user_errors
 from weft.core.errors import InvalidConfig
-from weft.service.responses.answers import Made
 
 if TYPE_CHECKING:
     from weft.cli.connect.client import Client
@@ -44,6 +43,7 @@ def run(
     """
     if pty:
         run_session(command, flags, quiet=quiet, detach=detach)
+    from weft.cli.connect.batch_client import hand_in
     from weft.cli.connect.client import Client
     from weft.cli.connect.follow import Follower, exit_code
     from weft.cli.job_files.job_file import from_command
@@ -57,7 +57,7 @@ def run(
             raise InvalidConfig(
                 "`weft run` follows one job, and this is a sweep", hint="use `weft submit`"
             )
-        job = client.post(Made, "/jobs", body).id
+        job = hand_in(client, body)
         if detach:
             typer.echo(job)
             return
@@ -79,6 +79,7 @@ def run_session(
     command: list[str], flags: Flags, *, quiet: bool = False, detach: bool = False
 ) -> NoReturn:
     """Run a command with a terminal, stay in it, and leave with its exit code."""
+    from weft.cli.connect.batch_client import hand_in
     from weft.cli.connect.client import Client
     from weft.cli.connect.session import attach
     from weft.cli.job_files.job_file import from_command
@@ -90,7 +91,7 @@ def run_session(
         own = {"TERM": os.environ.get("TERM") or "xterm-256color"}
         body = {"pty": True, **plain, **from_command(command, flags, os.environ)}
         body["env"] = {**own, **body.get("env", {})}
-        job = client.post(Made, "/jobs", body).id
+        job = hand_in(client, body)
         if detach:
             typer.echo(job)
             raise typer.Exit(0)

@@ -38,12 +38,15 @@ def submit(
 
     From files, or from a command: `weft submit --gpus 2 -- python train.py`.
     """
+    from weft.cli.connect.batch_client import begin_client
     from weft.cli.connect.client import Client
     from weft.cli.view.screen import console, notes, print_json
 
     with user_errors():
         client = Client()
         made = [send(Made, client, path, body) for path, body in bodies(what, flags)]
+        if any(job.by_client for job in made):
+            begin_client(client)
     if as_json:
         print_json(made[0] if len(made) == 1 else made)
     elif quiet:

@@ -71,10 +71,13 @@ async def hand_in(body: JobFile, request: Request, service: Context, who: Caller
     scheduler = service.driver.scheduler
     device = device_word(scheduler.state.cluster.kinds)
     warning = warn_of_failure(scheduler.knowledge.predictor, jobs[0], device)
-    if body.sweep is None:
-        return Json(Made(id=jobs[0].id, warning=warning), status_code=201)
-    ids: list[str] = [job.id for job in jobs]
-    return Json(Made(id=jobs[0].app, jobs=ids, warning=warning), status_code=201)
+    made = Made(
+        id=jobs[0].id if body.sweep is None else jobs[0].app,
+        jobs=[] if body.sweep is None else [job.id for job in jobs],
+        warning=warning,
+        by_client=service.driver.engine.batch_works is not None,
+    )
+    return Json(made, status_code=201)
 
 
 async def submit_checked(jobs: Sequence[Job], service: Context, who: Caller) -> None:

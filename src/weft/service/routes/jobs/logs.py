@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
+from weft.app.job_files import open_output
 from weft.core.model.job import JobId
 from weft.service.access.redaction import longest, mask_bytes, secrets_of
 from weft.service.access.tokens import Caller
@@ -125,19 +125,10 @@ def _size(path: Path) -> int:
 
 
 def _part(path: Path, offset: int) -> bytes:
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:  # not there yet, or a link that a job put in the place of its log
+    handle = open_output(path)
+    if handle is None:
         return b""
     try:
-        facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode) or not _is_folders_own(path, facts.st_uid):
-            return b""  # a pipe, a folder or someone else's file that a job put there
         return os.pread(handle, CHUNK, offset)
     finally:
         os.close(handle)
-
-
-def _is_folders_own(path: Path, uid: int) -> bool:
-    """Whether a file is that user's to whom root gave its folder; true for all other folders."""
-    return os.geteuid() != 0 or path.parent.stat().st_uid in (0, uid)

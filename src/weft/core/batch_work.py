@@ -1,0 +1,42 @@
+"""Batch jobs that persons submit under their own names: what an engine has for their clients.
+
+On some clusters only its owner submits a job. Where the service may not become other users, a
+process of each person (`weft slurm-client`) asks for what is to be submitted and ended, does it,
+and reports. What it reports is checked with the cluster before it counts.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from weft.frozen import frozen
+
+NO_CLIENT = "no client of its user took its batch job"  # of no machine's doing
+
+
+@frozen
+class BatchOffer:
+    """A batch job to submit: `script` is for sbatch, `secret` names the offer in the report."""
+
+    secret: str
+    script: str
+
+
+@frozen
+class BatchWork:
+    """What a client is to do: batch jobs to submit, and numbers of those to end."""
+
+    submit: tuple[BatchOffer, ...] = ()
+    cancel: tuple[str, ...] = ()
+
+
+class BatchWorks(Protocol):
+    """The work for each person's client; `account` is a tenant's name, or an account's."""
+
+    def take(self, account: str) -> BatchWork:
+        """What is to be done now, each offer for one client; InvalidConfig for an unknown one."""
+        ...
+
+    async def report(self, account: str, secret: str, number: str, refusal: str) -> str:
+        """A batch job was submitted as `number`, or refused; why that does not count, or empty."""
+        ...

@@ -1,0 +1,218 @@
+"""Batch jobs that are offered to persons' own clients, and those of them that were submitted.
+
+Each offer is a file, so that a service that was restarted knows what it offered. A batch job counts
+as an attempt only if there is an offer for it, its own user submitted it, it asks for exactly the
+nodes and GPUs that were offered, and it is the first that does.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.core.batch_work import NO_CLIENT, BatchOffer, BatchWork
+from weft.core.errors import InvalidConfig
+from weft.core.model.job import JobId
+from weft.engines.fleet.port import Key, Observation, Phase
+from weft.engines.slurm.answers import PENDING, RUNNING, SlurmJob, expand_hosts
+from weft.wire.attempt import job_folder, read_json, write_whole
+from weft.wire.identity import Identity
+
+PATIENCE_S = 60.0  # with clients that do not take an offer
+LEASE_S = 90.0  # in which a client has submitted what it took; then another may take it
+KEPT_S = 30.0  # for what was given up, so that the reason is read
+LONGEST = 500  # characters of a refusal
+NUMBER = re.compile(r"([0-9]{1,12})(\+[0-9]+)?")  # a batch job, or a component of one
+
+
+@dataclass(slots=True)
+class Offer:
+    """One batch job: `gpus` are those of each of its nodes, `number` its name in Slurm.
+
+    `refused` is why it came to nothing, `unwanted` says that it is to be ended. `made`, `taken` and
+    `over` are of this process's clock.
+    """
+
+    key: Key
+    uid: int
+    secret: str
+    script: str
+    gpus: Mapping[str, int]
+    number: str = ""
+    refused: str = ""
+    unwanted: bool = False
+    made: float = field(default_factory=time.monotonic)
+    taken: float | None = None
+    over: float | None = None
+
+    def is_open(self, now: float) -> bool:
+        """Whether a client is to submit it."""
+        free = self.taken is None or now - self.taken > LEASE_S
+        return not self.number and not self.refused and free
+
+    def is_ignored(self, now: float) -> bool:
+        """Whether no client took it in time, or none that did submitted it."""
+        since = self.made if self.taken is None else max(self.made, self.taken + LEASE_S)
+        return now - since > PATIENCE_S
+
+    def is_for(self, job: SlurmJob, others: Sequence[SlurmJob]) -> bool:
+        """Whether a batch job, or one more component of it, is what was offered."""
+        nodes, number = expand_hosts(job.wanted), root_of(job)
+        again = {node for other in others for node in expand_hosts(other.wanted)}
+        offered = bool(nodes) and all(self.gpus.get(node) == job.gpus for node in nodes)
+        return (
+            job.uid == self.uid
+            and bool(number)
+            and self.number in ("", number)
+            and offered
+            and again.isdisjoint(nodes)
+        )
+
+
+class Offers:
+    """Those of one service, in `folder`; `users` are the persons by tenant or account."""
+
+    def __init__(self, folder: Path, users: Mapping[str, Identity]) -> None:
+        self._folder, self._users = folder, users
+        self._offers: dict[Key, Offer] = {}
+        self._ends: dict[int, set[str]] = {}
+
+    def open(self) -> None:
+        """Read what was offered before."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for file in self._folder.glob("*.json"):
+            body = read_json(file)
+            if body is not None:
+                key = JobId(body.pop("job")), int(body.pop("attempt"))
+                self._offers[key] = Offer(key, **body)
+
+    def make(self, key: Key, uid: int, script: str, gpus: Mapping[str, int]) -> None:
+        """Offer a batch job to its user, unless that was done."""
+        if key not in self._offers:
+            offer = Offer(key, uid, secrets.token_hex(16), script, gpus)
+            self._offers[key] = offer
+            self._save(offer)
+
+    def withdraw(self, key: Key) -> None:
+        """It is not wanted any more: what runs of it is for its user's client to end."""
+        offer = self._offers.get(key)
+        if offer is not None and not offer.number:
+            self._drop(offer)
+        elif offer is not None and not offer.unwanted:
+            offer.unwanted = True
+            self._save(offer)
+
+    # ---- what Slurm shows
+
+    def adopt(self, jobs: Iterable[tuple[Key, SlurmJob]]) -> dict[Key, list[SlurmJob]]:
+        """The batch jobs that count, of those with our tags; the others are to be ended."""
+        ours: dict[Key, list[SlurmJob]] = {}
+        self._ends = {}
+        for key, job in sorted(jobs, key=lambda pair: int(root_of(pair[1]) or 0)):
+            offer = self._offers.get(key)
+            if offer is None or offer.refused or not offer.is_for(job, ours.get(key, ())):
+                self._end(job)
+                continue
+            ours.setdefault(key, []).append(job)
+            if not offer.number:
+                offer.number = root_of(job)
+                self._save(offer)
+            if offer.unwanted:
+                self._end(job)
+        for offer in [*self._offers.values()]:
+            if offer.number and offer.key not in ours:
+                self._drop(offer)  # Slurm has forgotten it
+        return ours
+
+    def waiting(self) -> dict[Key, Observation]:
+        """Offers that no batch job was seen of; one that no client takes is given up."""
+        now, seen = time.monotonic(), {}
+        for offer in [*self._offers.values()]:
+            if offer.number:
+                continue
+            if not offer.refused and offer.is_ignored(now):
+                self.refuse(offer, f"{NO_CLIENT} within {PATIENCE_S:g} s: run `weft slurm-client`")
+            if offer.refused:
+                offer.over = offer.over or now
+                lost = offer.refused.startswith(NO_CLIENT)
+                phase = Phase.LOST if lost else Phase.ENDED
+                seen[offer.key] = Observation(phase, offer.refused)
+                if now - offer.over > KEPT_S:
+                    self._drop(offer)
+            else:
+                why = "`weft slurm-client` of its user has not submitted it yet"
+                seen[offer.key] = Observation(Phase.PENDING, why)
+        return seen
+
+    def _end(self, job: SlurmJob) -> None:
+        number = re.match("[0-9]+", job.id)
+        if number and job.state in PENDING | RUNNING:
+            self._ends.setdefault(job.uid, set()).add(number[0])
+
+    # ---- what clients say
+
+    def take(self, account: str) -> BatchWork:
+        """What this person's client is to do; each offer goes to one client."""
+        uid, now = self._uid(account), time.monotonic()
+        mine = (offer for offer in self._offers.values() if offer.uid == uid)
+        chosen = [offer for offer in mine if offer.is_open(now)]
+        for offer in chosen:
+            offer.taken = now
+        made = tuple(BatchOffer(offer.secret, offer.script) for offer in chosen)
+        return BatchWork(made, tuple(sorted(self._ends.get(uid, ()))))
+
+    def find(self, account: str, secret: str) -> Offer | None:
+        """The person's own offer of that name."""
+        uid = self._uid(account)
+        mine = {offer.secret: offer for offer in self._offers.values() if offer.uid == uid}
+        return mine.get(secret)
+
+    def refuse(self, offer: Offer, why: str) -> None:
+        """It comes to nothing."""
+        offer.refused = why[:LONGEST]
+        self._save(offer)
+
+    def _uid(self, account: str) -> int:
+        user = self._users.get(account)
+        if user is None:
+            raise InvalidConfig(
+                f"{account!r} is no user of this cluster",
+                hint="an admin adds it to the users of `weft serve`",
+            )
+        return user.uid
+
+    # ---- on disk
+
+    def _save(self, offer: Offer) -> None:
+        body = {
+            "job": offer.key[0],
+            "attempt": offer.key[1],
+            "uid": offer.uid,
+            "secret": offer.secret,
+            "script": offer.script,
+            "gpus": dict(offer.gpus),
+            "number": offer.number,
+            "refused": offer.refused,
+            "unwanted": offer.unwanted,
+        }
+        write_whole(self._file(offer.key), body)
+
+    def _drop(self, offer: Offer) -> None:
+        self._offers.pop(offer.key, None)
+        self._file(offer.key).unlink(missing_ok=True)
+
+    def _file(self, key: Key) -> Path:
+        return self._folder / f"{job_folder(self._folder, key[0]).name}@{key[1]}.json"
+
+
+def root_of(job: SlurmJob) -> str:
+    """The number that a job was submitted as; empty for a member of an array, as ours never are.
+
+    Components of a heterogeneous job have a plus sign behind it.
+    """
+    number = NUMBER.fullmatch(job.id)
+    return number[1] if number else ""

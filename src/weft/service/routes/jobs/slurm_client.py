@@ -1,0 +1,75 @@
+"""Batch jobs that persons' own clients submit: what is to be done, and what was."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+
+from weft.core.batch_work import BatchWorks
+from weft.core.errors import WeftError
+from weft.service.access.tokens import Caller
+from weft.service.context import PROBLEMS, Context, Service, Writer
+from weft.service.http.json_body import Json
+from weft.service.http.problems import Refused
+from weft.service.requests.request_base import RequestBody
+from weft.service.responses.answers import Done
+from weft.service.responses.batch_jobs import BatchJobs, BatchJobToSubmit
+
+router = APIRouter(tags=["batch jobs"], responses=PROBLEMS)
+
+
+class BatchReport(RequestBody):
+    """What happened to an offer: the batch job's `number`, or why sbatch refused it."""
+
+    secret: Annotated[str, Field(min_length=1, max_length=64)]
+    number: Annotated[str, Field(pattern=r"^[0-9]{0,12}$")] = ""
+    refusal: Annotated[str, Field(max_length=2000)] = ""
+
+
+@router.post("/batch-jobs/take", response_model=BatchJobs)
+async def take_batch_jobs(service: Service, who: Writer) -> Json:
+    """What the caller's client is to submit and to end now, and how many jobs have not ended.
+
+    An offer goes to one client, which reports within a minute what happened to it.
+    """
+    account, works = find_works(service, who)
+    try:
+        work = works.take(account)
+    except WeftError as error:
+        raise Refused(403, error.what, error.hint) from error
+    offers = [BatchJobToSubmit(secret=offer.secret, script=offer.script) for offer in work.submit]
+    left = service.driver.ledger.jobs.active_of[who.tenant]
+    return Json(BatchJobs(submit=offers, cancel=list(work.cancel), left=left))
+
+
+@router.post("/batch-jobs/report", response_model=Done)
+async def report_batch_job(
+    body: BatchReport, request: Request, service: Service, who: Writer
+) -> Json:
+    """A batch job was submitted, or refused. It counts once Slurm shows that it is the one offered.
+
+    409: it does not, and is to be ended.
+    """
+    account, works = find_works(service, who)
+    request.state.about = body.number
+    try:
+        why = await works.report(account, body.secret, body.number, body.refusal)
+    except WeftError as error:
+        raise Refused(503, error.what, error.hint) from error
+    if why:
+        raise Refused(409, why, "")
+    return Json(Done(done=f"batch job {body.number}" if body.number else "refused"))
+
+
+def find_works(service: Context, who: Caller) -> tuple[str, BatchWorks]:
+    """Whose client asks, and what there is for clients; Refused where there is nothing."""
+    works = service.driver.engine.batch_works
+    if works is None:
+        raise Refused(
+            404,
+            "no client submits batch jobs here",
+            "see --engine slurm:submit_as=client of `weft serve`",
+        )
+    return who.account or who.tenant, works

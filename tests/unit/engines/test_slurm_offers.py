@@ -1,0 +1,176 @@
+"""Batch jobs that are offered to persons' clients: what counts as one, and what is ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.core.batch_work import NO_CLIENT
+from weft.core.errors import InvalidConfig
+from weft.core.model.job import JobId
+from weft.engines.fleet.port import Key, Phase
+from weft.engines.slurm import offers as module
+from weft.engines.slurm.answers import SlurmJob, read_tag
+from weft.engines.slurm.offers import Offers
+from weft.wire.identity import Identity
+
+ANN, BEN = 1001, 1002
+USERS = {"ann": Identity(ANN, ANN), "ben": Identity(BEN, BEN)}
+JOB: Key = (JobId("train"), 1)
+OFFERED = SlurmJob("7", "RUNNING", "", "a1", 2, ANN, "a1")
+
+
+class Clock:
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    it = Clock()
+    monkeypatch.setattr(module, "time", it)
+    yield it
+
+
+@pytest.fixture
+def offers(tmp_path: Path, clock: Clock) -> Offers:
+    return opened(tmp_path, clock)
+
+
+def opened(folder: Path, clock: Clock) -> Offers:
+    assert clock.now
+    it = Offers(folder / "offers", USERS)
+    it.open()
+    it.make(JOB, ANN, "#!/bin/sh\n", {"a1": 2})
+    it._offers[JOB].made = clock.now
+    return it
+
+
+def test_an_offer_goes_to_one_client_of_its_user(offers: Offers, clock: Clock) -> None:
+    assert not offers.take("ben").submit
+    (offer,) = offers.take("ann").submit
+    assert not offers.take("ann").submit
+    with pytest.raises(InvalidConfig, match="no user"):
+        offers.take("carl")
+    assert offers.find("ben", offer.secret) is None
+    assert offers.find("ann", offer.secret) is not None
+
+    clock.now += module.LEASE_S + 1  # that client has gone
+
+    assert offers.take("ann").submit == (offer,)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(OFFERED, uid=BEN),
+        replace(OFFERED, gpus=4),
+        replace(OFFERED, wanted="a2"),
+        replace(OFFERED, wanted="a[1-2]"),
+        replace(OFFERED, wanted=""),
+        replace(OFFERED, id="7_[0-3]"),
+        replace(OFFERED, id="7_1"),
+    ],
+)
+def test_what_is_not_as_offered_does_not_count_and_is_ended(
+    offers: Offers, other: SlurmJob
+) -> None:
+    assert offers.adopt([(JOB, other)]) == {}
+    whose = "ben" if other.uid == BEN else "ann"
+    assert offers.take(whose).cancel == ("7",)
+    assert offers.waiting()[JOB].phase is Phase.PENDING
+
+    assert offers.adopt([(JOB, replace(OFFERED, id="9")), (JOB, other)]) == {
+        JOB: [replace(OFFERED, id="9")]
+    }
+
+
+def test_only_the_first_counts_and_its_components(tmp_path: Path, clock: Clock) -> None:
+    offers = opened(tmp_path, clock)
+    offers.withdraw(JOB)
+    offers.make(JOB, ANN, "", {"a1": 2, "t1": 1})
+    first = replace(OFFERED, id="7+0")
+    second = replace(OFFERED, id="7+1", gpus=1, wanted="t1")
+    late, again = replace(OFFERED, id="8"), replace(OFFERED, id="7+2")
+
+    ours = offers.adopt([(JOB, late), (JOB, again), (JOB, second), (JOB, first)])
+
+    assert {part.wanted for part in ours[JOB]} == {"a1", "t1"}
+    assert all(part.id.startswith("7+") for part in ours[JOB])
+    assert set(offers.take("ann").cancel) == {"7", "8"}  # it asks for a1 twice
+
+
+def test_an_offer_that_nobody_takes_is_given_up(offers: Offers, clock: Clock) -> None:
+    clock.now += module.PATIENCE_S + 1
+
+    seen = offers.waiting()[JOB]
+
+    assert (seen.phase, seen.reason[: len(NO_CLIENT)]) == (Phase.LOST, NO_CLIENT)
+    assert not offers.take("ann").submit
+    assert offers.adopt([(JOB, OFFERED)]) == {}  # too late
+    assert offers.take("ann").cancel == ("7",)
+    clock.now += module.KEPT_S + 1
+    offers.waiting()
+    assert JOB not in offers.waiting()
+
+
+def test_one_that_a_client_took_and_never_submitted_is_given_up(
+    offers: Offers, clock: Clock
+) -> None:
+    offers.take("ann")
+    clock.now += module.PATIENCE_S + 1
+    assert offers.waiting()[JOB].phase is Phase.PENDING
+    clock.now += module.LEASE_S
+    assert offers.waiting()[JOB].phase is Phase.LOST
+
+
+def test_what_is_withdrawn_is_ended_whenever_it_comes(offers: Offers) -> None:
+    offers.withdraw(JOB)
+
+    assert JOB not in offers.waiting()
+    assert offers.adopt([(JOB, OFFERED)]) == {}
+    assert offers.take("ann").cancel == ("7",)
+
+
+def test_one_that_runs_is_ended_and_told_of_until_it_is_gone(offers: Offers) -> None:
+    offers.adopt([(JOB, OFFERED)])
+    offers.withdraw(JOB)
+
+    assert offers.adopt([(JOB, OFFERED)]) == {JOB: [OFFERED]}
+    assert offers.take("ann").cancel == ("7",)
+    gone = replace(OFFERED, state="CANCELLED")
+    assert offers.adopt([(JOB, gone)]) == {JOB: [gone]}
+    assert offers.take("ann").cancel == ()
+    assert offers.adopt([]) == {}
+    assert JOB not in offers._offers
+
+
+def test_offers_outlive_the_service(offers: Offers, tmp_path: Path, clock: Clock) -> None:
+    (offer,) = offers.take("ann").submit
+    offers.adopt([(JOB, OFFERED)])
+
+    again = opened(tmp_path, clock)
+
+    assert again.find("ann", offer.secret) is not None
+    assert not again.take("ann").submit
+    assert again.adopt([(JOB, OFFERED), (JOB, replace(OFFERED, id="6"))]) == {JOB: [OFFERED]}
+
+
+@given(st.text(max_size=30), st.text(alphabet="0123456789²٣", max_size=6000))
+def test_any_comment_can_be_read(word: str, digits: str) -> None:
+    """Comments are anybody's: a number that Python does not read must not end the round."""
+    for text in (word, f"weft:own:{word}:{digits}", f"weft:own:job:{digits}"):
+        key = read_tag("own", text)
+        assert key is None or key[1] >= 0
+
+
+def test_a_tag_with_more_digits_than_python_reads_is_none() -> None:
+    assert read_tag("own", "weft:own:job:" + "9" * 5000) is None
+    assert read_tag("own", "weft:own:job:²") is None

@@ -145,14 +145,14 @@ def test_the_slope_of_the_loss_is_that_of_its_values() -> None:
     problem = Problem(nodes, replicas, local, np.log(grad_s), np.log(step_s))
     here = np.array([0.08, 0.0015, 0.03, 0.004, 0.05, 0.002, 1.7])
 
-    pull = problem.at(here).pull
+    pull = problem.at(here.tolist()).pull
 
     for i in range(7):
         nudge = np.where(np.arange(7) == i, 1e-6, 0.0)
         up, down = (here * np.exp(sign * nudge) for sign in (1.0, -1.0))
         if i == 6:  # gamma is not taken on a logarithmic scale
             up, down = here + nudge, here - nudge
-        slope = (problem.at(up).loss - problem.at(down).loss) / 2e-6
+        slope = (problem.at(up.tolist()).loss - problem.at(down.tolist()).loss) / 2e-6
         assert 2.0 * pull[i] == pytest.approx(slope, rel=1e-4, abs=1e-7)
 
 

@@ -48,6 +48,18 @@ def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmClu
     cluster.down()
 
 
+@pytest.fixture(scope="module")
+def open_cluster() -> Iterator[SlurmCluster]:
+    """A Slurm cluster whose files all users can read, as at a site."""
+    if lacking := missing():
+        pytest.skip(lacking)
+    with open_folder() as folder:
+        cluster = SlurmCluster(folder / "slurm")
+        cluster.up()
+        yield cluster
+        cluster.down()
+
+
 @pytest.fixture
 def slurm(slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
     slurm_cluster.use_in(monkeypatch)

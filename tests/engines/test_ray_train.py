@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from httpx import Client
 
 from tests.integration.serving import get, serving, submit
 from tests.waiting import wait_until
@@ -13,35 +15,47 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 INSTALL = "pip install 'ray[train,tune]'"
 
-TRAIN = """
-import json, os, sys, tempfile
+# What both trainings begin with: `begin` is the epoch at which this attempt goes on.
+START = """
+import json, os, tempfile, time
 from pathlib import Path
 import ray.train
 from ray.train import Checkpoint, RunConfig
 from ray.train.torch import TorchTrainer
 from weft.train.ray import Elastic, ask_workers
 
+def begin():
+    kept = ray.train.get_checkpoint()
+    if not kept:
+        return 0
+    with kept.as_directory() as folder:
+        return json.loads(Path(folder, "state").read_text()) + 1
+
+def save(epoch, **more):
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "state").write_text(json.dumps(epoch))
+        made = None
+        if ray.train.get_context().get_world_rank() == 0:
+            made = Checkpoint.from_directory(folder)
+        ray.train.report({"epoch": epoch, **more}, checkpoint=made)
+
+run = RunConfig(
+    name="net",
+    storage_path=os.environ["WEFT_CHECKPOINTS"],
+    callbacks=[Elastic(report_every_s=0.0)],
+)
+"""
+TRAIN = f"""{START}
 def train(config):
-    kept, first = ray.train.get_checkpoint(), 0
-    if kept:
-        with kept.as_directory() as folder:
-            first = json.loads(Path(folder, "state").read_text()) + 1
-    size = ray.train.get_context().get_world_size()
+    first, size = begin(), ray.train.get_context().get_world_size()
     for epoch in range(first, 4):
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "state").write_text(json.dumps(epoch))
-            made = None
-            if ray.train.get_context().get_world_rank() == 0:
-                made = Checkpoint.from_directory(folder)
-            ray.train.report({"epoch": epoch, "first": first, "size": size}, checkpoint=made)
+        save(epoch, first=first, size=size)
         if epoch == 1 and config["attempt"] == "1":
             raise SystemExit(3)
 
-folder = os.environ["WEFT_CHECKPOINTS"]
-run = RunConfig(name="net", storage_path=folder, callbacks=[Elastic(report_every_s=0.0)])
+config = {{"attempt": os.environ["WEFT_ATTEMPT"]}}
 workers = ask_workers()
-told = {"attempt": os.environ["WEFT_ATTEMPT"]}
-done = TorchTrainer(train, train_loop_config=told, scaling_config=workers, run_config=run).fit()
+done = TorchTrainer(train, train_loop_config=config, scaling_config=workers, run_config=run).fit()
 print("TRAINED", done.metrics["epoch"], done.metrics["first"], done.metrics["size"], flush=True)
 """
 TUNE = """
@@ -62,63 +76,57 @@ print("TUNED", found.metrics["score"], os.environ["WEFT_WORKERS"], flush=True)
 """
 
 
-# As above, for as long as it is left alone; `first` is where this attempt went on.
-LONG = """
-import json, os, tempfile, time
-from pathlib import Path
-import ray.train
-from ray.train import Checkpoint, RunConfig
-from ray.train.torch import TorchTrainer
-from weft.train.ray import Elastic, ask_workers
-
+# A training that runs for as long as it is left alone, and for three epochs once it went on.
+LONG = f"""{START}
 def train(config):
-    kept, first = ray.train.get_checkpoint(), 0
-    if kept:
-        with kept.as_directory() as folder:
-            first = json.loads(Path(folder, "state").read_text()) + 1
+    first = begin()
     for epoch in range(first, first + 3 if first else 100_000):
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "state").write_text(json.dumps(epoch))
-            made = None
-            if ray.train.get_context().get_world_rank() == 0:
-                made = Checkpoint.from_directory(folder)
-            ray.train.report({"epoch": epoch, "first": first}, checkpoint=made)
+        save(epoch, first=first)
         time.sleep(0.2)
 
-run = RunConfig(
-    name="net",
-    storage_path=os.environ["WEFT_CHECKPOINTS"],
-    callbacks=[Elastic(report_every_s=0.0)],
-)
 done = TorchTrainer(train, scaling_config=ask_workers(), run_config=run).fit()
 print("WENT ON", done.metrics["first"] > 0, flush=True)
 """
 
 
-def test_it_leaves_a_drained_node_and_goes_on_elsewhere(tmp_path: Path) -> None:
-    for module in ("ray", "pyarrow"):
+def drive(client: Client, script: str, folder: Path, **fields: Any) -> str:
+    """Submit a script that begins a Ray of its own on two workers; the job's name."""
+    (folder / "drive.py").write_text(script)
+    return submit(
+        client,
+        command=[sys.executable, "-m", "weft.node.ray_job", sys.executable, "drive.py"],
+        gpus=2,
+        workdir=str(folder),
+        env={"RAY_TRAIN_V2_ENABLED": "1", "PYTHONPATH": ":".join(sys.path)},
+        **fields,
+    )
+
+
+def wait_for_success(client: Client, job: str, state: Path) -> str:
+    """The last that its first ranks printed, once the job has succeeded."""
+    ended = ("succeeded", "failed", "cancelled")
+    wait_until(lambda: get(client, f"/jobs/{job}")["state"] in ended, "it ends", 900.0)
+    printed = sorted(state.rglob("rank-0.log"))
+    output = "\n".join(path.read_text()[-3000:] for path in printed)
+    assert get(client, f"/jobs/{job}")["state"] == "succeeded", output
+    return output
+
+
+def require(*modules: str) -> None:
+    for module in modules:
         pytest.importorskip(module, reason=f"{module} is not installed: {INSTALL}")
-    (tmp_path / "drive.py").write_text(LONG)
-    command = [sys.executable, "-m", "weft.node.ray_job", sys.executable, "drive.py"]
+
+
+def test_it_leaves_a_drained_node_and_goes_on_elsewhere(tmp_path: Path) -> None:
+    require("ray", "pyarrow")
     with serving("processes:nodes=2,slots=2", tmp_path / "state", "fifo") as client:
-        job = submit(
-            client,
-            command=command,
-            gpus=2,
-            workdir=str(tmp_path),
-            env={"RAY_TRAIN_V2_ENABLED": "1", "PYTHONPATH": ":".join(sys.path)},
-        )
+        job = drive(client, LONG, tmp_path)
         wait_until(lambda: (get(client, f"/jobs/{job}")["saved_step"] or 0) > 1, "it saves", 900.0)
         (part,) = get(client, f"/jobs/{job}")["allocation"]
 
         client.post(f"/api/v1/nodes/{part['node']}/drain")
 
-        ended = ("succeeded", "failed", "cancelled")
-        wait_until(lambda: get(client, f"/jobs/{job}")["state"] in ended, "it ends", 900.0)
-        printed = [*(tmp_path / "state").rglob("rank-0.log")]
-        output = "\n".join(path.read_text()[-3000:] for path in sorted(printed))
-        assert get(client, f"/jobs/{job}")["state"] == "succeeded", output
-        assert "WENT ON True" in output
+        assert "WENT ON True" in wait_for_success(client, job, tmp_path / "state")
 
 
 @pytest.mark.parametrize(
@@ -127,25 +135,10 @@ def test_it_leaves_a_drained_node_and_goes_on_elsewhere(tmp_path: Path) -> None:
 def test_it_has_as_many_workers_as_weft_gave_and_goes_on_where_it_was(
     script: str, expected: str, tmp_path: Path
 ) -> None:
-    for module in ("ray", "pyarrow", "tensorboardX"):
-        pytest.importorskip(module, reason=f"{module} is not installed: {INSTALL}")
-    (tmp_path / "drive.py").write_text(script)
-    command = [sys.executable, "-m", "weft.node.ray_job", sys.executable, "drive.py"]
+    require("ray", "pyarrow", "tensorboardX")
     with serving("local:slots=2,cpu=true,warm=false", tmp_path / "state", "fifo") as client:
-        job = submit(
-            client,
-            command=command,
-            gpus=2,
-            retries=1,
-            workdir=str(tmp_path),
-            env={"RAY_TRAIN_V2_ENABLED": "1", "PYTHONPATH": ":".join(sys.path)},
-        )
-        ended = ("succeeded", "failed", "cancelled")
-        wait_until(lambda: get(client, f"/jobs/{job}")["state"] in ended, "it ends", 900.0)
+        job = drive(client, script, tmp_path, retries=1)
 
-        printed = [*(tmp_path / "state").rglob("rank-0.log")]
-        output = "\n".join(path.read_text()[-3000:] for path in sorted(printed))
-        assert get(client, f"/jobs/{job}")["state"] == "succeeded", output
-        assert expected in output
+        assert expected in wait_for_success(client, job, tmp_path / "state")
         if script is TRAIN:  # its callback has told of the checkpoints
             assert get(client, f"/jobs/{job}")["saved_step"] >= 1

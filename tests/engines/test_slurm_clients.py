@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.clusters.slurm import SlurmCluster, missing
+from tests.clusters.slurm import SlurmCluster
 from tests.integration.users import AS_ROOT, open_folder
 from weft.cli.connect.own_service import free_port
 from weft.wire.attempt import EVENTS, job_folder
@@ -188,17 +188,6 @@ class Site:
         return subprocess.check_output(command, env=self.slurm.env, text=True).split()
 
 
-@pytest.fixture(scope="module")
-def open_slurm() -> Iterator[SlurmCluster]:
-    if lacking := missing():
-        pytest.skip(lacking)
-    with open_folder() as folder:
-        cluster = SlurmCluster(folder / "slurm")
-        cluster.up()
-        yield cluster
-        cluster.down()
-
-
 @contextmanager
 def served(slurm: SlurmCluster, python: str) -> Iterator[Site]:
     with open_folder() as folder:
@@ -221,8 +210,8 @@ def served(slurm: SlurmCluster, python: str) -> Iterator[Site]:
 
 
 @pytest.fixture
-def site(open_slurm: SlurmCluster, python: str) -> Iterator[Site]:
-    with served(open_slurm, python) as it:
+def site(open_cluster: SlurmCluster, python: str) -> Iterator[Site]:
+    with served(open_cluster, python) as it:
         yield it
 
 

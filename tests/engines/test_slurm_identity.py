@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.slurm import SlurmCluster, missing
+from tests.clusters.slurm import SlurmCluster
 from tests.engines.contract import every_check
 from tests.integration.users import AS_ROOT, open_folder, own_folder, system_user
 from weft.core.errors import InvalidConfig
@@ -25,18 +25,6 @@ from weft.wire.attempt import EVENTS, STOP, folder_of
 from weft.wire.identity import Identity
 
 pytestmark = pytest.mark.skipif(not AS_ROOT, reason="only root may become other users")
-
-
-@pytest.fixture(scope="module")
-def open_cluster() -> Iterator[SlurmCluster]:
-    """One whose files everybody can read, as at a site."""
-    if lacking := missing():
-        pytest.skip(lacking)
-    with open_folder() as folder:
-        cluster = SlurmCluster(folder / "slurm")
-        cluster.up()
-        yield cluster
-        cluster.down()
 
 
 @pytest.fixture

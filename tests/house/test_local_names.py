@@ -67,48 +67,44 @@ def test_variables_of_scripts_say_what_they_hold() -> None:
     assert not vague, "name them after what they hold: job, reply, reasons, matches"
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "const found = read();",
-        "jobs.map((one) => one.id)",
-        "let all = [...told];",
-        "x = html`<b>one ${jobs.map((one) => `${one.id}`)} found</b>`",
-        "const { ranks: said } = await get();",
-        'const a = b / c; const one = /"/.test(a);',
-    ],
+PLANTED = (
+    "const found = read();",
+    "jobs.map((one) => one.id)",
+    "let all = [...told];",
+    "x = html`<b>one ${jobs.map((one) => `${one.id}`)} found</b>`",
+    "const { ranks: said } = await get();",
+    'const a = b / c; const one = /"/.test(a);',
 )
+HARMLESS = (
+    "reply.found;",
+    'say("one");',
+    "// no one is told",
+    "/* found\n one */",
+    "x = `one row ${count} found`",
+    "y = `one ${`told ${name}`} said`",
+    r"text.split(/one'/)",
+    "const someone = 1;",
+)
+IN_PYTHON = (
+    "found = read()",
+    "jobs = [one for one in queue]",
+    "def f(told): ...",
+    "lambda said: said",
+    "while (found := read()): ...",
+)
+
+
+@pytest.mark.parametrize("script", PLANTED)
 def test_a_vague_name_of_a_script_is_found(script: str) -> None:
     assert list(vague_in_script(script))
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "reply.found;",
-        'say("one");',
-        "// no one is told",
-        "/* found\n one */",
-        "x = `one row ${count} found`",
-        "y = `one ${`told ${name}`} said`",
-        r"text.split(/one'/)",
-        "const someone = 1;",
-    ],
-)
+@pytest.mark.parametrize("script", HARMLESS)
 def test_texts_and_fields_of_scripts_may_have_the_words(script: str) -> None:
     assert not list(vague_in_script(script))
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "found = read()",
-        "jobs = [one for one in queue]",
-        "def f(told): ...",
-        "lambda said: said",
-        "while (found := read()): ...",
-    ],
-)
+@pytest.mark.parametrize("source", IN_PYTHON)
 def test_a_vague_name_is_found(source: str) -> None:
     assert list(vague_names(source))
 

@@ -10,17 +10,10 @@ from typing import Any
 
 import pytest
 
-from weft.core.events.event import Resized, ResizeFailed
 from weft.engines.fleet import resizing
 from weft.engines.fleet.processes import ProcessEngine, ProcessManager
-from weft.testing.engine_resize import (
-    TRAIN,
-    begin_training,
-    change_ranks,
-    stop_training,
-    train_on,
-)
-from weft.testing.engine_subject import ENDS, session, shell_job, shell_subject
+from weft.testing.engine_resize import TRAIN, begin_training, end_change_after_restart
+from weft.testing.engine_subject import session, shell_job, shell_subject
 
 pytest.importorskip("torch")
 
@@ -74,12 +67,6 @@ def test_a_change_is_brought_to_its_end_wherever_the_service_died(
     async def second(job: Any) -> None:
         async with session(subject, frozenset({(job.id, 1)})) as it:
             await it.engine.resize(job, await it.over(1, 1), 1, 1)
-            answer = await it.told((Resized, ResizeFailed, *ENDS))
-            assert isinstance(answer, Resized), f"after a restart it was answered by {answer}"
-            await train_on(it, job, 2)
-            again = await change_ranks(it, job, await it.over(1), 2)
-            assert isinstance(again, Resized), f"the next change was answered by {again}"
-            await train_on(it, job, 1)
-            await stop_training(it, job)
+            await end_change_after_restart(it, job, await it.over(1))
 
     asyncio.run(second(asyncio.run(first())))

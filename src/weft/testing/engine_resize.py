@@ -90,13 +90,7 @@ async def a_change_survives_the_service(subject: Subject, script: Script) -> Non
         await it.engine.resize(job, to, 1, 1)
     async with session(subject, frozenset({(job.id, 1)})) as it:
         await it.engine.resize(job, to, 1, 1)  # as a service does that has heard no answer
-        answer = await it.told((Resized, ResizeFailed, *ENDS))
-        assert isinstance(answer, Resized), f"after a restart it was answered by {answer}"
-        await train_on(it, job, 2)
-        again = await change_ranks(it, job, await it.on(1), 2)
-        assert isinstance(again, Resized), f"the next change was answered by {again}"
-        await train_on(it, job, 1)
-        await stop_training(it, job)
+        await end_change_after_restart(it, job, await it.on(1))
 
 
 @by_script
@@ -134,6 +128,17 @@ async def begin_training(it: Session, job: Job, on: Allocation) -> Job:
     await it.told(Resizable)
     await train_on(it, job, 1)
     return job
+
+
+async def end_change_after_restart(it: Session, job: Job, then: Allocation) -> None:
+    """A change to two ranks that a service before this one began succeeds; so does the next."""
+    answer = await it.told((Resized, ResizeFailed, *ENDS))
+    assert isinstance(answer, Resized), f"after a restart it was answered by {answer}"
+    await train_on(it, job, 2)
+    again = await change_ranks(it, job, then, 2)
+    assert isinstance(again, Resized), f"the next change was answered by {again}"
+    await train_on(it, job, then.gpus)
+    await stop_training(it, job)
 
 
 async def stop_training(it: Session, job: Job) -> None:

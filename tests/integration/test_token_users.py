@@ -70,11 +70,13 @@ def test_a_user_joins_as_nobody_else(coordinator: str, job: str) -> None:
     assert python_as(ANN, SAY, coordinator, join_and_ask(job)) == "hung up\n"
 
 
-def test_only_the_service_looks_at_all_members(coordinator: str) -> None:
-    look = wire_lines({"type": "look"})
+def test_only_the_service_inspects_all_members(coordinator: str) -> None:
+    request = wire_lines({"type": "inspect"})
 
-    assert python_as(ANN, SAY, coordinator, look) == "hung up\n"
-    assert json.loads(python_as(0, SAY, coordinator, look).splitlines()[0])["type"] == "seen"
+    assert python_as(ANN, SAY, coordinator, request) == "hung up\n"
+    assert (
+        json.loads(python_as(0, SAY, coordinator, request).splitlines()[0])["type"] == "inspected"
+    )
 
 
 def test_files_of_a_job_are_not_the_users_to_change(coordinator: str) -> None:

@@ -140,12 +140,17 @@ def serve(
     """
     sys.setswitchinterval(SWITCH_S)
 
+    collections = ShortCollections()
+
     def begun(address: str) -> None:
-        keep_collections_short()
+        collections.begin()
         if ready is not None:
             ready(address)
 
-    asyncio.run(serve_async(settings, ready=begun, invite=invite))
+    try:
+        asyncio.run(serve_async(settings, ready=begun, invite=invite))
+    finally:
+        collections.end()
 
 
 async def serve_async(
@@ -255,24 +260,29 @@ def _address(settings: Settings, listening: socket.socket) -> str:
 LONG_S = 0.02
 
 
-def keep_collections_short() -> None:
-    """What is there now stays: looking through it again took 90 ms each time.
-
-    What is there after a long collection later, as of thousands of jobs, is not looked through
-    again either. It goes when nothing refers to it; only circles among it would stay.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.callbacks.append(_Collections().note)
-
-
-class _Collections:
-    """When the one that is under way began, in CPU seconds of its thread."""
+class ShortCollections:
+    """While a service runs, a collection does not look through what has been there for long."""
 
     def __init__(self) -> None:
-        self._began = 0.0
+        self._began = 0.0  # when the one under way did, in CPU seconds of its thread
 
-    def note(self, phase: str, _: dict[str, Any]) -> None:
+    def begin(self) -> None:
+        """What is there now stays: looking through it again took 90 ms each time.
+
+        What is there after a long collection later, as of thousands of jobs, is not looked through
+        again either. It goes when nothing refers to it; only circles among it would stay.
+        """
+        gc.collect()
+        gc.freeze()
+        gc.callbacks.append(self._note)
+
+    def end(self) -> None:
+        """Let the process that served look through everything again."""
+        if self._note in gc.callbacks:
+            gc.callbacks.remove(self._note)
+            gc.unfreeze()
+
+    def _note(self, phase: str, _: dict[str, Any]) -> None:
         """Called by Python before and after each."""
         if phase == "start":
             self._began = time.thread_time()

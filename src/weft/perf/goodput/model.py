@@ -228,12 +228,12 @@ class Trials:
 
     def best(self, sqr: float, var: float) -> Choice:
         """The one with the highest goodput, for the squared norm and variance of gradients."""
-        found = self._best.get((sqr, var))
-        if found is None:
+        choice = self._best.get((sqr, var))
+        if choice is None:
             if len(self._best) >= KEPT:
                 self._best.clear()
-            found = self._best[sqr, var] = self._find_best(sqr, var)
-        return found
+            choice = self._best[sqr, var] = self._find_best(sqr, var)
+        return choice
 
     def _find_best(self, sqr: float, var: float) -> Choice:
         below = var * self.init / self.batch

@@ -91,8 +91,8 @@ class KindTable:
         at = (tuple(placement), local)
         if at not in self._known:
             pipelined = self.unit > 1
-            found = self._pipelined(placement) if pipelined else self._look_up(placement, local)
-            self._known[at] = found
+            times = self._pipelined(placement) if pipelined else self._look_up(placement, local)
+            self._known[at] = times
         return self._known[at]
 
     def _pipelined(self, placement: Sequence[int]) -> tuple[float, float]:

@@ -29,7 +29,7 @@ from fastapi.routing import APIRoute
 from benchmarks.worst_requests import Request, worst_requests
 from weft.app.serve.limits import Limits
 from weft.app.serve.live import Settings
-from weft.service.main import keep_collections_short, serve_async
+from weft.service.main import ShortCollections, serve_async
 from weft.service.routes import API, ROOT
 
 PREFIX = "/api/v1"
@@ -140,7 +140,7 @@ class Service(threading.Thread):
 
     def _heard(self, address: str) -> None:
         self.address = address
-        keep_collections_short()  # as `serve` does
+        ShortCollections().begin()  # as `serve` does
         self._ready.set()
 
 

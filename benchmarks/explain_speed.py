@@ -26,6 +26,7 @@ from benchmarks.service_load import SERVE, Asker, cpu_s
 ENGINE = "simulated:cluster=8x8:a100+4x8:h200,speed=1"
 PROMISED_S = 1.0
 BATCH = 250
+DECIDES = "weft.runtime.deciding.decide_worker"
 
 
 def job(number: int) -> dict[str, Any]:
@@ -48,6 +49,11 @@ def processes(pid: int) -> list[int]:
             with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended just now
                 family += [int(child) for child in (thread / "children").read_text().split()]
     return family
+
+
+def decides(pid: int) -> bool:
+    """Whether a process of the service makes its decisions."""
+    return DECIDES.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def ask_all(asker: Asker, pids: list[int], jobs: list[str], path: str) -> list[float]:
@@ -79,9 +85,10 @@ def main() -> None:
                 sent += asker.ask("POST", "/jobs/batch", batch)["jobs"]
             waiting = sent[-asked.waiting :]  # few of them have started
             jobs = waiting[:: len(waiting) // asked.asked + 1]  # of every sort
-            others = set(processes(server.pid)) - {server.pid}
             asker.ask("GET", f"/jobs/{jobs[0]}/explain")  # the process that answers is started
-            pids = [pid for pid in processes(server.pid) if pid not in others]
+            family = processes(server.pid)
+            others = [pid for pid in family if decides(pid)]
+            pids = [pid for pid in family if pid not in others]
             before = sum(map(cpu_s, others))
             plain = ask_all(asker, pids, jobs, "/jobs/{}")
             times = ask_all(asker, pids, jobs, "/jobs/{}/explain")

@@ -108,6 +108,7 @@ class Service(threading.Thread):
         self._settings = Settings(engine=engine, port=0, policy=policy, limits=boundless)
         self._jobs = jobs
         self._ready = threading.Event()
+        self._collections = ShortCollections()
         self.address = ""
 
     def begin(self) -> httpx.Client:
@@ -136,11 +137,14 @@ class Service(threading.Thread):
 
     async def _serve(self) -> None:
         self._loop, self._until = asyncio.get_running_loop(), asyncio.Event()
-        await serve_async(self._settings, ready=self._heard, until=self._until.wait())
+        try:
+            await serve_async(self._settings, ready=self._heard, until=self._until.wait())
+        finally:
+            self._collections.end()
 
     def _heard(self, address: str) -> None:
         self.address = address
-        ShortCollections().begin()  # as `serve` does
+        self._collections.begin()  # as `serve` does
         self._ready.set()
 
 

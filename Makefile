@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO := $(VENV)/.demo
 REPORT := $(VENV)/.report
+NATIVE := build_native.py $(wildcard src/weft/native/*.[ch])
 # Many tests wait for real jobs: half as many workers again as there are cores.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile everything anew
@@ -80,7 +81,7 @@ $(BIN)/python:
 # Without a GPU PyTorch's own build for CPUs will do, which is much smaller; if its index does not answer, any build.
 INSTALL = $(BIN)/python -m pip install --no-compile --constraint tests/constraints.txt
 CPU_INDEX := https://download.pytorch.org/whl/cpu
-$(DEMO): pyproject.toml tests/constraints.txt | $(BIN)/python
+$(DEMO): pyproject.toml tests/constraints.txt $(NATIVE) | $(BIN)/python
 	@echo "installing Weft, its service and PyTorch, which is the largest part"
 	@test "$$(uname -s)" != Linux || command -v nvidia-smi >/dev/null || \
 	  $(INSTALL) --timeout 10 --retries 0 torch --index-url $(CPU_INDEX) || echo "not from $(CPU_INDEX)"
@@ -91,7 +92,7 @@ $(REPORT): $(DEMO)
 	@$(INSTALL) --quiet --editable '.[report]'
 	@touch $@
 
-$(READY): pyproject.toml tests/constraints.txt | $(BIN)/python
+$(READY): pyproject.toml tests/constraints.txt $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint tests/constraints.txt
 	@touch $@ $(DEMO) $(REPORT)
 

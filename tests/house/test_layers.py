@@ -15,13 +15,14 @@ from tests.house.sources import SRC, modules, nodes, parsed
 from weft.core.spec.registry import GROUPS
 
 PROJECT = SRC.parents[1] / "pyproject.toml"
-FOR_ALL = {"version", "frozen", "garbage", "hinted", "plural"}
+FOR_ALL = {"version", "frozen", "garbage", "hinted", "native", "plural"}
 PARTS = {"perf", "predict", "pieces", "traces", "store", "sim", "report"}
 ALLOWED: dict[str, set[str]] = {
     "version": set(),
     "frozen": set(),
     "garbage": set(),
     "hinted": set(),
+    "native": set(),
     "plural": set(),
     "typed": set(),
     "core": {"typed"},

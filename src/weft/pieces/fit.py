@@ -6,6 +6,7 @@ import numpy as np
 
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats, Rows
+from weft.native import compiled
 from weft.pieces.place.gangs import acceptable
 
 EPS = 1e-9
@@ -38,6 +39,7 @@ def fit_first(need: Floats, room: float) -> Bools:
     return chosen
 
 
+@compiled
 def _fit_few(need: list[float], room: float) -> list[bool]:
     """The same, in the same passes."""
     chosen: list[bool] = []

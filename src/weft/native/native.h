@@ -1,0 +1,23 @@
+/* What the parts of the module share. */
+#ifndef WEFT_NATIVE_H
+#define WEFT_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+/* Each part adds its functions to the module; -1 and an exception where it cannot. */
+int weft_add_rows(PyObject *module);
+
+/* A row of floats (or of whole numbers) in memory, borrowed from an array until it is released. */
+typedef struct {
+    Py_buffer buffer;
+    Py_ssize_t length;
+    Py_ssize_t stride; /* in bytes */
+} Row;
+
+#define AT(row, type, i) (*(type *)((char *)(row).buffer.buf + (i) * (row).stride))
+
+int weft_get_floats(PyObject *array, Row *row, int writable);
+void weft_release(Row *row);
+
+#endif

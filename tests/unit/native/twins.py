@@ -1,0 +1,18 @@
+"""Pairs of functions, in Python and compiled, that must not differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import weft.pieces.fit  # noqa: F401 - it declares twins
+from weft.native import TWINS, native
+
+
+def twins(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The function in Python and the compiled one."""
+    if native is None:
+        pytest.skip("weft.native is not compiled here: no C compiler, or WEFT_PURE is set")
+    return TWINS[name]

@@ -23,6 +23,12 @@ weft_release(Row *row)
     PyBuffer_Release(&row->buffer);
 }
 
+static int (*const PARTS[])(PyObject *) = {
+    weft_add_frozen,
+    weft_add_ledger,
+    weft_add_rows,
+};
+
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "weft.native._native",
@@ -36,7 +42,10 @@ PyInit__native(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    if (PyModule_AddStringConstant(module, "DIGEST", DIGEST) < 0 || weft_add_rows(module) < 0) {
+    int failed = PyModule_AddStringConstant(module, "DIGEST", DIGEST) < 0;
+    for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++)
+        failed = failed || PARTS[i](module) < 0;
+    if (failed) {
         Py_DECREF(module);
         return NULL;
     }

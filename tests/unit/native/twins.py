@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-import weft.pieces.fit  # noqa: F401 - it declares twins
+import weft.core.state.whole_devices
+import weft.pieces.fit
+import weft.sim.physics  # noqa: F401 - these declare twins
 from weft.native import TWINS, native
 
 

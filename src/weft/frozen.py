@@ -18,7 +18,8 @@ OFTEN = 64  # values of a class from which on it pays to make them faster
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[T]) -> type[T]:
     """A dataclass whose instances cannot be changed and have no attributes but its fields."""
-    return _finish(dataclass(frozen=True, slots=True)(cls), "__init__" in vars(cls))
+    own_init = "__init__" in vars(cls)
+    return _finish(dataclass(frozen=True, slots=True)(cls), own_init)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
@@ -33,9 +34,9 @@ def _finish(cls: type[T], own_init: bool) -> type[T]:
     names = [each.name for each in fields(made)]
     if len(names) > 1:  # of one alone `attrgetter` gives no tuple
         _pickle_by_slots(made, names)
-        plain = type(made) is type and made.__bases__ == (object,) and not own_init
-        if plain and all(each.init for each in fields(made)):
-            (_init_faster if native is None else _make_directly)(made, names)
+    plain = type(made) is type and made.__bases__ == (object,) and not own_init
+    if names and plain and all(each.init for each in fields(made)):
+        _init_faster(made, names) if native is None else _make_directly(native, made, names)
     return cls
 
 
@@ -51,7 +52,7 @@ def _pickle_by_slots(made: Any, names: list[str]) -> None:
     made.__setstate__ = set_state
 
 
-def _make_directly(made: Any, names: list[str]) -> None:
+def _make_directly(native: Any, made: Any, names: list[str]) -> None:
     """Let compiled code make values: it writes their slots without a call of `__init__`."""
     by_name = {each.name for each in fields(made) if each.kw_only}
     ordered = sorted(fields(made), key=lambda each: each.name in by_name)

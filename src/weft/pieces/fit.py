@@ -61,7 +61,10 @@ def list_waiting(held: Floats, need: Floats, key: Floats | None, room: float) ->
     rows: Rows = (held == 0.0).nonzero()[0]
     if np.add.reduce(need[rows]) > room:
         return None
-    return rows.tolist() if key is None else rows[np.argsort(key[rows], kind="stable")].tolist()
+    if key is not None:
+        rows = rows[np.argsort(key[rows], kind="stable")]
+    waiting: list[int] = rows.tolist()
+    return waiting
 
 
 @compiled

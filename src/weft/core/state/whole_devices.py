@@ -15,7 +15,7 @@ SLACK = 1e-6  # CPU cores and GB by which a host may be overdrawn: sums of fract
 class LedgerParts(NamedTuple):
     """What a ledger keeps, by node unless stated otherwise; the lists are changed in place."""
 
-    index: dict[NodeId, int]  # position of each node
+    position: dict[NodeId, int]  # in the cluster
     pool: list[int]  # the number of its kind
     full: list[int]  # all its devices, as bits
     mask: list[int]  # its wholly free devices, as bits
@@ -54,7 +54,7 @@ def are_free(parts: LedgerParts, slices: tuple[Slice, ...]) -> bool:
     if not slices or (len(slices) > 1 and find_listed_twice(slices)):
         return False
     for part in slices:
-        node, devices = parts.index.get(part.node), bits_of(part.gpus)
+        node, devices = parts.position.get(part.node), bits_of(part.gpus)
         if node is None or not devices or devices & ~parts.mask[node]:
             return False
         cpus, mem = parts.host[node]
@@ -65,7 +65,7 @@ def are_free(parts: LedgerParts, slices: tuple[Slice, ...]) -> bool:
 
 def _move(parts: LedgerParts, slices: tuple[Slice, ...], *, taking: bool) -> None:
     for part in slices:
-        node, devices = parts.index[part.node], bits_of(part.gpus)
+        node, devices = parts.position[part.node], bits_of(part.gpus)
         mask = parts.mask[node]
         set_mask(parts, node, mask & ~devices if taking else mask | devices)
         move_host(parts, node, part, -1.0 if taking else 1.0)

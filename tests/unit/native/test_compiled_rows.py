@@ -76,13 +76,13 @@ def test_the_same_work_is_left(
 def test_columns_that_do_not_belong_together_are_refused() -> None:
     _, choose = twins("choose_rows")
     _, left = twins("work_left")
-    one, two = np.ones(1), np.ones(2)
+    short, two = np.ones(1), np.ones(2)
     with pytest.raises(ValueError, match="different lengths"):
-        choose(one, two, one, 1.0)
+        choose(short, two, short, 1.0)
     with pytest.raises(TypeError, match="floats"):
-        choose(np.ones(1, dtype=np.int64), one, one, 1.0)
+        choose(np.ones(1, dtype=np.int64), short, short, 1.0)
     with pytest.raises(TypeError):
-        choose(one, one, one)
+        choose(short, short, short)
     with pytest.raises(ValueError, match="no job"):
         left(np.array([2.0]), 0.0, two, two, two, two, np.empty(1))
     with pytest.raises(ValueError, match="no job"):

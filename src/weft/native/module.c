@@ -36,7 +36,8 @@ PyInit__native(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    if (PyModule_AddStringConstant(module, "DIGEST", DIGEST) < 0 || weft_add_rows(module) < 0) {
+    if (PyModule_AddStringConstant(module, "DIGEST", DIGEST) < 0 || weft_add_rows(module) < 0
+        || weft_add_fit(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

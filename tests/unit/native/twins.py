@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-import weft.pieces.fit  # noqa: F401 - it declares twins
+import weft.perf.goodput.fit
+import weft.pieces.fit  # noqa: F401 - they declare twins
 from weft.native import TWINS, native
 
 

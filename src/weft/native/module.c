@@ -37,7 +37,7 @@ PyInit__native(void)
     if (module == NULL)
         return NULL;
     if (PyModule_AddStringConstant(module, "DIGEST", DIGEST) < 0 || weft_add_rows(module) < 0
-        || weft_add_fit(module) < 0) {
+        || weft_add_fit(module) < 0 || weft_add_goodput(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -8,6 +8,7 @@
 /* Each part adds its functions to the module; -1 and an exception where it cannot. */
 int weft_add_rows(PyObject *module);
 int weft_add_fit(PyObject *module);
+int weft_add_goodput(PyObject *module);
 
 /* A row of floats (or of whole numbers) in memory, borrowed from an array until it is released. */
 typedef struct {

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+import weft.perf.goodput.adaptive
+import weft.perf.goodput.curves
 import weft.perf.goodput.fit
 import weft.pieces.fit  # noqa: F401 - they declare twins
 from weft.native import TWINS, native

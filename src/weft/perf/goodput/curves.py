@@ -106,7 +106,10 @@ class Steps(NamedTuple):
 Noise = tuple[float, float]  # squared norm and variance of gradients
 NO_SIZES = Steps(np.zeros(0, np.intp), *np.zeros((2, 0)), *np.zeros((2, 0, CANDIDATES)))
 NO_CANDIDATES = Candidates(NO_SIZES.batch, NO_SIZES.batch, np.zeros((0, CANDIDATES), np.bool_))
-NO_SHAPE = Shape((), NO_SIZES.column, *np.zeros((4, 0)), NO_SIZES.batch, NO_CANDIDATES)
+NOTHING: Floats = np.zeros(0)
+NO_SHAPE = Shape(
+    (), NO_SIZES.column, NOTHING, NOTHING, NOTHING, NOTHING, NO_SIZES.batch, NO_CANDIDATES
+)
 
 
 @frozen

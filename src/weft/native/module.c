@@ -23,6 +23,30 @@ weft_release(Row *row)
     PyBuffer_Release(&row->buffer);
 }
 
+double
+weft_sum(const double *numbers, Py_ssize_t count)
+{
+    if (count > 128) {
+        Py_ssize_t half = count / 2 - count / 2 % 8;
+        return weft_sum(numbers, half) + weft_sum(numbers + half, count - half);
+    }
+    double sum = 0.0;
+    Py_ssize_t i = 0;
+    if (count >= 8) {
+        double part[8];
+        for (; i < 8; i++)
+            part[i] = numbers[i];
+        for (; i + 8 <= count; i += 8)
+            for (int j = 0; j < 8; j++)
+                part[j] += numbers[i + j];
+        sum = ((part[0] + part[1]) + (part[2] + part[3]))
+              + ((part[4] + part[5]) + (part[6] + part[7]));
+    }
+    for (; i < count; i++)
+        sum += numbers[i];
+    return sum;
+}
+
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "weft.native._native",
@@ -36,7 +60,9 @@ PyInit__native(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    if (PyModule_AddStringConstant(module, "DIGEST", DIGEST) < 0 || weft_add_rows(module) < 0) {
+    if (PyModule_AddStringConstant(module, "DIGEST", DIGEST) < 0 || weft_add_rows(module) < 0
+        || weft_add_program(module) < 0 || weft_add_choice(module) < 0
+        || weft_add_exact(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

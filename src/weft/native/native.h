@@ -7,6 +7,9 @@
 
 /* Each part adds its functions to the module; -1 and an exception where it cannot. */
 int weft_add_rows(PyObject *module);
+int weft_add_program(PyObject *module);
+int weft_add_choice(PyObject *module);
+int weft_add_exact(PyObject *module);
 
 /* A row of floats (or of whole numbers) in memory, borrowed from an array until it is released. */
 typedef struct {
@@ -19,5 +22,8 @@ typedef struct {
 
 int weft_get_floats(PyObject *array, Row *row, int writable);
 void weft_release(Row *row);
+
+/* The sum of numbers that follow each other in memory, added up in the order of numpy. */
+double weft_sum(const double *numbers, Py_ssize_t count);
 
 #endif

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-import weft.pieces.fit  # noqa: F401 - it declares twins
+import weft.pieces.fit
+import weft.solve.few_jobs  # noqa: F401 - these declare twins
 from weft.native import TWINS, native
 
 

@@ -54,17 +54,24 @@ static struct PyModuleDef definition = {
     .m_size = -1,
 };
 
+static int (*const parts[])(PyObject *) = {
+    weft_add_rows,
+    weft_add_fit,
+    weft_add_program,
+    weft_add_choice,
+    weft_add_exact,
+};
+
 PyMODINIT_FUNC
 PyInit__native(void)
 {
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    if (PyModule_AddStringConstant(module, "DIGEST", DIGEST) < 0 || weft_add_rows(module) < 0
-        || weft_add_program(module) < 0 || weft_add_choice(module) < 0
-        || weft_add_exact(module) < 0) {
-        Py_DECREF(module);
-        return NULL;
-    }
+    int failed = PyModule_AddStringConstant(module, "DIGEST", DIGEST) < 0;
+    for (size_t i = 0; !failed && i < sizeof(parts) / sizeof(parts[0]); i++)
+        failed = parts[i](module) < 0;
+    if (failed)
+        Py_CLEAR(module);
     return module;
 }

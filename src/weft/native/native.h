@@ -7,6 +7,7 @@
 
 /* Each part adds its functions to the module; -1 and an exception where it cannot. */
 int weft_add_rows(PyObject *module);
+int weft_add_fit(PyObject *module);
 int weft_add_program(PyObject *module);
 int weft_add_choice(PyObject *module);
 int weft_add_exact(PyObject *module);

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import weft.perf.goodput.fit
 import weft.pieces.fit
 import weft.solve.few_jobs  # noqa: F401 - these declare twins
 from weft.native import TWINS, native

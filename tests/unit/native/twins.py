@@ -10,7 +10,8 @@ import pytest
 import weft.perf.goodput.adaptive
 import weft.perf.goodput.curves
 import weft.perf.goodput.fit
-import weft.pieces.fit  # noqa: F401 - they declare twins
+import weft.pieces.fit
+import weft.solve.few_jobs  # noqa: F401 - these declare twins
 from weft.native import TWINS, native
 
 

@@ -23,17 +23,46 @@ weft_release(Row *row)
     PyBuffer_Release(&row->buffer);
 }
 
-static int (*const PARTS[])(PyObject *) = {
-    weft_add_frozen,
-    weft_add_ledger,
-    weft_add_rows,
-};
+double
+weft_sum(const double *numbers, Py_ssize_t count)
+{
+    if (count > 128) {
+        Py_ssize_t half = count / 2 - count / 2 % 8;
+        return weft_sum(numbers, half) + weft_sum(numbers + half, count - half);
+    }
+    double sum = 0.0;
+    Py_ssize_t i = 0;
+    if (count >= 8) {
+        double part[8];
+        for (; i < 8; i++)
+            part[i] = numbers[i];
+        for (; i + 8 <= count; i += 8)
+            for (int j = 0; j < 8; j++)
+                part[j] += numbers[i + j];
+        sum = ((part[0] + part[1]) + (part[2] + part[3]))
+              + ((part[4] + part[5]) + (part[6] + part[7]));
+    }
+    for (; i < count; i++)
+        sum += numbers[i];
+    return sum;
+}
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "weft.native._native",
     .m_doc = "Functions that exist in Python too, with equal results.",
     .m_size = -1,
+};
+
+static int (*const parts[])(PyObject *) = {
+    weft_add_frozen,
+    weft_add_ledger,
+    weft_add_rows,
+    weft_add_fit,
+    weft_add_goodput,
+    weft_add_program,
+    weft_add_choice,
+    weft_add_exact,
 };
 
 PyMODINIT_FUNC
@@ -43,11 +72,9 @@ PyInit__native(void)
     if (module == NULL)
         return NULL;
     int failed = PyModule_AddStringConstant(module, "DIGEST", DIGEST) < 0;
-    for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++)
-        failed = failed || PARTS[i](module) < 0;
-    if (failed) {
-        Py_DECREF(module);
-        return NULL;
-    }
+    for (size_t i = 0; !failed && i < sizeof(parts) / sizeof(parts[0]); i++)
+        failed = parts[i](module) < 0;
+    if (failed)
+        Py_CLEAR(module);
     return module;
 }

@@ -9,6 +9,11 @@
 int weft_add_frozen(PyObject *module);
 int weft_add_ledger(PyObject *module);
 int weft_add_rows(PyObject *module);
+int weft_add_fit(PyObject *module);
+int weft_add_goodput(PyObject *module);
+int weft_add_program(PyObject *module);
+int weft_add_choice(PyObject *module);
+int weft_add_exact(PyObject *module);
 
 /* A row of floats (or of whole numbers) in memory, borrowed from an array until it is released. */
 typedef struct {
@@ -24,5 +29,8 @@ typedef struct {
 
 int weft_get_floats(PyObject *array, Row *row, int writable);
 void weft_release(Row *row);
+
+/* The sum of numbers that follow each other in memory, added up in the order of numpy. */
+double weft_sum(const double *numbers, Py_ssize_t count);
 
 #endif

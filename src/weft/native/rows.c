@@ -35,33 +35,6 @@ sort_rows(Py_ssize_t *rows, Py_ssize_t *scratch, Py_ssize_t length, const double
     memcpy(rows + to, scratch + i, (half - i) * sizeof *rows);
 }
 
-/* The sum of `count` numbers in the order in which numpy adds them. */
-static double
-add_up(const double *numbers, Py_ssize_t count)
-{
-    if (count < 8) {
-        double sum = 0.0;
-        for (Py_ssize_t i = 0; i < count; i++)
-            sum += numbers[i];
-        return sum;
-    }
-    if (count > 128) {
-        Py_ssize_t half = count / 2;
-        half -= half % 8;
-        return add_up(numbers, half) + add_up(numbers + half, count - half);
-    }
-    double part[8];
-    memcpy(part, numbers, sizeof part);
-    Py_ssize_t i = 8;
-    for (; i < count - count % 8; i += 8)
-        for (int k = 0; k < 8; k++)
-            part[k] += numbers[i + k];
-    double sum = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
-    for (; i < count; i++)
-        sum += numbers[i];
-    return sum;
-}
-
 /* `weft.pieces.fit._fit_few`: a scan in order that skips what does not fit. */
 static void
 fit_in_order(const double *size, Py_ssize_t length, double room, char *chosen)
@@ -170,7 +143,7 @@ list_waiting(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
             sizes[waiting] = need[row];
             rows[waiting++] = row;
         }
-    if (add_up(sizes, waiting) > room) {
+    if (weft_sum(sizes, waiting) > room) {
         list = Py_NewRef(Py_None);
         goto done;
     }
@@ -267,7 +240,7 @@ count_held(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
         }
         sizes[running++] = need[row];
     }
-    result = PyFloat_FromDouble(add_up(sizes, running));
+    result = PyFloat_FromDouble(weft_sum(sizes, running));
 done:
     PyMem_Free(sizes);
     release_columns(columns, 3);

@@ -9,12 +9,19 @@ from numpy.typing import NDArray
 
 from weft.core.errors import WeftError
 from weft.core.state.table import Floats
+from weft.native import compiled
 
 Ints = NDArray[np.intp]
 
 
 def by_dynamic_programming(value: Floats, kind: Ints, count: Floats, room: Floats) -> Ints:
     """One pass a job over the grid of what is left of each kind."""
+    return np.array(fill_grid(value, kind, count, room), dtype=np.intp)
+
+
+@compiled
+def fill_grid(value: Floats, kind: Ints, count: Floats, room: Floats) -> list[int]:
+    """The same, as a list."""
     kinds, counts = kind.tolist(), count.tolist()
     asked = [
         [
@@ -45,9 +52,9 @@ def by_dynamic_programming(value: Floats, kind: Ints, count: Floats, room: Float
 
 def _trace(
     offers: list[list[tuple[int, int, int, float]]], tables: list[Floats], left: list[int]
-) -> Ints:
+) -> list[int]:
     """What each job took on the way to the best; of equals nothing, then the first."""
-    pick = np.full(len(offers), -1, dtype=np.intp)
+    pick = [-1] * len(offers)
     for i in range(len(offers) - 1, -1, -1):
         reached = tables[i + 1][tuple(left)] - 1e-12
         if tables[i][tuple(left)] >= reached:

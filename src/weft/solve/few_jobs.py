@@ -1,18 +1,97 @@
 """The multiple-choice knapsack of a few jobs, in plain floats.
 
 What `multiple_choice` does with arrays, with the same answers: for so few numbers the calls
-would cost more than the arithmetic. Sums are left to it, for their last digits depend on the order.
+would cost more than the arithmetic. Sums are numpy's, for their last digits depend on the order.
 """
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, prod
 
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.core.state.table import Floats
 from weft.frozen import frozen
+from weft.native import compiled
+from weft.solve.exact import fill_grid
 
+Ints = NDArray[np.intp]
 FEW = 24  # jobs up to which this is quicker
 NONE = -1
 EPS = 1e-9
+
+
+@compiled
+def take_freely(value: Floats, kind: Ints, count: Floats, capacity: Floats) -> list[int] | None:
+    """The best size of each job if all fit together, else None."""
+    plain = as_plain(value, kind, count, capacity, np.zeros(len(capacity)))
+    pick, used = plain.best()[0], [0.0] * len(capacity)
+    for size in pick:
+        if size >= 0:
+            used[plain.kind[size]] += plain.count[size]
+    fits = all(taken <= there + EPS for taken, there in zip(used, plain.capacity, strict=True))
+    return pick if fits else None
+
+
+@compiled
+def take_at_prices(
+    value: Floats, kind: Ints, count: Floats, capacity: Floats, prices: Floats, passes: int
+) -> tuple[list[int], float]:
+    """What fits of what jobs take at given prices, and the sum of what that leaves to them."""
+    plain = as_plain(value, kind, count, capacity, prices)
+    best, tops = plain.best()
+    return plain.repair(best, passes), float(np.array(tops).sum())
+
+
+@compiled
+def close_exactly(
+    value: Floats,
+    kind: Ints,
+    count: Floats,
+    capacity: Floats,
+    prices: Floats,
+    slack: float,
+    states: float,
+) -> list[int] | None:
+    """The best sizes that a bound with this slack leaves to jobs.
+
+    None where a search has more than that many states; nothing if there is none to be done.
+    """
+    fixed, open_rows, left, room = leave_open(value, kind, count, capacity, prices, slack)
+    if min(room) < -EPS or not open_rows:
+        return []
+    if prod(r + 1.0 for r in room) > states:
+        return None
+    for row, size in zip(open_rows, fill_grid(left, kind, count, np.array(room)), strict=True):
+        fixed[row] = size
+    return fixed
+
+
+def leave_open(
+    value: Floats, kind: Ints, count: Floats, capacity: Floats, prices: Floats, slack: float
+) -> tuple[list[int], list[int], Floats, list[float]]:
+    """Settled sizes, rows that the bound leaves several, what those are worth, and their room."""
+    plain = as_plain(value, kind, count, capacity, prices)
+    fixed, several = plain.settle(plain.best()[1], slack)
+    open_rows = [row for row, alive in enumerate(several) if alive]
+    left = np.full((len(open_rows), len(plain.kind)), -np.inf)
+    for at, row in enumerate(open_rows):
+        left[at, several[row]] = value[row, several[row]]
+    return fixed, open_rows, left, plain.room(fixed)
+
+
+@compiled
+def add_up(value: Floats, pick: Ints) -> float:
+    """What the sizes that jobs take are worth together."""
+    rows = np.flatnonzero(pick >= 0)
+    return float(value[rows, pick[rows]].sum())
+
+
+def as_plain(value: Floats, kind: Ints, count: Floats, capacity: Floats, prices: Floats) -> Plain:
+    """The problem as lists, at given prices."""
+    cost = (prices[kind] * count).tolist()
+    return Plain(value.tolist(), kind.tolist(), count.tolist(), capacity.tolist(), cost)
 
 
 @frozen

@@ -9,8 +9,6 @@ dynamic programming over capacities, or by HiGHS.
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +16,7 @@ from weft.core.state.table import Floats
 from weft.frozen import frozen
 from weft.solve.cutting_planes import find_lowest
 from weft.solve.exact import by_dynamic_programming, by_highs
-from weft.solve.few_jobs import FEW, Plain
+from weft.solve.few_jobs import FEW, add_up, close_exactly, leave_open, take_at_prices, take_freely
 
 Ints = NDArray[np.intp]
 TEMPERATURES = (0.2, 0.05, 0.015, 0.005)
@@ -74,8 +72,8 @@ def choose(
     a similar problem.
     """
     free = np.zeros(len(problem.capacity))
-    greedy = best_at(problem, free)
-    if fits(problem, greedy):
+    greedy = best_if_all_fit(problem, free)
+    if greedy is not None:
         worth = total(problem, greedy)
         return Answer(greedy, worth, worth, free)
     if start is not None and len(start) != len(problem.capacity):
@@ -91,6 +89,15 @@ def choose(
             return close_from(problem, answer, step)
     answer = at_prices(problem, dual_prices(problem))
     return answer if answer.within(gap, step) else close_from(problem, answer, step)
+
+
+def best_if_all_fit(problem: Problem, free: Floats) -> Ints | None:
+    """What each job takes if nothing has a price, unless that is too much."""
+    if len(problem.value) <= FEW:
+        few = take_freely(problem.value, problem.kind, problem.count, problem.capacity)
+        return None if few is None else np.array(few, dtype=np.intp)
+    many = best_at(problem, free)
+    return many if fits(problem, many) else None
 
 
 def close_from(problem: Problem, answer: Answer, step: float) -> Answer:
@@ -113,22 +120,10 @@ def at_prices_of_many(problem: Problem, prices: Floats) -> Answer:
 
 def at_prices_of_few(problem: Problem, prices: Floats) -> Answer:
     """The same, job by job."""
-    plain = as_plain(problem, prices)
-    best, tops = plain.best()
-    pick = np.array(plain.repair(best, PASSES), dtype=np.intp)
-    bound = float(np.array(tops).sum() + prices @ problem.capacity)
-    return Answer(pick, total(problem, pick), bound, prices)
-
-
-def as_plain(problem: Problem, prices: Floats) -> Plain:
-    """The problem as lists, at given prices."""
-    return Plain(
-        problem.value.tolist(),
-        problem.kind.tolist(),
-        problem.count.tolist(),
-        problem.capacity.tolist(),
-        (prices[problem.kind] * problem.count).tolist(),
-    )
+    offered = problem.value, problem.kind, problem.count, problem.capacity
+    taken, left = take_at_prices(*offered, prices, PASSES)
+    pick = np.array(taken, dtype=np.intp)
+    return Answer(pick, total(problem, pick), left + float(prices @ problem.capacity), prices)
 
 
 def best_at(problem: Problem, prices: Floats) -> Ints:
@@ -140,8 +135,7 @@ def best_at(problem: Problem, prices: Floats) -> Ints:
 
 def total(problem: Problem, pick: Ints) -> float:
     """What a choice is worth."""
-    rows = np.flatnonzero(pick >= 0)
-    return float(problem.value[rows, pick[rows]].sum())
+    return add_up(problem.value, pick)
 
 
 def used(problem: Problem, pick: Ints) -> Floats:
@@ -307,20 +301,17 @@ def close_gap(problem: Problem, answer: Answer, step: float) -> Ints:
 
 def close_gap_of_few(problem: Problem, answer: Answer, step: float) -> Ints:
     """The same, job by job."""
-    plain = as_plain(problem, answer.prices)
     slack = answer.bound - answer.value - step * (1.0 - 1e-6) + 1e-9
-    fixed, several = plain.settle(plain.best()[1], slack)
-    open_rows = [row for row, alive in enumerate(several) if alive]
-    room = plain.room(fixed)
-    if min(room) < -1e-9 or not open_rows:
+    offered = problem.value, problem.kind, problem.count, problem.capacity, answer.prices
+    settled = close_exactly(*offered, slack, DP_STATES)
+    if settled is None:
+        settled, open_rows, value, room = leave_open(*offered, slack)
+        chosen = by_highs(value, problem.kind, problem.count, np.array(room))
+        for row, size in zip(open_rows, chosen.tolist(), strict=True):
+            settled[row] = size
+    if not settled:
         return answer.pick
-    value = np.full((len(open_rows), len(plain.kind)), -np.inf)
-    for at, row in enumerate(open_rows):
-        value[at, several[row]] = problem.value[row, several[row]]
-    solve = by_dynamic_programming if prod(r + 1.0 for r in room) <= DP_STATES else by_highs
-    chosen = solve(value, problem.kind, problem.count, np.array(room))
-    closed = np.array(fixed, dtype=np.intp)
-    closed[open_rows] = chosen
+    closed = np.array(settled, dtype=np.intp)
     return closed if total(problem, closed) >= answer.value - 1e-12 else answer.pick
 
 

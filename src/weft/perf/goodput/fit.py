@@ -14,15 +14,14 @@ from struct import pack
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from weft.native import compiled
 from weft.perf.goodput.model import TINY, Floats, StepTime
-
-Bools = NDArray[np.bool_]
 
 START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.2)
 GAMMA = (1.0, 10.0)
 FLOOR = 1e-4  # errors below are as good as none
+LEAST_S = 1e-12  # no time is shorter
 STEPS = 60
 GAMMA_PULL, SLOPE_PULL = 1e-3, 1e-2
 ALONE, APART, TOGETHER = 0, 2, 4  # where the parameters of T_sync in a regime are
@@ -45,44 +44,75 @@ def fit(rows: Iterable[Row]) -> StepTime:
 
 @lru_cache(maxsize=65_536)
 def _fit(rows: tuple[Row, ...]) -> StepTime:
-    columns = zip(*rows, strict=True)
-    nodes, replicas, local, grad_s, step_s = (np.array(c, dtype=float) for c in columns)
-    start, free = _start(nodes, replicas, local, grad_s, step_s)
-    fitted = minimise(Problem(nodes, replicas, local, np.log(grad_s), np.log(step_s)), start, free)
-    if not (nodes > 1).any():
+    return StepTime(*_fit_rows(rows))
+
+
+@compiled
+def _fit_rows(rows: tuple[Row, ...]) -> list[float]:
+    """The seven parameters.
+
+    Sums are taken in the order of rows, and equations solved by hand: products of matrices differ
+    from machine to machine, and what is compiled would differ from them.
+    """
+    table = [[*map(float, row[:3]), *(max(float(s), LEAST_S) for s in row[3:])] for row in rows]
+    start, free = _start(table)
+    fitted = minimise(Problem(table), start, free)
+    if not any(row[0] > 1.0 for row in table):
         fitted[2] = max(fitted[2], 1.1 * fitted[4])
         fitted[3] = max(fitted[3], 1.1 * fitted[5])
-    return StepTime(*fitted.tolist())
+    return fitted
 
 
-def _start(
-    nodes: Floats, replicas: Floats, local: Floats, grad_s: Floats, step_s: Floats
-) -> tuple[Floats, Bools]:
+def _start(rows: list[list[float]]) -> tuple[list[float], list[int]]:
     """Where to start, and which parameters to fit: what was not measured stays optimistic."""
-    start, free = np.array(START), np.ones(7, dtype=bool)
-    if (local == local[0]).all():
-        start[0], free[0] = float(grad_s.mean()) / 2.0, False
-        start[1] = start[0] / float(local[0])
+    start, fixed = [*START], set[int]()
+    _, replicas, local, grad_s, _ = zip(*rows, strict=True)
+    if all(size == local[0] for size in local):
+        start[0] = _mean(grad_s) / 2.0
+        start[1] = start[0] / local[0]
+        fixed.add(0)
     else:
-        slope, rest = np.polyfit(local, grad_s, 1)
-        start[0], start[1] = max(rest, 0.01 * grad_s.min()), max(slope, 1e-3 * grad_s.min())
-    apart, together = nodes > 1, (nodes == 1) & (replicas > 1)
-    for regime, at in ((apart, 2), (together, 4)):
-        if regime.any():
-            waited = np.maximum(step_s - grad_s, 0.01 * step_s)[regime]
-            start[at], start[at + 1] = float(waited.mean()), 0.02 * float(waited.mean())
-    unseen = [2, 3] * (not apart.any()) + [4, 5] * (not together.any())
-    unseen += [3, 5] * (not (replicas > 2).any())
-    start[unseen], free[unseen] = TINY, False
-    return start, free
+        slope, rest = _line(local, grad_s)
+        start[0] = max(rest, 0.01 * min(grad_s))
+        start[1] = max(slope, 1e-3 * min(grad_s))
+    apart = [row for row in rows if row[0] > 1.0]
+    together = [row for row in rows if row[0] == 1.0 and row[1] > 1.0]
+    for at, inside in ((APART, apart), (TOGETHER, together)):
+        if inside:
+            waited = _mean([max(step - grad, 0.01 * step) for _, _, _, grad, step in inside])
+            start[at], start[at + 1] = waited, 0.02 * waited
+        else:
+            fixed |= {at, at + 1}
+    if not any(count > 2.0 for count in replicas):
+        fixed |= {3, 5}
+    for at in fixed - {0}:
+        start[at] = TINY
+    return start, [at for at in range(7) if at not in fixed]
+
+
+def _mean(values: Iterable[float]) -> float:
+    total, count = 0.0, 0
+    for value in values:
+        total += value
+        count += 1
+    return total / count
+
+
+def _line(x: Iterable[float], y: Iterable[float]) -> tuple[float, float]:
+    """Slope and intercept of the line nearest to points, not all of them at one `x`."""
+    middle, height, above, below = _mean(x), _mean(y), 0.0, 0.0
+    for at, value in zip(x, y, strict=True):
+        above += (at - middle) * (value - height)
+        below += (at - middle) * (at - middle)
+    return above / below, height - above / below * middle
 
 
 class At(NamedTuple):
     """The loss at some parameters, and what Gauss-Newton needs: half its slope and curvature."""
 
     loss: float
-    pull: Floats
-    curve: Floats
+    pull: list[float]
+    curve: list[list[float]]
 
 
 class Problem:
@@ -92,18 +122,14 @@ class Problem:
     share, those with equal batches on a GPU and those with equal waits, is worked out once.
     """
 
-    def __init__(
-        self, nodes: Floats, replicas: Floats, local: Floats, log_grad: Floats, log_step: Floats
-    ) -> None:
-        regime = np.where(replicas == 1, ALONE, np.where(nodes > 1, APART, TOGETHER))
-        extra = np.maximum(replicas - 2.0, TINY)
-        self.log_grad, self.log_step = log_grad.tolist(), log_step.tolist()
-        waits = [*zip(regime.tolist(), extra.tolist(), strict=True)]
-        self.locals, self.waits = [*dict.fromkeys(local.tolist())], [*dict.fromkeys(waits)]
+    def __init__(self, rows: Iterable[Iterable[float]]) -> None:
+        nodes, replicas, local, grad_s, step_s = zip(*rows, strict=True)
+        waits = [_regime(*pair) for pair in zip(nodes, replicas, strict=True)]
+        self.locals, self.waits = [*dict.fromkeys(local)], [*dict.fromkeys(waits)]
         of_local = {value: at for at, value in enumerate(self.locals)}
         of_wait = {value: at for at, value in enumerate(self.waits)}
-        places = ([of_local[v] for v in local.tolist()], [of_wait[v] for v in waits])
-        self.rows = [*zip(*places, self.log_grad, self.log_step, strict=True)]
+        places = ([of_local[v] for v in local], [of_wait[v] for v in waits])
+        self.rows = [*zip(*places, map(log, grad_s), map(log, step_s), strict=True)]
 
     def at(self, p: list[float]) -> At:
         """Two sums of squares, each weighted by the root of its mean, and two light pulls."""
@@ -139,6 +165,12 @@ class Problem:
         return _sum(p, (off_grad, off_step), by_grad + by_step)
 
 
+def _regime(nodes: float, replicas: float) -> tuple[int, float]:
+    """Where the parameters of a synchronisation are, and what the slope is multiplied by."""
+    regime = ALONE if replicas == 1.0 else APART if nodes > 1.0 else TOGETHER
+    return regime, max(replicas - 2.0, TINY)
+
+
 def _gradient(fixed: float, more: float) -> tuple[float, float, float]:
     """The logarithm of the seconds of a gradient, and the parts of both terms in them."""
     grad = fixed + more
@@ -160,30 +192,34 @@ def _sum(p: list[float], off: tuple[list[float], list[float]], slopes: list[floa
     rows += (0.0, 0.0, -apart, apart, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -together, together, 0.0)
     errors, weights = [over, apart, together], [GAMMA_PULL, SLOPE_PULL, SLOPE_PULL]
     for some in off:
-        rmse = sqrt(sum([v * v for v in some]) / len(some) + FLOOR * FLOOR)
+        squares = 0.0
+        for error in some:
+            squares += error * error
+        rmse = sqrt(squares / len(some) + FLOOR * FLOOR)
         loss += rmse
         errors += some
         weights += [0.5 / (len(some) * rmse)] * len(some)
     rows += slopes
-    by = np.frombuffer(pack(f"{len(rows)}d", *rows)).reshape(-1, 7)  # quicker than of a list
-    weighted = by.T * np.array(weights)
-    return At(loss, weighted @ np.array(errors), weighted @ by)
+    by: Floats = np.frombuffer(pack(f"{len(rows)}d", *rows)).reshape(-1, 7)  # quicker than lists
+    weighted = by * np.array(weights)[:, None]
+    pull = (weighted * np.array(errors)[:, None]).sum(axis=0)
+    curve = (weighted[:, :, None] * by[:, None, :]).sum(axis=0)
+    return At(loss, pull.tolist(), curve.tolist())
 
 
-def minimise(problem: Problem, start: Floats, free: Bools) -> Floats:
+def minimise(problem: Problem, start: list[float], which: list[int]) -> list[float]:
     """Levenberg-Marquardt with iteratively reweighted residuals, kept inside the bounds."""
-    which = np.flatnonzero(free)
-    square = (7 * which[:, None] + which).ravel()
-    p, damping = start.copy(), 1e-2
-    now = problem.at(p.tolist())
+    p, damping = start, 1e-2
+    now = problem.at(p)
     for _ in range(STEPS):
-        curve = now.curve.take(square)
-        diagonal = curve[:: len(which) + 1]
-        diagonal += damping * (diagonal + 1e-9)
-        down = -now.pull.take(which)
-        step = np.linalg.solve(curve.reshape(len(which), -1), down)
-        trial = _move(p, which, np.asarray(step))
-        after = problem.at(trial.tolist())
+        curve = [[now.curve[i][j] for j in which] for i in which]
+        for i, row in enumerate(curve):
+            row[i] += damping * (row[i] + 1e-9)
+        step = _solve(curve, [-now.pull[i] for i in which])
+        if step is None:
+            break
+        trial = _move(p, which, step)
+        after = problem.at(trial)
         if after.loss < now.loss:
             done = now.loss - after.loss < 3e-4 * now.loss
             p, now = trial, after
@@ -197,9 +233,30 @@ def minimise(problem: Problem, start: Floats, free: Bools) -> Floats:
     return p
 
 
-def _move(p: Floats, which: NDArray[np.intp], step: Floats) -> Floats:
-    whole = np.zeros(7)
-    whole[which] = np.minimum(np.maximum(step, -3.0), 3.0)
-    moved = np.maximum(p * np.exp(whole), TINY)
+def _solve(a: list[list[float]], b: list[float]) -> list[float] | None:
+    """Linear equations by elimination, the largest first; None where there is no one answer."""
+    count = len(b)
+    for i in range(count):
+        top = max(range(i, count), key=lambda row: abs(a[row][i]))
+        if a[top][i] == 0.0:
+            return None
+        a[i], a[top], b[i], b[top] = a[top], a[i], b[top], b[i]
+        for row in range(i + 1, count):
+            factor = a[row][i] / a[i][i]
+            for column in range(i + 1, count):
+                a[row][column] -= factor * a[i][column]
+            b[row] -= factor * b[i]
+    for i in reversed(range(count)):
+        for column in range(i + 1, count):
+            b[i] -= a[i][column] * b[column]
+        b[i] /= a[i][i]
+    return b
+
+
+def _move(p: list[float], which: list[int], step: list[float]) -> list[float]:
+    whole = [0.0] * 7
+    for at, by in zip(which, step, strict=True):
+        whole[at] = min(max(by, -3.0), 3.0)
+    moved = [max(value * exp(by), TINY) for value, by in zip(p, whole, strict=True)]
     moved[6] = min(max(p[6] + min(max(whole[6], -1.0), 1.0), GAMMA[0]), GAMMA[1])
     return moved

@@ -138,11 +138,7 @@ def test_parameters_stay_in_bounds_and_measured_rows_are_explained(times: StepTi
 
 
 def test_the_slope_of_the_loss_is_that_of_its_values() -> None:
-    rows = measured(ALL)
-    nodes, replicas, local, grad_s, step_s = (
-        np.array(c, dtype=float) for c in zip(*rows, strict=True)
-    )
-    problem = Problem(nodes, replicas, local, np.log(grad_s), np.log(step_s))
+    problem = Problem(measured(ALL))
     here = np.array([0.08, 0.0015, 0.03, 0.004, 0.05, 0.002, 1.7])
 
     pull = problem.at(here.tolist()).pull

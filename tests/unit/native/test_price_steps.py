@@ -74,7 +74,7 @@ def test_a_price_that_is_no_number_stays_none() -> None:
         arrays = draw_arrays(5)
         arrays["prices"][0] = np.nan
         out = NAMES[name].index("soft" if name == "soften" else "after") + 1
-        one, other = (np.frombuffer(call(f, name, arrays)[out]) for f in (python, compiled))
+        one, other = (np.frombuffer(call(twin, name, arrays)[out]) for twin in (python, compiled))
         assert np.isnan(one).any()
         assert np.array_equal(one, other, equal_nan=True)
 

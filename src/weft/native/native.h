@@ -6,8 +6,11 @@
 #include <Python.h>
 
 /* Each part adds its functions to the module; -1 and an exception where it cannot. */
+int weft_add_frozen(PyObject *module);
+int weft_add_ledger(PyObject *module);
 int weft_add_rows(PyObject *module);
 int weft_add_fit(PyObject *module);
+int weft_add_goodput(PyObject *module);
 int weft_add_program(PyObject *module);
 int weft_add_choice(PyObject *module);
 int weft_add_exact(PyObject *module);
@@ -19,6 +22,9 @@ typedef struct {
     Py_ssize_t length;
     Py_ssize_t stride; /* in bytes */
 } Row;
+
+/* A function with its arguments in an array, for the table of a part. */
+#define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
 #define AT(row, type, i) (*(type *)((char *)(row).buffer.buf + (i) * (row).stride))
 

@@ -74,9 +74,11 @@ def test_a_price_that_is_no_number_stays_none() -> None:
         arrays = draw_arrays(5)
         arrays["prices"][0] = np.nan
         out = NAMES[name].index("soft" if name == "soften" else "after") + 1
-        one, other = (np.frombuffer(call(twin, name, arrays)[out]) for twin in (python, compiled))
-        assert np.isnan(one).any()
-        assert np.array_equal(one, other, equal_nan=True)
+        expected, answer = (
+            np.frombuffer(call(twin, name, arrays)[out]) for twin in (python, compiled)
+        )
+        assert np.isnan(expected).any()
+        assert np.array_equal(expected, answer, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -17,11 +17,12 @@ from weft.core.model.job import Allocation, Batch, Job
 from weft.core.model.trace import Truth
 from weft.core.protocols import Pace, SimulatedJob
 from weft.frozen import frozen
+from weft.native import compiled
 from weft.perf.goodput.early_fit import early_fit
 from weft.perf.goodput.fit import Row
 from weft.perf.goodput.measurements import Measurements
 from weft.perf.goodput.model import TINY, Limits, Trials, trials
-from weft.perf.goodput.tables import ModelTable
+from weft.perf.goodput.tables import ModelTable, noise_between
 
 
 @frozen
@@ -170,16 +171,18 @@ class Tuner:
 
     def observe(self, epoch: int) -> float:
         """True progress per second now, of which the job takes the measure."""
-        table = self.table
-        batch = self.local * self.replicas * self.accumulate
+        table, accumulate = self.table, self.accumulate
+        batch = self.local * self.replicas * accumulate
         at = (self.kind, self.placement, self.local)
         if at != self.measuring:
             self._measure(at)
         step, sync = self.measured_times
-        self.noise = sqr, var = table.noise(batch, epoch)
-        gain = (var + sqr) / (var / (batch / table.init_batch) + sqr)
-        took = step + (self.accumulate - 1) * (step - sync)
-        return gain / took / table.slowdown
+        took = step + (accumulate - 1) * (step - sync)
+        stats = table.stats[epoch]
+        speed, self.noise = _true_speed(
+            table.batches, stats, batch, table.init_batch, took, table.slowdown
+        )
+        return speed
 
     def _measure(self, at: Shape) -> None:
         """A shape other than the last: its times, which are a measurement where they are new."""
@@ -208,7 +211,7 @@ class Tuner:
                 nodes, init = float(len(self.placement)), table.init_batch
                 self.trials = trials(seen.times(), nodes, float(replicas), init, self.limits)
                 self.tried_for = state
-            choice = self.trials.best(*self.noise)
+            choice = self.trials.best(self.noise)
             local, accumulate = int(choice.local), int(choice.accumulate)
         else:
             kind = table.kinds[self.kind]
@@ -227,3 +230,18 @@ def split(batch: int, replicas: int, max_local: int, init_batch: int) -> tuple[i
     if replicas == 1 and batch > init_batch:
         accumulate = max(accumulate, 2)
     return ceil(each / accumulate - TINY), accumulate
+
+
+@compiled
+def _true_speed(
+    sizes: tuple[float, ...],
+    stats: tuple[tuple[float, float], ...],
+    batch: int,
+    init: int,
+    took: float,
+    slowdown: float,
+) -> tuple[float, tuple[float, float]]:
+    """Progress per second in iterations of the initial batch, and the noise at the batch size."""
+    sqr, var = noise_between(sizes, stats, batch)
+    gain = (var + sqr) / (var / (batch / init) + sqr)
+    return gain / took / slowdown, (sqr, var)

@@ -18,7 +18,7 @@ from weft.core.events.report import Report
 from weft.core.model.job import Config, Job, JobId
 from weft.core.state.table import Floats, Table
 from weft.perf.goodput.belief import Belief, row_of
-from weft.perf.goodput.curves import NO_SIZES, Case, Sizes, by_kind, evaluate, work_out
+from weft.perf.goodput.curves import NO_SIZES, Case, Menu, by_kind, evaluate, work_out
 from weft.perf.goodput.early_fit import early_fit
 from weft.perf.goodput.facts import DeclaredFacts, Facts
 from weft.perf.goodput.fit import fit
@@ -176,7 +176,7 @@ class FittedBeliefs(NoPairs):
         self, stale: list[tuple[int, Job, Belief]], configs: tuple[Config, ...]
     ) -> None:
         """Those of jobs that measured something new, or may have other sizes."""
-        kinds = _group(configs)
+        menu = _group(configs)
         new: dict[tuple[Case, ...], list[Belief]] = {}
         for _, job, belief in stale:
             batch = belief.batch if job.batch is None else 0.0
@@ -184,8 +184,10 @@ class FittedBeliefs(NoPairs):
             inputs = (configs, job, batch, belief.most, *times)
             if belief.steps_of != inputs:
                 belief.steps_of = inputs
-                new.setdefault(self._cases(job, belief, kinds), []).append(belief)
-        for beliefs, steps in zip(new.values(), work_out([*new], kinds), strict=True):
+                new.setdefault(self._cases(job, belief, menu.kinds), []).append(belief)
+        if not new:
+            return
+        for beliefs, steps in zip(new.values(), work_out([*new], menu), strict=True):
             for belief in beliefs:
                 belief.steps = steps
 
@@ -234,7 +236,7 @@ def _same(configs: tuple[Config, ...]) -> tuple[Config, ...]:
 
 
 @lru_cache(maxsize=16)
-def _group(configs: tuple[Config, ...]) -> dict[str, Sizes]:
+def _group(configs: tuple[Config, ...]) -> Menu:
     return by_kind(configs)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from weft.core.model.job import Config
 from weft.frozen import frozen
+from weft.native import compiled
 from weft.perf.goodput.model import (
     CANDIDATES,
     CHUNK,
@@ -23,6 +24,7 @@ from weft.perf.goodput.model import (
 )
 
 Ints = NDArray[np.intp]
+KEPT = 256  # shapes of jobs
 
 
 class Part(NamedTuple):
@@ -54,19 +56,6 @@ class Sizes:
         return self._parts[key]
 
 
-def by_kind(configs: Sequence[Config]) -> dict[str, Sizes]:
-    """Configurations grouped by kind."""
-    grouped = {}
-    for kind in dict.fromkeys(c.kind for c in configs):
-        columns = [i for i, c in enumerate(configs) if c.kind == kind]
-        grouped[kind] = Sizes(
-            np.array(columns),
-            np.array([float(configs[i].nodes) for i in columns]),
-            np.array([float(configs[i].gpus) for i in columns]),
-        )
-    return grouped
-
-
 class Case(NamedTuple):
     """One job on the sizes of one kind: all that its steps depend on.
 
@@ -88,6 +77,22 @@ class Case(NamedTuple):
     unit: int
 
 
+class Shape(NamedTuple):
+    """What of a job's steps does not depend on step times: its sizes, and what to look at in each.
+
+    `counts` are the sizes of each case; `batch` are global batches.
+    """
+
+    counts: Sequence[int]
+    column: Ints
+    nodes: Floats
+    replicas: Floats
+    init: Floats
+    factor: Floats
+    batch: Floats
+    looked_at: Candidates
+
+
 class Steps(NamedTuple):
     """Global batches and seconds per iteration of one job's candidates, for each of its sizes."""
 
@@ -100,32 +105,80 @@ class Steps(NamedTuple):
 
 Noise = tuple[float, float]  # squared norm and variance of gradients
 NO_SIZES = Steps(np.zeros(0, np.intp), *np.zeros((2, 0)), *np.zeros((2, 0, CANDIDATES)))
+NO_CANDIDATES = Candidates(NO_SIZES.batch, NO_SIZES.batch, np.zeros((0, CANDIDATES), np.bool_))
+NOTHING: Floats = np.zeros(0)
+NO_SHAPE = Shape(
+    (), NO_SIZES.column, NOTHING, NOTHING, NOTHING, NOTHING, NO_SIZES.batch, NO_CANDIDATES
+)
 
 
-def work_out(jobs: Sequence[Sequence[Case]], sizes: Mapping[str, Sizes]) -> list[Steps]:
+@frozen
+class Menu:
+    """Configurations grouped by kind; shapes of jobs that were worked out are remembered."""
+
+    kinds: Mapping[str, Sizes]
+    _shapes: dict[tuple[object, ...], Shape] = field(default_factory=dict, compare=False)
+
+    def shape(self, cases: Sequence[Case]) -> Shape:
+        """The sizes of a job, whatever its step times are."""
+        key = tuple([(case.kind, *case[2:]) for case in cases])
+        shape = self._shapes.get(key)
+        if shape is None:
+            if len(self._shapes) >= KEPT:
+                self._shapes.clear()
+            shape = self._shapes[key] = self._find_shape(cases)
+        return shape
+
+    def _find_shape(self, cases: Sequence[Case]) -> Shape:
+        parts = [(case, self.kinds[case.kind].within(*_most(case))) for case in cases]
+        counts = [len(part.counts) for _, part in parts]
+        if not sum(counts):
+            return NO_SHAPE
+        looked_at = _join(
+            [candidates(p.counts, c.init, c.limits, c.fixed) for c, p in parts if p.counts]
+        )
+        replicas = np.concatenate([part.replicas for _, part in parts])
+        return Shape(
+            counts,
+            np.concatenate([part.column for _, part in parts]),
+            np.concatenate([_nodes(case, part) for case, part in parts]),
+            replicas,
+            np.repeat([case.init for case in cases], counts),
+            np.repeat([case.factor for case in cases], counts),
+            replicas[:, None] * looked_at.local * (looked_at.extra + 1.0),
+            looked_at,
+        )
+
+
+def by_kind(configs: Sequence[Config]) -> Menu:
+    """Configurations grouped by kind."""
+    grouped = {}
+    for kind in dict.fromkeys(c.kind for c in configs):
+        columns = [i for i, c in enumerate(configs) if c.kind == kind]
+        grouped[kind] = Sizes(
+            np.array(columns),
+            np.array([float(configs[i].nodes) for i in columns]),
+            np.array([float(configs[i].gpus) for i in columns]),
+        )
+    return Menu(grouped)
+
+
+def work_out(jobs: Sequence[Sequence[Case]], menu: Menu) -> list[Steps]:
     """The steps of jobs, all together; of each as many cases as kinds that it can run on."""
-    rows = [[(case, sizes[case.kind].within(*_most(case))) for case in cases] for cases in jobs]
-    rows = [[(case, part) for case, part in row if part.counts] for row in rows]
-    cases = [pair for row in rows for pair in row]
-    if not cases:
+    shapes = [menu.shape(cases) for cases in jobs]
+    known = [(cases, shape) for cases, shape in zip(jobs, shapes, strict=True) if shape.counts]
+    if not known:
         return [NO_SIZES] * len(jobs)
-    counts = [len(part.counts) for _, part in cases]
-    looked_at = [candidates(part.counts, c.init, c.limits, c.fixed) for c, part in cases]
-    inputs = np.array([(*case.times, case.init, case.factor) for case, _ in cases])
-    *times, init, factor = np.repeat(inputs, counts, axis=0).T
-    batch, took = steps_of(
-        StepTime(*times),
-        np.concatenate([_nodes(case, part) for case, part in cases]),
-        np.concatenate([part.replicas for _, part in cases]),
-        Candidates(*(np.concatenate(c) for c in zip(*looked_at, strict=True))),
-    )
-    column = np.concatenate([part.column for _, part in cases])
-    ends = np.cumsum([sum(len(part.counts) for _, part in row) for row in rows]).tolist()
-    parts = (slice(start, end) for start, end in zip([0, *ends], ends, strict=False))
-    return [
-        Steps(column[p], init[p].copy(), factor[p].copy(), batch[p].copy(), took[p].copy())
-        for p in parts  # copies, since each job keeps its own for as long as it holds
-    ]
+    times = np.array([case.times for cases, _ in known for case in cases])
+    counts = [count for _, shape in known for count in shape.counts]
+    took = _work_out(np.repeat(times, counts, axis=0), [shape for _, shape in known])
+    steps, at = [], 0
+    for shape in shapes:
+        of = slice(at, at + len(shape.column))
+        at = of.stop
+        own = took[of].copy()  # it is kept for as long as it holds, the others perhaps not
+        steps.append(Steps(shape.column, shape.init, shape.factor, shape.batch, own))
+    return steps
 
 
 def _most(case: Case) -> tuple[float, float, int]:
@@ -139,28 +192,47 @@ def _nodes(case: Case, part: Part) -> Floats:
     return np.ceil(part.replicas * case.source_unit / case.node_gpus)
 
 
-def evaluate(jobs: Sequence[tuple[Steps, Noise]], columns: int) -> Floats:
+def _work_out(times: Floats, shapes: Sequence[Shape]) -> Floats:
+    """Seconds an iteration of every candidate of jobs."""
+    nodes, replicas, looked_at = shapes[0].nodes, shapes[0].replicas, shapes[0].looked_at
+    if len(shapes) > 1:
+        nodes = np.concatenate([shape.nodes for shape in shapes])
+        replicas = np.concatenate([shape.replicas for shape in shapes])
+        looked_at = _join([shape.looked_at for shape in shapes])
+    return steps_of(StepTime(*times.T), nodes, replicas, looked_at)
+
+
+def _join(parts: Sequence[Candidates]) -> Candidates:
+    return Candidates(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def evaluate(jobs: list[tuple[Steps, Noise]], columns: int) -> Floats:
     """Goodput of each job in each column, 0 where it has no such size."""
     goodputs = np.zeros((len(jobs), columns))
+    _fill_goodputs(goodputs, jobs)
+    return goodputs
+
+
+@compiled
+def _fill_goodputs(goodputs: Floats, jobs: list[tuple[Steps, Noise]]) -> None:
     counts = [len(steps.column) for steps, _ in jobs]
     if not sum(counts):
-        return goodputs
+        return
     column, init, factor = (np.concatenate([s[i] for s, _ in jobs]) for i in range(3))
     sqr, var = np.repeat(np.array([noise for _, noise in jobs]), counts, axis=0).T
     least = np.empty(len(column))
     scaled, at = var * init, 0
-    for group in _chunks(jobs):
-        batch = np.concatenate([steps.batch for steps, _ in group])
-        part = slice(at, at + len(batch))
-        below = scaled[part, None] / batch
-        below += sqr[part, None]
-        below *= np.concatenate([steps.took for steps, _ in group])
-        below.min(axis=1, out=least[part])
-        at = part.stop
     row = np.repeat(np.arange(len(jobs)), counts)
     with np.errstate(all="ignore"):  # 0 / 0 and overflows: nothing is known there
+        for group in _chunks(jobs):
+            batch = np.concatenate([steps.batch for steps, _ in group])
+            part = slice(at, at + len(batch))
+            below = scaled[part, None] / batch
+            below += sqr[part, None]
+            below *= np.concatenate([steps.took for steps, _ in group])
+            below.min(axis=1, out=least[part])
+            at = part.stop
         goodputs[row, column] = init * (var + sqr) / least * factor
-    return goodputs
 
 
 def _chunks(jobs: Sequence[tuple[Steps, Noise]]) -> Iterator[list[tuple[Steps, Noise]]]:

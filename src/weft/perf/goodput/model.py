@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.native import compiled
+
 Floats = NDArray[np.float64]
 TINY = 1e-8
 CANDIDATES = 50
@@ -150,19 +152,16 @@ def best_of(
     return Choice(*chosen)
 
 
-def steps_of(
-    times: StepTime, nodes: Floats, replicas: Floats, looked_at: Candidates
-) -> tuple[Floats, Floats]:
-    """Global batch and seconds an iteration of every candidate; infinite where not allowed."""
-    batch = replicas[:, None] * looked_at.local * (looked_at.extra + 1.0)
-    took = np.full(batch.shape, np.inf)
+def steps_of(times: StepTime, nodes: Floats, replicas: Floats, looked_at: Candidates) -> Floats:
+    """Seconds an iteration of every candidate; infinite where not allowed."""
+    took = np.full(looked_at.local.shape, np.inf)
     for at in range(0, len(replicas), CHUNK):
         part = slice(at, at + CHUNK)
         c = [v[part, None] for v in (*times, nodes, replicas)]
         m, s = looked_at.local[part], looked_at.extra[part]
         iteration = _iteration(StepTime(*c[:7]), c[7], c[8], m, s)
         np.copyto(took[part], iteration, where=looked_at.allowed[part])
-    return batch, took
+    return took
 
 
 @lru_cache(maxsize=4096)
@@ -208,40 +207,42 @@ def _best_of_one(
     times: StepTime, noise: Noise, nodes: float, k: float, limits: Limits, fixed: float = 0.0
 ) -> Choice:
     """A single case, without the cost of broadcasting: only noise is new from epoch to epoch."""
-    return trials(times, nodes, k, noise.init, limits, fixed).best(noise.sqr, noise.var)
+    return trials(times, nodes, k, noise.init, limits, fixed).best((noise.sqr, noise.var))
 
 
 class Trials:
     """The candidates of one allocation: the best of them depends on noise alone.
 
-    `batch` are their global batches, `took` seconds an iteration, infinite where not allowed. Jobs
-    of equal state share them, and with them the answers.
+    The rows of `table` are global batches, seconds an iteration (infinite where not allowed),
+    samples per GPU and steps of an update. Jobs of equal state share them, and with them the
+    answers.
     """
 
-    __slots__ = ("_best", "batch", "extra", "init", "local", "took")
+    __slots__ = ("_best", "init", "table")
 
-    def __init__(
-        self, init: float, local: Floats, extra: Floats, batch: Floats, took: Floats
-    ) -> None:
-        self.init, self.local, self.extra, self.batch, self.took = init, local, extra, batch, took
+    def __init__(self, init: float, table: Floats) -> None:
+        self.init, self.table = init, table
         self._best: dict[tuple[float, float], Choice] = {}
 
-    def best(self, sqr: float, var: float) -> Choice:
+    def best(self, noise: tuple[float, float]) -> Choice:
         """The one with the highest goodput, for the squared norm and variance of gradients."""
-        choice = self._best.get((sqr, var))
+        choice = self._best.get(noise)
         if choice is None:
             if len(self._best) >= KEPT:
                 self._best.clear()
-            choice = self._best[sqr, var] = self._find_best(sqr, var)
+            choice = self._best[noise] = Choice(*_best_trial(self.table, self.init, *noise))
         return choice
 
-    def _find_best(self, sqr: float, var: float) -> Choice:
-        below = var * self.init / self.batch
-        below += sqr
-        below *= self.took
-        best = int(below.argmin())
-        goodput = float(self.init * (var + sqr) / below[best])
-        return Choice(goodput, float(self.local[best]), float(self.extra[best]) + 1.0)
+
+@compiled
+def _best_trial(table: Floats, init: float, sqr: float, var: float) -> tuple[float, float, float]:
+    """Goodput, samples per GPU and steps of an update of the best of the trials in a table."""
+    batch, took, local, accumulate = table
+    with np.errstate(all="ignore"):
+        below = (var * init / batch + sqr) * took
+        best = below.argmin()
+        goodput = init * (var + sqr) / below[best]
+    return float(goodput), float(local[best]), float(accumulate[best])
 
 
 @lru_cache(maxsize=4096)
@@ -252,7 +253,7 @@ def trials(
     looked_at = candidates((k,), float(init), Limits(*map(float, limits)), fixed)
     m, s, allowed = (part[0] for part in looked_at)
     took = np.where(allowed, _iteration(times, nodes, k, m, s), np.inf)
-    return Trials(init, m, s, k * m * (s + 1.0), took)
+    return Trials(init, np.array((k * m * (s + 1.0), took, m, s + 1.0)))
 
 
 def _goodput(times: StepTime, noise: Noise, nodes: Any, k: Any, m: Floats, s: Floats) -> Floats:

@@ -170,17 +170,23 @@ class ModelTable:
 
     def noise(self, batch: float, epoch: int) -> tuple[float, float]:
         """Gradient statistics at a batch size in an epoch, between the measured ones."""
-        sizes, at = self.batches, self.stats[epoch]
-        above = bisect_left(sizes, batch)
-        if above == 0:
-            return at[0]
-        if above == len(sizes):
-            above, part = above - 1, 1.0
-        else:
-            low, high = sizes[above - 1], sizes[above]
-            part = (batch - low) / (high - low)
-        (s0, v0), (s1, v1) = at[above - 1], at[above]
-        return s0 + part * (s1 - s0), v0 + part * (v1 - v0)
+        return noise_between(self.batches, self.stats[epoch], batch)
+
+
+def noise_between(
+    sizes: tuple[float, ...], at: tuple[tuple[float, float], ...], batch: float
+) -> tuple[float, float]:
+    """Squared norm and variance at a batch size, by those `at` the measured `sizes`."""
+    above = bisect_left(sizes, batch)
+    if above == 0:
+        return at[0]
+    if above == len(sizes):
+        above, part = above - 1, 1.0
+    else:
+        low, high = sizes[above - 1], sizes[above]
+        part = (batch - low) / (high - low)
+    (s0, v0), (s1, v1) = at[above - 1], at[above]
+    return s0 + part * (s1 - s0), v0 + part * (v1 - v0)
 
 
 def read_tables(

@@ -53,8 +53,8 @@ class FittedBeliefs(NoPairs):
         if own is None:
             own = belief.measured[kind] = Measurements()
         before = own.version
-        own.observe(row)
-        belief.mixed.observe(row)
+        if own.observe(row):  # else all kinds together have it too
+            belief.mixed.observe(row)
         if own.version != before:
             own.times()  # fitted as reports come in, not while a decision waits
         batch = float(row.local * row.replicas) if report.batch is None else report.batch

@@ -50,8 +50,8 @@ class Group:
         if own is None:
             own = self.measured[kind] = Measurements()
         before = own.version, self.most
-        own.observe(row)
-        self.mixed.observe(row)
+        if own.observe(row):  # else all kinds together have it too
+            self.mixed.observe(row)
         if own.version != before[0]:
             own.times()  # fitted as reports come in, not while a decision waits
         self.most = max(self.most, row.replicas)

@@ -9,6 +9,8 @@ from inspect import Parameter, signature
 from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform
 
+from weft.native import native
+
 T = TypeVar("T")
 OFTEN = 64  # values of a class from which on it pays to make them faster
 
@@ -16,22 +18,25 @@ OFTEN = 64  # values of a class from which on it pays to make them faster
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[T]) -> type[T]:
     """A dataclass whose instances cannot be changed and have no attributes but its fields."""
-    return _finish(dataclass(frozen=True, slots=True)(cls))
+    own_init = "__init__" in vars(cls)
+    return _finish(dataclass(frozen=True, slots=True)(cls), own_init)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def frozen_by_name(cls: type[T]) -> type[T]:
     """The same, with every field given by its name."""
-    return _finish(dataclass(frozen=True, slots=True, kw_only=True)(cls))
+    own_init = "__init__" in vars(cls)
+    return _finish(dataclass(frozen=True, slots=True, kw_only=True)(cls), own_init)
 
 
-def _finish(cls: type[T]) -> type[T]:
+def _finish(cls: type[T], own_init: bool) -> type[T]:
     made: Any = cls
     names = [each.name for each in fields(made)]
     if len(names) > 1:  # of one alone `attrgetter` gives no tuple
         _pickle_by_slots(made, names)
-        if made.__bases__ == (object,) and all(each.init for each in fields(made)):
-            _init_faster(made, names)
+    plain = type(made) is type and made.__bases__ == (object,) and not own_init
+    if names and plain and all(each.init for each in fields(made)):
+        _init_faster(made, names) if native is None else _make_directly(native, made, names)
     return cls
 
 
@@ -45,6 +50,23 @@ def _pickle_by_slots(made: Any, names: list[str]) -> None:
 
     made.__getstate__ = lambda value: read(value)
     made.__setstate__ = set_state
+
+
+def _make_directly(native: Any, made: Any, names: list[str]) -> None:
+    """Let compiled code make values: it writes their slots without a call of `__init__`."""
+    by_name = {each.name for each in fields(made) if each.kw_only}
+    ordered = sorted(fields(made), key=lambda each: each.name in by_name)
+    described = tuple(
+        (
+            each.name,
+            each.default is not MISSING,
+            each.default,
+            None if each.default_factory is MISSING else each.default_factory,
+        )
+        for each in ordered
+    )
+    check = vars(made).get("__post_init__")
+    native.make_directly(made, described, len(names) - len(by_name), check)
 
 
 def _init_faster(made: Any, names: list[str]) -> None:

@@ -55,6 +55,8 @@ static struct PyModuleDef definition = {
 };
 
 static int (*const parts[])(PyObject *) = {
+    weft_add_frozen,
+    weft_add_ledger,
     weft_add_rows,
     weft_add_fit,
     weft_add_goodput,

@@ -6,6 +6,8 @@
 #include <Python.h>
 
 /* Each part adds its functions to the module; -1 and an exception where it cannot. */
+int weft_add_frozen(PyObject *module);
+int weft_add_ledger(PyObject *module);
 int weft_add_rows(PyObject *module);
 int weft_add_fit(PyObject *module);
 int weft_add_goodput(PyObject *module);
@@ -19,6 +21,9 @@ typedef struct {
     Py_ssize_t length;
     Py_ssize_t stride; /* in bytes */
 } Row;
+
+/* A function with its arguments in an array, for the table of a part. */
+#define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
 #define AT(row, type, i) (*(type *)((char *)(row).buffer.buf + (i) * (row).stride))
 

@@ -39,7 +39,6 @@ def fit_first(need: Floats, room: float) -> Bools:
     return chosen
 
 
-@compiled
 def _fit_few(need: list[float], room: float) -> list[bool]:
     """The same, in the same passes."""
     chosen: list[bool] = []
@@ -54,6 +53,38 @@ def _fit_few(need: list[float], room: float) -> list[bool]:
             taken, most = 0.0, room + EPS
         chosen.append(fits)
     return chosen
+
+
+@compiled
+def list_waiting(held: Floats, need: Floats, key: Floats | None, room: float) -> list[int] | None:
+    """The rows that hold nothing, by `key` if there is one; None if they need more than `room`."""
+    rows: Rows = (held == 0.0).nonzero()[0]
+    if np.add.reduce(need[rows]) > room:
+        return None
+    if key is not None:
+        rows = rows[np.argsort(key[rows], kind="stable")]
+    waiting: list[int] = rows.tolist()
+    return waiting
+
+
+@compiled
+def count_held(held: Floats, gpus: Floats, need: Floats) -> float | None:
+    """What the rows that hold devices need; None if one holds more or fewer than it asked for."""
+    running: Bools = held > 0.0
+    if np.count_nonzero((held != gpus) & running):
+        return None
+    return float(np.add.reduce(need[running]))
+
+
+@compiled
+def choose_rows(
+    key: Floats, need: Floats, held: Floats, room: float
+) -> tuple[list[int], list[int], list[int]]:
+    """Of the rows in order of `key`: those that must stop, those that start, all that find room."""
+    order = key.argsort(kind="stable")
+    chosen, runs = fit_first(need[order], room), held[order] > 0.0
+    stopped, started = order[runs & ~chosen], order[~runs & chosen]
+    return stopped.tolist(), started.tolist(), order[chosen].tolist()
 
 
 def fit(view: View, order: Rows) -> Bools:

@@ -14,11 +14,20 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.state.table import Bools, Floats, Rows
-from weft.pieces.fit import EPS, fit, fit_first, times_asked
+from weft.pieces.fit import (
+    EPS,
+    choose_rows,
+    count_held,
+    fit,
+    fit_first,
+    list_waiting,
+    times_asked,
+)
 from weft.pieces.place.gangs import Placer, fewest_nodes
 
 SPARE = 64  # rows that are ranked beyond as many as there are GPUs
 STRETCH = 512  # rows that are read together where a walk may end at any of them
+SCANNED = 2_048  # rows that are scanned for those that wait sooner than looked up one by one
 Alike = tuple[Demand, str, float | None]
 
 
@@ -65,43 +74,44 @@ def pack_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
     if one_kind and (plan := start_all(view, place, key)) is not None:
         return plan
     held, need = table.held, table.need
-    running: Bools = held > 0.0
-    resized = np.count_nonzero((held != table.gpus) & running)
-    if resized or not one_kind:
+    taken = count_held(held, table.gpus, need)
+    if taken is None or not one_kind:
         return pack(view, view.ranked(key), place)
-    room = view.free.room() + float(np.add.reduce(need[running]))
+    room = view.free.room() + taken
     most = int(room) + SPARE
     if table.waiting < 2 * most:
-        order = key.argsort(kind="stable")
-        chosen = fit_first(need[order], room)
+        stopped, started, chosen = choose_rows(key, need, held, room)
     else:
-        order, chosen = _choose_first(view, key, running, room, most)
-    draft, runs = Draft(view, place), running[order]
-    for row in order[runs & ~chosen].tolist():
+        stopped, started, chosen = _choose_first(view, key, room, most)
+    draft = Draft(view, place)
+    for row in stopped:
         draft.release(row)
-    new = order[~runs & chosen].tolist()
-    starved = [row for row in new if not draft.start(row)]
+    starved = [row for row in started if not draft.start(row)]
     if starved:
         others: Bools = need <= view.free.room() + EPS
-        others[order[chosen]] = False
+        others[chosen] = False
         draft.refill(view.ranked(key, among=others))
     return Plan(draft.changes)
 
 
 def _choose_first(
-    view: View, key: Floats, running: Bools, room: float, most: int
-) -> tuple[Rows, Bools]:
-    """Rows in order of `key` and which of them run: the first `most`, then those that still fit.
+    view: View, key: Floats, room: float, most: int
+) -> tuple[list[int], list[int], list[int]]:
+    """As `choose_rows`, of the first `most` in order of `key`, then of those that still fit.
 
     Those that are left out wait and go on waiting.
     """
-    need, head = view.table.need, _find_first(key, most)
+    held, need, head = view.table.held, view.table.need, _find_first(key, most)
+    running: Bools = held > 0.0
     first = view.ranked(key, among=head)
-    chosen = fit_first(need[first], room)
-    room -= float(need[first[chosen]].sum())
+    fitting = fit_first(need[first], room)
+    room -= float(need[first[fitting]].sum())
     last = view.ranked(key, among=~head & (running | (need <= room + EPS)))
-    rows = np.concatenate([first, last])
-    return rows, np.concatenate([chosen, fit_first(need[last], room)])
+    order = np.concatenate([first, last])
+    chosen = np.concatenate([fitting, fit_first(need[last], room)])
+    runs = running[order]
+    stopped, started = order[runs & ~chosen], order[~runs & chosen]
+    return stopped.tolist(), started.tolist(), order[chosen].tolist()
 
 
 def _find_first(key: Floats, most: int) -> Bools:
@@ -175,16 +185,26 @@ def start_all(view: View, place: Placer = fewest_nodes, key: Floats | None = Non
     """
     if not view.table.waiting:
         return Plan()
-    waiting = view.table.waiting_rows()
-    if np.add.reduce(view.table.need[waiting]) > view.free.room():
+    waiting = _waiting_that_fit(view, key)
+    if waiting is None:
         return None
     draft, mark = Draft(view, place), view.free.mark()
-    if key is not None:
-        waiting = _rank(waiting, key)
-    if all(draft.start(row) for row in waiting.tolist()):
+    if all(draft.start(row) for row in waiting):
         return Plan(draft.changes)
     view.free.rollback(mark)
     return None
+
+
+def _waiting_that_fit(view: View, key: Floats | None) -> list[int] | None:
+    """All rows that wait, in order, if there is room for them by number."""
+    table, room = view.table, view.free.room()
+    if len(table) <= SCANNED:
+        return list_waiting(table.held, table.need, key, room)
+    rows = table.waiting_rows()
+    if np.add.reduce(table.need[rows]) > room:
+        return None
+    waiting: list[int] = (rows if key is None else _rank(rows, key)).tolist()
+    return waiting
 
 
 class Draft:

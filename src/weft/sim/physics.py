@@ -14,6 +14,7 @@ from weft.core.model.trace import Trace
 from weft.core.protocols import Coupling, PerfModel, Places, Resident, SimulatedJob
 from weft.core.state.table import Floats
 from weft.frozen import frozen
+from weft.native import compiled
 from weft.sim.milestones import Marks
 from weft.sim.neighbours import Neighbours
 from weft.sim.restarts import Resizing, Suspension
@@ -36,6 +37,18 @@ class Milestone(NamedTuple):
     at: float
     what: int
     report: Report | None = None
+
+
+@compiled
+def work_left(
+    seq: Floats, now: float, since: Floats, base: Floats, rate: Floats, length: Floats, left: Floats
+) -> None:
+    """Write into `left` what each job still has to do, of meters by submission number."""
+    i = seq.astype(np.intp)
+    # A job that is still restarting makes no progress until `since`.
+    ran = np.maximum(now - since.take(i), 0.0)
+    done = base.take(i) + rate.take(i) * ran
+    np.maximum(length.take(i) - done, 0.0, out=left)
 
 
 @frozen
@@ -132,11 +145,9 @@ class Physics:
 
     def remaining(self, seq: Floats, now: float) -> Floats:
         """True seconds of work left, at the speed of the allocation asked for."""
-        i = seq.astype(np.intp)
-        # A job that is still restarting makes no progress until `since`.
-        since = np.maximum(now - self._since.take(i), 0.0)
-        done = self._base.take(i) + self._rate.take(i) * since
-        return np.maximum(self.length.take(i) - done, 0.0)
+        left = np.empty(len(seq))
+        work_left(seq, now, self._since, self._base, self._rate, self.length, left)
+        return left
 
     def lengths(self, seq: Floats, now: float) -> Floats:  # noqa: ARG002 - same shape as remaining
         """True length of each job."""

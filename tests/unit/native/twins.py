@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+import weft.core.state.whole_devices
 import weft.perf.goodput.adaptive
 import weft.perf.goodput.curves
 import weft.perf.goodput.fit
 import weft.pieces.fit
+import weft.sim.physics
 import weft.solve.few_jobs  # noqa: F401 - these declare twins
 from weft.native import TWINS, native
 

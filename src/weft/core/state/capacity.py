@@ -15,6 +15,14 @@ from weft.core.model.cluster import Cluster
 from weft.core.model.job import EXCLUSIVE, Allocation, Sharing, Slice, Tier
 from weft.core.state.bit_sets import bits_of, lowest_bits, walk_bits
 from weft.core.state.claims import WHOLE, count_parts, find_listed_twice, is_sound
+from weft.core.state.whole_devices import (
+    LedgerParts,
+    are_free,
+    give_whole,
+    move_host,
+    set_mask,
+    take_whole,
+)
 from weft.plural import say_gpus
 
 EPS = 1e-9
@@ -29,14 +37,13 @@ class Capacity:
         "_bits",
         "_claimed",
         "_claims",
-        "_empty_host",
         "_fitting",
-        "_full",
         "_host",
         "_hosted",
         "_idle",
         "_mask",
         "_memory",
+        "_parts",
         "_pool",
         "_residents",
         "_slices",
@@ -50,8 +57,8 @@ class Capacity:
         self.kinds = cluster.kinds
         pool_of = {kind: i for i, kind in enumerate(self.kinds)}
         self._pool = [pool_of[node.kind] for node in cluster.nodes]
-        self._full = [(1 << node.gpus) - 1 for node in cluster.nodes]
-        self._mask = list(self._full)
+        full = [(1 << node.gpus) - 1 for node in cluster.nodes]
+        self._mask = list(full)
         self._idle = [cluster.gpus_by_kind[kind] for kind in self.kinds]
         self._bits = [[0] * (cluster.node_size(kind) + 1) for kind in self.kinds]
         for i, node in enumerate(cluster.nodes):
@@ -60,8 +67,19 @@ class Capacity:
         self._claimed = 0
         self._residents: dict[tuple[int, int], int] = {}
         self._memory: dict[tuple[int, int], int] = {}
-        self._empty_host = [(node.cpus, node.mem_gb) for node in cluster.nodes]
-        self._host = list(self._empty_host)
+        empty = [(node.cpus, node.mem_gb) for node in cluster.nodes]
+        self._host = list(empty)
+        self._parts = LedgerParts(
+            cluster.index,
+            self._pool,
+            full,
+            self._mask,
+            self._bits,
+            self._idle,
+            empty,
+            self._host,
+            self._residents,
+        )
         # What jobs without devices were promised, in whole parts of a core and of a GB.
         self._hosted: dict[int, tuple[int, int]] = {}
         self._slices: dict[tuple[int, int], Slice] = {}
@@ -148,7 +166,7 @@ class Capacity:
         """As `hosts` gave it: sums of fractions depend on their order, so they are kept."""
         if len(left) != len(self._host):
             raise InvalidConfig(f"{len(left)} hosts, but there are {len(self._host)} nodes")
-        self._host = [(cpus, mem_gb) for cpus, mem_gb in left]
+        self._host[:] = [(cpus, mem_gb) for cpus, mem_gb in left]
 
     def opening(self, kind: str, count: int) -> list[int]:
         """Nodes to open for `count` devices: the one they fit best, else the emptiest first."""
@@ -200,14 +218,18 @@ class Capacity:
 
     def take(self, allocation: Allocation) -> None:
         """Promise an allocation; PlanError if any of it is not there."""
-        if allocation is not self._fitting and (objection := self.objection(allocation)):
-            raise PlanError(objection)
-        self._move(allocation, taking=True)
+        if not take_whole(self._parts, allocation, EXCLUSIVE):
+            if objection := self.objection(allocation):
+                raise PlanError(objection)
+            self._move(allocation, taking=True)
+        self._fitting = None
         self._undo.append((True, allocation))
 
     def give(self, allocation: Allocation) -> None:
         """Take a promise back."""
-        self._move(allocation, taking=False)
+        if not give_whole(self._parts, allocation, EXCLUSIVE):
+            self._move(allocation, taking=False)
+        self._fitting = None
         self._undo.append((False, allocation))
 
     def mark(self) -> int:
@@ -218,7 +240,10 @@ class Capacity:
         """Undo everything since `mark`; what was taken (True) and given, in order."""
         undone, self._undo[mark:] = self._undo[mark:], []
         for taken, allocation in reversed(undone):
-            self._move(allocation, taking=not taken)
+            move = give_whole if taken else take_whole
+            if not move(self._parts, allocation, EXCLUSIVE):
+                self._move(allocation, taking=not taken)
+        self._fitting = None
         return undone
 
     def commit(self) -> None:
@@ -231,8 +256,8 @@ class Capacity:
         """What keeps an allocation from being promised now; empty where nothing does."""
         if allocation is self._fitting:
             return ""
-        whole = allocation.sharing is EXCLUSIVE
-        problem = "" if whole and self._are_free(allocation) else self._objection(allocation)
+        whole = allocation.sharing is EXCLUSIVE and are_free(self._parts, allocation.slices)
+        problem = "" if whole else self._objection(allocation)
         self._fitting = None if problem else allocation
         return problem
 
@@ -250,20 +275,6 @@ class Capacity:
             if problem := self._part_objection(part, sharing):
                 return problem
         return ""
-
-    def _are_free(self, allocation: Allocation) -> bool:
-        """Whether these whole devices are there with their part of the host: a quick answer."""
-        index, masks, slices = self.cluster.index, self._mask, allocation.slices
-        if not slices or (len(slices) > 1 and find_listed_twice(slices)):
-            return False
-        for part in slices:
-            node, devices = index.get(part.node), bits_of(part.gpus)
-            if node is None or not devices or devices & ~masks[node]:
-                return False
-            cpus, mem = self._host[node]
-            if part.cpus > cpus + 1e-6 or part.mem_gb > mem + 1e-6:
-                return False
-        return True
 
     def _part_objection(self, part: Slice, sharing: Sharing) -> str:
         node = self.cluster.index.get(part.node)
@@ -322,10 +333,7 @@ class Capacity:
         return "" if fits else f"is claimed to {claim / WHOLE:.2f} already"
 
     def _move(self, allocation: Allocation, *, taking: bool) -> None:
-        self._fitting, sharing = None, allocation.sharing
-        if sharing is EXCLUSIVE and allocation.slices[0].gpus:
-            self._move_whole(allocation.slices, taking)
-            return
+        sharing, parts = allocation.sharing, self._parts
         whole = sharing.share >= 1.0 - EPS and sharing.tier is Tier.GUARANTEED
         for part in allocation.slices:
             node = self.cluster.index[part.node]
@@ -334,7 +342,7 @@ class Capacity:
                 continue
             if whole:
                 devices, mask = bits_of(part.gpus), self._mask[node]
-                self._set_mask(node, mask & ~devices if taking else mask | devices)
+                set_mask(parts, node, mask & ~devices if taking else mask | devices)
             elif sharing.tier is Tier.OPPORTUNISTIC:
                 self._move_residents(node, part.gpus, 1 if taking else -1)
             else:
@@ -343,34 +351,16 @@ class Capacity:
             if sharing.gpu_mem_gb:
                 claim = count_parts(sharing.gpu_mem_gb)
                 self._move_memory(node, part.gpus, claim if taking else -claim)
-            self._move_host(node, part, -1.0 if taking else 1.0)
-
-    def _move_whole(self, slices: tuple[Slice, ...], taking: bool) -> None:
-        """What most moves are: whole devices, and their part of the host."""
-        index, masks = self.cluster.index, self._mask
-        for part in slices:
-            node, devices = index[part.node], bits_of(part.gpus)
-            self._set_mask(node, masks[node] & ~devices if taking else masks[node] | devices)
-            self._move_host(node, part, -1.0 if taking else 1.0)
-
-    def _set_mask(self, node: int, mask: int) -> None:
-        pool = self._pool[node]
-        before, after = self._mask[node].bit_count(), mask.bit_count()
-        self._mask[node] = mask
-        if before != after:
-            bit, bits = 1 << node, self._bits[pool]
-            bits[before] ^= bit
-            bits[after] ^= bit
-            self._idle[pool] += after - before
+            move_host(parts, node, part, -1.0 if taking else 1.0)
 
     def _move_claims(self, node: int, gpus: tuple[int, ...], change: int) -> None:
         for gpu in gpus:
             claim = self._claims.pop((node, gpu), 0) + change
             if claim:
                 self._claims[node, gpu] = claim
-                self._set_mask(node, self._mask[node] & ~(1 << gpu))
+                set_mask(self._parts, node, self._mask[node] & ~(1 << gpu))
             else:
-                self._set_mask(node, self._mask[node] | 1 << gpu)
+                set_mask(self._parts, node, self._mask[node] | 1 << gpu)
         self._claimed += change * len(gpus)
 
     def _move_memory(self, node: int, gpus: tuple[int, ...], change: int) -> None:
@@ -384,15 +374,6 @@ class Capacity:
             count = self._residents.pop((node, gpu), 0) + change
             if count > 0:
                 self._residents[node, gpu] = count
-
-    def _move_host(self, node: int, part: Slice, sign: float) -> None:
-        empty, guests = self._mask[node] == self._full[node], self._residents
-        if empty and sign > 0 and not (guests and any(on == node for on, _ in guests)):
-            # The exact capacity whenever a node empties, so that rounding never adds up.
-            self._host[node] = self._empty_host[node]
-            return
-        cpus, mem = self._host[node]
-        self._host[node] = (cpus + sign * part.cpus, mem + sign * part.mem_gb)
 
     def _move_hosted(self, node: int, part: Slice, sign: int) -> None:
         cpus, mem_gb = self._hosted.get(node, (0, 0))

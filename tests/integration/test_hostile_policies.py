@@ -87,8 +87,10 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setattr(decision, "AGAIN_S", (0.05, 0.1))
     registry._entries.cache_clear()
+    registry._installed.cache_clear()
     yield
     registry._entries.cache_clear()
+    registry._installed.cache_clear()
 
 
 def known() -> Knowledge:

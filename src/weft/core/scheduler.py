@@ -127,6 +127,10 @@ class Scheduler:
 
     def recall(self, now: float, event: facts.Event) -> list[Action]:
         """Take in one fact, deciding nothing: how a log brings a scheduler up to date."""
+        if isinstance(event, facts.Reported):
+            actions = self.state.fold(now, event)
+            self._observe(now, event)
+            return actions
         if isinstance(event, facts.Failed):
             self._observe_failed(event)
         actions, kind = self.state.fold(now, event), type(event)
@@ -136,8 +140,6 @@ class Scheduler:
             self._learn()
         elif isinstance(event, facts.Submitted):
             self.knowledge.note_submitted(event.job, now)
-        elif isinstance(event, facts.Reported):
-            self._observe(now, event)
         elif isinstance(event, facts.Observed):
             self._observe_sharing(event)
         elif isinstance(event, facts.Refitted):

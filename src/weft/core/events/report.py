@@ -146,6 +146,13 @@ class Report:
             object.__setattr__(self, "__dict__", measured)
 
     @classmethod
+    def of(cls, measured: dict[str, Any]) -> Report:
+        """A report of fields and nothing else, which is not checked; it keeps the dictionary."""
+        report = object.__new__(cls)
+        object.__setattr__(report, "__dict__", measured)
+        return report
+
+    @classmethod
     def parse(cls, values: Mapping[str, object]) -> Report:
         """A report from untrusted values; ValueError names the first that cannot be right.
 

@@ -53,12 +53,16 @@ class Knowledge:
 
     def observe(self, job: Job, kind: str, report: Report, attempt: Attempt | None = None) -> None:
         """A running job, on GPUs of `kind`, reported."""
-        left_s = report.left_s
-        if left_s is not None and attempt is not None:
-            self.counted[job.id] = left_s, attempt.ran
-        for part in (self.beliefs, self.colocation, self.training):
-            if part is not None:
-                part.observe(job, kind, report)
+        if report.total_steps is not None and attempt is not None:
+            left_s = report.left_s
+            if left_s is not None:
+                self.counted[job.id] = left_s, attempt.ran
+        if self.beliefs is not None:
+            self.beliefs.observe(job, kind, report)
+        if self.colocation is not None:
+            self.colocation.observe(job, kind, report)
+        if self.training is not None:
+            self.training.observe(job, kind, report)
         if self.pooled is not None:
             self.pooled.observe(job, kind, report, attempt)
         if self.costs is not None and attempt is not None and report.trains:

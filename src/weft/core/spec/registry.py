@@ -145,4 +145,10 @@ def _make(kind: str, spec: PartSpec, given: Mapping[str, object]) -> Any:
 
 @cache
 def _entries(kind: str) -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUPS[kind])}
+    return {entry.name: entry for entry in _installed().select(group=GROUPS[kind])}
+
+
+@cache
+def _installed() -> Any:
+    """All entry points, which are read from every package that is installed."""
+    return entry_points()

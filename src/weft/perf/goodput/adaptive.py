@@ -66,7 +66,6 @@ def table_of(models: Mapping[str, ModelTable], job: Job) -> ModelTable:
 
 
 NO_LIMITS = Limits(0, 0, 0)  # before the first allocation
-Shape = tuple[str, tuple[int, ...], int]  # kind, GPUs on each node, samples per GPU
 
 
 @dataclass(slots=True)
@@ -76,6 +75,8 @@ class Tuner:
     `length` is the job in seconds of the allocation it asked for; progress is counted in
     iterations of the initial batch size and scaled to that. `batch` is the global batch size
     of a job that may not choose its own. `replicas` copies of the model train in parallel.
+    What the batch was tuned for, the size that was measured and the news told hold for where the
+    job is; `seen` is what it measured on GPUs like those.
     """
 
     table: ModelTable
@@ -89,21 +90,25 @@ class Tuner:
     local: int = 0
     accumulate: int = 1
     fresh: bool = False
+    seen: Measurements | None = None
     tuned_for: tuple[object, ...] = ()
     trials: Trials | None = None
-    tried_for: tuple[object, ...] = ()
-    measuring: Shape = ("", (), 0)
+    tried_for: int = 0
+    measured_local: int = 0
     measured_times: tuple[float, float] = (0.0, 0.0)
     most_local: int = 0
     limits: Limits = NO_LIMITS
-    said: tuple[float, ...] = ()
+    said: tuple[object, ...] = ()
     replicas: int = 0
     progress: float = 0.0
 
     def begin(self, on: Allocation, kind: str) -> None:
         """A new allocation: choose a batch for it."""
-        self.placement = tuple(len(part.gpus) for part in on.slices)
-        self.kind = kind
+        placement = tuple([len(part.gpus) for part in on.slices])
+        if placement != self.placement or kind != self.kind:
+            self.placement, self.kind = placement, kind
+            self.seen = self.measured.get("" if self.blind else kind)
+            self.tuned_for, self.trials, self.measured_local = (), None, 0
         own = self.table.kinds[kind]
         self.replicas = sum(self.placement) // own.unit
         self.most_local = own.largest_local(self.placement)
@@ -140,26 +145,29 @@ class Tuner:
 
     def news(self) -> Report | None:
         """What is worth reporting: nothing that was just said."""
-        step, sync = self.measured_times
-        sqr, var = self.noise or (0.0, 0.0)
-        nodes, grad = len(self.placement), step - sync
-        facts = (nodes, self.replicas, self.local, self.accumulate, grad, step, sqr, var)
+        local, accumulate, replicas = self.local, self.accumulate, self.replicas
+        facts = (self.noise, local, accumulate)
         if facts == self.said:
             return None
         self.said = facts
-        return Report(
-            step_s=step + (self.accumulate - 1) * grad,
-            grad_s=grad,
-            last_s=step,
-            batch=self.local * self.replicas * self.accumulate,
-            per_gpu=self.local,
-            accumulate=self.accumulate,
-            replicas=self.replicas,
-            nodes=nodes,
-            grad_sqr=sqr,
-            grad_var=var,
-            progress=min(self.progress, 1.0),
-            work=self.table.total * self.table.init_batch,
+        step, sync = self.measured_times
+        sqr, var = self.noise or (0.0, 0.0)
+        grad, table = step - sync, self.table
+        return Report.of(
+            {
+                "step_s": step + (accumulate - 1) * grad,
+                "grad_s": grad,
+                "last_s": step,
+                "batch": local * replicas * accumulate,
+                "per_gpu": local,
+                "accumulate": accumulate,
+                "replicas": replicas,
+                "nodes": len(self.placement),
+                "grad_sqr": sqr,
+                "grad_var": var,
+                "progress": min(self.progress, 1.0),
+                "work": table.ends[-1] * table.init_batch,
+            }
         )
 
     def _begin_with(self, batch: Batch) -> None:
@@ -171,47 +179,46 @@ class Tuner:
 
     def observe(self, epoch: int) -> float:
         """True progress per second now, of which the job takes the measure."""
-        table, accumulate = self.table, self.accumulate
-        batch = self.local * self.replicas * accumulate
-        at = (self.kind, self.placement, self.local)
-        if at != self.measuring:
-            self._measure(at)
+        table, local, accumulate = self.table, self.local, self.accumulate
+        if local != self.measured_local:
+            self._measure(local)
         step, sync = self.measured_times
-        took = step + (accumulate - 1) * (step - sync)
-        stats = table.stats[epoch]
         speed, self.noise = _true_speed(
-            table.batches, stats, batch, table.init_batch, took, table.slowdown
+            table.batches,
+            table.stats[epoch],
+            local * self.replicas * accumulate,
+            table.init_batch,
+            step + (accumulate - 1) * (step - sync),
+            table.slowdown,
         )
         return speed
 
-    def _measure(self, at: Shape) -> None:
-        """A shape other than the last: its times, which are a measurement where they are new."""
-        step, sync = self.table.kinds[self.kind].times(self.placement, self.local)
-        self.measuring, self.measured_times = at, (step, sync)
-        name = "" if self.blind else self.kind
-        own = self.measured.get(name)
-        if own is None:
+    def _measure(self, local: int) -> None:
+        """A batch other than the last: its times, which are a measurement where they are new."""
+        step, sync = self.table.kinds[self.kind].times(self.placement, local)
+        self.measured_local, self.measured_times = local, (step, sync)
+        seen = self.seen
+        if seen is None:
             # Measurements of several kinds contradict each other: each of them may matter.
-            own = self.measured[name] = (
-                Measurements(0.0, early_fit) if self.blind else Measurements()
-            )
-        own.observe(Row(len(self.placement), self.replicas, self.local, step - sync, step))
+            seen = Measurements(0.0, early_fit) if self.blind else Measurements()
+            self.seen = self.measured["" if self.blind else self.kind] = seen
+        seen.observe(Row(len(self.placement), self.replicas, local, step - sync, step))
 
     def tune(self) -> None:
         """Take the best batch for the placement under the job's own fitted model."""
-        seen = self.measured.get("" if self.blind else self.kind)
-        state = (self.kind, self.placement, seen.version if seen else 0)
-        facts = (*state, self.noise)
+        seen, noise = self.seen, self.noise
+        version = 0 if seen is None else seen.version
+        facts = (version, noise)
         if facts == self.tuned_for:
             return  # nothing new to choose by
         self.tuned_for = facts
         table, replicas = self.table, self.replicas
-        if self.batch is None and seen and self.noise is not None:
-            if self.trials is None or state != self.tried_for:
+        if self.batch is None and seen is not None and noise is not None:
+            if self.trials is None or version != self.tried_for:
                 nodes, init = float(len(self.placement)), table.init_batch
                 self.trials = trials(seen.times(), nodes, float(replicas), init, self.limits)
-                self.tried_for = state
-            choice = self.trials.best(self.noise)
+                self.tried_for = version
+            choice = self.trials.best(noise)
             local, accumulate = int(choice.local), int(choice.accumulate)
         else:
             kind = table.kinds[self.kind]

@@ -53,8 +53,8 @@ class FittedBeliefs(NoPairs):
         if own is None:
             own = belief.measured[kind] = Measurements()
         before = own.version
-        own.observe(row)
-        belief.mixed.observe(row)
+        if own.observe(row):  # else all kinds together have it too
+            belief.mixed.observe(row)
         if own.version != before:
             own.times()  # fitted as reports come in, not while a decision waits
         batch = float(row.local * row.replicas) if report.batch is None else report.batch
@@ -135,7 +135,7 @@ class FittedBeliefs(NoPairs):
     def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
         """Rows x configurations, evaluated together; what has not changed is remembered."""
         goodputs = np.full((len(table), len(configs)), np.nan)
-        which = _same(tuple(configs))
+        which = same_configs(tuple(configs))
         stale: list[tuple[int, Job, Belief]] = []
         for row, job in enumerate(table.jobs):
             belief = self._known.get(job.id)
@@ -230,7 +230,7 @@ class FittedBeliefs(NoPairs):
 
 
 @lru_cache(maxsize=16)
-def _same(configs: tuple[Config, ...]) -> tuple[Config, ...]:
+def same_configs(configs: tuple[Config, ...]) -> tuple[Config, ...]:
     """One object for equal ones, so that it is quick to compare."""
     return configs
 

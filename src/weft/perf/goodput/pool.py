@@ -43,6 +43,7 @@ class Group:
     slower: list[float] = field(default_factory=list)
     told: list[JobId] = field(default_factory=list)
     version: int = 0
+    _needed: float | None = field(default=None, compare=False, repr=False)
 
     def observe(self, job: JobId, kind: str, row: Row) -> None:
         """A step was measured."""
@@ -50,8 +51,8 @@ class Group:
         if own is None:
             own = self.measured[kind] = Measurements()
         before = own.version, self.most
-        own.observe(row)
-        self.mixed.observe(row)
+        if own.observe(row):  # else all kinds together have it too
+            self.mixed.observe(row)
         if own.version != before[0]:
             own.times()  # fitted as reports come in, not while a decision waits
         self.most = max(self.most, row.replicas)
@@ -74,12 +75,15 @@ class Group:
 
     def note_slower(self, ratio: float) -> None:
         """That many times the work that goodput promised was needed."""
+        self._needed = None
         self.slower.append(ratio)
         del self.slower[:-KEPT]
 
     def needed(self) -> float:
         """Times the declared work that a training needs, in samples of believed goodput."""
-        return median(self.slower) if self.slower else ASSUMED
+        if self._needed is None:
+            self._needed = median(self.slower) if self.slower else ASSUMED
+        return self._needed
 
     def save(self) -> Any:
         """All of it as plain values."""

@@ -18,7 +18,7 @@ from weft.core.knowledge.costs import Attempt
 from weft.core.model.job import Batch, Config, Job, JobId
 from weft.core.state.table import Column, Floats, Table
 from weft.perf.goodput.belief import Belief, row_of
-from weft.perf.goodput.beliefs import DECLARED, FittedBeliefs
+from weft.perf.goodput.beliefs import DECLARED, FittedBeliefs, same_configs
 from weft.perf.goodput.facts import Facts
 from weft.perf.goodput.fit import Row
 from weft.perf.goodput.model import Limits, Noise, best_batch
@@ -154,28 +154,46 @@ class PooledBeliefs(FittedBeliefs):
         Jobs that are believed to be alike are evaluated once.
         """
         self._refresh(table)
-        which = tuple(configs)
+        goodputs = np.full((len(table), len(configs)), np.nan)
+        which = same_configs(tuple(configs))
+        beliefs = [self._known.get(job.id) for job in table.jobs]
+        fresh = [b is not None and b.curve_of == (b.version, which) for b in beliefs]
+        for row, belief in enumerate(beliefs):
+            if belief is not None and fresh[row]:
+                goodputs[row] = belief.curve
+        if fresh.count(False) > beliefs.count(None):
+            self._evaluate_stale(table.jobs, beliefs, fresh, which, goodputs)
+        return goodputs
+
+    def _evaluate_stale(
+        self,
+        jobs: Sequence[Job],
+        beliefs: Sequence[Belief | None],
+        fresh: Sequence[bool],
+        configs: tuple[Config, ...],
+        goodputs: Floats,
+    ) -> None:
+        """Rows that are not fresh, each from one that is believed to be alike if there is one."""
         alike: dict[tuple[object, ...], Belief] = {}
-        stale: dict[tuple[object, ...], list[Belief]] = {}
-        news = np.zeros(len(table), dtype=bool)
-        for row, job in enumerate(table.jobs):
-            belief = self._known.get(job.id)
+        news: list[tuple[int, Job, Belief]] = []
+        stale: list[tuple[int, Belief, Belief]] = []
+        for row, (job, belief) in enumerate(zip(jobs, beliefs, strict=True)):
             if belief is None:
                 continue
             batches = self._facts.batches(job, belief.batch)
             key = (*self._seen[job.id], batches, job.batch, job.demand, job.model)
-            if belief.curve_of == (belief.version, which):
-                alike.setdefault(key, belief)
-            elif key in alike:
-                stale.setdefault(key, []).append(belief)
+            first = alike.setdefault(key, belief)
+            if fresh[row]:
+                continue
+            if first is belief:
+                news.append((row, job, belief))
             else:
-                alike[key], news[row] = belief, True
-        if news.any():
-            super().goodputs(table.pick(news), configs)
-        for key, beliefs in stale.items():
-            for belief in beliefs:
-                belief.curve, belief.curve_of = alike[key].curve, (belief.version, which)
-        return super().goodputs(table, configs)
+                stale.append((row, belief, first))
+        if news:
+            self._evaluate(news, configs, goodputs)
+        for row, belief, first in stale:
+            belief.curve, belief.curve_of = first.curve, (belief.version, configs)
+            goodputs[row] = first.curve
 
     def blind_goodputs(
         self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats

@@ -27,7 +27,7 @@ MICRO_BATCHES = 48  # of one sample each, in every replica of a pipeline (Sia, s
 
 TIMED = ("local_bsz", "step_time", "sync_time")
 TRAINED = ("progress", "grad_sqr", "grad_var")
-Curve = tuple[Floats, Floats, Floats]
+Curve = tuple[Sequence[float], Sequence[float], Sequence[float]]  # batch, step and sync seconds
 
 
 class Source(Protocol):
@@ -273,7 +273,7 @@ def _kinds(folder: Path, facts: Mapping[str, Any], kinds: Collection[str]) -> di
             fact["min_local_bsz"] if unit == 1 else MICRO_BATCHES,
             fact["max_local_bsz"] if unit == 1 else MICRO_BATCHES,
             fact.get("bootstrap_xput_examples_per_s") or 1.0,
-            max(int(d) for name in placements["placement"] for d in name),
+            max(int(d) for name in set(placements["placement"]) for d in name),
             max(nodes for nodes, _ in shapes),
             _curves(placements["placement"], placements),
             shapes,
@@ -296,18 +296,24 @@ def _by_shape(
 def _curves(keys: Sequence[Any], rows: Mapping[str, Any]) -> dict[Any, Curve]:
     """The rows of each key as a curve over the batch on one GPU; means where there are several."""
     cells: dict[Any, dict[float, list[float]]] = {}
-    for key, local, step, sync in zip(keys, *(rows[c].tolist() for c in TIMED), strict=True):
-        cell = cells.setdefault(key, {}).setdefault(local, [0.0, 0.0, 0.0])
-        cell[0] += 1.0
-        cell[1] += step
-        cell[2] += sync
+    for key, local, step, sync in zip(keys, *(rows[c] for c in TIMED), strict=True):
+        by_local = cells.get(key)
+        if by_local is None:
+            by_local = cells[key] = {}
+        cell = by_local.get(local)
+        if cell is None:
+            by_local[local] = [1.0, step, sync]
+        else:
+            cell[0] += 1.0
+            cell[1] += step
+            cell[2] += sync
     return {key: _curve(by_local) for key, by_local in cells.items()}
 
 
 def _curve(by_local: Mapping[float, Sequence[float]]) -> Curve:
     sizes = sorted(by_local)
-    count, step, sync = np.array([by_local[size] for size in sizes]).T
-    return np.array(sizes), step / count, sync / count
+    cells = [by_local[size] for size in sizes]
+    return sizes, [step / n for n, step, _ in cells], [sync / n for n, _, sync in cells]
 
 
 def _at(curve: Curve, local: float) -> tuple[float, float]:
@@ -333,7 +339,7 @@ def _columns(path: Path, needed: tuple[str, ...], text: tuple[str, ...] = ()) ->
     try:
         columns = dict(zip(header, zip(*rows, strict=True), strict=True))
         return {
-            name: list(columns[name]) if name in text else np.array(list(map(float, columns[name])))
+            name: list(columns[name]) if name in text else list(map(float, columns[name]))
             for name in needed
         }
     except ValueError as error:

@@ -58,11 +58,13 @@ static int (*const parts[])(PyObject *) = {
     weft_add_frozen,
     weft_add_ledger,
     weft_add_rows,
+    weft_add_table,
     weft_add_fit,
     weft_add_goodput,
     weft_add_program,
     weft_add_choice,
     weft_add_exact,
+    weft_add_prices,
 };
 
 PyMODINIT_FUNC

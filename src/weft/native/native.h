@@ -8,12 +8,14 @@
 /* Each part adds its functions to the module; -1 and an exception where it cannot. */
 int weft_add_frozen(PyObject *module);
 int weft_add_ledger(PyObject *module);
+int weft_add_table(PyObject *module);
 int weft_add_rows(PyObject *module);
 int weft_add_fit(PyObject *module);
 int weft_add_goodput(PyObject *module);
 int weft_add_program(PyObject *module);
 int weft_add_choice(PyObject *module);
 int weft_add_exact(PyObject *module);
+int weft_add_prices(PyObject *module);
 
 /* A row of floats (or of whole numbers) in memory, borrowed from an array until it is released. */
 typedef struct {

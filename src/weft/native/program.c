@@ -1,11 +1,10 @@
 /* Multiple-choice programs as they come from Python: arrays that are copied. */
 #include "choice.h"
 
-/* Borrows an array of floats, or of whole numbers, with so many dimensions. */
-static int
-borrow(PyObject *array, int dimensions, int whole, Py_buffer *buffer)
+int
+weft_borrow(PyObject *array, int dimensions, int whole, int flags, Py_buffer *buffer)
 {
-    if (PyObject_GetBuffer(array, buffer, PyBUF_STRIDES | PyBUF_FORMAT) < 0)
+    if (PyObject_GetBuffer(array, buffer, flags) < 0)
         return -1;
     char format = buffer->format == NULL ? 'B' : buffer->format[0];
     int right = whole ? format == 'l' || format == 'q' : format == 'd';
@@ -15,6 +14,13 @@ borrow(PyObject *array, int dimensions, int whole, Py_buffer *buffer)
                  whole ? "whole numbers" : "floats", dimensions);
     PyBuffer_Release(buffer);
     return -1;
+}
+
+/* Borrows an array that may lie in memory with gaps. */
+static int
+borrow(PyObject *array, int dimensions, int whole, Py_buffer *buffer)
+{
+    return weft_borrow(array, dimensions, whole, PyBUF_STRIDES | PyBUF_FORMAT, buffer);
 }
 
 /* Copies a row of numbers of 8 bytes that has to be as long as others are. */

@@ -17,10 +17,9 @@ from weft.frozen import frozen
 from weft.solve.cutting_planes import find_lowest
 from weft.solve.exact import by_dynamic_programming, by_highs
 from weft.solve.few_jobs import FEW, add_up, close_exactly, leave_open, take_at_prices, take_freely
+from weft.solve.prices import find_bound, lower_bound
 
 Ints = NDArray[np.intp]
-TEMPERATURES = (0.2, 0.05, 0.015, 0.005)
-NEWTON_STEPS = 3
 DP_STATES = 20_000
 PASSES = 12
 NEARLY = 0.01  # a gap from which a small problem is closed at once
@@ -153,44 +152,12 @@ def fits(problem: Problem, pick: Ints) -> bool:
 
 def dual_value(problem: Problem, prices: Floats) -> float:
     """The bound that prices prove."""
-    net = problem.value - (prices[problem.kind] * problem.count)[None, :]
-    return float(np.maximum(net.max(axis=1), 0.0).sum() + prices @ problem.capacity)
+    return find_bound(problem.value, problem.kind, problem.count, problem.capacity, prices)
 
 
 def dual_prices(problem: Problem) -> Floats:
-    """Prices that make the bound low: Newton on a soft maximum that hardens."""
-    value, kinds = problem.value, len(problem.capacity)
-    finite = np.sort(np.abs(value[np.isfinite(value)]))
-    scale = (float(finite[len(finite) // 2]) if len(finite) else 1.0) or 1.0
-    belongs = np.zeros((value.shape[1], kinds))
-    belongs[np.arange(value.shape[1]), problem.kind] = problem.count
-    start = scale / max(float(problem.count.mean()), 1.0)
-    prices = np.full(kinds, start)
-    best, lowest = prices, dual_value(problem, prices)
-    for temperature in TEMPERATURES:
-        for _ in range(NEWTON_STEPS):
-            prices = _newton(problem, belongs, prices, temperature * scale)
-        bound = dual_value(problem, prices)
-        if bound < lowest:
-            best, lowest = prices, bound
-    return best
-
-
-def _newton(problem: Problem, belongs: Floats, prices: Floats, t: float) -> Floats:
-    """One damped step towards demand = capacity under the soft maximum."""
-    net = problem.value - belongs @ prices
-    net /= t
-    top = np.maximum(np.maximum.reduce(net, axis=1, keepdims=True), 0.0)
-    weight = np.exp(net - top)
-    weight /= np.add.reduce(weight, axis=1, keepdims=True) + np.exp(-top)
-    each = weight @ belongs
-    slope = problem.capacity - np.add.reduce(each, axis=0)
-    spread = np.add.reduce(weight, axis=0)[:, None] * belongs
-    curve = (belongs.T @ spread - each.T @ each) / t
-    curve.flat[:: len(curve) + 1] += 1e-9 + 1e-6 * float(curve.trace())
-    step = np.linalg.solve(curve, -slope)
-    limit = 0.5 * prices + t
-    return np.maximum(prices + np.minimum(np.maximum(step, -limit), limit), 0.0)
+    """Prices that make the bound low."""
+    return lower_bound(problem.value, problem.kind, problem.count, problem.capacity)
 
 
 def at_lowest_bound(problem: Problem, start: Floats) -> Answer:

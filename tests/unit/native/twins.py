@@ -13,7 +13,8 @@ import weft.perf.goodput.curves
 import weft.perf.goodput.fit
 import weft.pieces.fit
 import weft.sim.physics
-import weft.solve.few_jobs  # noqa: F401 - these declare twins
+import weft.solve.few_jobs
+import weft.solve.prices  # noqa: F401 - these declare twins
 from weft.native import TWINS, native
 
 

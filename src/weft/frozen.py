@@ -35,8 +35,12 @@ def _finish(cls: type[T], own_init: bool) -> type[T]:
     if len(names) > 1:  # of one alone `attrgetter` gives no tuple
         _pickle_by_slots(made, names)
     plain = type(made) is type and made.__bases__ == (object,) and not own_init
-    if names and plain and all(each.init for each in fields(made)):
-        _init_faster(made, names) if native is None else _make_directly(native, made, names)
+    if not names or not plain:
+        return cls
+    if native is not None:
+        _make_directly(native, made)
+    elif all(each.init for each in fields(made)):
+        _init_faster(made, names)
     return cls
 
 
@@ -52,21 +56,21 @@ def _pickle_by_slots(made: Any, names: list[str]) -> None:
     made.__setstate__ = set_state
 
 
-def _make_directly(native: Any, made: Any, names: list[str]) -> None:
+def _make_directly(native: Any, made: Any) -> None:
     """Let compiled code make values: it writes their slots without a call of `__init__`."""
-    by_name = {each.name for each in fields(made) if each.kw_only}
-    ordered = sorted(fields(made), key=lambda each: each.name in by_name)
+    ordered = sorted(fields(made), key=lambda each: (not each.init, each.kw_only))
     described = tuple(
         (
             each.name,
+            each.init,
             each.default is not MISSING,
             each.default,
             None if each.default_factory is MISSING else each.default_factory,
         )
         for each in ordered
     )
-    check = vars(made).get("__post_init__")
-    native.make_directly(made, described, len(names) - len(by_name), check)
+    by_position = sum(each.init and not each.kw_only for each in ordered)
+    native.make_directly(made, described, by_position, vars(made).get("__post_init__"))
 
 
 def _init_faster(made: Any, names: list[str]) -> None:

@@ -53,9 +53,7 @@ def believed() -> Colocated:
 
 
 def crowd(cluster: str, *jobs: Job) -> View:
-    view = view_of(cluster, *jobs)
-    object.__setattr__(view, "colocation", believed())
-    return view
+    return view_of(cluster, *jobs)
 
 
 def together(view: View, policy: Muri) -> set[frozenset[str]]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import pickle
-from dataclasses import FrozenInstanceError, dataclass, field
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import FrozenInstanceError, dataclass, field, replace
 from inspect import signature
+from sys import getallocatedblocks
 
 import pytest
 
@@ -107,3 +110,60 @@ def test_a_class_below_one_that_is_made_often_keeps_its_own_fields() -> None:
     below = Below(1, 2, ["a"], 3)
 
     assert (type(below), below.least, below.names, below.more) == (Below, 1, ["a"], 3)
+
+
+@frozen
+class Kept:
+    """A value that keeps something its caller does not give."""
+
+    name: str
+    kept: list[str] = field(default_factory=list, init=False, compare=False)
+    size: int = 1
+
+
+def test_what_a_caller_does_not_give_is_each_values_own() -> None:
+    first, second = Kept("a"), Kept("b", 2)
+    first.kept.append("x")
+
+    assert (first.kept, second.kept, second.size) == (["x"], [], 2)
+    assert replace(first, size=3).kept == []
+    with pytest.raises(TypeError, match="kept"):
+        Kept("a", kept=[])  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="argument"):
+        Kept("a", 1, [])  # type: ignore[call-arg]
+
+
+@frozen
+class Twice:
+    """A value that could be given a name twice."""
+
+    first: int
+    second: int = 2
+
+
+def test_wrong_calls_are_refused_as_dataclasses_refuse_them() -> None:
+    wrongs: list[Callable[[], Twice]] = [
+        lambda: Twice(1, first=2),  # type: ignore[misc]
+        lambda: Twice(second=2),  # type: ignore[call-arg]
+        lambda: Twice(1, 2, 3),  # type: ignore[call-arg]
+        lambda: Twice(1, third=3),  # type: ignore[call-arg]
+    ]
+    for wrong in wrongs:
+        with pytest.raises(TypeError, match="argument"):
+            wrong()
+
+
+def test_names_that_were_put_together_while_running_are_found() -> None:
+    assert Twice(**{"".join(["fir", "st"]): 5, "sec" + "ond": 6}) == Twice(5, 6)
+
+
+def test_values_leave_nothing_behind() -> None:
+    Checked(1, most=5)
+    before = getallocatedblocks()
+    for _ in range(5_000):
+        Checked(1, most=5)
+        with suppress(ValueError):
+            Checked(10)
+        with suppress(TypeError):
+            Checked()  # type: ignore[call-arg]
+    assert getallocatedblocks() - before < 200

@@ -4,6 +4,7 @@
 
 typedef struct {
     PyObject *name;     /* interned */
+    int is_given;       /* whether callers may give it; if not it has its default */
     PyObject *fallback; /* a default value, or NULL */
     PyObject *factory;  /* what makes one, or NULL */
     Py_ssize_t offset;  /* of the slot in a value */
@@ -56,7 +57,7 @@ find_field(const Layout *layout, PyObject *name, Py_ssize_t first)
 {
     for (Py_ssize_t n = 0; n < layout->count; n++) {
         Py_ssize_t i = first + n < layout->count ? first + n : first + n - layout->count;
-        if (layout->fields[i].name == name)
+        if (layout->fields[i].name == name && layout->fields[i].is_given)
             return i;
     }
     return -1;
@@ -138,13 +139,14 @@ drop_layout(PyObject *capsule)
     PyMem_Free(layout);
 }
 
-/* One field of (name, has a default, default, factory or None). */
+/* One field of (name, whether it is given, whether it has a default, the default, factory or None). */
 static int
 read_field(PyObject *cls, PyObject *description, Field *field)
 {
     PyObject *name, *fallback, *factory;
     int has_fallback;
-    if (!PyArg_ParseTuple(description, "UpOO", &name, &has_fallback, &fallback, &factory))
+    if (!PyArg_ParseTuple(description, "UppOO", &name, &field->is_given, &has_fallback, &fallback,
+                          &factory))
         return -1;
     field->name = Py_NewRef(name);
     PyUnicode_InternInPlace(&field->name);

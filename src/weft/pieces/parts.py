@@ -7,8 +7,7 @@ decisions. What an order or a size wants to remember travels in the plan's memor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import field
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -31,7 +30,7 @@ class Later(NamedTuple):
     memory: object = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Ranking:
     """Which jobs come first: `order` are all rows; without it, rows are ranked by `key`.
 
@@ -42,14 +41,17 @@ class Ranking:
     order: Rows | None = None
     key: Floats | None = None
     later: Later | Callable[[Bools], Later] | None = None
+    _sorted: list[Rows] = field(default_factory=list, init=False, compare=False)
 
-    @cached_property
+    @property
     def rows(self) -> Rows:
         """All of them in order; sorted when first needed."""
         if self.order is not None:
             return self.order
-        assert self.key is not None
-        return np.argsort(self.key, kind="stable")
+        if not self._sorted:
+            assert self.key is not None
+            self._sorted.append(np.argsort(self.key, kind="stable"))
+        return self._sorted[0]
 
     @property
     def lone_key(self) -> Floats | None:

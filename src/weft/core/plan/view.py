@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -59,7 +58,7 @@ class PromiseTerms:
     restarts: int = 2
 
 
-@dataclass(frozen=True)
+@frozen
 class View:
     """The cluster at one instant; valid during one decision.
 
@@ -90,11 +89,14 @@ class View:
     asleep: Mapping[JobId, Sleeping] = field(default_factory=dict)
     savers: Container[JobId] = frozenset()
     promises: PromiseTerms | None = None
+    _drawn_from: list[np.random.Generator] = field(default_factory=list, init=False, compare=False)
 
-    @cached_property
+    @property
     def rng(self) -> np.random.Generator:
         """Random numbers of this decision: same run and decision, same numbers."""
-        return np.random.default_rng([self.seed, self.decision])
+        if not self._drawn_from:
+            self._drawn_from.append(np.random.default_rng([self.seed, self.decision]))
+        return self._drawn_from[0]
 
     # ---- columns
 

@@ -32,6 +32,8 @@ from weft.pieces.size.configs import (
     find_acceptable,
     find_held,
     find_smallest,
+    gpus_of,
+    kinds_of,
     rigid_configs,
     valid_configs,
 )
@@ -63,9 +65,9 @@ class LastProgram:
     def answers(self, worth: Floats, pinned: Floats, capacity: Floats) -> bool:
         """Whether this very program was solved."""
         return (
-            np.array_equal(self.capacity, capacity)
+            np.array_equal(self.worth, worth)
             and np.array_equal(self.pinned, pinned)
-            and np.array_equal(self.worth, worth)
+            and np.array_equal(self.capacity, capacity)
         )
 
 
@@ -141,7 +143,7 @@ class Sia:
         """Beliefs; a job that has never run may have its smallest size of any kind it takes."""
         goodput = view.believed(pooled=self.pooled).goodputs(view.table, configs)
         known = (~np.isnan(goodput[:, 0])).tolist()
-        gpus = np.array([float(config.gpus) for config in configs])
+        gpus = gpus_of(configs)
         unfit: dict[Demand, Bools | None] = {}
         smallest: dict[tuple[Demand, bytes], Floats] = {}  # of jobs alike, of which many wait
         for row, job in enumerate(view.table.jobs):
@@ -164,8 +166,7 @@ class Sia:
         """GPUs of one replica of each row in each configuration."""
         kinds = view.cluster.kinds
         by_kind = view.believed(pooled=self.pooled).units(view.table, kinds)
-        units: Floats = by_kind[:, [kinds.index(c.kind) for c in configs]]
-        return units
+        return by_kind.take(kinds_of(configs, kinds), 1)
 
     def _restart_factor(self, view: View) -> Floats:
         age = view.now - view.table.submitted
@@ -181,8 +182,7 @@ class Sia:
         capacity = np.array([float(view.cluster.gpus_by_kind[k]) for k in view.cluster.kinds])
         if last is not None and last.answers(worth, pinned, capacity):
             return last
-        kind = np.array([view.cluster.kinds.index(c.kind) for c in configs])
-        count = np.array([float(c.gpus) for c in configs])
+        kind, count = kinds_of(configs, view.cluster.kinds), gpus_of(configs)
         room, pick = capacity.copy(), pinned.astype(np.intp)
         np.subtract.at(room, kind[pick[pick >= 0]], count[pick[pick >= 0]])
         open_rows = np.flatnonzero(pick < 0)

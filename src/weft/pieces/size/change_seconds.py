@@ -9,6 +9,7 @@ from weft.core.model.job import Config
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats, Rows
 from weft.frozen import frozen
+from weft.pieces.size.configs import gpus_of, kinds_of
 
 
 @frozen
@@ -35,8 +36,7 @@ def change_seconds(
     that can and gets fewer GPUs of the same kind gives the others up at once.
     """
     kinds, table = view.cluster.kinds, view.table
-    kind = np.array([kinds.index(config.kind) for config in configs])
-    gpus = np.array([float(config.gpus) for config in configs])
+    kind, gpus = kinds_of(configs, kinds), gpus_of(configs)
     at = held.astype(np.intp)
     own = np.where(at >= 0, kind[at], -1)
     count = np.where(at >= 0, gpus[at], 0.0)[:, None]

@@ -12,7 +12,7 @@ from weft.core.state.table import Bools, Floats
 from weft.frozen import frozen
 from weft.pieces.size.change_seconds import change_seconds
 from weft.pieces.size.checkpoint_moves import Worth
-from weft.pieces.size.configs import find_acceptable, find_smallest
+from weft.pieces.size.configs import find_acceptable, find_smallest, gpus_of, kinds_of
 from weft.pieces.size.plans import overlay_plans
 
 
@@ -69,10 +69,9 @@ def find_goodputs(view: View, configs: tuple[Config, ...], *, pooled: bool, shap
     """
     believed = view.believed(pooled=pooled)
     kinds = view.cluster.kinds
-    kind = [kinds.index(config.kind) for config in configs]
+    kind, gpus = kinds_of(configs, kinds), gpus_of(configs)
     goodput = believed.goodputs(view.table, configs)
-    units = believed.units(view.table, kinds)[:, kind]
-    gpus = np.array([float(config.gpus) for config in configs])
+    units = believed.units(view.table, kinds).take(kind, 1)
     unknown = np.isnan(goodput[:, 0])
     if unknown.any() and view.pooled is not None and pooled:
         alone = view.pooled.alone(view.table, kinds)[:, kind]

@@ -12,6 +12,7 @@ import weft.perf.goodput.adaptive
 import weft.perf.goodput.curves
 import weft.perf.goodput.fit
 import weft.pieces.fit
+import weft.policies.weft.values
 import weft.sim.physics
 import weft.solve.few_jobs
 import weft.solve.prices  # noqa: F401 - these declare twins

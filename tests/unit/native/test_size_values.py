@@ -1,0 +1,75 @@
+"""What sizes are worth is the same compiled and in Python, bit for bit."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import examples
+from tests.unit.native.twins import twins
+
+VALUE = 6
+
+
+def draw_jobs(seed: int) -> list[Any]:
+    """Jobs that hold a size or none, with equal speeds, no costs and endless work among them."""
+    rng = np.random.default_rng(seed)
+    jobs, sizes = rng.integers((1, 1), (12, 20)).tolist()
+    shape = jobs, sizes
+    speed = np.round(rng.random(shape), int(rng.integers(1, 9)))
+    start, change, ready = (
+        rng.choice([0.0, 30.0, 700.0, 1e4], shape) * rng.random(shape) for _ in range(3)
+    )
+    rent = rng.choice([0.0, 0.01, 0.3], shape)
+    rise = rng.choice([3600.0, 60.0, 0.5], shape)
+    held = rng.integers(-1, sizes, jobs).astype(float)
+    left = rng.choice([1.0, 60.0, 1e4, np.inf], jobs) * (1.0 + rng.random(jobs))
+    weight = rng.random(jobs) * 10.0
+    return [
+        *(speed, start, np.asfortranarray(change), ready, rent, rise, np.zeros(shape)),
+        *(held, weight, left, float(rng.choice([600.0, 0.3])), 0.02),
+    ]
+
+
+@examples(1500)
+@given(st.integers(0, 2**32))
+def test_sizes_are_worth_the_same(seed: int) -> None:
+    python, compiled = twins("fill_values")
+    arguments = draw_jobs(seed)
+    with np.errstate(invalid="ignore"):
+        python(*arguments)
+    expected = arguments[VALUE].tobytes()
+    arguments[VALUE][:] = -1.0
+    assert compiled(*arguments) is None
+    assert arguments[VALUE].tobytes() == expected
+
+
+def test_jobs_whose_arrays_do_not_agree_have_no_values() -> None:
+    _, compiled = twins("fill_values")
+    good = draw_jobs(1)
+    with pytest.raises(TypeError):
+        compiled(*good[:-1])
+    for at, argument in enumerate(good[:10]):
+        longer = np.concatenate([argument, argument])
+        with pytest.raises(ValueError, match="agree"):
+            compiled(*good[:at], longer, *good[at + 1 :])
+        with pytest.raises(TypeError):
+            compiled(*good[:at], argument.astype(np.float32), *good[at + 1 :])
+    with pytest.raises(TypeError):
+        compiled(*good[:10], "long", 0.02)
+    good[7][0] = good[0].shape[1]
+    with pytest.raises(IndexError):
+        compiled(*good)
+
+
+def test_many_values_leave_nothing_behind() -> None:
+    _, compiled = twins("fill_values")
+    good = draw_jobs(1)
+    before = sys.getallocatedblocks()
+    for _ in range(3000):
+        compiled(*good)
+    assert sys.getallocatedblocks() - before < 300

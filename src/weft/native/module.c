@@ -58,6 +58,7 @@ static int (*const parts[])(PyObject *) = {
     weft_add_frozen,
     weft_add_ledger,
     weft_add_rows,
+    weft_add_table,
     weft_add_fit,
     weft_add_goodput,
     weft_add_program,

@@ -8,6 +8,7 @@
 /* Each part adds its functions to the module; -1 and an exception where it cannot. */
 int weft_add_frozen(PyObject *module);
 int weft_add_ledger(PyObject *module);
+int weft_add_table(PyObject *module);
 int weft_add_rows(PyObject *module);
 int weft_add_fit(PyObject *module);
 int weft_add_goodput(PyObject *module);

@@ -11,54 +11,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from math import inf
-from typing import NewType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Job, JobId, Stage, Tier
+from weft.core.state.cells import Column as Column
+from weft.core.state.cells import ColumnNumber as ColumnNumber
+from weft.core.state.cells import Floats as Floats
+from weft.core.state.cells import (
+    close_gap,
+    hold,
+    read_row_meters,
+    switch_off,
+    switch_on,
+    write_row,
+)
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 
-ColumnNumber = NewType("ColumnNumber", int)
-# Rows to move from which it is quicker column by column: numpy copies an overlapping matrix
-# aside first, an overlapping row of it not.
-LONG_MOVE = 2000
 FEW_WAITING = 64  # rows that are quicker found one by one
-
-
-class Column:
-    """The columns of a table.
-
-    Plain numbers with a type of their own: numpy takes twice as long to index by members of an
-    IntEnum, and the state machine does little else.
-    """
-
-    SEQ = ColumnNumber(0)  # order of submission
-    SUBMITTED = ColumnNumber(1)
-    GPUS = ColumnNumber(2)  # devices asked for
-    MIN = ColumnNumber(3)
-    MAX = ColumnNumber(4)
-    NEED = ColumnNumber(5)  # GPUs asked for, fractions counted as such
-    PRIORITY = ColumnNumber(6)
-    TIER = ColumnNumber(7)
-    STAGE = ColumnNumber(8)
-    ATTEMPT = ColumnNumber(9)
-    HELD = ColumnNumber(10)  # devices promised now
-    RAN_BASE = ColumnNumber(11)  # seconds executed: a linear meter
-    RAN_RATE = ColumnNumber(12)
-    RAN_SINCE = ColumnNumber(13)
-    SERVICE_BASE = ColumnNumber(14)  # GPU-seconds attained: a linear meter
-    SERVICE_RATE = ColumnNumber(15)
-    SERVICE_SINCE = ColumnNumber(16)
-    STARTED = ColumnNumber(17)  # when a job first ran, infinite before
-    RETRIES = ColumnNumber(18)
-    REPORTED = ColumnNumber(19)  # the last attempt that reported
-    PREEMPTIBLE = ColumnNumber(20)
-    FAILED = ColumnNumber(21)  # when an attempt last died
 
 
 COLUMNS: Mapping[str, ColumnNumber] = {
@@ -220,29 +194,18 @@ class Table:
 
     def _write_demand(self, row: int, job: Job, seq: int, now: float) -> None:
         """What a new row holds; every other cell is 0."""
-        cells, demand = self._cells[:, row], job.demand
-        cells[:] = 0.0
-        cells[Column.SEQ] = seq
-        cells[Column.SUBMITTED] = job.submitted
-        cells[Column.GPUS] = demand.gpus
-        cells[Column.MIN] = demand.min
-        cells[Column.MAX] = demand.max
-        cells[Column.NEED] = demand.gpus * demand.share
-        cells[Column.PRIORITY] = job.priority
-        cells[Column.TIER] = job.tier
-        cells[Column.STAGE] = Stage.PENDING
-        cells[Column.RAN_SINCE] = cells[Column.SERVICE_SINCE] = now
-        cells[Column.STARTED] = inf
-        cells[Column.PREEMPTIBLE] = job.preemptible
+        demand = job.demand
+        need = demand.gpus * demand.share
+        asked = (seq, job.submitted, demand.gpus, demand.min, demand.max, need)
+        kept = (job.priority, job.tier, Stage.PENDING, 0, 0)
+        meters = (0.0, 0.0, now, 0.0, 0.0, now)
+        write_row(self._cells, row, (*asked, *kept, *meters, inf, 0, 0, job.preemptible, 0.0))
 
     def remove(self, row: int) -> None:
         """Close the gap that a job leaves, from the side where fewer rows are."""
-        n, cells = self.size, self._cells
-        if row < n - row:
-            _move(cells, slice(1, row + 1), slice(row))
-            self._cells = cells[:, 1:]
-        else:
-            _move(cells, slice(row, n - 1), slice(row + 1, n))
+        n = self.size
+        if close_gap(self._cells, row, n):
+            self._cells = self._cells[:, 1:]
         job = self.jobs[row]
         self.suspended.discard(job.id)
         self.promised.discard(job.id)
@@ -289,12 +252,9 @@ class Table:
 
     def hold(self, row: int, to: Allocation) -> int:
         """The row as it is once it is promised devices; the number of the attempt."""
-        cells = self._cells
-        attempt, gpus = int(cells.item(Column.ATTEMPT, row)) + 1, to.gpus
+        gpus = to.gpus
         self.allocations[row] = to
-        cells[Column.ATTEMPT, row] = attempt
-        cells[Column.HELD, row] = gpus
-        cells[Column.STAGE, row] = Stage.STARTING
+        attempt = hold(self._cells, row, gpus, Stage.STARTING)
         if self._waiting is not None and gpus:
             self._waiting.discard(self._row_of_seq[row])
         return attempt
@@ -318,28 +278,15 @@ class Table:
 
     def meters_on(self, row: int, now: float, gpus: float) -> None:
         """From `now` on the job executes on `gpus` devices."""
-        cells = self._cells
-        cells[Column.RAN_RATE, row], cells[Column.RAN_SINCE, row] = 1.0, now
-        cells[Column.SERVICE_RATE, row], cells[Column.SERVICE_SINCE, row] = gpus, now
-        if cells.item(Column.STARTED, row) == inf:
-            cells[Column.STARTED, row] = now
+        switch_on(self._cells, row, now, gpus)
 
     def meters_off(self, row: int, now: float) -> None:
         """The job stops executing at `now`."""
-        cells = self._cells
-        if cells.item(Column.RAN_RATE, row):
-            cells[Column.RAN_BASE, row], cells[Column.SERVICE_BASE, row] = self.meters(row, now)
-            cells[Column.RAN_RATE, row] = cells[Column.SERVICE_RATE, row] = 0.0
-        cells[Column.RAN_SINCE, row] = cells[Column.SERVICE_SINCE, row] = now
+        switch_off(self._cells, row, now)
 
     def meters(self, row: int, now: float) -> tuple[float, float]:
         """Seconds that one job has executed, and GPU-seconds it has attained."""
-        at = self._cells.item
-        ran, served = at(Column.RAN_BASE, row), at(Column.SERVICE_BASE, row)
-        if rate := at(Column.RAN_RATE, row):
-            ran += rate * (now - at(Column.RAN_SINCE, row))
-            served += at(Column.SERVICE_RATE, row) * (now - at(Column.SERVICE_SINCE, row))
-        return ran, served
+        return read_row_meters(self._cells, row, now)
 
     def release(self, row: int, now: float) -> None:
         """The row as it is once its devices are taken away."""
@@ -366,15 +313,6 @@ class Table:
         part._row_of_seq = part.seq.astype(np.int64).tolist()
         part._known = part._waiting = None  # most parts are never asked for a job by name
         return part
-
-
-def _move(cells: Floats, to: slice, rows: slice) -> None:
-    """Copy rows, of as many, over others beside them."""
-    if rows.stop - (rows.start or 0) > LONG_MOVE:
-        for column in cells:
-            column[to] = column[rows]
-    else:
-        cells[:, to] = cells[:, rows]
 
 
 # Numbers that come one after the other and are read together.

@@ -19,6 +19,7 @@ from weft.perf.goodput.model import (
     Floats,
     Limits,
     StepTime,
+    Waits,
     candidates,
     steps_of,
 )
@@ -85,11 +86,10 @@ class Shape(NamedTuple):
 
     counts: Sequence[int]
     column: Ints
-    nodes: Floats
-    replicas: Floats
     init: Floats
     factor: Floats
     batch: Floats
+    waits: Waits
     looked_at: Candidates
 
 
@@ -105,11 +105,9 @@ class Steps(NamedTuple):
 
 Noise = tuple[float, float]  # squared norm and variance of gradients
 NO_SIZES = Steps(np.zeros(0, np.intp), *np.zeros((2, 0)), *np.zeros((2, 0, CANDIDATES)))
-NO_CANDIDATES = Candidates(NO_SIZES.batch, NO_SIZES.batch, np.zeros((0, CANDIDATES), np.bool_))
-NOTHING: Floats = np.zeros(0)
-NO_SHAPE = Shape(
-    (), NO_SIZES.column, NOTHING, NOTHING, NOTHING, NOTHING, NO_SIZES.batch, NO_CANDIDATES
-)
+NO_BATCHES = Candidates(NO_SIZES.batch, NO_SIZES.batch, np.zeros((0, CANDIDATES), np.bool_))
+NO_WAITS = Waits.of(NO_SIZES.init, NO_SIZES.init)
+NO_SHAPE = Shape((), *NO_SIZES[:4], NO_WAITS, NO_BATCHES)
 
 
 @frozen
@@ -141,11 +139,10 @@ class Menu:
         return Shape(
             counts,
             np.concatenate([part.column for _, part in parts]),
-            np.concatenate([_nodes(case, part) for case, part in parts]),
-            replicas,
             np.repeat([case.init for case in cases], counts),
             np.repeat([case.factor for case in cases], counts),
             replicas[:, None] * looked_at.local * (looked_at.extra + 1.0),
+            Waits.of(np.concatenate([_nodes(case, part) for case, part in parts]), replicas),
             looked_at,
         )
 
@@ -172,13 +169,19 @@ def work_out(jobs: Sequence[Sequence[Case]], menu: Menu) -> list[Steps]:
     times = np.array([case.times for cases, _ in known for case in cases])
     counts = [count for _, shape in known for count in shape.counts]
     took = _work_out(np.repeat(times, counts, axis=0), [shape for _, shape in known])
+    if len(jobs) == 1:
+        return [_steps(shapes[0], took)]
     steps, at = [], 0
     for shape in shapes:
         of = slice(at, at + len(shape.column))
         at = of.stop
         own = took[of].copy()  # it is kept for as long as it holds, the others perhaps not
-        steps.append(Steps(shape.column, shape.init, shape.factor, shape.batch, own))
+        steps.append(_steps(shape, own))
     return steps
+
+
+def _steps(shape: Shape, took: Floats) -> Steps:
+    return Steps(shape.column, shape.init, shape.factor, shape.batch, took)
 
 
 def _most(case: Case) -> tuple[float, float, int]:
@@ -194,12 +197,12 @@ def _nodes(case: Case, part: Part) -> Floats:
 
 def _work_out(times: Floats, shapes: Sequence[Shape]) -> Floats:
     """Seconds an iteration of every candidate of jobs."""
-    nodes, replicas, looked_at = shapes[0].nodes, shapes[0].replicas, shapes[0].looked_at
+    waits, looked_at = shapes[0].waits, shapes[0].looked_at
     if len(shapes) > 1:
-        nodes = np.concatenate([shape.nodes for shape in shapes])
-        replicas = np.concatenate([shape.replicas for shape in shapes])
+        columns = zip(*(shape.waits for shape in shapes), strict=True)
+        waits = Waits(*(np.concatenate(column) for column in columns))
         looked_at = _join([shape.looked_at for shape in shapes])
-    return steps_of(StepTime(*times.T), nodes, replicas, looked_at)
+    return steps_of(times, waits, looked_at)
 
 
 def _join(parts: Sequence[Candidates]) -> Candidates:

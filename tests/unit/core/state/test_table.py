@@ -201,7 +201,7 @@ def test_who_waits_is_kept_as_rows_come_go_and_hold_devices(
 def test_rows_stay_in_order_whoever_leaves(
     long_move: int, capacity: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.core.state.table.LONG_MOVE", long_move)
+    monkeypatch.setattr("weft.core.state.cells.LONG_MOVE", long_move)
     rng, table, expected = np.random.default_rng(3), Table(capacity), list[int]()
     for seq in range(300):
         table.add(job(f"j{seq}", gpus=1 + seq % 7), seq)

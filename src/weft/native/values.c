@@ -116,7 +116,130 @@ fill_values(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
     return weft_finish(&borrowed, 1);
 }
 
+/* What one job would lose, size by size; `costs` are by kind, as `read_costs` has them. */
+enum { FIRST, AGAIN, LIVE, PAUSE, SENT, PREPARE, COSTS };
+
+static double
+cost_of(const Py_buffer *costs, int which, Py_ssize_t row, Py_ssize_t kind)
+{
+    const char *at = (char *)costs->buf + which * costs->strides[0];
+    return *(double *)(at + row * costs->strides[1] + kind * costs->strides[2]);
+}
+
+/* Arrays: costs; rows held, reported, attempt, devices; sizes' gpus; tables start, change, ready,
+   moved; then whole numbers: kinds of sizes, and of what rows hold. */
+enum { OF, SIZE_HELD, REPORTED, ATTEMPT, DEVICES, GPUS, TO_START, TO_CHANGE, TO_READY, MOVED };
+enum { KIND = MOVED + 1, OWN, CHANGES };
+
+static int
+fill_changes_of(const Py_buffer *all, Py_ssize_t row)
+{
+    Py_ssize_t sizes = all[GPUS].shape[0], own = -1;
+    const Py_ssize_t *kind = all[KIND].buf;
+    double held = ITEM(&all[SIZE_HELD], row), count = 0.0;
+    if (held > -1.0) {
+        if (!(held < (double)sizes)) {
+            PyErr_SetString(PyExc_IndexError, "there is no size of that number");
+            return -1;
+        }
+        own = kind[(Py_ssize_t)held];
+        count = ITEM(&all[GPUS], (Py_ssize_t)held);
+    }
+    ((Py_ssize_t *)all[OWN].buf)[row] = own;
+    double reported = ITEM(&all[REPORTED], row);
+    int trains = ITEM(&all[DEVICES], row) > 0.0 && reported == ITEM(&all[ATTEMPT], row);
+    for (Py_ssize_t size = 0; size < sizes; size++) {
+        Py_ssize_t k = kind[size];
+        int live = cost_of(&all[OF], LIVE, row, k) > 0.0 && trains, same = own == k;
+        int fewer = same && ITEM(&all[GPUS], size) < count;
+        double start = cost_of(&all[OF], reported == 0.0 ? FIRST : AGAIN, row, k);
+        double sent = fewer ? 0.0 : cost_of(&all[OF], SENT, row, k);
+        CELL(&all[TO_START], row, size) = start;
+        CELL(&all[TO_CHANGE], row, size)
+            = live ? cost_of(&all[OF], PAUSE, row, k) + sent : start;
+        CELL(&all[TO_READY], row, size) = live && !fewer ? cost_of(&all[OF], PREPARE, row, k) : 0.0;
+        CELL(&all[MOVED], row, size) = live && !same ? count : 0.0;
+    }
+    return 0;
+}
+
+static int
+do_changes_agree(const Py_buffer *all)
+{
+    Py_ssize_t rows = all[SIZE_HELD].shape[0], sizes = all[GPUS].shape[0];
+    const Py_ssize_t *kind = all[KIND].buf;
+    for (int i = REPORTED; i <= DEVICES; i++)
+        if (all[i].shape[0] != rows)
+            return 0;
+    for (int i = TO_START; i <= MOVED; i++)
+        if (all[i].shape[0] != rows || all[i].shape[1] != sizes)
+            return 0;
+    if (all[OF].shape[0] != COSTS || all[OF].shape[1] != rows || all[KIND].shape[0] != sizes
+        || all[OWN].shape[0] != rows)
+        return 0;
+    for (Py_ssize_t size = 0; size < sizes; size++)
+        if (kind[size] < 0 || kind[size] >= all[OF].shape[2])
+            return 0;
+    return 1;
+}
+
+/* `weft.pieces.size.change_seconds.fill_changes`. */
+static PyObject *
+fill_changes(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
+{
+    Borrowed borrowed = {.count = 0};
+    if (weft_check_count(count, CHANGES) < 0)
+        return NULL;
+    for (int i = 0; i < CHANGES; i++) {
+        int dimensions = i == OF ? 3 : i >= TO_START && i <= MOVED ? 2 : 1;
+        int flags = (i >= KIND ? PyBUF_C_CONTIGUOUS : PyBUF_STRIDES)
+                    | ((i >= TO_START && i <= MOVED) || i == OWN ? PyBUF_WRITABLE : 0);
+        if (weft_borrow_more(&borrowed, args[i], dimensions, i >= KIND, flags) == NULL)
+            return weft_finish(&borrowed, 0);
+    }
+    if (!do_changes_agree(borrowed.buffer))
+        return weft_finish(&borrowed, 0);
+    for (Py_ssize_t row = 0; row < borrowed.buffer[SIZE_HELD].shape[0]; row++)
+        if (fill_changes_of(borrowed.buffer, row) < 0)
+            break;
+    return weft_finish(&borrowed, 1);
+}
+
+/* `weft.pieces.order.finish_time.fill_speeds`: rows on the mean of all GPUs there are. */
+static PyObject *
+fill_speeds(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
+{
+    Borrowed borrowed = {.count = 0};
+    if (weft_check_count(count, 6) < 0)
+        return NULL;
+    for (int i = 0; i < 6; i++) {
+        int flags = i == 5 ? PyBUF_C_CONTIGUOUS : PyBUF_STRIDES | (i == 4 ? PyBUF_WRITABLE : 0);
+        if (weft_borrow_more(&borrowed, args[i], i == 0 ? 2 : 1, i == 5, flags) == NULL)
+            return weft_finish(&borrowed, 0);
+    }
+    const Py_buffer *goodput = &borrowed.buffer[0], *gpus = goodput + 1, *asked = goodput + 2;
+    const Py_buffer *there = goodput + 3, *speed = goodput + 4;
+    const Py_ssize_t *kind = borrowed.buffer[5].buf;
+    Py_ssize_t rows = goodput->shape[0], sizes = goodput->shape[1];
+    if (gpus->shape[0] != sizes || asked->shape[0] != rows || speed->shape[0] != rows
+        || borrowed.buffer[5].shape[0] != sizes)
+        return weft_finish(&borrowed, 0);
+    for (Py_ssize_t row = 0; row < rows; row++) {
+        ITEM(speed, row) = 0.0;
+        for (Py_ssize_t k = 0; k < there->shape[0]; k++) {
+            double most = 0.0;
+            for (Py_ssize_t size = 0; size < sizes; size++)
+                if (kind[size] == k && ITEM(gpus, size) <= ITEM(asked, row))
+                    most = larger(most, CELL(goodput, row, size));
+            ITEM(speed, row) += ITEM(there, k) * most;
+        }
+    }
+    return weft_finish(&borrowed, 1);
+}
+
 static PyMethodDef functions[] = {
+    {"fill_changes", (PyCFunction)(void (*)(void))fill_changes, METH_FASTCALL, NULL},
+    {"fill_speeds", (PyCFunction)(void (*)(void))fill_speeds, METH_FASTCALL, NULL},
     {"fill_values", (PyCFunction)(void (*)(void))fill_values, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

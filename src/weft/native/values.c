@@ -237,7 +237,56 @@ fill_speeds(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
     return weft_finish(&borrowed, 1);
 }
 
+static const double INVALID = 1e-4;
+
+/* Goodputs of one job over its worst, in GPUs of one replica; less for what it would restart for. */
+static void
+fill_levels_of(const Py_buffer *goodput, const Py_buffer *units, Py_ssize_t row, double held,
+               double factor, const Py_buffer *level)
+{
+    double least = INFINITY;
+    Py_ssize_t worst = 0, sizes = goodput->shape[1];
+    for (Py_ssize_t size = 0; size < sizes; size++)
+        if (CELL(goodput, row, size) > 0.0 && CELL(goodput, row, size) < least) {
+            least = CELL(goodput, row, size);
+            worst = size;
+        }
+    least = CELL(goodput, row, worst) > 0.0 ? CELL(goodput, row, worst) : 1.0;
+    double unit = larger(CELL(units, row, worst), 1.0);
+    for (Py_ssize_t size = 0; size < sizes; size++) {
+        int allowed = CELL(goodput, row, size) > 0.0;
+        double own = allowed ? unit * CELL(goodput, row, size) / least : INVALID;
+        int moves = allowed && held >= 0.0 && held != (double)size;
+        CELL(level, row, size) = moves ? own * factor : own;
+    }
+}
+
+/* `weft.policies.sia.fill_levels`. */
+static PyObject *
+fill_levels(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
+{
+    Borrowed borrowed = {.count = 0};
+    if (weft_check_count(count, 5) < 0)
+        return NULL;
+    for (int i = 0; i < 5; i++) {
+        int flags = PyBUF_STRIDES | (i == 2 ? PyBUF_WRITABLE : 0);
+        if (weft_borrow_more(&borrowed, args[i], i < 3 ? 2 : 1, 0, flags) == NULL)
+            return weft_finish(&borrowed, 0);
+    }
+    const Py_buffer *goodput = &borrowed.buffer[0], *units = goodput + 1, *level = goodput + 2;
+    const Py_buffer *held = goodput + 3, *factor = goodput + 4;
+    Py_ssize_t rows = goodput->shape[0], sizes = goodput->shape[1];
+    if (sizes == 0 || units->shape[0] != rows || units->shape[1] != sizes
+        || level->shape[0] != rows || level->shape[1] != sizes || held->shape[0] != rows
+        || factor->shape[0] != rows)
+        return weft_finish(&borrowed, 0);
+    for (Py_ssize_t row = 0; row < rows; row++)
+        fill_levels_of(goodput, units, row, ITEM(held, row), ITEM(factor, row), level);
+    return weft_finish(&borrowed, 1);
+}
+
 static PyMethodDef functions[] = {
+    {"fill_levels", (PyCFunction)(void (*)(void))fill_levels, METH_FASTCALL, NULL},
     {"fill_changes", (PyCFunction)(void (*)(void))fill_changes, METH_FASTCALL, NULL},
     {"fill_speeds", (PyCFunction)(void (*)(void))fill_speeds, METH_FASTCALL, NULL},
     {"fill_values", (PyCFunction)(void (*)(void))fill_values, METH_FASTCALL, NULL},

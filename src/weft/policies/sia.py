@@ -26,6 +26,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
 from weft.frozen import frozen
+from weft.native import compiled
 from weft.pieces.parts import Sizes
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.configs import (
@@ -125,16 +126,11 @@ class Sia:
         """What each size is worth to each row: lambda less its weight, -inf where not allowed."""
         units = self._units(view, configs)
         goodput = self._goodputs(view, configs, units)
-        allowed = goodput > 0.0
-        worst = np.where(allowed, goodput, np.inf).argmin(axis=1)[:, None]
-        least = np.take_along_axis(np.where(allowed, goodput, 1.0), worst, 1)
-        unit = np.take_along_axis(np.maximum(units, 1.0), worst, 1)
-        level = np.where(allowed, unit * goodput / least, INVALID)
-        moving = (held >= 0)[:, None] & (held[:, None] != np.arange(len(configs))[None, :])
-        level = np.where(moving & allowed, level * self._restart_factor(view)[:, None], level)
+        level = np.empty_like(goodput)
+        fill_levels(goodput, units, level, held, self._restart_factor(view))
         weight = self._weigh(level)
         worth = self.penalty - weight if self.p < 0 else weight - self.penalty
-        return np.where(allowed, worth, -np.inf)
+        return np.where(goodput > 0.0, worth, -np.inf)
 
     def _weigh(self, level: Floats) -> Floats:
         return np.minimum(np.maximum(level, 1e-12) ** self.p, HEAVIEST)
@@ -194,6 +190,20 @@ class Sia:
         )
         pick[open_rows] = answer.pick
         return LastProgram(worth, pinned, capacity, pick.astype(float), answer.prices)
+
+
+@compiled
+def fill_levels(
+    goodput: Floats, units: Floats, level: Floats, held: Floats, factor: Floats
+) -> None:
+    """Into `level`: goodputs over a job's worst, in GPUs of one replica, less for a restart."""
+    allowed = goodput > 0.0
+    worst = np.where(allowed, goodput, np.inf).argmin(axis=1)[:, None]
+    least = np.take_along_axis(np.where(allowed, goodput, 1.0), worst, 1)
+    unit = np.take_along_axis(np.maximum(units, 1.0), worst, 1)
+    level[:] = np.where(allowed, unit * goodput / least, INVALID)
+    moving = (held >= 0)[:, None] & (held[:, None] != np.arange(goodput.shape[1])[None, :])
+    level[:] = np.where(moving & allowed, level * factor[:, None], level)
 
 
 def restart_factor(age: Floats, restarts: Floats, seconds: Floats) -> Floats:

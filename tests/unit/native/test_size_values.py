@@ -13,7 +13,7 @@ from tests.examples import examples
 from tests.unit.native.twins import twins
 
 VALUE = 6
-FILLED = {"fill_changes": (6, 7, 8, 9, 11), "fill_speeds": (4,)}
+FILLED = {"fill_changes": (6, 7, 8, 9, 11), "fill_speeds": (4,), "fill_levels": (2,)}
 
 
 def draw_changes(seed: int) -> list[Any]:
@@ -41,7 +41,19 @@ def draw_goodputs(seed: int) -> list[Any]:
     return [goodput, gpus, asked, there, np.zeros(rows), rng.integers(0, kinds, sizes)]
 
 
-DRAWN = {"fill_changes": draw_changes, "fill_speeds": draw_goodputs}
+def draw_rows(seed: int) -> list[Any]:
+    """Goodputs of rows, some of nothing or of no number, with what they hold and restart for."""
+    rng = np.random.default_rng(seed)
+    rows, sizes = rng.integers((1, 1), (12, 20)).tolist()
+    goodput = rng.random((rows, sizes)) * rng.integers(0, 2, (rows, sizes))
+    goodput = np.round(goodput, int(rng.integers(1, 9)))
+    goodput[rng.random((rows, sizes)) < 0.1] = np.nan
+    units = rng.choice([0.0, 1.0, 2.0, 4.0], (rows, sizes))
+    held = rng.integers(-1, sizes + 1, rows).astype(float)
+    return [goodput, np.asfortranarray(units), np.zeros((rows, sizes)), held, rng.random(rows)]
+
+
+DRAWN = {"fill_changes": draw_changes, "fill_speeds": draw_goodputs, "fill_levels": draw_rows}
 
 
 @pytest.mark.parametrize("name", FILLED)

@@ -14,6 +14,7 @@ import weft.perf.goodput.fit
 import weft.pieces.fit
 import weft.pieces.order.finish_time
 import weft.pieces.size.change_seconds
+import weft.policies.sia
 import weft.policies.weft.values
 import weft.sim.physics
 import weft.solve.few_jobs

@@ -25,7 +25,7 @@ def valid_configs(cluster: Cluster, max_gpus: int = 64) -> tuple[Config, ...]:
 def _valid_configs(
     nodes_by_kind: tuple[tuple[str, tuple[int, int]], ...], max_gpus: int
 ) -> tuple[Config, ...]:
-    """The same, of so many of the largest nodes of each kind."""
+    """The same, of that many of the largest nodes of each kind."""
     configs: list[Config] = []
     for kind, (size, nodes) in nodes_by_kind:
         configs += [Config(kind, 1, 2**i) for i in range(size.bit_length()) if 2**i <= size]

@@ -10,7 +10,7 @@ NATIVE := build_native.py $(wildcard src/weft/native/*.[ch])
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile everything anew
 
-.PHONY: help up compare test test-all test-engines lint lint-js lint-js-here packages bench docs mutants clean
+.PHONY: help up compare test test-all test-engines test-pure lint lint-js lint-js-here packages bench docs mutants clean
 
 help:            ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s:
@@ -38,6 +38,9 @@ AGAIN = { code=$$?; [ $$code -eq 1 ] || exit $$code; echo "Once more, one at a t
 
 test-all: $(READY) ## every test, the slow ones too
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --hypothesis-profile=thorough
+
+test-pure: $(READY) ## policies, simulations and numbers with everything in Python, nothing compiled
+	WEFT_PURE=1 $(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow" tests/unit tests/golden tests/papers tests/property
 
 test-engines: $(READY) ## the contract of engines on throw-away clusters of this machine
 	$(BIN)/pytest -q -rs tests/engines tests/integration/test_local_engine.py tests/integration/test_fleet_engine.py

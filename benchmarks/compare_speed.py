@@ -1,7 +1,8 @@
 """A comparison of eight policies by seeds, in one process and in two: CPU and wall seconds.
 
-    python -m benchmarks.compare_speed [--seeds 10] [--jobs 1500]
+    python -m benchmarks.compare_speed [--seeds 10] [--jobs 1500] [--rounds 3]
 
+One process and two take turns, and medians count: cores of one machine run at different speeds.
 On a machine with two idle cores wall tells how much faster two are. On a busy one CPU does: two
 processes are at best `2 x one / two` times faster, and `2 x one / (two + idle)` if they are idle as
 long as here; a process that waits for a processor is not idle.
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 from weft.app.simulate.run import run_all, run_one
 from weft.app.simulate.setup import Setup
@@ -93,6 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=1_500)
+    parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
     setups = [
         Setup("philly", policy, "16x8:v100", jobs=asked.jobs, seed=seed)
@@ -100,18 +103,30 @@ def main() -> None:
         for seed in range(asked.seeds)
     ]
     run_all(setups[:1])  # what is loaded late is loaded
-    single, one_wall, _ = measure(setups, 1)
-    two, two_wall, parts = measure(setups, 2)
-    print(f"{len(setups)} runs: one process {single:.1f} CPU s, {one_wall:.1f} s;")
-    print(f"  two {two:.1f} CPU s, {two_wall:.1f} s")
+    faster = []
+    for _ in range(asked.rounds):
+        single, one_wall, _ = measure(setups, 1)
+        two, two_wall, parts = measure(setups, 2)
+        show(len(setups), (single, one_wall), (two, two_wall), parts)
+        faster.append(one_wall / two_wall)
+    print(f"{median(faster):.2f}x as fast by wall, the median of {len(faster)}")
+
+
+def show(
+    runs: int, alone: tuple[float, float], both: tuple[float, float], parts: list[Part]
+) -> None:
+    """One process and two, each with CPU seconds and seconds by the clock."""
+    print(f"{runs} runs: one process {alone[0]:.1f} CPU s, {alone[1]:.1f} s;")
+    print(f"  two {both[0]:.1f} CPU s, {both[1]:.1f} s")
     for part in parts:
         print(
             f"  {part.runs} runs; idle {part.before:.2f} s before, {part.between:.2f} between, "
             f"{part.after:.2f} after"
         )
     idle = sum(part.idle_s for part in parts)
-    print(f"  {one_wall / two_wall:.2f}x as fast by wall; load {os.getloadavg()[0]:.1f}")
-    print(f"  {2 * single / two:.2f}x by CPU, {2 * single / (two + idle):.2f}x with what was idle")
+    print(f"  {alone[1] / both[1]:.2f}x as fast by wall; load {os.getloadavg()[0]:.1f}")
+    by_cpu, with_idle = 2 * alone[0] / both[0], 2 * alone[0] / (both[0] + idle)
+    print(f"  {by_cpu:.2f}x by CPU, {with_idle:.2f}x with what was idle", flush=True)
 
 
 if __name__ == "__main__":

@@ -18,20 +18,22 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 TWINS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # in Python, and compiled
 
 
-def _load() -> ModuleType | None:
+def _load() -> tuple[ModuleType | None, str]:
+    """The compiled module, or why there is none."""
     folder = Path(__file__).parent
-    built = any((folder / f"_native{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
-    if os.environ.get("WEFT_PURE") or not built:
-        return None
+    if os.environ.get("WEFT_PURE"):
+        return None, "WEFT_PURE is set"
+    if not any((folder / f"_native{suffix}").exists() for suffix in EXTENSION_SUFFIXES):
+        return None, "Weft was installed without a C compiler"
     from weft.native import _native
 
     sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.[ch]")))
     if sources and f"{crc32(sources):08x}" != _native.DIGEST:
-        return None  # compiled from other sources: `make` does it again
-    return _native
+        return None, "it was compiled from other sources; `make .venv/.ready` compiles it again"
+    return _native, ""
 
 
-native = _load()
+native, why_not = _load()
 
 
 def compiled(function: Function) -> Function:

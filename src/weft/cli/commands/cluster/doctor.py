@@ -42,15 +42,15 @@ def doctor(
 ) -> None:
     """Check this machine and the service, one line per check.
 
-    Ports, rights, GPU driver, MPS, checkpoints folder, clock, disk and engine. Exits with 1 if
-    something is bad.
+    Ports, rights, GPU driver, MPS, checkpoints folder, clock, disk, engine and compiled code. Exits
+    with 1 if something is bad.
     """
     from weft.cli.connect.client import Client
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
         client = Client()
-        findings = [*check_service(client), *check_folders(state), *check_gpus()]
+        findings = [*check_service(client), *check_folders(state), *check_gpus(), check_compiled()]
     if as_json:
         print_json({"findings": findings})
     else:
@@ -133,6 +133,15 @@ def _room(what: str, folder: Path) -> Finding:
     free_gb = shutil.disk_usage(folder).free / 1e9
     verdict: Verdict = "bad" if free_gb < FULL_GB else "note" if free_gb < LOW_GB else "ok"
     return Finding(what, verdict, f"{free_gb:.0f} GB free at {folder.absolute()}")
+
+
+def check_compiled() -> Finding:
+    """Whether the parts of Weft that can be compiled are."""
+    from weft.native import why_not
+
+    if why_not:
+        return Finding("compiled", "note", f"all of Weft runs in Python, slower: {why_not}")
+    return Finding("compiled", "ok", "large clusters and simulations use compiled code")
 
 
 def check_gpus(run: Callable[[list[str]], str] | None = None) -> Iterator[Finding]:

@@ -22,9 +22,6 @@ void weft_free_program(Program *program);
 /* What each job takes of `room` in the best choice of all; -1 and an exception without memory. */
 int weft_fill_grid(const Program *program, const double *room, Py_ssize_t *pick);
 
-/* Borrows an array of floats, or of whole numbers, of 8 bytes with so many dimensions. */
-int weft_borrow(PyObject *array, int dimensions, int whole, int flags, Py_buffer *buffer);
-
 PyObject *weft_list_of(const Py_ssize_t *numbers, Py_ssize_t count);
 
 #endif

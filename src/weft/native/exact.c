@@ -4,7 +4,7 @@
 #include <math.h>
 
 static const double EPS = 1e-9, EQUAL = 1e-12;
-/* So many cells, of so many jobs, are sooner looked at one by one than kept in tables. */
+/* That many cells, of that many jobs, are sooner looked at one by one than kept in tables. */
 enum { FEW_CELLS = 400, FEW_JOBS = 8 };
 
 typedef struct {

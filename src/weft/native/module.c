@@ -65,6 +65,7 @@ static int (*const parts[])(PyObject *) = {
     weft_add_choice,
     weft_add_exact,
     weft_add_prices,
+    weft_add_values,
 };
 
 PyMODINIT_FUNC

@@ -16,6 +16,7 @@ int weft_add_program(PyObject *module);
 int weft_add_choice(PyObject *module);
 int weft_add_exact(PyObject *module);
 int weft_add_prices(PyObject *module);
+int weft_add_values(PyObject *module);
 
 /* A row of floats (or of whole numbers) in memory, borrowed from an array until it is released. */
 typedef struct {

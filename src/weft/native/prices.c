@@ -1,60 +1,22 @@
 /* Prices of GPUs: the parts of a Newton step on a soft maximum that need neither exponentials nor
    matrices, which are numpy's. */
+#include "borrow.h"
 #include "choice.h"
 
 #include <math.h>
-
-/* Arrays that are borrowed until all are released together. */
-typedef struct {
-    Py_buffer buffer[6];
-    int count;
-} Borrowed;
-
-static void
-release_all(Borrowed *borrowed)
-{
-    while (borrowed->count > 0)
-        PyBuffer_Release(&borrowed->buffer[--borrowed->count]);
-}
 
 /* The numbers of an array without gaps; NULL and an exception where it is another one. */
 static void *
 borrow(Borrowed *borrowed, PyObject *array, int dimensions, int whole, int writable)
 {
-    int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
-    Py_buffer *buffer = &borrowed->buffer[borrowed->count];
-    if (weft_borrow(array, dimensions, whole, flags, buffer) < 0)
-        return NULL;
-    borrowed->count++;
-    return buffer->buf;
+    int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
+    return weft_borrow_more(borrowed, array, dimensions, whole, flags);
 }
 
 static Py_ssize_t
 length_of(const Borrowed *borrowed, int array, int dimension)
 {
     return borrowed->buffer[array].shape[dimension];
-}
-
-/* The answer of a function, None or an exception, once everything is released. */
-static PyObject *
-finish(Borrowed *borrowed, int agrees)
-{
-    release_all(borrowed);
-    if (PyErr_Occurred())
-        return NULL;
-    if (agrees)
-        Py_RETURN_NONE;
-    PyErr_SetString(PyExc_ValueError, "the arrays of a program do not agree in length");
-    return NULL;
-}
-
-static int
-check_count(Py_ssize_t count, Py_ssize_t wanted)
-{
-    if (count == wanted)
-        return 0;
-    PyErr_Format(PyExc_TypeError, "expected %zd arguments", wanted);
-    return -1;
 }
 
 static int
@@ -71,7 +33,7 @@ static PyObject *
 soften(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
     Borrowed all = {.count = 0};
-    if (check_count(count, 6) < 0)
+    if (weft_check_count(count, 6) < 0)
         return NULL;
     double t = PyFloat_AsDouble(args[4]);
     if (t == -1.0 && PyErr_Occurred())
@@ -82,12 +44,12 @@ soften(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
     double *prices = each == NULL ? NULL : borrow(&all, args[3], 1, 0, 0);
     double *soft = prices == NULL ? NULL : borrow(&all, args[5], 2, 0, 1);
     if (soft == NULL)
-        return finish(&all, 0);
+        return weft_finish(&all, 0);
     Py_ssize_t jobs = length_of(&all, 0, 0), sizes = length_of(&all, 0, 1);
     if (length_of(&all, 1, 0) != sizes || length_of(&all, 2, 0) != sizes
         || length_of(&all, 4, 0) != jobs || length_of(&all, 4, 1) != sizes + 1
         || !are_kinds(kind, sizes, length_of(&all, 3, 0)))
-        return finish(&all, 0);
+        return weft_finish(&all, 0);
     for (Py_ssize_t job = 0; job < jobs; job++) {
         double *net = soft + job * (sizes + 1), top = 0.0;
         for (Py_ssize_t size = 0; size < sizes; size++) {
@@ -99,7 +61,7 @@ soften(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
             net[size] -= top;
         net[sizes] = -top;
     }
-    return finish(&all, 1);
+    return weft_finish(&all, 1);
 }
 
 /* The part of each size in what a job takes, of exponentials whose last is of none. */
@@ -131,24 +93,24 @@ static PyObject *
 weigh(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
     Borrowed all = {.count = 0};
-    if (check_count(count, 4) < 0)
+    if (weft_check_count(count, 4) < 0)
         return NULL;
     double *soft = borrow(&all, args[0], 2, 0, 0);
     double *belongs = soft == NULL ? NULL : borrow(&all, args[1], 2, 0, 0);
     double *weight = belongs == NULL ? NULL : borrow(&all, args[2], 2, 0, 1);
     double *spread = weight == NULL ? NULL : borrow(&all, args[3], 2, 0, 1);
     if (spread == NULL)
-        return finish(&all, 0);
+        return weft_finish(&all, 0);
     Py_ssize_t jobs = length_of(&all, 2, 0), sizes = length_of(&all, 2, 1);
     Py_ssize_t kinds = length_of(&all, 1, 1);
     if (length_of(&all, 0, 0) != jobs || length_of(&all, 0, 1) != sizes + 1
         || length_of(&all, 1, 0) != sizes || length_of(&all, 3, 0) != sizes
         || length_of(&all, 3, 1) != kinds)
-        return finish(&all, 0);
+        return weft_finish(&all, 0);
     double *sums = PyMem_Malloc((size_t)(sizes + 1) * sizeof(double));
     if (sums == NULL) {
         PyErr_NoMemory();
-        return finish(&all, 0);
+        return weft_finish(&all, 0);
     }
     for (Py_ssize_t job = 0; job < jobs; job++)
         part(soft + job * (sizes + 1), sizes, weight + job * sizes);
@@ -157,7 +119,7 @@ weigh(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
         for (Py_ssize_t k = 0; k < kinds; k++)
             spread[size * kinds + k] = sums[size] * belongs[size * kinds + k];
     PyMem_Free(sums);
-    return finish(&all, 1);
+    return weft_finish(&all, 1);
 }
 
 /* `weft.solve.prices.bend`: the curve in place, and the slope with its sign turned. */
@@ -165,7 +127,7 @@ static PyObject *
 bend(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
     Borrowed all = {.count = 0};
-    if (check_count(count, 6) < 0)
+    if (weft_check_count(count, 6) < 0)
         return NULL;
     double t = PyFloat_AsDouble(args[4]);
     if (t == -1.0 && PyErr_Occurred())
@@ -176,12 +138,12 @@ bend(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
     double *capacity = each == NULL ? NULL : borrow(&all, args[3], 1, 0, 0);
     double *down = capacity == NULL ? NULL : borrow(&all, args[5], 1, 0, 1);
     if (down == NULL)
-        return finish(&all, 0);
+        return weft_finish(&all, 0);
     Py_ssize_t kinds = length_of(&all, 3, 0);
     if (length_of(&all, 0, 0) != kinds || length_of(&all, 0, 1) != kinds
         || length_of(&all, 1, 0) != kinds || length_of(&all, 1, 1) != kinds
         || length_of(&all, 2, 1) != kinds || length_of(&all, 4, 0) != kinds)
-        return finish(&all, 0);
+        return weft_finish(&all, 0);
     for (Py_ssize_t cell = 0; cell < kinds * kinds; cell++)
         curve[cell] = (curve[cell] - own[cell]) / t;
     for (Py_ssize_t k = 0; k < kinds; k++)
@@ -192,7 +154,7 @@ bend(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
     add_rows(each, length_of(&all, 2, 0), kinds, down);
     for (Py_ssize_t k = 0; k < kinds; k++)
         down[k] = -(capacity[k] - down[k]);
-    return finish(&all, 1);
+    return weft_finish(&all, 1);
 }
 
 /* `weft.solve.prices.go`: prices after a step that changes none too much, nor below 0. */
@@ -200,7 +162,7 @@ static PyObject *
 go(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
     Borrowed all = {.count = 0};
-    if (check_count(count, 4) < 0)
+    if (weft_check_count(count, 4) < 0)
         return NULL;
     double t = PyFloat_AsDouble(args[2]);
     if (t == -1.0 && PyErr_Occurred())
@@ -209,10 +171,10 @@ go(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
     double *step = prices == NULL ? NULL : borrow(&all, args[1], 1, 0, 0);
     double *after = step == NULL ? NULL : borrow(&all, args[3], 1, 0, 1);
     if (after == NULL)
-        return finish(&all, 0);
+        return weft_finish(&all, 0);
     Py_ssize_t kinds = length_of(&all, 0, 0);
     if (length_of(&all, 1, 0) != kinds || length_of(&all, 2, 0) != kinds)
-        return finish(&all, 0);
+        return weft_finish(&all, 0);
     for (Py_ssize_t k = 0; k < kinds; k++) {
         double limit = 0.5 * prices[k] + t, by = step[k];
         if (by < -limit)
@@ -223,7 +185,7 @@ go(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
         if (after[k] < 0.0)
             after[k] = 0.0;
     }
-    return finish(&all, 1);
+    return weft_finish(&all, 1);
 }
 
 /* `weft.solve.prices.add_tops`: the sum of what their best sizes leave to jobs. */
@@ -231,7 +193,7 @@ static PyObject *
 add_tops(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
     Program program;
-    if (check_count(count, 4) < 0 || weft_read_program(args, args[3], &program) < 0)
+    if (weft_check_count(count, 4) < 0 || weft_read_program(args, args[3], &program) < 0)
         return NULL;
     double *tops = PyMem_Malloc((size_t)(program.jobs + 1) * sizeof(double));
     PyObject *sum = NULL;

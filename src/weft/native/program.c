@@ -1,26 +1,12 @@
 /* Multiple-choice programs as they come from Python: arrays that are copied. */
+#include "borrow.h"
 #include "choice.h"
-
-int
-weft_borrow(PyObject *array, int dimensions, int whole, int flags, Py_buffer *buffer)
-{
-    if (PyObject_GetBuffer(array, buffer, flags) < 0)
-        return -1;
-    char format = buffer->format == NULL ? 'B' : buffer->format[0];
-    int right = whole ? format == 'l' || format == 'q' : format == 'd';
-    if (buffer->ndim == dimensions && buffer->itemsize == 8 && right)
-        return 0;
-    PyErr_Format(PyExc_TypeError, "expected %s in %d dimensions",
-                 whole ? "whole numbers" : "floats", dimensions);
-    PyBuffer_Release(buffer);
-    return -1;
-}
 
 /* Borrows an array that may lie in memory with gaps. */
 static int
 borrow(PyObject *array, int dimensions, int whole, Py_buffer *buffer)
 {
-    return weft_borrow(array, dimensions, whole, PyBUF_STRIDES | PyBUF_FORMAT, buffer);
+    return weft_borrow(array, dimensions, whole, PyBUF_STRIDES, buffer);
 }
 
 /* Copies a row of numbers of 8 bytes that has to be as long as others are. */

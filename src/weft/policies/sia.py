@@ -26,12 +26,15 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Column, Floats
 from weft.frozen import frozen
+from weft.native import compiled
 from weft.pieces.parts import Sizes
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.configs import (
     find_acceptable,
     find_held,
     find_smallest,
+    gpus_of,
+    kinds_of,
     rigid_configs,
     valid_configs,
 )
@@ -63,9 +66,9 @@ class LastProgram:
     def answers(self, worth: Floats, pinned: Floats, capacity: Floats) -> bool:
         """Whether this very program was solved."""
         return (
-            np.array_equal(self.capacity, capacity)
+            np.array_equal(self.worth, worth)
             and np.array_equal(self.pinned, pinned)
-            and np.array_equal(self.worth, worth)
+            and np.array_equal(self.capacity, capacity)
         )
 
 
@@ -123,16 +126,11 @@ class Sia:
         """What each size is worth to each row: lambda less its weight, -inf where not allowed."""
         units = self._units(view, configs)
         goodput = self._goodputs(view, configs, units)
-        allowed = goodput > 0.0
-        worst = np.where(allowed, goodput, np.inf).argmin(axis=1)[:, None]
-        least = np.take_along_axis(np.where(allowed, goodput, 1.0), worst, 1)
-        unit = np.take_along_axis(np.maximum(units, 1.0), worst, 1)
-        level = np.where(allowed, unit * goodput / least, INVALID)
-        moving = (held >= 0)[:, None] & (held[:, None] != np.arange(len(configs))[None, :])
-        level = np.where(moving & allowed, level * self._restart_factor(view)[:, None], level)
+        level = np.empty_like(goodput)
+        fill_levels(goodput, units, level, held, self._restart_factor(view))
         weight = self._weigh(level)
         worth = self.penalty - weight if self.p < 0 else weight - self.penalty
-        return np.where(allowed, worth, -np.inf)
+        return np.where(goodput > 0.0, worth, -np.inf)
 
     def _weigh(self, level: Floats) -> Floats:
         return np.minimum(np.maximum(level, 1e-12) ** self.p, HEAVIEST)
@@ -141,7 +139,7 @@ class Sia:
         """Beliefs; a job that has never run may have its smallest size of any kind it takes."""
         goodput = view.believed(pooled=self.pooled).goodputs(view.table, configs)
         known = (~np.isnan(goodput[:, 0])).tolist()
-        gpus = np.array([float(config.gpus) for config in configs])
+        gpus = gpus_of(configs)
         unfit: dict[Demand, Bools | None] = {}
         smallest: dict[tuple[Demand, bytes], Floats] = {}  # of jobs alike, of which many wait
         for row, job in enumerate(view.table.jobs):
@@ -164,8 +162,7 @@ class Sia:
         """GPUs of one replica of each row in each configuration."""
         kinds = view.cluster.kinds
         by_kind = view.believed(pooled=self.pooled).units(view.table, kinds)
-        units: Floats = by_kind[:, [kinds.index(c.kind) for c in configs]]
-        return units
+        return by_kind.take(kinds_of(configs, kinds), 1)
 
     def _restart_factor(self, view: View) -> Floats:
         age = view.now - view.table.submitted
@@ -181,8 +178,7 @@ class Sia:
         capacity = np.array([float(view.cluster.gpus_by_kind[k]) for k in view.cluster.kinds])
         if last is not None and last.answers(worth, pinned, capacity):
             return last
-        kind = np.array([view.cluster.kinds.index(c.kind) for c in configs])
-        count = np.array([float(c.gpus) for c in configs])
+        kind, count = kinds_of(configs, view.cluster.kinds), gpus_of(configs)
         room, pick = capacity.copy(), pinned.astype(np.intp)
         np.subtract.at(room, kind[pick[pick >= 0]], count[pick[pick >= 0]])
         open_rows = np.flatnonzero(pick < 0)
@@ -194,6 +190,20 @@ class Sia:
         )
         pick[open_rows] = answer.pick
         return LastProgram(worth, pinned, capacity, pick.astype(float), answer.prices)
+
+
+@compiled
+def fill_levels(
+    goodput: Floats, units: Floats, level: Floats, held: Floats, factor: Floats
+) -> None:
+    """Into `level`: goodputs over a job's worst, in GPUs of one replica, less for a restart."""
+    allowed = goodput > 0.0
+    worst = np.where(allowed, goodput, np.inf).argmin(axis=1)[:, None]
+    least = np.take_along_axis(np.where(allowed, goodput, 1.0), worst, 1)
+    unit = np.take_along_axis(np.maximum(units, 1.0), worst, 1)
+    level[:] = np.where(allowed, unit * goodput / least, INVALID)
+    moving = (held >= 0)[:, None] & (held[:, None] != np.arange(goodput.shape[1])[None, :])
+    level[:] = np.where(moving & allowed, level * factor[:, None], level)
 
 
 def restart_factor(age: Floats, restarts: Floats, seconds: Floats) -> Floats:

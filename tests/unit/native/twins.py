@@ -12,6 +12,10 @@ import weft.perf.goodput.adaptive
 import weft.perf.goodput.curves
 import weft.perf.goodput.fit
 import weft.pieces.fit
+import weft.pieces.order.finish_time
+import weft.pieces.size.change_seconds
+import weft.policies.sia
+import weft.policies.weft.values
 import weft.sim.physics
 import weft.solve.few_jobs
 import weft.solve.prices  # noqa: F401 - these declare twins

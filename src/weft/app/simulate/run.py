@@ -108,12 +108,17 @@ def labels(setups: Sequence[Setup]) -> list[str]:
 
 def run_one(setup: Setup, report: Report | None = None) -> Outcome:
     """One simulation from start to end."""
+    with collect_rarely():
+        return _run_one(setup, report)
+
+
+def _run_one(setup: Setup, report: Report | None) -> Outcome:
     trace, cluster = prepare(setup)
     policy = policy_of(setup)
     check_machines(policy, cluster)
     with_loans = Cluster((*cluster.nodes, *setup.loans.nodes), cluster.name)
     world = world_of(setup, trace, with_loans, policy.about)
-    with _journal(setup.events) as journal, collect_rarely():
+    with _journal(setup.events) as journal:
         run = wire(
             world,
             cluster,

@@ -137,6 +137,12 @@ class Cluster:
         return self._node_sizes[kind]
 
     @cached_property
+    def largest_nodes(self) -> dict[str, tuple[int, int]]:
+        """GPUs of the largest nodes of each kind, and how many of those nodes there are."""
+        counts = Counter([(node.kind, node.gpus) for node in self.nodes])
+        return {kind: (size, counts[kind, size]) for kind, size in self._node_sizes.items()}
+
+    @cached_property
     def joined(self) -> bool:
         """Whether anything is known about links, inside a node or above."""
         return any(node.topology is not None or node.uplinks for node in self.nodes)

@@ -10,7 +10,9 @@ import numpy as np
 
 from weft.core.model.job import Config
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.table import Floats, Rows
+from weft.native import compiled
+from weft.pieces.size.configs import gpus_of, kinds_of
 
 HASTE = 4.0  # power of how far a job is beyond the bound
 SOON_S = 600.0  # a job with no more than this left is hastened in full
@@ -51,11 +53,19 @@ def finish_time_fairness(
 
 def _speed_on_a_part(view: View, configs: tuple[Config, ...], goodput: Floats) -> Floats:
     """Goodput of no more GPUs than each row asked for, on the mean of all GPUs there are."""
-    gpus = np.array([float(config.gpus) for config in configs])
-    asked = np.maximum(view.table.gpus, 1.0)
+    asked, by_kind = np.maximum(view.table.gpus, 1.0), view.cluster.gpus_by_kind
+    there, speed = np.array([*by_kind.values()], dtype=float), np.empty(len(view.table))
+    kind = kinds_of(configs, view.cluster.kinds)
+    fill_speeds(goodput, gpus_of(configs), asked, there, speed, kind)
+    return speed / max(sum(by_kind.values()), 1)
+
+
+@compiled
+def fill_speeds(
+    goodput: Floats, gpus: Floats, asked: Floats, there: Floats, speed: Floats, kind: Rows
+) -> None:
+    """Into `speed`: the sum over kinds of the GPUs that are `there` and the best goodput on one."""
     within = np.where(gpus[None, :] <= asked[:, None], goodput, 0.0)
-    total = np.zeros(len(view.table))
-    for kind, count in view.cluster.gpus_by_kind.items():
-        of_kind = [config.kind == kind for config in configs]
-        total += count * within[:, of_kind].max(axis=1, initial=0.0)
-    return total / max(sum(view.cluster.gpus_by_kind.values()), 1)
+    speed[:] = 0.0
+    for number, count in enumerate(there.tolist()):
+        speed += count * within[:, kind == number].max(axis=1, initial=0.0)

@@ -164,6 +164,9 @@ def _assign(
     view: View, wanted: Mapping[int, Config], held: Held, homes: Held, firm: frozenset[int]
 ) -> dict[int, Nodes]:
     """Nodes for every row that starts, and for those it pushes aside; at `homes` if they can."""
+    starts = [row for row in wanted if row not in held]
+    if not starts:
+        return {}
     kinds = _survey(view, held, firm)
     near = {
         row: frozenset(view.cluster.index[part.node] for part in on.slices)
@@ -172,7 +175,6 @@ def _assign(
     where: dict[int, Nodes] = {}
     pushed: list[tuple[int, int]] = []
     parts: list[tuple[int, int]] = []
-    starts = [row for row in wanted if row not in held]
     for row in sorted(starts, key=lambda r: (-wanted[r].gpus, r)):
         kind = kinds[wanted[row].kind]
         whole, rest = divmod(wanted[row].gpus, kind.size)

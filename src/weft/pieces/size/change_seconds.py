@@ -9,6 +9,8 @@ from weft.core.model.job import Config
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats, Rows
 from weft.frozen import frozen
+from weft.native import compiled
+from weft.pieces.size.configs import gpus_of, kinds_of
 
 
 @frozen
@@ -34,22 +36,45 @@ def change_seconds(
     A job that cannot change its devices as it trains, or is still restoring, has to restart. One
     that can and gets fewer GPUs of the same kind gives the others up at once.
     """
-    kinds, table = view.cluster.kinds, view.table
-    kind = np.array([kinds.index(config.kind) for config in configs])
-    gpus = np.array([float(config.gpus) for config in configs])
+    table, own = view.table, np.empty(len(held), dtype=np.intp)
+    start, change, ready, moved = np.empty((4, len(held), len(configs)))
+    fill_changes(
+        *(costs, held, table.column(Column.REPORTED), table.column(Column.ATTEMPT), table.held),
+        *(gpus_of(configs), start, change, ready, moved),
+        *(kinds_of(configs, view.cluster.kinds), own),
+    )
+    return ChangeSeconds(start, change, ready, moved, own)
+
+
+@compiled
+def fill_changes(
+    costs: Floats,
+    held: Floats,
+    reported: Floats,
+    attempt: Floats,
+    devices: Floats,
+    gpus: Floats,
+    start: Floats,
+    change: Floats,
+    ready: Floats,
+    moved: Floats,
+    kind: Rows,
+    own: Rows,
+) -> None:
+    """The same, into `start`, `change`, `ready`, `moved` and `own`, the kind that rows hold."""
     at = held.astype(np.intp)
-    own = np.where(at >= 0, kind[at], -1)
+    own[:] = np.where(at >= 0, kind[at], -1)
     count = np.where(at >= 0, gpus[at], 0.0)[:, None]
-    young = (table.column(Column.REPORTED) == 0.0)[:, None]  # its first start is not over
-    start = np.where(young, costs[0], costs[1])[:, kind]
+    young = (reported == 0.0)[:, None]  # its first start is not over
+    start[:] = np.where(young, costs[0], costs[1])[:, kind]
     same = own[:, None] == kind[None, :]
-    trains = (view.running() & ~view.restoring())[:, None]
+    trains = ((devices > 0.0) & (reported == attempt))[:, None]
     live = (costs[2][:, kind] > 0.0) & trains
     fewer = same & (gpus[None, :] < count)
     pause = costs[3][:, kind] + np.where(fewer, 0.0, costs[4][:, kind])
-    change = np.where(live, pause, start)
-    ready = np.where(live & ~fewer, costs[5][:, kind], 0.0)
-    return ChangeSeconds(start, change, ready, np.where(live & ~same, count, 0.0), own)
+    change[:] = np.where(live, pause, start)
+    ready[:] = np.where(live & ~fewer, costs[5][:, kind], 0.0)
+    moved[:] = np.where(live & ~same, count, 0.0)
 
 
 def read_costs(view: View) -> Floats:

@@ -5,24 +5,29 @@ What is acceptable to a job, what it holds, and what it may begin with.
 
 from __future__ import annotations
 
-from collections import Counter
+from functools import lru_cache
 
 import numpy as np
 
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Config, Demand
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats
+from weft.core.state.table import Bools, Floats, Rows
 from weft.solve.multiple_choice import NONE
 
 
 def valid_configs(cluster: Cluster, max_gpus: int = 64) -> tuple[Config, ...]:
     """Powers of two inside a node, then whole nodes, of every kind."""
+    return _valid_configs(tuple(cluster.largest_nodes.items()), max_gpus)
+
+
+@lru_cache(maxsize=64)
+def _valid_configs(
+    nodes_by_kind: tuple[tuple[str, tuple[int, int]], ...], max_gpus: int
+) -> tuple[Config, ...]:
+    """The same, of that many of the largest nodes of each kind."""
     configs: list[Config] = []
-    counts = Counter([(node.kind, node.gpus) for node in cluster.nodes])
-    for kind in cluster.kinds:
-        size = cluster.node_size(kind)
-        nodes = counts[kind, size]
+    for kind, (size, nodes) in nodes_by_kind:
         configs += [Config(kind, 1, 2**i) for i in range(size.bit_length()) if 2**i <= size]
         configs += [Config(kind, n, n * size) for n in range(2, nodes + 1) if n * size <= max_gpus]
     return tuple(configs)
@@ -37,7 +42,9 @@ def rigid_configs(view: View, valid: tuple[Config, ...]) -> tuple[Config, ...]:
     wanted = {job.demand.gpus for job in view.table.jobs if job.demand.rigid}
     plans = {plan for job in view.table.jobs for plan in job.plans}
     sizes = sorted(wanted | {plan.unit * max(plan.data, 1) for plan in plans})
-    configs = []
+    configs: list[Config] = []
+    if not sizes:
+        return ()
     for kind in view.cluster.kinds:
         size = view.cluster.node_size(kind)
         every = [Config(kind, -(-gpus // size), gpus) for gpus in sizes]
@@ -46,14 +53,35 @@ def rigid_configs(view: View, valid: tuple[Config, ...]) -> tuple[Config, ...]:
     return tuple(configs)
 
 
+@lru_cache(maxsize=64)
+def kinds_of(configs: tuple[Config, ...], kinds: tuple[str, ...]) -> Rows:
+    """The number of the kind of each configuration; not to be written to."""
+    numbers = np.array([kinds.index(config.kind) for config in configs], dtype=np.intp)
+    numbers.flags.writeable = False
+    return numbers
+
+
+@lru_cache(maxsize=64)
+def gpus_of(configs: tuple[Config, ...]) -> Floats:
+    """The GPUs of each configuration; not to be written to."""
+    counts = np.array([float(config.gpus) for config in configs])
+    counts.flags.writeable = False
+    return counts
+
+
+@lru_cache(maxsize=64)
+def _numbers_of(configs: tuple[Config, ...]) -> dict[tuple[str, int], int]:
+    return {(config.kind, config.gpus): number for number, config in enumerate(configs)}
+
+
 def find_held(view: View, configs: tuple[Config, ...]) -> Floats:
     """The configuration each row holds; one past the last for a size that is none of them."""
-    index = {(config.kind, config.gpus): i for i, config in enumerate(configs)}
-    held = np.full(len(view.table), float(NONE))
-    for row, on in enumerate(view.table.allocations):
-        if on is not None:
-            held[row] = index.get((view.cluster.kind_of(on), on.gpus), len(configs))
-    return held
+    numbers, other, kind_of = _numbers_of(configs), len(configs), view.cluster.kind_of
+    held = [
+        float(NONE) if on is None else numbers.get((kind_of(on), on.gpus), other)
+        for on in view.table.allocations
+    ]
+    return np.array(held, dtype=float)
 
 
 def find_acceptable(demand: Demand, configs: tuple[Config, ...], gpus: Floats) -> Bools:

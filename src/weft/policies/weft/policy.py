@@ -47,7 +47,7 @@ from weft.pieces.share.strangers import share_with_strangers
 from weft.pieces.size.change_seconds import read_costs
 from weft.pieces.size.checkpoint_moves import find_hurried
 from weft.pieces.size.choice_reasons import clear_reasons, explain_changes, gave_way, show_figures
-from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
+from weft.pieces.size.configs import find_held, kinds_of, rigid_configs, valid_configs
 from weft.pieces.size.hold_times import HoldTimes, key_of
 from weft.pieces.size.plans import attach_plans, explain_plans, find_better_plans
 from weft.policies.weft.plain import decide_plain, is_all_plain
@@ -179,7 +179,7 @@ class Weft:
         if plain.any():
             weight = plain_weights(view, weight, charged_service(view, left, costs), plain)
         rise = np.minimum(self.rise_s, holds.expect(view, self.rise_s))
-        rise = rise[:, [kinds.index(config.kind) for config in configs]]
+        rise = rise.take(kinds_of(configs, kinds), 1)
         times = np.where(left > self.large_s, self.large_restart, self.restart)
         speed, allowed = goodput / best[:, None], goodput > 0.0
         gains = Gains(speed, left, weight, allowed, rise, costs, times, plain)

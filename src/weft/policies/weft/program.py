@@ -15,6 +15,7 @@ from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.share.pair_choices import Pair
 from weft.pieces.share.partners import NO_PARTNERS, Partners
 from weft.pieces.size.checkpoint_moves import Worth
+from weft.pieces.size.configs import gpus_of, kinds_of
 from weft.policies.weft.values import Values
 from weft.solve.multiple_choice import NONE, Answer, Problem, choose
 
@@ -73,9 +74,7 @@ def solve(
 ) -> Answer:
     """The program for all rows that may change; the others keep what they have."""
     view, configs = values.view, values.configs
-    kinds = view.cluster.kinds
-    kind = np.array([kinds.index(config.kind) for config in configs])
-    count = np.array([float(config.gpus) for config in configs])
+    kind, count = kinds_of(configs, view.cluster.kinds), gpus_of(configs)
     pick = np.where(view.preemptible(), float(NONE), held).astype(np.intp)
     room = room.copy()
     np.subtract.at(room, kind[pick[pick >= 0]], count[pick[pick >= 0]])

@@ -10,9 +10,10 @@ from weft.core.model.job import Config, Demand
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
 from weft.frozen import frozen
+from weft.native import compiled
 from weft.pieces.size.change_seconds import change_seconds
 from weft.pieces.size.checkpoint_moves import Worth
-from weft.pieces.size.configs import find_acceptable, find_smallest
+from weft.pieces.size.configs import find_acceptable, find_smallest, gpus_of, kinds_of
 from weft.pieces.size.plans import overlay_plans
 
 
@@ -69,10 +70,9 @@ def find_goodputs(view: View, configs: tuple[Config, ...], *, pooled: bool, shap
     """
     believed = view.believed(pooled=pooled)
     kinds = view.cluster.kinds
-    kind = [kinds.index(config.kind) for config in configs]
+    kind, gpus = kinds_of(configs, kinds), gpus_of(configs)
     goodput = believed.goodputs(view.table, configs)
-    units = believed.units(view.table, kinds)[:, kind]
-    gpus = np.array([float(config.gpus) for config in configs])
+    units = believed.units(view.table, kinds).take(kind, 1)
     unknown = np.isnan(goodput[:, 0])
     if unknown.any() and view.pooled is not None and pooled:
         alone = view.pooled.alone(view.table, kinds)[:, kind]
@@ -137,22 +137,45 @@ def restart_values(
     `speed` is a part of the best, `held` the size that each job holds, below 0 where none; `left`
     are seconds at the best size.
     """
+    value = np.empty_like(speed)
+    seconds = changes.start_s, changes.change_s, changes.ready_s
+    fill_values(
+        *(speed, *seconds, changes.rent, changes.rise_s, value),
+        *(held, weight, left, changes.loss_s, changes.least),
+    )
+    return value
+
+
+@compiled
+def fill_values(
+    speed: Floats,
+    start_s: Floats,
+    change_s: Floats,
+    ready_s: Floats,
+    rent: Floats,
+    rise_s: Floats,
+    value: Floats,
+    held: Floats,
+    weight: Floats,
+    left: Floats,
+    loss_s: float,
+    least: float,
+) -> None:
+    """Into `value`: the same."""
     rows = np.arange(len(speed))
     has: Bools = (held >= 0.0)[:, None]
     now = np.where(has[:, 0], speed[rows, np.maximum(held, 0.0).astype(np.intp)], 0.0)[:, None]
     same = held[:, None] == np.arange(speed.shape[1])[None, :]
     w, seconds = weight[:, None], left[:, None]
-    stop = changes.start_s.max(axis=1)[:, None]
-    lost = np.minimum(changes.loss_s, seconds / np.maximum(now, 1e-9) + stop)
+    stop = start_s.max(axis=1)[:, None]
+    lost = np.minimum(loss_s, seconds / np.maximum(now, 1e-9) + stop)
     keep = w * now * stop / np.maximum(lost, 1.0)  # what being stopped would cost
-    cost = np.where(has, changes.change_s, changes.start_s)
-    ready = np.where(has, changes.ready_s, 0.0)
-    rise = np.maximum(
-        np.minimum(changes.rise_s, seconds / np.maximum(speed, 1e-9) + cost + ready), 1.0
-    )
-    faster = w * speed * np.maximum(1.0 - (cost + ready) / rise, changes.least)
-    faster += (w * now - changes.rent) * np.minimum(ready / rise, 1.0)
-    shrunk = np.minimum(changes.loss_s, seconds / np.maximum(now, 1e-9) + cost)
-    slower = w * speed - (w * now * cost + changes.rent * ready) / np.maximum(shrunk, 1.0)
+    cost = np.where(has, change_s, start_s)
+    ready = np.where(has, ready_s, 0.0)
+    rise = np.maximum(np.minimum(rise_s, seconds / np.maximum(speed, 1e-9) + cost + ready), 1.0)
+    faster = w * speed * np.maximum(1.0 - (cost + ready) / rise, least)
+    faster += (w * now - rent) * np.minimum(ready / rise, 1.0)
+    shrunk = np.minimum(loss_s, seconds / np.maximum(now, 1e-9) + cost)
+    slower = w * speed - (w * now * cost + rent * ready) / np.maximum(shrunk, 1.0)
     gained = np.where(same, w * speed, np.where(has & (speed <= now), slower, faster))
-    return np.where(has, gained + keep, gained)
+    value[:] = np.where(has, gained + keep, gained)

@@ -8,6 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+from weft.native import why_not
+
 HERE = Path(__file__).parent
 NAMES = (
     "start_up",
@@ -29,6 +31,8 @@ def main() -> int:
             f"no benchmark named {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}"
         )
     expected = tomllib.loads((HERE / "expected.toml").read_text())
+    if why_not:
+        print(f"without compiled parts: {why_not}")
     wrong = 0
     for name in names:
         print(f"== {name}")

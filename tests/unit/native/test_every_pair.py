@@ -1,0 +1,40 @@
+"""Every compiled function is compared with the Python one of its name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.unit.native.twins import twins
+
+from weft.native import TWINS, native, why_not
+
+SRC = Path(__file__).parents[3] / "src" / "weft"
+
+
+def test_every_pair_is_compared() -> None:
+    if native is None:
+        pytest.skip(f"nothing is compiled here: {why_not}")
+    texts = [path.read_text() for path in Path(__file__).parent.glob("test_*.py")]
+    compared = {name for text in texts for name in re.findall(r'"(\w+)"', text)}
+
+    assert not set(TWINS) - compared, "compare them in this folder"
+
+
+def test_every_compiled_function_has_a_twin() -> None:
+    twins("choose_rows")  # skipped where nothing is compiled
+    functions = {name for name, what in vars(native).items() if callable(what)}
+
+    assert functions - {"make_directly"} == set(TWINS), "nobody calls them"
+
+
+def test_every_function_that_may_be_compiled_is() -> None:
+    twins("choose_rows")
+    marked = {
+        name.strip("_")
+        for path in SRC.rglob("*.py")
+        for name in re.findall(r"^@compiled\ndef (\w+)", path.read_text(), re.MULTILINE)
+    }
+
+    assert marked == set(TWINS)

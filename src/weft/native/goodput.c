@@ -51,6 +51,7 @@ find_least(const double *batch, const double *took, Py_ssize_t count, double sca
            double *least)
 {
     Py_ssize_t best = 0;
+    *least = NAN; /* of no batch at all */
     for (Py_ssize_t i = 0; i < count; i++) {
         double below = (scaled / batch[i] + sqr) * took[i];
         if (i == 0 || below < *least || isnan(below)) {

@@ -74,9 +74,9 @@ def test_the_same_goodputs_are_filled_in(jobs: list[tuple[Steps, tuple[float, fl
     NUMBERS,
 )
 def test_the_same_speed_is_true(
-    told: list[tuple[float, tuple[float, float]]], batch: int, init: int, took: float
+    noises: list[tuple[float, tuple[float, float]]], batch: int, init: int, took: float
 ) -> None:
-    sizes, stats = zip(*sorted(told), strict=True)
+    sizes, stats = zip(*sorted(noises), strict=True)
     answers = []
     for find in twins("true_speed"):
         try:

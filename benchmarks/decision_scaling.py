@@ -20,7 +20,7 @@ from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
-from weft.core.state.table import Column
+from weft.core.state.cells import Column
 from weft.testing.build import FixedPredictor
 
 POLICIES = ("fifo", "srtf", "las", "tiresias")

@@ -21,7 +21,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
-from weft.core.state.table import Column
+from weft.core.state.cells import Column
 from weft.perf.linear import LinearBeliefs
 from weft.testing.build import FixedPredictor, cluster_of
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import need_data
 from weft.core.knowledge.profile import Profile
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.policies.lucid.queue import score
 
 Ints = NDArray[np.int64]

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import data_folder
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.formulas.node_sleep import BINS_A_DAY, Forecast, SleepRule, daily_profile, sleep_nodes
 
 STARTS, DAYS = ("2017-12-01", "2017-11-17"), 14

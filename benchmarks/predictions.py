@@ -41,7 +41,8 @@ from weft.core.knowledge.predictor import Predictor
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Truth
 from weft.core.spec.registry import build
-from weft.core.state.table import Bools, Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Table
 from weft.predict.alike.predictor import Alike
 from weft.predict.none import NoPredictor
 

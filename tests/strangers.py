@@ -13,7 +13,7 @@ from weft.core.model.job import Allocation, Job, JobId
 from weft.core.model.launch import Launch
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
-from weft.core.state.table import Column
+from weft.core.state.cells import Column
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts

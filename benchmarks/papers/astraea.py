@@ -19,7 +19,7 @@ import numpy as np
 import weft
 from benchmarks.measure import data_folder
 from weft.core.model.trace import Trace
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.formulas.fairness.long_term import JobTimes, quotas_of, tenant_ratios
 from weft.formulas.fairness.shares import jain_index
 from weft.sim.result import Outcome

@@ -23,7 +23,8 @@ import numpy as np
 
 from benchmarks.measure import verdict
 from weft.core.model.job import Demand
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Rows
 from weft.formulas.fragmentation import COVERED, EPS, JobClass
 from weft.pieces.place.parts import NO_ROOM, score_nodes
 

@@ -29,7 +29,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.spec.registry import build
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.pieces.pack import in_turn
 from weft.pieces.place.gangs import consolidate
 from weft.pieces.wrap.hived.wrapper import Hived

@@ -29,7 +29,7 @@ from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.protocols import DeviceSharing
 from weft.core.scheduler import Scheduler
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.perf.sharing.batching import find_batching

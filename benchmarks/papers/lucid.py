@@ -26,7 +26,7 @@ from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.perf.sharing.colocation import Colocated

@@ -13,7 +13,8 @@ from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import Asks
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Truth
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 from weft.predict.alike.predictor import Alike
 
 

@@ -17,8 +17,9 @@ from weft.core.events.event import Decided, Submitted
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
 from weft.core.spec.registry import build
+from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.core.state.table import Floats, Table
+from weft.core.state.table import Table
 from weft.perf.linear import LinearBeliefs
 from weft.policies.allox import Allox, lengths_by_kind, shares, worst_off
 from weft.solve.assignment import Lines, line_up

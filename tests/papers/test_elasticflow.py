@@ -11,7 +11,8 @@ import weft
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Config, Demand, Job, JobId, Or
 from weft.core.model.trace import Trace, Truth
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 from weft.perf.linear import LinearBeliefs
 from weft.policies.elasticflow import ElasticFlow
 from weft.predict.hinted import Hinted

@@ -30,7 +30,8 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 from weft.perf.linear import LinearBeliefs
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs, load_published, read_throughputs
 from weft.policies.gavel.accounts import Accounts

@@ -22,7 +22,7 @@ from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
 from weft.core.plan.view import View
-from weft.core.state.table import Column
+from weft.core.state.cells import Column
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Pairs, read_pairs
 from weft.perf.sharing.hinted_profile import profile_of

@@ -28,8 +28,9 @@ from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Config, Demand, Job, JobId, NodeId, Sharing
 from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
+from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.core.state.table import Floats, Table
+from weft.core.state.table import Table
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.pieces.reclaim import (

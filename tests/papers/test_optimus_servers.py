@@ -17,8 +17,8 @@ from weft.core.events.event import Decided, Started, Submitted
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId
 from weft.core.plan.view import View
+from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.core.state.table import Floats
 from weft.formulas.training.learning import Ratios
 from weft.formulas.training.tasks import Task, Tasks
 from weft.perf.training.layers import Layer, Network, even, step_s

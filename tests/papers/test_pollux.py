@@ -27,8 +27,9 @@ from weft.core.knowledge.learning import NothingLearnt
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Config, Demand, Job, JobId, NodeId, Slice
 from weft.core.plan.view import View
+from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.core.state.table import Floats, Rows, Table
+from weft.core.state.table import Rows, Table
 from weft.perf.goodput.model import best_batch
 from weft.policies.pollux.machines import Machines
 from weft.policies.pollux.policy import Pollux, PolluxMemory, restart_factor, speedups, worth

@@ -23,7 +23,7 @@ from weft.core.model.job import Job, JobId, Tier
 from weft.core.model.launch import Launch
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
-from weft.core.state.table import Column
+from weft.core.state.cells import Column
 from weft.perf.linear import LinearBeliefs
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import profile_of, unordered

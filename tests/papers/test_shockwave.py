@@ -19,7 +19,8 @@ from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import EpochsSoFar
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.plan import Plan
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.formulas.training.regimes import Regimes, past_seconds, predict_remaining
 from weft.perf.training.learner import Learner
 from weft.policies.shockwave.packing import (

@@ -31,8 +31,9 @@ from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
+from weft.core.state.cells import Column, Floats
 from weft.core.state.state import State
-from weft.core.state.table import Column, Floats, Rows, Table
+from weft.core.state.table import Rows, Table
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.facts import MeasuredFacts

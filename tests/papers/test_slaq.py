@@ -14,7 +14,7 @@ from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import LossSoFar
 from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.formulas.training.convergence import Curve
 from weft.formulas.training.learning import Law
 from weft.perf.training.learner import Learner

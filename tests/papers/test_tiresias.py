@@ -14,7 +14,7 @@ from weft.core.events.event import Decided, Started, Stopped
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.spec.registry import build
-from weft.core.state.table import Column
+from weft.core.state.cells import Column
 from weft.pieces.order.gittins import best_gittins_index, gittins_index
 from weft.policies.tiresias import Tiresias
 from weft.sim.result import Outcome

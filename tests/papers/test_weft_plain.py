@@ -16,8 +16,9 @@ from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import Asks
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.view import View
+from weft.core.state.cells import Column, Floats
 from weft.core.state.state import State
-from weft.core.state.table import Column, Floats, Table
+from weft.core.state.table import Table
 from weft.perf.linear import LinearBeliefs
 from weft.pieces.order.plain_jobs import plain_weights
 from weft.policies.weft.policy import Weft

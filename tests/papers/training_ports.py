@@ -8,7 +8,7 @@ from weft.core.knowledge.learning import NothingLearnt
 from weft.core.model.job import Job
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.formulas.training.learning import Ratios
 from weft.formulas.training.tasks import tasks_of
 

@@ -13,7 +13,8 @@ from weft.core.errors import InvalidConfig
 from weft.core.events.job_end import Ended, How
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
-from weft.core.state.table import Column, Table
+from weft.core.state.cells import Column
+from weft.core.state.table import Table
 from weft.predict.alike.mixture import mean as mean_of
 from weft.predict.alike.mixture import mix, prior, quantile
 from weft.predict.alike.predictor import Alike

@@ -16,7 +16,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
-from weft.core.state.table import Column
+from weft.core.state.cells import Column
 from weft.pieces.pack import backfill
 from weft.pieces.place.gangs import most_nodes
 from weft.policies.fifo import Fifo

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.solve.exact import by_dynamic_programming, by_highs
 from weft.solve.multiple_choice import (
     NONE,

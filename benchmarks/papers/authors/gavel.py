@@ -16,7 +16,8 @@ import numpy as np
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.policies.gavel.accounts import Accounts
 from weft.policies.gavel.objectives import within_deadlines
 from weft.policies.gavel.policy import Gavel, Turn, best_first, rank_units

@@ -16,7 +16,8 @@ import numpy as np
 
 from weft.core.model.job import JobId
 from weft.core.plan.about import About, Assumes
-from weft.core.state.table import Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Rows
 from weft.policies.pollux.machines import Machines
 from weft.policies.pollux.policy import Pollux, PolluxMemory
 from weft.solve.genetic import CUT, RESET, THIN, Counts, Matrix, repair, totals

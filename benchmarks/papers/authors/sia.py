@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.core.plan.about import About, Assumes
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.policies.sia import Sia
 
 

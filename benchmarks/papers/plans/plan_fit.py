@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.core.model.execution import Execution
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.perf.plans.law import Coefficients, PlanLaw
 from weft.solve.scipy_optimize import scipy_optimize
 

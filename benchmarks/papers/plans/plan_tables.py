@@ -19,7 +19,8 @@ from weft.core.model.execution import Execution, read_execution
 from weft.core.model.job import Allocation, Config, Job
 from weft.core.model.trace import Truth
 from weft.core.protocols import Pace, SimulatedJob
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 from weft.perf.linear import LinearBeliefs
 
 

@@ -24,7 +24,8 @@ from weft.core.knowledge.predictor import Asks
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.protocols import Pace, SimulatedJob
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 from weft.formulas.training.regimes import regimes_of
 from weft.perf.linear import LinearBeliefs
 from weft.perf.training.learner import Learner

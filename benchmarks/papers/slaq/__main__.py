@@ -16,7 +16,7 @@ import weft
 from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.table import Column
+from weft.core.state.cells import Column
 from weft.pieces.place.resize import resize_all
 from weft.policies.slaq import Slaq
 

@@ -32,9 +32,10 @@ from weft.core.plan.rules import check_plan
 from weft.core.plan.view import View
 from weft.core.spec.part_spec import PartSpec
 from weft.core.state.capacity import EPS
+from weft.core.state.cells import Column
 from weft.core.state.saved_state import SavedScheduler, load_state, save_state
 from weft.core.state.state import State
-from weft.core.state.table import Column, Growing
+from weft.core.state.table import Growing
 from weft.core.stops import Rung
 
 Journal = Callable[[float, facts.Event], None]

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.core.model.job import Demand
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Rows
 from weft.frozen import frozen
 
 COVERED = 0.95  # part of all jobs that the typical classes make up

@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Rows
 from weft.formulas.fairness.long_term import JobTimes, job_ratios, quotas_of, tenant_ratios
 from weft.formulas.fairness.shares import Shares, Stretches, divide_time, weigh_owners, window_edges
 from weft.formulas.fragmentation import Idle

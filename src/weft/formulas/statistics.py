@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 
 HOUR = 3600.0
 

@@ -9,7 +9,8 @@ import numpy as np
 from weft.core.events.report import Report
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.model.job import Config, Job
-from weft.core.state.table import Column, Floats, Rows, Table
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Rows, Table
 from weft.perf.restart import restart_s
 
 

@@ -23,7 +23,8 @@ from weft.core.knowledge.learning import NothingLearnt
 from weft.core.model.job import Allocation, Config, Job
 from weft.core.model.trace import Trace, Truth
 from weft.core.protocols import Pace, SimulatedJob
-from weft.core.state.table import Column, Floats, Rows, Table
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Rows, Table
 from weft.frozen import frozen
 from weft.perf.restart import restart_s
 from weft.plural import say_gpus

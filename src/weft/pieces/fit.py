@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Column, Floats, Rows
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Bools, Rows
 from weft.native import compiled
 from weft.pieces.place.gangs import acceptable
 

@@ -13,7 +13,8 @@ from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Rows
 from weft.pieces.fit import (
     EPS,
     choose_rows,

@@ -17,7 +17,8 @@ from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Rows
 from weft.frozen import frozen
 from weft.pieces.pack import running_after
 from weft.pieces.place.gangs import Placer

@@ -27,7 +27,7 @@ from weft.core.plan.about import About, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.pieces.place.resize import resize_all

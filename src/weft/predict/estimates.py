@@ -9,7 +9,8 @@ import numpy as np
 
 from weft.core.codec.columns import pack_floats, unpack_floats
 from weft.core.model.job import Job
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 
 
 class Estimates:

@@ -12,7 +12,8 @@ from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import Asks
 from weft.core.model.job import Job
-from weft.core.state.table import Column, Floats, Table
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Table
 from weft.frozen import frozen
 from weft.predict.estimates import Estimates
 

@@ -10,7 +10,8 @@ from weft.core.events.job_end import Ended
 from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import Asks
 from weft.core.model.job import Job
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 from weft.predict.estimates import Estimates
 
 Key = tuple[str, ...]

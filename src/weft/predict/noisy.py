@@ -11,7 +11,8 @@ from weft.core.events.job_end import Ended
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import Asks
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 from weft.frozen import frozen
 from weft.predict.oracle import Remaining
 

@@ -8,7 +8,7 @@ from math import ceil
 
 import numpy as np
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.report.figures import Figure, cdf_line, line_of, plain
 from weft.report.units import axis_unit
 from weft.sim.result import Outcomes, UserShare

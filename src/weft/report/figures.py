@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.state.table import Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Rows
 from weft.report.units import axis_unit, human, log_ticks
 from weft.sim.result import Outcome, Outcomes
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Tier
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.formulas.fairness.shares import Stretches, window_edges
 from weft.formulas.fragmentation import Held, Idle, count_idle, typical_classes
 from weft.formulas.metrics import measure

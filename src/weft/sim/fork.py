@@ -11,7 +11,8 @@ from weft.core.events.event import Decided, Event, Submitted, Suspended, Woken
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, JobId
 from weft.core.scheduler import Scheduler
-from weft.core.state.table import Column, Table
+from weft.core.state.cells import Column
+from weft.core.state.table import Table
 from weft.sim.collect import draw_timeline
 from weft.sim.driver import Driver
 from weft.sim.physics import NEVER, Physics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.core.model.trace import Trace
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.formulas.training.tasks import utility_of
 
 PARTS = (0.90, 0.95)

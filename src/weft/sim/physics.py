@@ -13,7 +13,7 @@ from weft.core.events.report import Report
 from weft.core.model.job import Allocation, Discipline, Job, JobId, NodeId
 from weft.core.model.trace import Trace
 from weft.core.protocols import Coupling, PerfModel, Places, Resident, SimulatedJob
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 from weft.native import compiled
 from weft.sim.milestones import Marks

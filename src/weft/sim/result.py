@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import needs
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.formulas.fairness.shares import Stretches
 from weft.formulas.metrics import METRICS
 from weft.formulas.statistics import mean_interval

@@ -11,7 +11,8 @@ from math import log, pi, sqrt
 
 import numpy as np
 
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 
 Point = tuple[int, ...]

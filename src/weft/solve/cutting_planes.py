@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 
 CLOSE = 1e-6  # of the value: as near to the lowest as this

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.errors import WeftError
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.native import compiled
 
 Ints = NDArray[np.intp]

@@ -11,7 +11,7 @@ from math import inf, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 from weft.native import compiled
 from weft.solve.exact import fill_grid

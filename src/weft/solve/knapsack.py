@@ -13,7 +13,8 @@ from itertools import combinations
 
 import numpy as np
 
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Rows
 from weft.frozen import frozen
 from weft.solve.linear_program import Sparse, maximise
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import WeftError
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Rows
 from weft.frozen import frozen
 
 

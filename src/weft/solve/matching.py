@@ -15,7 +15,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from weft.core.state.table import Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Rows
 from weft.solve.linear_program import Sparse, maximise
 
 Pairs = list[tuple[int, int, int]]

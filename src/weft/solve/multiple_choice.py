@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 from weft.solve.cutting_planes import find_lowest
 from weft.solve.exact import by_dynamic_programming, by_highs

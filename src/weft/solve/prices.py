@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.native import compiled
 
 Ints = NDArray[np.intp]

@@ -13,7 +13,7 @@ from weft.core.model.job import Job
 from weft.core.model.launch import Launch
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.table import Column, Floats
+from weft.core.state.cells import Column, Floats
 from weft.frozen import frozen
 from weft.stack.wrapper import Wrapper
 

@@ -15,7 +15,8 @@ from weft.core.model.job import Allocation, Job, JobId, Slice
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
-from weft.core.state.table import Bools, Column
+from weft.core.state.cells import Column
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.stack.wrapper import Wrapper
 

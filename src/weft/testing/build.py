@@ -17,8 +17,9 @@ from weft.core.knowledge.predictor import Asks
 from weft.core.model.cluster import Cluster, parse_cluster
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
+from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.core.state.table import Floats, Table
+from weft.core.state.table import Table
 from weft.perf.linear import LinearBeliefs
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of

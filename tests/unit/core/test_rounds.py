@@ -22,7 +22,8 @@ from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 
 A, B = JobId("a"), JobId("b")
 HERE = Allocation((Slice(NodeId("v100-0"), (0,)),))

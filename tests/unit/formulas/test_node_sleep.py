@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.formulas.node_sleep import SleepRule, daily_profile, sleep_nodes
 
 USED = np.array([50, 52, 53, 55, 54, 53, 52, 50, 46, 45, 44, 60, 58, 57, 57, 56], dtype=float)

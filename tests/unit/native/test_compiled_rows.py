@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.native.twins import twins
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 
 NEED = st.sampled_from([0.1, 0.25, 1 / 3, 0.5, 0.7, 1.0, 2.0, 3.0, 8.0, 64.0])
 KEY = st.one_of(st.sampled_from([0.0, -0.0, 1.0, 2.0, np.inf, np.nan]), st.floats(-1e9, 1e9))

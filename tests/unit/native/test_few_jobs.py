@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.unit.native.twins import twins
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 
 Program = tuple[Floats, Any, Floats, Floats]
 WORTHS = [-np.inf, -0.5, 0.0, 0.1, 0.25, 0.3, 0.5, 1 / 3, 1.0, 2.0, 4.0]

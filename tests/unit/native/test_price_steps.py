@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.unit.native.twins import twins
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 
 Arrays = dict[str, Any]
 NAMES = {

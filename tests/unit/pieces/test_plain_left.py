@@ -12,7 +12,7 @@ from weft.core.events.job_end import Ended, How
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
-from weft.core.state.table import Column
+from weft.core.state.cells import Column
 from weft.pieces.order.plain_left import SECONDS, Estimates, next_rise, plain_left
 from weft.policies.weft.plain import raise_gang
 from weft.predict.alike.predictor import Alike

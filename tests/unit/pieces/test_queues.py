@@ -12,8 +12,8 @@ from weft.core.events.event import Decided, Started, Submitted
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.core.state.cells import Column
 from weft.core.state.state import State
-from weft.core.state.table import Column
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import AttainedService, Queues, rank_queues
 from weft.pieces.order.gittins import (

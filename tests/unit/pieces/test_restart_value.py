@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.pieces.size.hold_times import HoldTimes, key_of
 from weft.policies.weft.policy import flatten_large, rank_weights, share_ranks
 from weft.policies.weft.values import Changes, restart_values

@@ -12,8 +12,8 @@ from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import EXCLUSIVE, Allocation, Config, Demand, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.core.state.cells import Column
 from weft.core.state.state import State
-from weft.core.state.table import Column
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs

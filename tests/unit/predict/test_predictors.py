@@ -10,7 +10,8 @@ import pytest
 from weft.core.events.job_end import Ended, How
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.model.trace import Trace, Truth
-from weft.core.state.table import Column, Floats, Table
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Table
 from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
 from weft.predict.history import History

@@ -11,7 +11,8 @@ from weft.core.events.job_end import Ended, How
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
 from weft.core.spec.registry import build
-from weft.core.state.table import Column, Table
+from weft.core.state.cells import Column
+from weft.core.state.table import Table
 from weft.predict.alike.single import failure_chance
 from weft.predict.calibration import adapt, pinball
 from weft.predict.published.cart import Leaf, Split, follow, grow

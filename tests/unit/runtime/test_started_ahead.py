@@ -25,7 +25,7 @@ from weft.core.events.event import (
 )
 from weft.core.events.report import Report
 from weft.core.model.job import EXCLUSIVE, After, JobId, Stage
-from weft.core.state.table import Column
+from weft.core.state.cells import Column
 from weft.core.stops import Rung
 from weft.runtime.loop.excuses import excuse
 from weft.runtime.records.ledger import Ledger

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.solve.bayesian_search import Point, beta, has_stalled, joint, next_point, posterior
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.solve.genetic import Counts, Matrix, cross, evolve, mutate, repair, totals
 
 

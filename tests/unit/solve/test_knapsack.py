@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.solve.knapsack import BUDGET, Offers, approximate, choose, greedy
 from weft.solve.linear_program import Sparse, maximise
 

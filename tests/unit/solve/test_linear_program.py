@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.solve.linear_program import NoSolution, Sparse, maximise
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.solve import matching
 from weft.solve.matching import match_types
 

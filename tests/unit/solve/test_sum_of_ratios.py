@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.solve.linear_program import Sparse, maximise
 from weft.solve.sum_of_ratios import Inner, _points, by_grid, by_scan
 

@@ -13,7 +13,8 @@ from weft.app.insight.present import BOUNDLESS, SIMULATIONS, Estimate, Present
 from weft.app.insight.purse import Purse
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.job import Allocation, Config, Job, JobId
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 
 LEAST = 2
 MANY = 5_000  # jobs ahead, of which one count says as much as several: their lengths even out

@@ -21,7 +21,8 @@ from weft.core.plan.view import View
 from weft.core.protocols import PerfModel
 from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import Capacity
-from weft.core.state.table import Column, Floats, Table
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Table
 from weft.frozen import frozen
 from weft.perf.believed import Believed
 from weft.perf.replay import Replay

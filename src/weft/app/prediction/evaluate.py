@@ -17,7 +17,8 @@ from weft.core.knowledge.predictor import Predictor
 from weft.core.model.job import Job
 from weft.core.model.trace import Truth
 from weft.core.spec.registry import build, names
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 from weft.frozen import frozen
 from weft.predict.calibration import pinball
 from weft.predict.none import NoPredictor

@@ -17,7 +17,8 @@ from weft.core.events.job_end import Ended, How
 from weft.core.knowledge.predictor import Predictor
 from weft.core.model.job import Job
 from weft.core.model.trace import Truth
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 from weft.frozen import frozen
 
 LOOK_AGAIN_S = 600.0

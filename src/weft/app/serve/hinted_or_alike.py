@@ -11,7 +11,8 @@ from weft.core.events.job_end import Ended
 from weft.core.knowledge.prediction import INTERVAL, Basis, Calibration, Risk
 from weft.core.knowledge.predictor import Asks
 from weft.core.model.job import Job
-from weft.core.state.table import Bools, Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Table
 from weft.predict.alike.predictor import Alike
 from weft.predict.hinted import Hinted
 

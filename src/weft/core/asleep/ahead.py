@@ -20,9 +20,9 @@ from weft.core.events.event import StartedAhead
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.programs import Programs
 from weft.core.model.job import Allocation, Job, NodeId, Sharing, Stage
+from weft.core.state.cells import Column
 from weft.core.state.releasing import devices_of
 from weft.core.state.state import State
-from weft.core.state.table import Column
 from weft.core.stops import Rung
 
 Device = tuple[NodeId, int]

@@ -16,9 +16,9 @@ from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import Allocation, Job, JobId, Stage
 from weft.core.plan.plan import Plan
+from weft.core.state.cells import Column
 from weft.core.state.releasing import devices_of
 from weft.core.state.state import State
-from weft.core.state.table import Column
 from weft.core.stops import Rung
 
 Changes = Mapping[JobId, Allocation | None]

@@ -9,8 +9,8 @@ from weft.core.asleep.sleeping import Sleeping
 from weft.core.events.actions import Action, Resume, Start, Stop
 from weft.core.events.event import Awoke, Decided, SleepFailed, Slept, StartedAhead
 from weft.core.model.job import EXCLUSIVE, Allocation, JobId, Stage
+from weft.core.state.cells import Column
 from weft.core.state.parts import StateParts
-from weft.core.state.table import Column
 from weft.core.stops import SLEEPS, Rung
 
 

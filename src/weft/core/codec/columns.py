@@ -20,7 +20,7 @@ import numpy as np
 
 from weft.core.codec.plain_values import decode, encode
 from weft.core.errors import InvalidConfig
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 
 T = TypeVar("T")
 PLAIN = (str, int, float, bool)

@@ -26,7 +26,8 @@ from weft.core.knowledge.predictor import Predictor
 from weft.core.knowledge.profile import Profile, Sensitivity
 from weft.core.knowledge.programs import Programs
 from weft.core.model.job import Allocation, Batch, Config, Discipline, Job, JobId
-from weft.core.state.table import Floats, Rows, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Rows, Table
 from weft.frozen import frozen
 
 

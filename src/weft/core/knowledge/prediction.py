@@ -15,7 +15,8 @@ import numpy as np
 
 from weft.core.knowledge.fits import Fits
 from weft.core.model.job import Job
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 from weft.frozen import frozen
 
 INTERVAL = (0.1, 0.5, 0.9)

@@ -12,7 +12,8 @@ from weft.core.knowledge.fits import Fits
 from weft.core.knowledge.learning import Learning
 from weft.core.knowledge.prediction import INTERVAL, Basis, Calibration, Risk
 from weft.core.model.job import Job
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 from weft.frozen import frozen
 
 

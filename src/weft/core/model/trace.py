@@ -9,7 +9,7 @@ from enum import Flag, auto
 from typing import Protocol
 
 from weft.core.model.job import Job
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 
 

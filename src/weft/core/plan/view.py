@@ -24,7 +24,8 @@ from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.state.capacity import Capacity
-from weft.core.state.table import Bools, Column, Floats, Rows, Table
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Bools, Rows, Table
 from weft.frozen import frozen
 
 LEAST_LEFT_S = 1.0  # of a job that counts to its end, and is a little late

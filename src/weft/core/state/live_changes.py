@@ -8,8 +8,9 @@ from dataclasses import replace
 from weft.core.events.actions import Action, Resize
 from weft.core.model.job import Allocation, Job, JobId, Slice, Stage
 from weft.core.state.capacity import Capacity
+from weft.core.state.cells import Column
 from weft.core.state.releasing import Releasing, Waits, devices_of
-from weft.core.state.table import Column, Table
+from weft.core.state.table import Table
 from weft.frozen import frozen
 
 Device = tuple[str, int]

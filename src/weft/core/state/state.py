@@ -53,9 +53,10 @@ from weft.core.model.dependencies import Dependencies
 from weft.core.model.job import Allocation, Job, JobId, Stage
 from weft.core.state import node_events as nodes
 from weft.core.state.capacity import Capacity
+from weft.core.state.cells import Column
 from weft.core.state.live_changes import LiveChanges
 from weft.core.state.releasing import Releasing
-from weft.core.state.table import Column, Table
+from weft.core.state.table import Table
 from weft.core.stops import SLEEPS, Rung
 
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Job, JobId, Stage, Tier
-from weft.core.state.cells import Column as Column
-from weft.core.state.cells import ColumnNumber as ColumnNumber
-from weft.core.state.cells import Floats as Floats
 from weft.core.state.cells import (
+    Column,
+    ColumnNumber,
+    Floats,
     close_gap,
     hold,
     read_row_meters,

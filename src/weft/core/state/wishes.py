@@ -6,8 +6,8 @@ import numpy as np
 
 from weft.core.events.actions import Resize, Resume, Sleep, Start, Stop
 from weft.core.model.job import JobId, Stage
+from weft.core.state.cells import Column
 from weft.core.state.state import State
-from weft.core.state.table import Column
 
 Wish = Start | Stop | Resize | Sleep | Resume
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.core.state.table import Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Rows
 
 LOSS = 0.95
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.core.errors import InvalidConfig
-from weft.core.state.table import Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Rows
 
 
 @dataclass(frozen=True)

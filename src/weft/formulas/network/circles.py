@@ -13,7 +13,7 @@ from math import ceil, lcm
 import numpy as np
 
 from weft.core.knowledge.traffic import Traffic
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 
 GRID_S = 1e-3

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.formulas.network.circles import GRID_S, Circle, count_samples, measure_circle
 from weft.frozen import frozen
 

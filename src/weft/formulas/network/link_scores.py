@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from weft.core.knowledge.traffic import Pattern
 from weft.core.model.topology import NodeTopology
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 
 Masks = NDArray[np.int64]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 
 Stages = tuple[float, ...]
 SLOTS = 4

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.core.errors import InvalidConfig
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 
 Family = Callable[[Floats, tuple[float, ...]], Floats]

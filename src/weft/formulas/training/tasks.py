@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Job
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 
 RESOURCES = ("gpus", "cpus", "mem_gb", "gbps")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from weft.core.events.report import Report
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.perf.goodput.curves import Steps
 from weft.perf.goodput.fit import Row
 from weft.perf.goodput.measurements import Measurements

@@ -16,7 +16,8 @@ import numpy as np
 
 from weft.core.events.report import Report
 from weft.core.model.job import Config, Job, JobId
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 from weft.perf.goodput.belief import Belief, row_of
 from weft.perf.goodput.curves import NO_SIZES, Case, Menu, by_kind, evaluate, work_out
 from weft.perf.goodput.early_fit import early_fit

@@ -13,7 +13,7 @@ from math import sqrt
 
 import numpy as np
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.perf.goodput.fit import GAMMA, GAMMA_PULL, SLOPE_PULL, Row
 from weft.perf.goodput.model import TINY, StepTime
 from weft.solve.scipy_optimize import scipy_optimize

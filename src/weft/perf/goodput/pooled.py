@@ -16,7 +16,8 @@ import numpy as np
 from weft.core.events.report import Report
 from weft.core.knowledge.costs import Attempt
 from weft.core.model.job import Batch, Config, Job, JobId
-from weft.core.state.table import Column, Floats, Table
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Table
 from weft.perf.goodput.belief import Belief, row_of
 from weft.perf.goodput.beliefs import DECLARED, FittedBeliefs, same_configs
 from weft.perf.goodput.facts import Facts

@@ -23,7 +23,7 @@ from weft.core.knowledge.plans import PlanChoice
 from weft.core.knowledge.programs import program_of
 from weft.core.model.execution import Execution
 from weft.core.model.job import Allocation, Config, Job
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.perf.plans.law import MI, NETWORK, Coefficients, PlanLaw
 
 SHAPE = 0.9  # speed grows with this power of GPUs where it was not measured

@@ -13,7 +13,7 @@ from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import EpochsSoFar, LossSoFar
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job, JobId
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.formulas.training.learning import Ratios
 from weft.formulas.training.regimes import Regimes, regimes_of
 from weft.formulas.training.tasks import Tasks, tasks_of

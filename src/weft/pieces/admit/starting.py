@@ -14,7 +14,8 @@ from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Preemption, declare
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Column, Floats, Rows
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Bools, Rows
 from weft.frozen import frozen
 from weft.pieces.fit import EPS, fit_first
 from weft.pieces.pack import backfill, backfill_by, in_turn, pack, pack_by

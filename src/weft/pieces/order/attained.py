@@ -13,7 +13,8 @@ from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Knowledge, Objective, declare
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Rows
 from weft.frozen import frozen
 from weft.pieces.order.doublings import step_above, step_below
 from weft.pieces.order.gittins import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 
 
 def steps_passed(attained: Floats, least: Floats | float) -> Floats:

@@ -10,7 +10,8 @@ import numpy as np
 
 from weft.core.model.job import Config
 from weft.core.plan.view import View
-from weft.core.state.table import Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Rows
 from weft.native import compiled
 from weft.pieces.size.configs import gpus_of, kinds_of
 

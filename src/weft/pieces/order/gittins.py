@@ -10,7 +10,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.pieces.order.doublings import step_below
 
 # Median and spread of the GPU-times (seconds) published with the Tiresias simulator.

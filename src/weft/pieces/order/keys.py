@@ -8,7 +8,7 @@ from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Fairness, Knowledge, Objective, declare
 from weft.core.plan.view import View
-from weft.core.state.table import Column, Floats
+from weft.core.state.cells import Column, Floats
 from weft.frozen import frozen
 from weft.pieces.pack import start_newcomer
 from weft.pieces.parts import Ranking

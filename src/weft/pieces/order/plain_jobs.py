@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Column, Floats
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Bools
 
 LATE = 3.0  # times what a job ran on its part of the cluster that it may wait
 BEGUN_S = 10.0  # a job that ran for less is taken to have run for this long

@@ -17,7 +17,8 @@ import numpy as np
 
 from weft.core.knowledge.predictor import Predictor
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.order.attained import Past
 from weft.pieces.order.doublings import step_above, step_at, step_below, steps_passed

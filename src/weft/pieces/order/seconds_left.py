@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.pieces.order.doublings import step_above
 from weft.pieces.order.gittins import coarse_gittins_index, past_service
 

@@ -16,7 +16,8 @@ from weft.core.plan.about import About, Needs, Ties
 from weft.core.plan.taxonomy import Knowledge, Preemption, Topology, declare
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
-from weft.core.state.table import Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Rows
 from weft.formulas.fragmentation import (
     EPS,
     JobClass,

@@ -11,7 +11,7 @@ import numpy as np
 from weft.core.model.job import Allocation, Job, Slice
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.formulas.training.tasks import RESOURCES, Tasks, tasks_of
 
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from weft.core.model.job import Config, JobId
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Rows
 from weft.pieces.share.pair_speeds import PairSpeeds, read_pair_speeds
 from weft.pieces.share.partners import Partners, may_share
 from weft.pieces.size.checkpoint_moves import Worth

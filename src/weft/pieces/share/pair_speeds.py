@@ -13,7 +13,8 @@ from weft.core.knowledge.profile import Profile
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Discipline, Job
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Rows
 from weft.frozen import frozen
 
 NO_TYPE = -1

@@ -9,8 +9,8 @@ import numpy as np
 
 from weft.core.model.job import Allocation, NodeId
 from weft.core.plan.view import View
+from weft.core.state.cells import Floats
 from weft.core.state.releasing import devices_of
-from weft.core.state.table import Floats
 from weft.frozen import frozen
 from weft.solve.multiple_choice import NONE
 

@@ -7,7 +7,8 @@ import numpy as np
 from weft.core.knowledge.costs import Costs
 from weft.core.model.job import Config
 from weft.core.plan.view import View
-from weft.core.state.table import Column, Floats, Rows
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Rows
 from weft.frozen import frozen
 from weft.native import compiled
 from weft.pieces.size.configs import gpus_of, kinds_of

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from weft.core.model.job import Allocation, JobId
 from weft.core.plan.view import View
+from weft.core.state.cells import Floats
 from weft.core.state.releasing import devices_of
-from weft.core.state.table import Floats, Rows
+from weft.core.state.table import Rows
 from weft.frozen import frozen
 
 

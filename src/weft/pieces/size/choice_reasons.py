@@ -9,7 +9,8 @@ import numpy as np
 from weft.core.model.job import Allocation, Config, JobId, NodeId
 from weft.core.plan.reasons import Blocker, asks_for, name_some
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.solve.multiple_choice import Answer
 
 BEST = 0.995  # of its best speed: as good as the best

@@ -12,7 +12,8 @@ import numpy as np
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Config, Demand
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Rows
 from weft.solve.multiple_choice import NONE
 
 

@@ -11,7 +11,7 @@ from dataclasses import field
 import numpy as np
 
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 
 Counts = tuple[int, ...]

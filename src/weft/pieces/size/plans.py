@@ -13,7 +13,8 @@ from weft.core.model.gang_nodes import count_large_nodes
 from weft.core.model.job import Allocation, Config, Demand, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.configs import find_acceptable
 from weft.pieces.wrap.restart_costs import restart_seconds, seconds_left, speed_ratio

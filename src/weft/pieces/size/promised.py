@@ -18,7 +18,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Config, Demand, JobId, Or
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
 from weft.pieces.size.min_share import Ask, Promises, Schedule, fill_all, shift

@@ -26,7 +26,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.taxonomy import Objective, Preemption, Topology, declare
 from weft.core.plan.view import View
-from weft.core.state.table import Column, Floats
+from weft.core.state.cells import Column, Floats
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
 from weft.pieces.wrap.fits import carry_out

@@ -21,8 +21,9 @@ from weft.core.model.job import Job, NodeId
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Objective, declare
 from weft.core.plan.view import View
+from weft.core.state.cells import Floats
 from weft.core.state.releasing import devices_of
-from weft.core.state.table import Bools, Floats
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.wrap.restart_costs import seconds_left
 from weft.pieces.wrap.sub_cluster import decide_among

@@ -18,7 +18,8 @@ from weft.core.plan.about import Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Objective, Preemption, declare
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Column
+from weft.core.state.cells import Column
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.size.choice_reasons import gave_way, say_gave_way
 from weft.pieces.wrap.fits import carry_out

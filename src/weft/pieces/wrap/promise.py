@@ -20,7 +20,8 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, declare
 from weft.core.plan.view import PromiseTerms, View
-from weft.core.state.table import Bools, Column
+from weft.core.state.cells import Column
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.size.promised import (

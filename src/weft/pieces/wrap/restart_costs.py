@@ -6,7 +6,7 @@ import numpy as np
 
 from weft.core.model.job import Allocation, Config
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 
 TINY = 1e-9
 RESTART_S = 30.0  # what a restart costs where there is no estimate

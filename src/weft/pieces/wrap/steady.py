@@ -22,7 +22,8 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.taxonomy import Objective, declare
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Column, Floats
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.restart_costs import live_seconds, restart_seconds, seconds_left, speed_ratio

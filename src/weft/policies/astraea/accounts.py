@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Column, Floats
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 
 HOUR = 3600.0

@@ -33,7 +33,8 @@ from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.formulas.fairness.shares import check_weights
 from weft.frozen import frozen
 from weft.policies.astraea.accounts import (

@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.core.model.cluster import Node
 from weft.core.model.job import JobId, NodeId
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 
 Home = dict[NodeId, int]
 EPS = 1e-9

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 import numpy as np
 
 from weft.core.plan.view import View
-from weft.core.state.table import Column, Floats
+from weft.core.state.cells import Column, Floats
 from weft.frozen import frozen
 from weft.policies.gavel.problem import Problem, Solution
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.policies.gavel.problem import (
     Problem,
     Program,

@@ -40,7 +40,8 @@ from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Rows
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.policies.gavel.accounts import Accounts, carry_forward, reset

@@ -10,7 +10,8 @@ from dataclasses import field, replace
 
 import numpy as np
 
-from weft.core.state.table import Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Rows
 from weft.frozen import frozen
 from weft.solve.linear_program import Sparse, maximise
 

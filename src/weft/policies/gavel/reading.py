@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Column, Floats
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Bools
 from weft.policies.gavel.accounts import Accounts
 from weft.policies.gavel.objectives import compute_isolated
 from weft.policies.gavel.problem import NO_PAIRS, Pairs, Problem

@@ -9,7 +9,8 @@ import numpy as np
 
 from weft.core.knowledge.knowledge import TunableBatch
 from weft.core.model.job import JobId
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.solve.bayesian_search import Point, has_stalled, next_point
 

@@ -12,7 +12,8 @@ import numpy as np
 from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Allocation, JobId, Sharing
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.place.gangs import Placer, consolidate, fewest_nodes
 from weft.policies.lucid.profiler_nodes import Corner

@@ -36,7 +36,7 @@ from weft.core.plan.about import About, Controls, Needs, Ties
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.pieces.reclaim import Rule, choose_servers

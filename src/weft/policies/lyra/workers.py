@@ -11,7 +11,7 @@ from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, Config
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.solve.exact import by_dynamic_programming
 from weft.solve.multiple_choice import Problem, choose
 

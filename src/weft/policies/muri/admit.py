@@ -11,7 +11,8 @@ from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Discipline, Job
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
-from weft.core.state.table import Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Rows
 from weft.pieces.place.gangs import Placer
 from weft.policies.muri.merge import Bucket, Group
 

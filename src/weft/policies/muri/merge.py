@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.solve.matching import match_types
 
 Mix = tuple[int, ...]  # the profiles of a group's members by number, sorted

@@ -33,7 +33,8 @@ from weft.core.plan.about import About, Controls, Needs, sizes_in_rounds
 from weft.core.plan.plan import Plan, merge
 from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Column, Floats
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Bools
 from weft.formulas.training.tasks import RESOURCES, Tasks, tasks_of
 from weft.frozen import frozen
 from weft.pieces.parts import Sizes

@@ -31,7 +31,8 @@ from weft.core.plan.about import About, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Elasticity, Fairness, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
-from weft.core.state.table import Column, Floats, Rows, Table
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Rows, Table
 from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.policies.pollux.machines import Machines

@@ -24,7 +24,8 @@ from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Column, Floats
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.pieces.size.configs import rigid_configs, valid_configs

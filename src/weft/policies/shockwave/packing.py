@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Rows
 from weft.frozen import frozen
 from weft.policies.shockwave.welfare import (
     GAP,

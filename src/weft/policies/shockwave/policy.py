@@ -41,7 +41,8 @@ from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Fairness, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.formulas.training.regimes import (
     Regimes,
     mean_epoch_s,

@@ -12,7 +12,8 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.solve.linear_program import NoSolution, Sparse, maximise
 

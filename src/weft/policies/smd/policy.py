@@ -30,7 +30,7 @@ from weft.core.plan.about import About, Controls, Needs, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.formulas.training.learning import Ratios
 from weft.formulas.training.tasks import RESOURCES, Tasks, Utility, tasks_of, utility_of
 from weft.frozen import frozen

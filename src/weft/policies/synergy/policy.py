@@ -31,7 +31,8 @@ from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Heterogeneity, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
-from weft.core.state.table import Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Rows
 from weft.frozen import frozen
 from weft.pieces.order.keys import lateness
 from weft.policies.synergy.servers import EPS, Allotment, Grant, Parts, Point, Server, Want

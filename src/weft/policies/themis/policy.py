@@ -33,7 +33,7 @@ from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Elasticity, Fairness, Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.resize import resize

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.model.topology import NodeTopology
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.formulas.network.link_scores import Masks, count_bits, list_sets, mask_of, sum_inside
 from weft.frozen import frozen
 

@@ -16,7 +16,8 @@ import numpy as np
 from weft.core.model.job import Allocation, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats, Rows
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Rows
 from weft.pieces.fit import fit
 from weft.pieces.order.plain_jobs import charged_service, find_patience, find_plain
 from weft.pieces.order.plain_left import LEAST_S, Estimates, PlainLeft, next_rise, plain_left

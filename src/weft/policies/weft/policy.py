@@ -32,7 +32,8 @@ from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.order.finish_time import hasten_late
 from weft.pieces.order.plain_jobs import charged_service, find_plain, plain_weights

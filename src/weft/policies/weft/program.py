@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.core.model.job import Allocation, Config
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.frozen import frozen
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.share.pair_choices import Pair

@@ -8,7 +8,8 @@ import numpy as np
 
 from weft.core.model.job import Config, Demand
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Floats
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.native import compiled
 from weft.pieces.size.change_seconds import change_seconds

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.predict.alike.lookup import Ids, Lookup, Sums
 from weft.predict.alike.mixture import EPS, LOG_NORMAL, PARETO, PARETO_LEAST_S
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.predict.alike.mixture import Block, Sample
 from weft.predict.traits import Key
 

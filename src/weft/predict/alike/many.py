@@ -13,7 +13,8 @@ import numpy as np
 
 from weft.core.knowledge.prediction import LEAST_S
 from weft.core.model.job import Job
-from weft.core.state.table import Bools, Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools, Table
 from weft.predict.alike.blend import Blend, index_of_one
 from weft.predict.alike.lookup import NOBODY, Ids, Lookup
 from weft.predict.alike.mixture import Block, Sample

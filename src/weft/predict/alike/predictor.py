@@ -13,7 +13,8 @@ from weft.core.events.job_end import Ended
 from weft.core.knowledge.prediction import INTERVAL, LEAST_S, Basis, Calibration, Risk
 from weft.core.knowledge.predictor import Asks
 from weft.core.model.job import Job, JobId
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 from weft.predict.alike.blend import Blend
 from weft.predict.alike.many import Many
 from weft.predict.alike.rings import Rings

@@ -18,7 +18,8 @@ from weft.core.events.job_end import Ended
 from weft.core.knowledge.fits import Fit, Fits
 from weft.core.knowledge.prediction import INTERVAL, LEAST_S
 from weft.core.model.job import Job, JobId
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 from weft.predict.alike.predictor import Alike
 from weft.predict.alike.single import Predicted
 from weft.predict.calibration import LANDMARKS_S, LEVELS, age_class, score

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.predict.published.cart import Leaf, Node, follow, from_plain, grow, to_plain
 
 RATE, TREES, DEPTH, LEAST = 0.1, 40, 5, 20  # of trees; the rate and the least rows are LightGBM's

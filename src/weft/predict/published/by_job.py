@@ -12,7 +12,8 @@ from weft.core.knowledge.fits import Fit, Fits
 from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import Asks
 from weft.core.model.job import Job, JobId
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 
 
 class ByJob(PointPredictor, ABC):

@@ -16,7 +16,7 @@ from typing import Any
 
 from weft.core.events.job_end import Ended
 from weft.core.model.job import Job
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.predict.published.boosted import Shapes, fit_shapes
 from weft.predict.published.past_ends import Encoding, FittedToEnds, gpus_of, words_of
 

@@ -17,7 +17,7 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.fits import Fit
 from weft.core.model.job import Job, name_of
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.predict.published.by_job import Fitted
 
 MOST = 3_000  # ends that a model is fitted to, the newest

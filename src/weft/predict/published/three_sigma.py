@@ -18,7 +18,8 @@ from weft.core.errors import bad_values
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.prediction import INTERVAL, LEAST_S
 from weft.core.model.job import Job, JobId
-from weft.core.state.table import Floats, Table
+from weft.core.state.cells import Floats
+from weft.core.state.table import Table
 from weft.predict.alike.mixture import Sample, mean, quantile
 from weft.predict.published.by_job import ByJob
 

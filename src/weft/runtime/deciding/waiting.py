@@ -27,7 +27,8 @@ from weft.core.plan.reasons import (
 )
 from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import EPS, Capacity
-from weft.core.state.table import Column, Table
+from weft.core.state.cells import Column
+from weft.core.state.table import Table
 from weft.frozen import frozen
 from weft.runtime.deciding.live_policy import live_policy, stand_in
 from weft.runtime.loop.admit import policy_of

@@ -20,8 +20,8 @@ from weft.core.plan.reasons import GPU, asks_for, describe_host, device_word
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, read_spec
 from weft.core.state.capacity import EPS, Capacity
+from weft.core.state.cells import Column
 from weft.core.state.state import State
-from weft.core.state.table import Column
 from weft.runtime.loop.excuses import excuse
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import SUCCEEDED, Ledger, failure_class

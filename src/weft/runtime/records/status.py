@@ -9,8 +9,8 @@ import numpy as np
 
 from weft.core.errors import UnknownName, did_you_mean
 from weft.core.model.job import JobId, Stage
+from weft.core.state.cells import Column
 from weft.core.state.state import State
-from weft.core.state.table import Column
 from weft.frozen import frozen
 from weft.runtime.records.job_records import ALL, JobRecord, JobRecords
 from weft.runtime.records.ledger import Ledger

@@ -18,9 +18,9 @@ from weft.core.model.job import JobId, NodeId, Stage
 from weft.core.protocols import Store
 from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
+from weft.core.state.cells import Column
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.saved_state import Held, SavedScheduler, SavedState
-from weft.core.state.table import Column
 from weft.core.state.wishes import Wish, wishes_of
 from weft.garbage import no_collection
 from weft.runtime.records.job_records import JobRecord, JobRecords, row_of

@@ -19,7 +19,7 @@ from weft.core.events.event import Observed
 from weft.core.knowledge.measured import Measured
 from weft.core.model.job import Discipline, Job, JobId, NodeId, Stage
 from weft.core.plan.about import Controls
-from weft.core.state.table import Column
+from weft.core.state.cells import Column
 from weft.core.stops import Rung
 from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver

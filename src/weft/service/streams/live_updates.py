@@ -19,7 +19,7 @@ import numpy as np
 from weft.app.serve.live import Live
 from weft.core.events.event import Decided, Event, OfJob, PolicyChanged, Reported, Saved, Submitted
 from weft.core.model.job import JobId, Stage
-from weft.core.state.table import Column
+from weft.core.state.cells import Column
 from weft.frozen import frozen
 from weft.runtime.records.status import JobStatus, status_of
 from weft.service.access.tokens import Caller

@@ -20,7 +20,7 @@ from weft.core.plan.about import Controls
 from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import build, read_spec
-from weft.core.state.table import Column
+from weft.core.state.cells import Column
 from weft.frozen import frozen
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs

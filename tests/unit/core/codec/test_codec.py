@@ -37,7 +37,7 @@ from weft.core.model.job import (
 from weft.core.model.launch import Launch, Processes, Software, SoftwareKind
 from weft.core.plan.reasons import Blocker
 from weft.core.spec.part_spec import PartSpec
-from weft.core.state.table import Floats
+from weft.core.state.cells import Floats
 from weft.core.stops import Rung
 
 A = JobId("a")

@@ -13,9 +13,9 @@ from weft.core.events.report import Report
 from weft.core.model import job as model
 from weft.core.model.cluster import Cluster, parse_cluster
 from weft.core.state.capacity import Capacity
+from weft.core.state.cells import Column
 from weft.core.state.saved_state import load_state, save_state
 from weft.core.state.state import State
-from weft.core.state.table import Column
 
 A, B, C = model.JobId("a"), model.JobId("b"), model.JobId("c")
 JOBS = {

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice, Stage, Tier
-from weft.core.state.table import COLUMNS, Column, Table
+from weft.core.state.cells import Column
+from weft.core.state.table import COLUMNS, Table
 
 
 def job(name: str, gpus: int = 1, share: float = 1.0) -> Job:

@@ -26,8 +26,9 @@ from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
+from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.core.state.table import Floats, Table
+from weft.core.state.table import Table
 from weft.pieces.wrap.easy import Easy
 from weft.policies.fifo import Fifo
 from weft.predict.hinted import Hinted

@@ -27,8 +27,9 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
+from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.core.state.table import Floats, Table
+from weft.core.state.table import Table
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.linear import LinearBeliefs

@@ -33,7 +33,8 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.taxonomy import Objective, Preemption, declare
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Column
+from weft.core.state.cells import Column
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.gfs.history import DAY_S, GfsMemory

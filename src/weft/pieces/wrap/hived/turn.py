@@ -18,7 +18,8 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Column
+from weft.core.state.cells import Column
+from weft.core.state.table import Bools
 from weft.pieces.wrap.hived.assignment import Layout
 from weft.pieces.wrap.hived.bindings import Bindings, Device, read_place, write_places
 from weft.pieces.wrap.hived.virtual import Occupancy, VirtualCluster

@@ -22,7 +22,8 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.taxonomy import Fairness, Knowledge, declare
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Column, Floats, Rows, Table
+from weft.core.state.cells import Column, Floats
+from weft.core.state.table import Bools, Rows, Table
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.wrap.sub_cluster import decide_among

@@ -22,7 +22,8 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.taxonomy import Fairness, Objective, declare
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Column
+from weft.core.state.cells import Column
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.reason_news import tell_news

@@ -19,8 +19,9 @@ EPOCHS = np.array((1000.0, 2500.0, 3000.0))
 
 
 def curve(nodes: int, gpus: int) -> Curve:
-    step = np.array([TIMES.step(nodes, gpus, m) for m in SIZES])
-    return SIZES, step, step - np.array([TIMES.grad(m) for m in SIZES])
+    step = [TIMES.step(nodes, gpus, m) for m in SIZES]
+    sync = [of_step - TIMES.grad(m) for of_step, m in zip(step, SIZES, strict=True)]
+    return SIZES.tolist(), step, sync
 
 
 def toy(slowdown: float = 1.0) -> ModelTable:

@@ -35,7 +35,8 @@ def kind_table(node_gpus: int, max_nodes: int, bootstrap: float, factor: float) 
 
     def curve(nodes: int, gpus: int) -> Curve:
         step = np.array([T4.step(nodes, gpus, m) for m in SIZES]) / factor
-        return SIZES, step, step - np.array([T4.grad(m) for m in SIZES]) / factor
+        sync = step - np.array([T4.grad(m) for m in SIZES]) / factor
+        return SIZES.tolist(), step.tolist(), sync.tolist()
 
     shapes = {(n, k): curve(n, k) for n, k in ((1, 1), (1, 2), (1, 4), (2, 8))}
     return KindTable(32, 256, bootstrap, node_gpus, max_nodes, {}, shapes)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHANGES = (ROOT / "CHANGELOG.md").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # What is in a checkout and belongs into no release.
-LEFT_OUT = {".git", ".benchmarks", ".gitignore", ".venv", "out", "build", "dist"}
+LEFT_OUT = {".git", ".benchmarks", ".gitignore", ".venv", "__pycache__", "out", "build", "dist"}
 
 
 def entries(text: str) -> list[str]:

@@ -1,8 +1,11 @@
 /* Rows of jobs: which wait, which fit, and in which order. */
 #include "native.h"
-#include <stdlib.h>
+#include <stdint.h>
 
 static const double EPS = 1e-9;
+
+/* From this many rows on, sorting by the bytes of the keys is quicker than merging. */
+enum { MANY = 400, BYTES = sizeof(double), VALUES = 256 };
 
 /* Keys in ascending order, those that are no number last, equal ones as they came. */
 static int
@@ -13,7 +16,7 @@ comes_before(double a, double b)
 
 /* Sort `rows` by their keys with `scratch` of the same length: merges, so equal keys stay in order. */
 static void
-sort_rows(Py_ssize_t *rows, Py_ssize_t *scratch, Py_ssize_t length, const double *key)
+merge_rows(Py_ssize_t *rows, Py_ssize_t *scratch, Py_ssize_t length, const double *key)
 {
     if (length <= 16) {
         for (Py_ssize_t i = 1; i < length; i++) {
@@ -25,14 +28,76 @@ sort_rows(Py_ssize_t *rows, Py_ssize_t *scratch, Py_ssize_t length, const double
         return;
     }
     Py_ssize_t half = length / 2, i = 0, j = half, to = 0;
-    sort_rows(rows, scratch, half, key);
-    sort_rows(rows + half, scratch, length - half, key);
+    merge_rows(rows, scratch, half, key);
+    merge_rows(rows + half, scratch, length - half, key);
     if (!comes_before(key[rows[half]], key[rows[half - 1]]))
         return;
     memcpy(scratch, rows, half * sizeof *rows);
     while (i < half && j < length)
         rows[to++] = comes_before(key[rows[j]], key[scratch[i]]) ? rows[j++] : scratch[i++];
     memcpy(rows + to, scratch + i, (half - i) * sizeof *rows);
+}
+
+/* A row and its key as a whole number: the order of these numbers is that of the keys. */
+typedef struct {
+    uint64_t number;
+    Py_ssize_t row;
+} Ranked;
+
+static uint64_t
+rank_key(double key)
+{
+    const uint64_t sign = (uint64_t)1 << 63;
+    uint64_t bits;
+    if (key != key)
+        return UINT64_MAX; /* after infinity */
+    key += 0.0; /* of both zeros, the one without a sign */
+    memcpy(&bits, &key, sizeof bits);
+    return bits & sign ? ~bits : bits | sign;
+}
+
+/* Sort `rows` by their keys, byte by byte from the last, so equal keys stay in order; -1 without memory. */
+static int
+sort_by_bytes(Py_ssize_t *rows, Py_ssize_t length, const double *key)
+{
+    Py_ssize_t counts[BYTES][VALUES] = {{0}};
+    Ranked *from = PyMem_Malloc(2 * length * sizeof *from), *memory = from;
+    if (from == NULL)
+        return -1;
+    for (Py_ssize_t i = 0; i < length; i++) {
+        uint64_t number = rank_key(key[rows[i]]);
+        from[i] = (Ranked){number, rows[i]};
+        for (int byte = 0; byte < BYTES; byte++)
+            counts[byte][number >> 8 * byte & 255]++;
+    }
+    Ranked *to = from + length;
+    for (int byte = 0; byte < BYTES; byte++) {
+        Py_ssize_t *next = counts[byte], before = 0;
+        if (next[from[0].number >> 8 * byte & 255] == length)
+            continue; /* this byte is the same in every key */
+        for (int value = 0; value < VALUES; value++) {
+            Py_ssize_t here = next[value];
+            next[value] = before;
+            before += here;
+        }
+        for (Py_ssize_t i = 0; i < length; i++)
+            to[next[from[i].number >> 8 * byte & 255]++] = from[i];
+        Ranked *sorted = to;
+        to = from;
+        from = sorted;
+    }
+    for (Py_ssize_t i = 0; i < length; i++)
+        rows[i] = from[i].row;
+    PyMem_Free(memory);
+    return 0;
+}
+
+/* Sort `rows` by their keys with `scratch` of the same length; equal keys stay in order. */
+static void
+sort_rows(Py_ssize_t *rows, Py_ssize_t *scratch, Py_ssize_t length, const double *key)
+{
+    if (length < MANY || sort_by_bytes(rows, length, key) < 0)
+        merge_rows(rows, scratch, length, key);
 }
 
 /* `weft.pieces.fit._fit_few`: a scan in order that skips what does not fit. */

@@ -36,6 +36,22 @@ def test_the_same_rows_are_chosen(
     assert compiled(key, need, held, room) == python(key, need, held, room)
 
 
+@given(st.integers(380, 3000), st.integers(0, 2**32), st.lists(KEY, min_size=1, max_size=6))
+def test_many_rows_are_in_the_same_order(length: int, seed: int, often: list[float]) -> None:
+    rng = np.random.default_rng(seed)
+    key = rng.standard_normal(length) * 10.0 ** rng.integers(-300, 300, length)
+    key[rng.random(length) < rng.random()] = -np.inf
+    again = rng.random(length) < rng.random()
+    key[again] = rng.choice(often, int(again.sum()))
+    held = np.zeros(length)
+    for name, arguments in (
+        ("choose_rows", (key, held + 1.0, held, length / 3)),
+        ("list_waiting", (held, held + 1.0, key, length + 1.0)),
+    ):
+        python, compiled = twins(name)
+        assert compiled(*arguments) == python(*arguments), name
+
+
 @given(st.lists(ROW, max_size=250), ROOM, st.booleans(), st.booleans())
 def test_the_same_rows_wait(
     rows: list[tuple[float, float, bool, bool]], room: float, spread: bool, ranked: bool
@@ -80,13 +96,33 @@ def test_columns_that_do_not_belong_together_are_refused() -> None:
     with pytest.raises(ValueError, match="different lengths"):
         choose(short, two, short, 1.0)
     with pytest.raises(TypeError, match="floats"):
-        choose(np.ones(1, dtype=np.int64), short, short, 1.0)
+        choose(np.ones(1, dtype=complex), short, short, 1.0)
     with pytest.raises(TypeError):
         choose(short, short, short)
     with pytest.raises(ValueError, match="no job"):
         left(np.array([2.0]), 0.0, two, two, two, two, np.empty(1))
     with pytest.raises(ValueError, match="no job"):
         left(np.array([1.0]), 0.0, two, two, two, two, np.empty(3))
+
+
+@pytest.mark.parametrize("type_", ["i4", "i8", "u1", "?", "f4", "f2"])
+def test_keys_of_any_numbers_are_taken(type_: str) -> None:
+    key = np.array([3, 1, 0, 2, 1]).astype(type_)
+    need, held = np.ones(5, dtype=type_), np.array([0, 1, 0, 1, 0], dtype=type_)
+    for name, arguments in (
+        ("choose_rows", (key, need, held, 3.0)),
+        ("list_waiting", (held, need, key, 9.0)),
+        ("count_held", (held, need, need)),
+    ):
+        python, compiled = twins(name)
+        assert compiled(*arguments) == python(*arguments), name
+
+
+def test_results_are_written_to_floats_alone() -> None:
+    _, left = twins("work_left")
+    two = np.ones(2)
+    with pytest.raises(TypeError, match="floats"):
+        left(np.array([1]), 0.0, two, two, two, two, np.empty(1, dtype=int))
 
 
 def test_calls_leave_nothing_behind() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from sys import getallocatedblocks
 from types import SimpleNamespace
 
@@ -69,6 +70,49 @@ def test_moves_leave_the_same_ledger(moves: list[tuple[Allocation, bool]], guest
         assert state(ours) == state(theirs)
         if done and name == "take_whole":
             held.append(moved)
+
+
+def draw_whole(rng: random.Random, free: dict[NodeId, list[int]]) -> Allocation:
+    """Devices that are free, now and then all of a host."""
+    nodes = rng.sample(sorted(free), rng.randint(1, min(3, len(free))))
+    slices = []
+    for node in nodes:
+        share = len(free[node]) if rng.random() < 0.4 else rng.randint(1, len(free[node]))
+        devices = rng.sample(free[node], share)
+        cpus, memory = rng.choice([0.1, 1 / 3, 0.7]), rng.choice([0.3, 1.1])
+        slices.append(Slice(node, tuple(devices), cpus, memory))
+    return Allocation(tuple(slices))
+
+
+@given(st.integers(0, 2**32), st.sampled_from(["", "a0", "t0"]))
+def test_hosts_fill_and_empty_in_the_same_way(seed: int, guest: str) -> None:
+    rng = random.Random(seed)
+    ours, theirs = Capacity(CLUSTER), Capacity(CLUSTER)
+    if guest:
+        beside = Allocation((Slice(NodeId(guest), (0,)),), Sharing(0.0, Tier.OPPORTUNISTIC))
+        ours.take(beside)
+        theirs.take(beside)
+    free = {node.id: list(range(node.gpus)) for node in CLUSTER.nodes if node.id != "wide"}
+    held: list[Allocation] = []
+    succeeded = 0
+    for turn in range(40):
+        there = {node: devices for node, devices in free.items() if devices}
+        gives = turn >= 30 or not there or (held and rng.random() < 0.45)
+        if gives and not held:
+            break
+        moved = held.pop(rng.randrange(len(held))) if gives else draw_whole(rng, there)
+        python, compiled = twins("give_whole" if gives else "take_whole")
+        done = python(parts_of(theirs), moved, EXCLUSIVE)
+        assert compiled(parts_of(ours), moved, EXCLUSIVE) == done
+        assert state(ours) == state(theirs)
+        if not done:
+            continue
+        succeeded += 1
+        held += [] if gives else [moved]
+        for part in moved.slices:
+            kept = [device for device in free[part.node] if device not in part.gpus]
+            free[part.node] = sorted([*kept, *part.gpus]) if gives else kept
+    assert succeeded >= 4 or guest
 
 
 def test_what_is_not_a_ledger_is_refused() -> None:

@@ -4,11 +4,19 @@
 int
 weft_borrow(PyObject *array, int dimensions, int whole, int flags, Py_buffer *buffer)
 {
-    if (PyObject_GetBuffer(array, buffer, flags | PyBUF_FORMAT) < 0)
+    flags |= PyBUF_FORMAT;
+    if (PyObject_GetBuffer(array, buffer, flags) < 0)
         return -1;
-    char format = buffer->format == NULL ? 'B' : buffer->format[0];
-    int right = whole ? format == 'l' || format == 'q' : format == 'd';
-    if (buffer->ndim == dimensions && buffer->itemsize == 8 && right)
+    const char *right = whole ? "lq" : "d", *type = whole ? "int64" : "float64";
+    int reads = (flags & PyBUF_WRITABLE) == 0;
+    int as_asked = weft_is_number(buffer, right) && buffer->itemsize == 8;
+    if (!as_asked && reads && weft_is_number(buffer, whole ? WHOLE_NUMBERS : OTHER_NUMBERS)) {
+        PyBuffer_Release(buffer);
+        if (weft_convert(array, type, flags, buffer) < 0)
+            return -1;
+        as_asked = weft_is_number(buffer, right) && buffer->itemsize == 8;
+    }
+    if (as_asked && buffer->ndim == dimensions)
         return 0;
     PyErr_Format(PyExc_TypeError, "expected %s in %d dimensions",
                  whole ? "whole numbers" : "floats", dimensions);

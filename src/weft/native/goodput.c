@@ -11,7 +11,12 @@ get_table(PyObject *array, Py_buffer *table, int writable)
     int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
     if (PyObject_GetBuffer(array, table, flags) < 0)
         return -1;
-    if (table->ndim != 2 || table->format == NULL || strcmp(table->format, "d") != 0) {
+    if (!writable && weft_is_number(table, OTHER_NUMBERS)) {
+        PyBuffer_Release(table);
+        if (weft_convert(array, "float64", flags, table) < 0)
+            return -1;
+    }
+    if (table->ndim != 2 || !weft_is_number(table, "d")) {
         PyErr_SetString(PyExc_TypeError, "expected a table of floats");
         PyBuffer_Release(table);
         return -1;

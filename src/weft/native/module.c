@@ -2,12 +2,35 @@
 #include "native.h"
 
 int
+weft_is_number(const Py_buffer *buffer, const char *formats)
+{
+    const char *format = buffer->format == NULL ? "B" : buffer->format;
+    return strlen(format) == 1 && strchr(formats, format[0]) != NULL;
+}
+
+int
+weft_convert(PyObject *array, const char *type, int flags, Py_buffer *buffer)
+{
+    PyObject *copy = PyObject_CallMethod(array, "astype", "s", type);
+    if (copy == NULL)
+        return -1;
+    int failed = PyObject_GetBuffer(copy, buffer, flags);
+    Py_DECREF(copy);
+    return failed;
+}
+
+int
 weft_get_floats(PyObject *array, Row *row, int writable)
 {
     int flags = PyBUF_STRIDES | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
     if (PyObject_GetBuffer(array, &row->buffer, flags) < 0)
         return -1;
-    if (row->buffer.ndim != 1 || row->buffer.format == NULL || row->buffer.format[0] != 'd') {
+    if (!writable && weft_is_number(&row->buffer, OTHER_NUMBERS)) {
+        PyBuffer_Release(&row->buffer);
+        if (weft_convert(array, "float64", flags, &row->buffer) < 0)
+            return -1;
+    }
+    if (row->buffer.ndim != 1 || !weft_is_number(&row->buffer, "d")) {
         PyErr_SetString(PyExc_TypeError, "expected a row of floats");
         PyBuffer_Release(&row->buffer);
         return -1;

@@ -30,6 +30,17 @@ typedef struct {
 
 #define AT(row, type, i) (*(type *)((char *)(row).buffer.buf + (i) * (row).stride))
 
+/* Numbers that are read as floats where an array has no floats, as numpy would; for whole numbers, those without a fraction. */
+#define OTHER_NUMBERS "efbBhHiIlLqQ?"
+#define WHOLE_NUMBERS "bBhHiIlLqQ?"
+
+/* Whether each number of a buffer is of one of these formats. */
+int weft_is_number(const Py_buffer *buffer, const char *formats);
+
+/* The buffer of a copy of an array whose numbers are of `type`; the copy goes with the buffer. */
+int weft_convert(PyObject *array, const char *type, int flags, Py_buffer *buffer);
+
+/* Floats are read where they lie, and other numbers, which cannot be written to, as a copy. */
 int weft_get_floats(PyObject *array, Row *row, int writable);
 void weft_release(Row *row);
 

@@ -119,7 +119,7 @@ class Physics:
         self.checkpoint_s = checkpoint_s
         self.seq_of: dict[JobId, int] = {job.id: i for i, (job, _) in enumerate(trace)}
         n = len(trace)
-        self.length: Floats = np.array([truth.length for _, truth in trace])
+        self.length: Floats = np.array([truth.length for _, truth in trace], dtype=float)
         self.starts = np.zeros(n, dtype=np.int64)
         self._trained = bytearray(n)
         self.first_start = np.full(n, np.nan)

@@ -154,3 +154,16 @@ def test_many_programs_leave_nothing_behind() -> None:
         for _ in range(3000):
             compiled(*arguments)
         assert sys.getallocatedblocks() - before < 300, name
+
+
+@pytest.mark.parametrize("type_", ["i4", "i8", "u1", "f4"])
+def test_programs_of_whole_numbers_are_taken_as_well(type_: str) -> None:
+    value = np.array([[1, 3, 4], [2, 2, 5], [0, 1, 3]]).astype(type_)
+    count, room = np.array([1, 2, 4]).astype(type_), np.array([6]).astype(type_)
+    kind = np.zeros(3, dtype="i4" if type_ == "f4" else type_)
+    prices = np.array([1]).astype(type_)
+    for name, more in (("take_freely", ()), ("take_at_prices", (prices, 12)), ("fill_grid", ())):
+        python, compiled = twins(name)
+        assert compiled(value, kind, count, room, *more) == python(
+            value, kind, count, room, *more
+        ), name

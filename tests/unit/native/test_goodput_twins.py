@@ -94,7 +94,7 @@ WRONG: list[tuple[str, tuple[object, ...]]] = [
     ("best_trial", (TABLE[:3], 1.0, 1.0, 1.0)),
     ("best_trial", (TABLE[:, :0], 1.0, 1.0, 1.0)),
     ("best_trial", (TABLE[:, ::2], 1.0, 1.0, 1.0)),
-    ("best_trial", (TABLE.astype(int), 1.0, 1.0, 1.0)),
+    ("best_trial", (TABLE.astype(complex), 1.0, 1.0, 1.0)),
     ("best_trial", (TABLE, 1.0, "1.0", 1.0)),
     ("fill_goodputs", (np.zeros((1, 1)), ())),
     ("fill_goodputs", (np.zeros((2, 1)), [(STEPS, (1.0, 1.0))])),

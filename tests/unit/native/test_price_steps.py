@@ -98,7 +98,7 @@ def test_arrays_that_do_not_agree_are_refused(name: str) -> None:
             with pytest.raises(ValueError, match="agree"):
                 compiled(*good[:at], longer, *good[at + 1 :])
         with pytest.raises(TypeError):
-            compiled(*good[:at], argument.astype(np.float32), *good[at + 1 :])
+            compiled(*good[:at], argument.astype(complex), *good[at + 1 :])
 
 
 def test_kinds_that_do_not_exist_have_no_price() -> None:

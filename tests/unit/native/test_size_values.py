@@ -82,7 +82,7 @@ def test_rows_whose_arrays_do_not_agree_are_left_alone(name: str) -> None:
             with pytest.raises(ValueError, match="agree"):
                 compiled(*good[:at], longer, *good[at + 1 :])
         with pytest.raises(TypeError):
-            compiled(*good[:at], argument.astype(np.float32), *good[at + 1 :])
+            compiled(*good[:at], argument.astype(complex), *good[at + 1 :])
     before = sys.getallocatedblocks()
     for _ in range(3000):
         compiled(*good)
@@ -143,7 +143,7 @@ def test_jobs_whose_arrays_do_not_agree_have_no_values() -> None:
         with pytest.raises(ValueError, match="agree"):
             compiled(*good[:at], longer, *good[at + 1 :])
         with pytest.raises(TypeError):
-            compiled(*good[:at], argument.astype(np.float32), *good[at + 1 :])
+            compiled(*good[:at], argument.astype(complex), *good[at + 1 :])
     with pytest.raises(TypeError):
         compiled(*good[:10], "long", 0.02)
     good[7][0] = good[0].shape[1]

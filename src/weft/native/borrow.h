@@ -12,7 +12,8 @@ typedef struct {
     int count;
 } Borrowed;
 
-/* Borrows an array of floats, or of whole numbers, with that many dimensions; other numbers are read as a copy. */
+/* Borrows an array of floats, or of whole numbers, with that many dimensions.
+ * Other numbers are read as a copy. */
 int weft_borrow(PyObject *array, int dimensions, int whole, int flags, Py_buffer *buffer);
 
 /* One more array; where its numbers begin, or NULL and an exception. */

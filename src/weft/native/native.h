@@ -30,7 +30,8 @@ typedef struct {
 
 #define AT(row, type, i) (*(type *)((char *)(row).buffer.buf + (i) * (row).stride))
 
-/* Numbers that are read as floats where an array has no floats, as numpy would; for whole numbers, those without a fraction. */
+/* Numbers that are read as floats where an array has none, as numpy reads them,
+ * and those of them that are whole. */
 #define OTHER_NUMBERS "efbBhHiIlLqQ?"
 #define WHOLE_NUMBERS "bBhHiIlLqQ?"
 

@@ -39,6 +39,8 @@ def _finish(cls: type[T], own_init: bool) -> type[T]:
         return cls
     if native is not None:
         _make_directly(native, made)
+        if len(names) > 1 and "__post_init__" not in vars(made):
+            _pickle_by_making(made, names)
     elif all(each.init for each in fields(made)):
         _init_faster(made, names)
     return cls
@@ -48,12 +50,37 @@ def _pickle_by_slots(made: Any, names: list[str]) -> None:
     """Pickled and copied by slots that are found once; dataclasses look for them each time."""
     read, writers = attrgetter(*names), [attrgetter(name)(made).__set__ for name in names]
 
-    def set_state(value: object, state: tuple[Any, ...]) -> None:
-        for write, part in zip(writers, state, strict=True):
-            write(value, part)
+    def get_state(value: Any) -> tuple[Any, ...]:
+        if type(value) is made:
+            return read(value)
+        return tuple(attrgetter(each.name)(value) for each in fields(value))
 
-    made.__getstate__ = lambda value: read(value)
-    made.__setstate__ = set_state
+    def set_state(value: Any, state: tuple[Any, ...]) -> None:
+        if type(value) is made:
+            for write, part in zip(writers, state, strict=True):
+                write(value, part)
+        else:  # a dataclass below this one, with fields of its own
+            for each, part in zip(fields(value), state, strict=True):
+                object.__setattr__(value, each.name, part)
+
+    made.__getstate__, made.__setstate__ = get_state, set_state
+
+
+def _pickle_by_making(made: Any, names: list[str]) -> None:
+    """Pickled as a call of the class, where such a call is quick and takes every field.
+
+    A class below this one may have more fields: it is pickled by its slots.
+    """
+    if not all(each.init and not each.kw_only for each in fields(made)):
+        return
+    read = attrgetter(*names)
+
+    def reduce(value: object, protocol: Any) -> Any:
+        if type(value) is made:
+            return made, read(value)
+        return object.__reduce_ex__(value, protocol)
+
+    made.__reduce_ex__ = reduce
 
 
 def _make_directly(native: Any, made: Any) -> None:

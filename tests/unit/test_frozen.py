@@ -6,9 +6,10 @@ import copy
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import FrozenInstanceError, dataclass, field, replace
+from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from inspect import signature
 from sys import getallocatedblocks
+from typing import Any
 
 import pytest
 
@@ -30,13 +31,39 @@ class Value(Alone):
     seen: dict[str, int] = field(default_factory=dict, init=False, compare=False)
 
 
-@pytest.mark.parametrize("value", [Alone("b"), Value("b", (1, 2))])
-def test_a_value_is_the_same_after_a_pickle_or_a_copy(value: Alone) -> None:
+@frozen
+class Place:
+    """A value that is pickled as a call of its class."""
+
+    node: str
+    gpus: tuple[int, ...] = ()
+
+
+@frozen
+class Rack(Place):
+    """A class below it, with a field more."""
+
+    row: int = 0
+
+
+@dataclass(frozen=True)
+class Marked(Place):
+    """A class below it that has a dictionary."""
+
+    color: str = ""
+
+
+PLACES = [Place("n0", (1,)), Rack("n0", (1,), 3), Marked("n0", (1,), "red")]
+
+
+@pytest.mark.parametrize("value", [Alone("b"), Value("b", (1, 2)), *PLACES])
+def test_a_value_is_the_same_after_a_pickle_or_a_copy(value: Any) -> None:
     again = pickle.loads(pickle.dumps(value))
 
     assert again == value == copy.copy(value) == copy.deepcopy(value)
+    assert type(again) is type(value)
     with pytest.raises(FrozenInstanceError):
-        again.name = "c"
+        setattr(again, fields(again)[0].name, "c")
 
 
 def test_what_nobody_compares_is_kept_as_well() -> None:

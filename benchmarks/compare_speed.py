@@ -3,14 +3,17 @@
     python -m benchmarks.compare_speed [--seeds 10] [--jobs 1500] [--rounds 3]
 
 One process and two take turns, and medians count: cores of one machine run at different speeds.
-On a machine with two idle cores wall tells how much faster two are. On a busy one CPU does: two
-processes are at best `2 x one / two` times faster, and `2 x one / (two + idle)` if they are idle as
-long as here; a process that waits for a processor is not idle.
+So do two processes that know nothing of each other, each with half of the seeds: what these cores
+give at most, since both use one memory. On a machine with two idle cores wall tells how much faster
+two are. On a busy one CPU does: two processes are at best `2 x one / two` times faster, and
+`2 x one / (two + idle)` if they are idle as long as here; a process that waits for a processor is
+not idle.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing as mp
 import os
 import tempfile
 import time
@@ -103,13 +106,36 @@ def main() -> None:
         for seed in range(asked.seeds)
     ]
     run_all(setups[:1])  # what is loaded late is loaded
-    faster = []
+    faster, apart = [], []
     for _ in range(asked.rounds):
         single, one_wall, _ = measure(setups, 1)
         two, two_wall, parts = measure(setups, 2)
+        apart_wall = measure_apart(setups)
         show(len(setups), (single, one_wall), (two, two_wall), parts)
+        print(f"  {one_wall / apart_wall:.2f}x by wall if each runs half on its own", flush=True)
         faster.append(one_wall / two_wall)
-    print(f"{median(faster):.2f}x as fast by wall, the median of {len(faster)}")
+        apart.append(one_wall / apart_wall)
+    print(
+        f"{median(faster):.2f}x as fast by wall, the median of {len(faster)}; "
+        f"{median(apart):.2f}x if each process runs half on its own"
+    )
+
+
+def measure_apart(setups: list[Setup]) -> float:
+    """Wall seconds of two processes, each with every second seed."""
+    began = time.monotonic()
+    halves = [[s for s in setups if s.seed % 2 == half] for half in (0, 1)]
+    other = mp.get_context("fork").Process(target=run_in_turn, args=(halves[1],))
+    other.start()
+    run_in_turn(halves[0])
+    other.join()
+    return time.monotonic() - began
+
+
+def run_in_turn(setups: list[Setup]) -> None:
+    """One after another, those of a seed together, and no result is kept."""
+    for setup in sorted(setups, key=lambda s: s.seed):
+        run_one(setup)
 
 
 def show(

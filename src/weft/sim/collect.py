@@ -21,7 +21,7 @@ from weft.formulas.statistics import level, percentile
 from weft.sim.loans import LoanCounts
 from weft.sim.milestones import worth
 from weft.sim.physics import Physics
-from weft.sim.result import Bar, Outcome, PerJob, Series, UserShare
+from weft.sim.result import Bars, Outcome, PerJob, Series, UserShare
 
 SERIES_POINTS = 600
 SHARE_POINTS = 120  # fewer: each stands for the mean of a while
@@ -244,14 +244,14 @@ def _series(physics: Physics, submit: Floats, held: Stretches) -> Series:
     return Series(at, active - running, level(both, np.concatenate([used, -used]), at))
 
 
-def draw_timeline(physics: Physics, cluster: Cluster) -> tuple[Bar, ...]:
+def draw_timeline(physics: Physics, cluster: Cluster) -> Bars:
     """Which job held which GPU when, for runs small enough to look at."""
     if cluster.gpus > TIMELINE_GPUS or len(physics.runs) > TIMELINE_BARS:
-        return ()
+        return Bars()
     if sum(run.on.gpus for run in physics.runs) > TIMELINE_BARS:
-        return ()
-    return tuple(
-        Bar(part.node, gpu, physics.trace.jobs[run.seq][0].id, run.start, run.end)
+        return Bars()
+    return Bars.of(
+        (part.node, gpu, physics.trace.jobs[run.seq][0].id, run.start, run.end)
         for run in physics.runs
         for part in run.on.slices
         for gpu in part.gpus

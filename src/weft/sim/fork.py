@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -93,7 +93,7 @@ class Fork(Driver):
         return bool(self._left) and self._next_time() == NEVER
 
     @property
-    def timeline(self) -> tuple[Bar, ...]:
+    def timeline(self) -> Sequence[Bar]:
         """Which job held which GPU when, as far as simulated, if small enough to look at."""
         return draw_timeline(self._physics, self._cluster)
 

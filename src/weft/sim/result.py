@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from itertools import starmap
+from typing import Any, overload
 
 import numpy as np
 
@@ -91,6 +92,39 @@ class Bar:
 
 
 @frozen
+class Bars(Sequence[Bar]):
+    """Bars by their columns: thousands travel from a process to another as five values."""
+
+    node: tuple[str, ...] = ()
+    gpu: tuple[int, ...] = ()
+    job: tuple[str, ...] = ()
+    start_s: tuple[float, ...] = ()
+    end_s: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[str, int, str, float, float]]) -> Bars:
+        """From the fields of each."""
+        return cls(*zip(*rows, strict=True))
+
+    @overload
+    def __getitem__(self, at: int) -> Bar: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Bar, ...]: ...
+    def __getitem__(self, at: int | slice) -> Bar | tuple[Bar, ...]:
+        return tuple(self)[at] if isinstance(at, slice) else Bar(*self._row(at))
+
+    def __iter__(self) -> Iterator[Bar]:
+        columns = (self.node, self.gpu, self.job, self.start_s, self.end_s)
+        return starmap(Bar, zip(*columns, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+    def _row(self, at: int) -> tuple[str, int, str, float, float]:
+        return self.node[at], self.gpu[at], self.job[at], self.start_s[at], self.end_s[at]
+
+
+@frozen
 class Outcome:
     """How one policy did, the metrics by the names of the result contract."""
 
@@ -101,7 +135,7 @@ class Outcome:
     wall_s: float | None
     per_job: PerJob
     series: Series
-    timeline: tuple[Bar, ...] = ()
+    timeline: Bars = Bars()
     shares: tuple[UserShare, ...] = ()
 
     def __getattr__(self, name: str) -> float:

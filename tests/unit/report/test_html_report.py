@@ -17,7 +17,7 @@ from weft.report.html import render, unpack, write_report
 from weft.report.scores import table
 from weft.report.timeline import MOST_BARS, MOST_GPUS, timelines
 from weft.sim.collect import TIMELINE_BARS, TIMELINE_GPUS
-from weft.sim.result import Bar, Outcome, PerJob, Result, Series, UserShare
+from weft.sim.result import Bar, Bars, Outcome, PerJob, Result, Series, UserShare
 
 HOUR = 3600.0
 NEVER = float("nan")
@@ -41,7 +41,8 @@ def outcome(
     gpus = np.arange(1.0, len(end) + 1)
     rows = PerJob(names, zero, zero, end, zero, zero, gpus, end / HOUR, end / HOUR)
     at = np.linspace(0.0, 9 * HOUR, 3 if len(done) else 0)
-    return Outcome(policy, predictor, known, {"p50": 0.5}, 1.0, rows, Series(at, at, at), bars)
+    timeline = Bars.of((b.node, b.gpu, b.job, b.start_s, b.end_s) for b in bars)
+    return Outcome(policy, predictor, known, {"p50": 0.5}, 1.0, rows, Series(at, at, at), timeline)
 
 
 def result(*outcomes: Outcome, workload: str = "tiny", seeds: tuple[int, ...] = (0,)) -> Result:

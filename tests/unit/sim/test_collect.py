@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -73,7 +74,17 @@ def test_the_timeline_has_a_bar_for_each_stretch_on_each_gpu() -> None:
     bars = [(b.node, b.gpu, b.job, b.start_s, b.end_s) for b in outcome().timeline]
 
     assert bars == [("v100-0", 0, "a", 0.0, 100.0), ("v100-0", 0, "b", 100.0, 150.0)]
-    assert outcome("33x4:v100").timeline == ()
+    assert not outcome("33x4:v100").timeline
+
+
+def test_bars_are_a_sequence_of_bars() -> None:
+    bars = outcome().timeline
+
+    assert (len(bars), bars[0], bars[-1]) == (2, *bars)
+    assert bars[1:] == (bars[1],)
+    assert pickle.loads(pickle.dumps(bars)) == bars
+    with pytest.raises(IndexError):
+        bars[2]
 
 
 def test_an_outcome_reads_like_the_contract() -> None:

@@ -84,7 +84,7 @@ class Ahead:
     """
 
     outlook: dict[JobId, Outlook]
-    timeline: tuple[Bar, ...] = ()
+    timeline: Sequence[Bar] = ()
     never: Mapping[JobId, str] = field(default_factory=dict)
 
 
@@ -259,7 +259,7 @@ class Present:
         each = decisions or max(self._affordable() // simulations, 1)
         starts: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
         ends: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
-        timeline: tuple[Bar, ...] = ()
+        timeline: Sequence[Bar] = ()
         never: dict[JobId, str] = {}
         for seed in range(simulations):
             fork, ration = self._fork(seed), purse.part(1.0 if seed else 0.5)

@@ -247,9 +247,12 @@ class LiveUpdates:
         while following := [*islice(left, PART)]:
             async with self._writing:
                 await self._describe_missing(some)
+                began = time.perf_counter()
                 part = self._text(kind, who, some, nodes, frozenset(), None)
+                took_s = time.perf_counter() - began
                 await asyncio.sleep(0.0)
             yield part
+            await asyncio.sleep(took_s)  # others are let in; a client that left is noticed
             some, kind, nodes = following, "update", ()
         await self._describe_missing(some)
         shown = [*await self._describe_ended(), *some]

@@ -22,7 +22,7 @@ import pytest
 from tests.clusters.slurm import SlurmCluster
 from tests.integration.users import AS_ROOT, open_folder
 from weft.cli.connect.own_service import free_port
-from weft.wire.attempt import EVENTS, job_folder
+from weft.wire.attempt import AGENT_LOG, EVENTS, job_folder
 from weft.wire.processes import find_tagged, kill_all
 from weft.wire.shared_folders import shared_with
 
@@ -139,10 +139,15 @@ class Site:
     def becomes(self, truth: Callable[[], Any], what: str) -> Any:
         until = time.monotonic() + LIMIT_S
         while not (seen := truth()):
-            log = (self.folder / "service.log").read_text()[-4000:]
-            assert time.monotonic() < until, f"not so: {what}\n{log}"
+            assert time.monotonic() < until, f"not so: {what}\n{self._logs()}"
             time.sleep(0.3)
         return seen
+
+    def _logs(self) -> str:
+        """What the service and every agent wrote last."""
+        agents = sorted((self.folder / "state").rglob(AGENT_LOG))
+        logs = [self.folder / "service.log", *agents]
+        return "\n".join(f"{log}:\n{log.read_text()[-4000:]}" for log in logs)
 
     def ends(self, job: str) -> str:
         ended = ("succeeded", "failed", "cancelled")

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from tests.unit.native.twins import twins
 
+import weft
 from weft.native import TWINS, native, why_not
 
-SRC = Path(__file__).parents[3] / "src" / "weft"
+SRC = Path(weft.__file__).parent
 
 
 def test_every_pair_is_compared() -> None:

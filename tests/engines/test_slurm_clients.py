@@ -248,7 +248,7 @@ def test_a_job_is_tried_again_by_its_persons_client(site: Site) -> None:
 
 def test_nothing_counts_that_was_not_offered(site: Site) -> None:
     """daemon forges nobody's batch job, and nobody submits another one than was offered."""
-    job = site.submit("nobody", "sleep 3", gpus=2)
+    job = site.submit("nobody", "sleep 8", gpus=2)
     offer = site.offered("nobody")
     assert site.ask("daemon", "POST", "/batch-jobs/take") == {"submit": [], "cancel": [], "left": 0}
     script = offer["script"]
@@ -277,6 +277,7 @@ def test_nothing_counts_that_was_not_offered(site: Site) -> None:
     number = site.sbatch("nobody", script)
     subprocess.run(["scancel", of_daemon, untagged, *to_end], env=site.slurm.env, check=True)
     assert site.report("nobody", offer, number) == 200
+    site.becomes(lambda: site.job(job)["state"] == "running", "it runs")  # it has the folder
     twice = site.sbatch("nobody", script)
     assert site.report("nobody", offer, twice) == 409
     assert twice in site.ask("nobody", "POST", "/batch-jobs/take")["cancel"]

@@ -12,34 +12,37 @@ from typing import Any, TypeVar, dataclass_transform
 from weft.native import native
 
 T = TypeVar("T")
+PICKLING = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
 OFTEN = 64  # values of a class from which on it pays to make them faster
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[T]) -> type[T]:
     """A dataclass whose instances cannot be changed and have no attributes but its fields."""
-    own_init = "__init__" in vars(cls)
-    return _finish(dataclass(frozen=True, slots=True)(cls), own_init)
+    own = {*vars(cls)}
+    return _finish(dataclass(frozen=True, slots=True)(cls), own)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def frozen_by_name(cls: type[T]) -> type[T]:
     """The same, with every field given by its name."""
-    own_init = "__init__" in vars(cls)
-    return _finish(dataclass(frozen=True, slots=True, kw_only=True)(cls), own_init)
+    own = {*vars(cls)}
+    return _finish(dataclass(frozen=True, slots=True, kw_only=True)(cls), own)
 
 
-def _finish(cls: type[T], own_init: bool) -> type[T]:
+def _finish(cls: type[T], own: set[str]) -> type[T]:
+    """What is faster than in a dataclass, but for what the class itself defines in `own`."""
     made: Any = cls
+    pickled = own.isdisjoint(PICKLING)
     names = [each.name for each in fields(made)]
-    if len(names) > 1:  # of one alone `attrgetter` gives no tuple
+    if pickled and len(names) > 1:  # of one alone `attrgetter` gives no tuple
         _pickle_by_slots(made, names)
-    plain = type(made) is type and made.__bases__ == (object,) and not own_init
+    plain = type(made) is type and made.__bases__ == (object,) and "__init__" not in own
     if not names or not plain:
         return cls
     if native is not None:
         _make_directly(native, made)
-        if len(names) > 1 and "__post_init__" not in vars(made):
+        if pickled and len(names) > 1 and "__post_init__" not in own:
             _pickle_by_making(made, names)
     elif all(each.init for each in fields(made)):
         _init_faster(made, names)

@@ -53,6 +53,21 @@ class Marked(Place):
     color: str = ""
 
 
+@frozen
+class Sealed:
+    """A value that decides itself what is pickled of it."""
+
+    name: str
+    secret: str = ""
+
+    def __reduce__(self) -> tuple[type[Sealed], tuple[str]]:
+        return Sealed, (self.name,)
+
+
+def test_a_class_may_have_a_way_of_its_own_to_be_pickled() -> None:
+    assert pickle.loads(pickle.dumps(Sealed("a", "hush"))) == Sealed("a")
+
+
 PLACES = [Place("n0", (1,)), Rack("n0", (1,), 3), Marked("n0", (1,), "red")]
 
 

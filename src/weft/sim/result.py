@@ -93,7 +93,7 @@ class Bar:
 
 @frozen
 class Bars(Sequence[Bar]):
-    """Bars by their columns: thousands travel from a process to another as five values."""
+    """Bars by their columns: thousands travel from one process to another as five values."""
 
     node: tuple[str, ...] = ()
     gpu: tuple[int, ...] = ()
@@ -111,7 +111,9 @@ class Bars(Sequence[Bar]):
     @overload
     def __getitem__(self, at: slice) -> tuple[Bar, ...]: ...
     def __getitem__(self, at: int | slice) -> Bar | tuple[Bar, ...]:
-        return tuple(self)[at] if isinstance(at, slice) else Bar(*self._row(at))
+        if isinstance(at, slice):
+            return tuple(self)[at]
+        return Bar(self.node[at], self.gpu[at], self.job[at], self.start_s[at], self.end_s[at])
 
     def __iter__(self) -> Iterator[Bar]:
         columns = (self.node, self.gpu, self.job, self.start_s, self.end_s)
@@ -119,9 +121,6 @@ class Bars(Sequence[Bar]):
 
     def __len__(self) -> int:
         return len(self.node)
-
-    def _row(self, at: int) -> tuple[str, int, str, float, float]:
-        return self.node[at], self.gpu[at], self.job[at], self.start_s[at], self.end_s[at]
 
 
 @frozen
